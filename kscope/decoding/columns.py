@@ -94,8 +94,7 @@ def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records
     """Decode every record of the slabs, with as many threads as cores, at most 8."""
     rows = _rows_of(device.lines)
     plan = _plan(slabs, rows)
-    span = plan.slabs.last_tick - plan.slabs.first_tick
-    short = plan.slabs.finished & (span >= 0) & (span < 1 << 32)
+    short = slabs.finished & (slabs.ticks >= 0) & (slabs.ticks < 1 << 32)
     plan = plan.take(np.concatenate([np.flatnonzero(short), np.flatnonzero(~short)]))
     loop = _Loop(rows, plan, table)
     each(lambda job: job(), loop.jobs(int(np.count_nonzero(short))))
@@ -111,7 +110,8 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
     count = slabs.header["count"].astype(np.int64)
     first = (slabs.line + HEADER_UNITS) * RECORDS_PER_UNIT
     kept = np.minimum(count, capacity)
-    turn = np.where(slabs.stop | (count <= capacity), 0, count & (capacity - 1))
+    turn, turned = np.zeros(len(count), np.int64), np.flatnonzero((count > capacity) & ~slabs.stop)
+    turn[turned] = count[turned] & (capacity[turned] - 1)
     plan = _Plan(slabs, first, capacity, kept, turn, count)
     open_full = 0
     for index in np.flatnonzero(~slabs.finished).tolist():
@@ -142,13 +142,12 @@ def _note_dropped(plan: _Plan, open_full: int) -> None:
     if open_full:
         text = f"{counted(open_full, 'unfinished warp')} filled the slab: how many records were dropped is unknown"
         note(Problem("count", text, open_full))
-    long = np.flatnonzero(slabs.finished & (plan.kept == plan.capacity))
-    ticks = slabs.last_tick[long] - slabs.first_tick[long]
-    turned = (ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)
-    if turned.any():
-        warps = counted(int(turned.sum()), "warp")
+    long = slabs.finished & ((slabs.ticks < 0) | (slabs.ticks >= _COUNT_TURNS * _LEAST_TICKS))
+    turned = int(np.count_nonzero(long & (plan.kept == plan.capacity))) if long.any() else 0
+    if turned:
+        warps = counted(turned, "warp")
         text = f"{warps} ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
-        note(Problem("count", text, int(turned.sum())))
+        note(Problem("count", text, turned))
 
 
 Job = Callable[[], None]
@@ -160,7 +159,7 @@ class _Loop:
     def __init__(self, rows: Words, plan: _Plan, table: IdTable) -> None:
         self._rows, self._plan, self._table = rows, plan, table
         self._first = plan.slabs.first_tick
-        self._span = np.clip(plan.slabs.last_tick - self._first, 0, (1 << 32) - 1).astype(np.uint32)
+        self._span = np.clip(plan.slabs.ticks, 0, (1 << 32) - 1).astype(np.uint32)
         ends = np.cumsum(plan.kept)
         self._offsets = ends - plan.kept
         total = int(ends[-1]) if len(ends) else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,7 +39,8 @@ _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
 _HEADERS, _HEADERS_COMPILED = 1 << 12, 1 << 16
 """Headers that are read at a time. numpy makes temporaries: half a MiB."""
-_FIELDS = {name: field for name, field in HEADER.fields.items() if field[0].shape == () and "reserved" not in name}  # type: ignore[union-attr]  # it has fields
+_UNREAD = ("magic", "position", "stripe", "check", "reserved", "reserved_end")
+_FIELDS = {name: field for name, field in HEADER.fields.items() if name not in _UNREAD}  # type: ignore[union-attr]  # it has fields
 _PLACE, _CHECK = (HEADER.fields[name][1] // 4 for name in ("place", "check"))  # type: ignore[index]  # it has fields
 _WHOLE, _TORN, _CUT, _ALIEN = range(4)
 """States of what looks like a header."""
@@ -56,7 +57,7 @@ class Slabs:
 
     Attributes:
         line: index of the header's first line.
-        header: the fields of layout.HEADER but for reserved ones, one column each.
+        header: the fields of layout.HEADER but for those of claims and reserved ones, one column each.
         finished: the end anchor was written.
     """
 
@@ -139,13 +140,7 @@ class Slabs:
     @cached_property
     def threads(self) -> Int64:
         """(s, 3) threads of a block along x, y, z."""
-        ntid = self.header["ntid"]
-        found = np.empty((len(ntid), 3), np.int64)
-        for axis in range(3):
-            np.right_shift(ntid, 10 * axis, out=found[:, axis])
-        found &= [1023, 1023, -1]
-        found += 1
-        return found
+        return _rows(lambda one: np.stack([one & 1023, one >> 10 & 1023, one >> 20], axis=1) + 1, self.header["ntid"])
 
     @cached_property
     def linear_block(self) -> Int64:
@@ -164,6 +159,11 @@ class Slabs:
     def last_tick(self) -> Int64:
         """The warp's end on the clock of its records; 0 where it did not finish."""
         return self._ticks("end")
+
+    @cached_property
+    def ticks(self) -> Int64:
+        """From the warp's start to its end; of no meaning where it did not finish."""
+        return np.asarray(self.last_tick - self.first_tick)
 
     def _ticks(self, anchor: str) -> Int64:
         """The anchor's time on the clock of the records."""
@@ -291,8 +291,11 @@ def _covered(at: Int64, starts: Int64, size: Int64) -> Bools:
 
 
 def _three(x: Words, yz: Words) -> Int64:
-    found = np.empty((len(x), 3), np.int64)
-    found[:, 0] = x
-    np.bitwise_and(yz, 0xFFFF, out=found[:, 1])
-    np.right_shift(yz, 16, out=found[:, 2])
-    return found
+    return _rows(lambda x, yz: np.stack([x, yz & 0xFFFF, yz >> 16], axis=1), x, yz)
+
+
+def _rows(work: Callable[..., Words], *columns: Words) -> Int64:
+    """(s, 3) work(columns), which treats rows alone; one row for all, which takes no memory, if all are equal."""
+    some = slice(1) if all((column == column[:1]).all() for column in columns) else slice(None)
+    found = work(*(column[some] for column in columns)).astype(np.int64)
+    return np.broadcast_to(found, (len(columns[0]), 3))

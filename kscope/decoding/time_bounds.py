@@ -72,15 +72,16 @@ def errors(
     fast, slow = within
     whole = rows
     rows = _unbroken(anchors, rows, tick, Rates(np.array(fast), np.array(slow)))
-    count = len(rows.first)
-    low, high = band(anchors, rows, tick, Rates(np.full(count, fast), np.full(count, slow)))
     if native.available():
         first, last = np.empty((2, len(ends)), np.int64)
         whole.compiled("reach", anchors.slab, first, last)
         error, inside = np.empty((2, len(ends)))
         slabs = [np.ascontiguousarray(column) for column in (start, rate, ends)]
-        rows.compiled("errors", anchors.x, anchors.slab, low, high, fast, slow, *slabs, first, last, error, inside)
+        columns = anchors.x, anchors.width, anchors.y, float(tick), anchors.slab, fast, slow
+        rows.compiled("errors", *columns, *slabs, first, last, error, inside)
         return error, inside
+    count = len(rows.first)
+    low, high = band(anchors, rows, tick, Rates(np.full(count, fast), np.full(count, slow)))
     first, last = _reach(anchors, rows, ends)
     x = anchors.x
 

@@ -181,34 +181,41 @@ int64_t ks_breaks(int64_t from, int64_t to, const int64_t *first, const int64_t 
     return 0;
 }
 
-/* The least and the most ns of each anchor's first cycle, by all anchors of its row. */
+/* low, high: (count,) the least and the most ns of each anchor's first cycle, by all anchors of its row. */
+static void fill_band(int64_t count, const double *x, const double *width, const double *y, double tick, double fast,
+                      double slow, double *low, double *high)
+{
+    double above = -INFINITY, below = INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        const double at = x[i] - x[0], from_here = y[i] - y[0] - width[i] * slow, to_here = y[i] - y[0] + tick;
+        above = larger(above, from_here - fast * at);
+        below = smaller(below, to_here - slow * at);
+        low[i] = above + fast * at;
+        high[i] = below + slow * at;
+    }
+    above = -INFINITY, below = INFINITY;
+    for (int64_t i = count - 1; i >= 0; i--) {
+        const double at = x[i] - x[0], from_here = y[i] - y[0] - width[i] * slow, to_here = y[i] - y[0] + tick;
+        above = larger(above, from_here - slow * at);
+        below = smaller(below, to_here - fast * at);
+        low[i] = larger(low[i], above + slow * at);
+        high[i] = smaller(high[i], below + fast * at);
+        if (!(low[i] <= high[i])) { /* an anchor is damaged, or the rates are wrong: each stands for itself */
+            low[i] = from_here;
+            high[i] = to_here;
+        }
+        low[i] += y[0];
+        high[i] += y[0];
+    }
+}
+
+/* The band of each row. */
 int64_t ks_band(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x, const double *width,
              const double *y, double tick, const double *least, const double *most, double *low, double *high)
 {
     for (int64_t row = from; row < to; row++) {
-        const double fast = least[row], slow = most[row], x0 = x[first[row]], y0 = y[first[row]];
-        double above = -INFINITY, below = INFINITY;
-        for (int64_t i = first[row]; i <= last[row]; i++) {
-            const double at = x[i] - x0, from_here = y[i] - y0 - width[i] * slow, to_here = y[i] - y0 + tick;
-            above = larger(above, from_here - fast * at);
-            below = smaller(below, to_here - slow * at);
-            low[i] = above + fast * at;
-            high[i] = below + slow * at;
-        }
-        above = -INFINITY, below = INFINITY;
-        for (int64_t i = last[row]; i >= first[row]; i--) {
-            const double at = x[i] - x0, from_here = y[i] - y0 - width[i] * slow, to_here = y[i] - y0 + tick;
-            above = larger(above, from_here - slow * at);
-            below = smaller(below, to_here - fast * at);
-            low[i] = larger(low[i], above + slow * at);
-            high[i] = smaller(high[i], below + fast * at);
-            if (!(low[i] <= high[i])) { /* an anchor is damaged, or the rates are wrong: each stands for itself */
-                low[i] = from_here;
-                high[i] = to_here;
-            }
-            low[i] += y0;
-            high[i] += y0;
-        }
+        const int64_t a = first[row];
+        fill_band(last[row] - a + 1, x + a, width + a, y + a, tick, least[row], most[row], low + a, high + a);
     }
     return 0;
 }
@@ -255,9 +262,9 @@ int64_t ks_reach(int64_t from, int64_t to, const int64_t *first, const int64_t *
 
 enum { LEVELS = 64 };
 
-/* Of one row of anchors: how far its band lies above and below its chord, and where its slabs end. */
+/* Of one row of anchors: its band, how far that lies above and below its chord, and where its slabs end. */
 typedef struct {
-    double *above, *below;
+    double *low, *high, *above, *below;
     int64_t *end;      /* of the slab that begins here, -1 where none does */
     int64_t *of_level; /* anchors where slabs begin, by the level of the distance to their ends */
     int64_t level[LEVELS + 1]; /* where each level begins there */
@@ -270,9 +277,9 @@ static double chord(const Row *row, double x)
 }
 
 /* above, below: from the corners between an anchor and the next one. */
-static void fill_corners(Row *row, int64_t count, const double *x, const double *low, const double *high, double fast,
-                         double slow)
+static void fill_corners(Row *row, int64_t count, const double *x, double fast, double slow)
 {
+    const double *const low = row->low, *const high = row->high;
     for (int64_t i = 0; i < count; i++) {
         row->above[i] = high[i] - chord(row, x[i]);
         row->below[i] = chord(row, x[i]) - low[i];
@@ -304,27 +311,30 @@ static void fill_levels(Row *row, int64_t count)
     row->level[0] = 0;
 }
 
-/* The most that each slab's line may be off: at its ends, and anywhere inside. Returns -1 without memory. */
+/* The most that each slab's line may be off: at its ends, and anywhere inside, by the bands of rows. Returns -1 without
+   memory. */
 int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
-                  const int64_t *slab, const double *low, const double *high, double fast, double slow,
+                  const double *width, const double *y, double tick, const int64_t *slab, double fast, double slow,
                   const double *start, const double *rate, const double *ends, const int64_t *slab_first,
                   const int64_t *slab_last, double *at_ends, double *inside)
 {
     int64_t most = 1;
     for (int64_t one = from; one < to; one++)
         most = last[one] - first[one] + 1 > most ? last[one] - first[one] + 1 : most;
-    double *const space = malloc(2 * (sizeof(double) + sizeof(int64_t)) * (size_t)most);
+    double *const space = malloc((4 * sizeof(double) + 2 * sizeof(int64_t)) * (size_t)most);
     if (!space)
         return -1;
-    int64_t *const places = (int64_t *)(space + 2 * most);
-    Row row = {space, space + most, places, places + most, {0}, 0, 0, 0};
+    int64_t *const places = (int64_t *)(space + 4 * most);
+    Row row = {space, space + most, space + 2 * most, space + 3 * most, places, places + most, {0}, 0, 0, 0};
+    const double *const low = row.low, *const high = row.high;
     for (int64_t one = from; one < to; one++) {
         const int64_t a = first[one], z = last[one], count = z - a + 1;
         int64_t longest = 0;
-        row.middle = (low[a] + high[a]) / 2;
+        fill_band(count, x + a, width + a, y + a, tick, fast, slow, row.low, row.high);
+        row.middle = (low[0] + high[0]) / 2;
         row.origin = x[a];
-        row.pace = ((low[z] + high[z]) / 2 - row.middle) / larger(x[z] - x[a], 1.0);
-        fill_corners(&row, count, x + a, low + a, high + a, fast, slow);
+        row.pace = ((low[count - 1] + high[count - 1]) / 2 - row.middle) / larger(x[z] - x[a], 1.0);
+        fill_corners(&row, count, x + a, fast, slow);
         for (int64_t i = a; i <= z; i++) {
             const int64_t s = slab[i];
             row.end[i - a] = -1;
@@ -333,10 +343,10 @@ int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t 
             const int64_t end = last_of(i, z, x, ends[s], slab_last[s]);
             const double stop = x[i] + ends[s], at_end = start[s] + ends[s] * rate[s];
             const double beyond = larger(stop - x[end], 0.0);
-            double error = larger(high[end] + beyond * slow - at_end, at_end - low[end] - beyond * fast);
+            double error = larger(high[end - a] + beyond * slow - at_end, at_end - low[end - a] - beyond * fast);
             if (x[end] > stop)
                 error = 0.0; /* no anchor there: the next one bounds it, below */
-            at_ends[s] = inside[s] = larger(error, larger(high[i] - start[s], start[s] - low[i]));
+            at_ends[s] = inside[s] = larger(error, larger(high[i - a] - start[s], start[s] - low[i - a]));
             if (end > i) {
                 row.end[i - a] = end - a;
                 longest = end - i > longest ? end - i : longest;

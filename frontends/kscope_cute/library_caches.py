@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from kscope.instrument.code_objects import closure
-from kscope.instrument.hooks import Around, Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.live_objects import live_objects
 from kscope.util.import_hook import Watcher
 
@@ -32,7 +32,7 @@ class LibraryCaches:
 
     def __init__(self) -> None:
         self._tag = ""
-        self._hooks: list[Hook] = []
+        self._hooks = Hooks()
         self._others: dict[int, tuple[dict[Any, Any], dict[str, dict[Any, Any]]]] = {}
         self._watcher = Watcher((*_FOLDERS, _KEYED), lambda name: self._hook(name))
 
@@ -46,9 +46,8 @@ class LibraryCaches:
             found.clear()
             found.update(entries.pop(tag, {}))
         self._watcher.remove()
-        for hook in self._hooks:
-            hook.remove()
-        self._tag, self._hooks = tag, []
+        self._hooks.remove()
+        self._tag = tag
         if tag:
             for name in (*_FOLDERS, _KEYED):
                 self._hook(name)
@@ -60,15 +59,10 @@ class LibraryCaches:
         if name == _KEYED:
             memory, files = (getattr(module, kind, None) for kind in ("JITCache", "JITPersistentCache"))
             for method in ("__contains__", "__getitem__", "__setitem__"):
-                self._install(memory, method, self._with_key)
-            self._install(files, "_key_to_hash", lambda original, *key: f"{original(*key)}-{self._tag}")
+                self._hooks.add(memory, method, self._with_key)
+            self._hooks.add(files, "_key_to_hash", lambda original, *key: f"{original(*key)}-{self._tag}")
         else:
-            self._install(module, "get_cache_path", self._folder)
-
-    def _install(self, owner: Any, name: str, around: Around) -> None:
-        if callable(getattr(owner, name, None)):
-            self._hooks.append(Hook(owner, name, around))
-            self._hooks[-1].install()
+            self._hooks.add(module, "get_cache_path", self._folder)
 
     def _with_key(self, original: Callable[..., Any], cache: Any, key: Any, *value: Any) -> Any:
         return original(cache, (self._tag, key), *value)

@@ -16,17 +16,20 @@ from kscope.instrument import registry
 from kscope.marks.grammar import PREFIX
 from kscope.session.states import STATE
 
-from . import lines, nvrtc
+from . import nvrtc, select
 from .frontend import CudaFrontend  # importing it makes the CUDA backend take part in sessions
 
 
 def marked(source: str) -> str:
     """The source with marks around what ``mark=`` and ``auto=`` select; line numbers stay the same.
 
+    Args:
+        source: CUDA C++.
+
     Raises:
         UsageError: a selected range cannot be marked; the message names the region and the line.
     """
-    found = None if STATE.hooked is None else lines.marked(source, STATE.hooked.selection)
+    found = None if STATE.hooked is None else select.marked(source, STATE.hooked.selection)
     return source if found is None else found.text
 
 

@@ -15,7 +15,7 @@ from kscope.instrument.selection.catalog import KernelSites, Site
 from kscope.lowering import plan
 
 from . import assembler
-from .lines import MarkedSource
+from .select import MarkedSource
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _MEMORY = "CUPY_CACHE_IN_MEMORY"

@@ -9,7 +9,7 @@ import re
 
 from kscope.errors import UsageError
 
-from .lines.tokens import Token, Tokens, UnreadableError
+from .select.tokens import Token, Tokens, UnreadableError
 
 _MACRO = re.compile(r"KSCOPE_REGION(?:_V|_IF|_V_IF)?")
 

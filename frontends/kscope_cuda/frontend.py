@@ -16,7 +16,7 @@ from kscope.instrument.recording import Recording
 from . import exported_libraries
 from .binary_metadata import FRONTEND
 from .header import CONTROL_FUNCTION
-from .libraries import AnyLibrary, Library, load
+from .load import AnyLibrary, Library, load
 
 
 class CudaFrontend(Frontend):

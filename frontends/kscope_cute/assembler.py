@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from cutlass._mlir import ir
-from cutlass._mlir.dialects import llvm
 
 from kscope.errors import UnsupportedError
+
+from .emit import assembly
 
 _HEADER = re.compile(r"\.address_size\s+64[^\n]*\n")
 _OPTIONS = re.compile(r"(cute-to-nvvm\{)")
@@ -75,15 +76,7 @@ def _wrapped(body: str, name: str) -> Any:
     function = module.body.operations[0].regions[0].blocks[0].operations[0]
     text = f"}}\n{body}\n.func ks_tail()\n{{\n".replace("$", "$$")  # $ starts an operand
     with ir.InsertionPoint(function.regions[0].blocks[0].operations[0]), ir.Location.unknown():
-        llvm.inline_asm(
-            None,
-            [],
-            text,
-            "",
-            has_side_effects=True,
-            is_align_stack=False,
-            asm_dialect=llvm.AsmDialect.AD_ATT,
-        )
+        assembly(text)
     return module
 
 

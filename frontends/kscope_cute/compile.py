@@ -23,7 +23,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import KscopeError, PairingError, UnsupportedError
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
 from kscope.language.unentered import refuse_unentered
@@ -66,10 +66,12 @@ class CompilerHooks:
         self._sites = marked_sites
         self.recording: Recording | None = None
         self.tag = self.options = ""
-        self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
-        self._jit = Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap)
-        self._hash = Hook(cute_dsl.BaseDSL, "get_module_hash", self._look_up)
-        self._trace = Hook(cute_dsl.BaseDSL, "generate_mlir", self._check_source)
+        self._hooks = Hooks(
+            Hook(cute_compiler.Compiler, "compile", self._lower),
+            Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap),
+            Hook(cute_dsl.BaseDSL, "get_module_hash", self._look_up),
+            Hook(cute_dsl.BaseDSL, "generate_mlir", self._check_source),
+        )
         self._module_compiled = module_compiled
 
     def check(self) -> None:
@@ -86,18 +88,12 @@ class CompilerHooks:
         """Idempotent; later calls change the options."""
         tag = recording.tag(Path(__file__).parent)
         self.recording, self.tag, self.options = recording, tag + sites.cache_tag(), tag.replace("-", "_")
-        self._compile.install()
-        self._jit.install()
-        self._hash.install()
-        self._trace.install()
+        self._hooks.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
         self.recording, self.tag, self.options = None, "", ""
-        self._compile.remove()
-        self._jit.remove()
-        self._hash.remove()
-        self._trace.remove()
+        self._hooks.remove()
 
     def _lower(
         self, original: Callable[..., Any], compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any

@@ -5,6 +5,7 @@ llvm.inline_asm has_side_effects "//at 37 a.py\n\t//kscope enter load i32 - with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,15 +72,8 @@ def emit_mark(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None
         operands.append(_predicate(mark, when))
         constraint = f"{constraint},r" if constraint else "r"
     module.attributes[TAG] = ir.StringAttr.get(tag)
-    llvm.inline_asm(
-        None,
-        operands,
-        f"{source_comment()}\n\t{mark.comment()}",
-        f"{constraint},~{{memory}}" if constraint else "~{memory}",
-        has_side_effects=True,
-        is_align_stack=False,
-        asm_dialect=llvm.AsmDialect.AD_ATT,
-    )
+    constraints = f"{constraint},~{{memory}}" if constraint else "~{memory}"
+    assembly(f"{source_comment()}\n\t{mark.comment()}", constraints, operands)
     return mark
 
 
@@ -89,16 +83,18 @@ def read(name: str) -> Any:
         raise outside_kernel(f"kscope.{name}")
     reading = READINGS[name]
     kind = _TYPES[reading.type]
-    result = llvm.inline_asm(
-        kind.mlir_type,
-        [],
-        reading.text("$0"),
-        ("=l" if reading.type == "i64" else "=r") + (",~{memory}" if reading.volatile else ""),
-        has_side_effects=reading.volatile,
-        is_align_stack=False,
-        asm_dialect=llvm.AsmDialect.AD_ATT,
+    constraints = ("=l" if reading.type == "i64" else "=r") + (",~{memory}" if reading.volatile else "")
+    return kind(assembly(reading.text("$0"), constraints, result=kind.mlir_type, volatile=reading.volatile))
+
+
+def assembly(
+    text: str, constraints: str = "", operands: Sequence[Any] = (), result: Any = None, volatile: bool = True
+) -> Any:
+    """Inline assembly at the insertion point. result: the type of its value, None for none. Returns the value."""
+    style = llvm.AsmDialect.AD_ATT
+    return llvm.inline_asm(
+        result, list(operands), text, constraints, has_side_effects=volatile, is_align_stack=False, asm_dialect=style
     )
-    return kind(result)
 
 
 def _gpu_module() -> Any:

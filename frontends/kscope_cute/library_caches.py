@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any
 
 from kscope.instrument.code_objects import closure
-from kscope.instrument.hooks import Around, Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.live_objects import live_objects
 from kscope.util.import_hook import Watcher
 
@@ -36,7 +36,7 @@ class LibraryCaches:
 
     def __init__(self) -> None:
         self._tag = ""
-        self._hooks: list[Hook] = []
+        self._hooks = Hooks()
         self._others: dict[int, tuple[dict[Any, Any], dict[str, dict[Any, Any]]]] = {}
         self._watcher = Watcher(_MODULES, lambda name: self._hook(name))
 
@@ -50,9 +50,8 @@ class LibraryCaches:
             found.clear()
             found.update(entries.pop(tag, {}))
         self._watcher.remove()
-        for hook in self._hooks:
-            hook.remove()
-        self._tag, self._hooks = tag, []
+        self._hooks.remove()
+        self._tag = tag
         if tag:
             for name in _MODULES:
                 self._hook(name)
@@ -64,17 +63,12 @@ class LibraryCaches:
         if name == _KEYED:
             memory, files = (getattr(module, kind, None) for kind in ("JITCache", "JITPersistentCache"))
             for method in ("__contains__", "__getitem__", "__setitem__"):
-                self._install(memory, method, self._with_key)
-            self._install(files, "_key_to_hash", lambda original, *key: f"{original(*key)}-{self._tag}")
+                self._hooks.add(memory, method, self._with_key)
+            self._hooks.add(files, "_key_to_hash", lambda original, *key: f"{original(*key)}-{self._tag}")
         elif name == _WORKERS:  # "not submitted": quack compiles in this process
-            self._install(getattr(module, "CompilePool", None), "submit", lambda original, *key: False)
+            self._hooks.add(getattr(module, "CompilePool", None), "submit", lambda original, *key: False)
         else:
-            self._install(module, "get_cache_path", self._folder)
-
-    def _install(self, owner: Any, name: str, around: Around) -> None:
-        if callable(getattr(owner, name, None)):
-            self._hooks.append(Hook(owner, name, around))
-            self._hooks[-1].install()
+            self._hooks.add(module, "get_cache_path", self._folder)
 
     def _with_key(self, original: Callable[..., Any], cache: Any, key: Any, *value: Any) -> Any:
         return original(cache, (self._tag, key), *value)

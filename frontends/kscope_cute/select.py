@@ -21,7 +21,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 from kscope.capture.model import Problem
 from kscope.errors import UsageError
 from kscope.instrument.code_objects import nested
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.selection import pylines
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import Site, Sites
@@ -56,8 +56,8 @@ class SelectionHooks:
         self._selection = Selection()
         self._marked: dict[FunctionType, CodeType] = {}
         self._thread = threading.local()
-        self._replace = Hook(cute_dsl.BaseDSL, _REPLACE, self._preprocess)
-        self._read = Hook(ast_preprocessor.DSLPreprocessor, _READ, self._check_decorator)
+        replace = Hook(cute_dsl.BaseDSL, _REPLACE, self._preprocess)
+        self._hooks = Hooks(replace, Hook(ast_preprocessor.DSLPreprocessor, _READ, self._check_decorator))
 
     def check(self) -> None:
         """Raises UnsupportedError naming a missing hook point."""
@@ -72,13 +72,11 @@ class SelectionHooks:
             self.remove()
             return
         self._selection = selection
-        self._replace.install()
-        self._read.install()
+        self._hooks.install()
 
     def remove(self) -> None:
         """Inverse of install(): marked functions are preprocessed again at their next call."""
-        self._replace.remove()
-        self._read.remove()
+        self._hooks.remove()
         self._restore(*self._marked)
         self._selection = Selection()
 

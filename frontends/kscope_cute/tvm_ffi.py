@@ -20,7 +20,7 @@ from typing import Any
 from cutlass._mlir import ir
 from cutlass.base_dsl.export import external_binary_module
 
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hook, Hooks
 
 LIBRARY = "kscope_library"
 _PROVIDER = "cutlass.cutlass_dsl.tvm_ffi_provider"
@@ -67,21 +67,18 @@ class TvmFfiHooks:
         """
         self._launching = launching
         binary = external_binary_module.ExternalBinaryModule
-        self._hooks = {"": Hook(binary, "__getattr__", self._getattr), "path": Hook(binary, "__init__", self._read)}
+        self._hooks = Hooks(Hook(binary, "__getattr__", self._getattr), Hook(binary, "__init__", self._read))
 
     def install(self) -> None:
         """Hook the TVM-FFI classes that CuTe has imported so far. Idempotent; called again after each compilation."""
-        provider = sys.modules.get(_PROVIDER)
+        self._hooks.install()
         for name in _CLASSES:
-            if hasattr(provider, name):
-                self._hooks.setdefault(name, Hook(getattr(provider, name), "__call__", self._call))
-        for hook in self._hooks.values():
-            hook.install()
+            if found := getattr(sys.modules.get(_PROVIDER), name, None):
+                self._hooks.add(found, "__call__", self._call)
 
     def remove(self) -> None:
         """Inverse of install()."""
-        for hook in self._hooks.values():
-            hook.remove()
+        self._hooks.remove()
 
     def _call(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         library = vars(function).get(_CACHED)

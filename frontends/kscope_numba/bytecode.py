@@ -12,7 +12,7 @@ from typing import Any
 
 from kscope.capture.model import Problem
 from kscope.instrument.code_objects import uses_kscope
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import Sites
 from kscope.language.unentered import refuse_unentered
@@ -45,7 +45,7 @@ class BytecodeHooks:
         self.sites = Sites()
         self._selection = Selection()
         self._is_kernel: Callable[[FunctionType], bool] = lambda function: True
-        self._hooks = Hook(_identity, _POINT, self._from_function), Hook(_stack, _FRAMES, _frames)
+        self._hooks = Hooks(Hook(_identity, _POINT, self._from_function), Hook(_stack, _FRAMES, _frames))
         self._refreshed = False  # whether Numba has loaded the extensions
 
     def check(self) -> None:
@@ -69,8 +69,7 @@ class BytecodeHooks:
         self._selection = self._selection if emit_marks else Selection()
         extensions.register(lambda: self.emit_marks)
         helpers.register()
-        for hook in self._hooks:
-            hook.install()
+        self._hooks.install()
         if not self._refreshed:
             self._refreshed = True
             if getattr(_descriptor.cuda_target.typing_context, "_registries", True):
@@ -79,8 +78,7 @@ class BytecodeHooks:
     def remove(self) -> None:
         """Inverse of install()."""
         self.emit_marks = self._refreshed = False
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.remove()
 
     def _from_function(self, original: Callable[..., Any], kind: Any, function: Any) -> Any:
         plain = _bytecode.get_function_object(function)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any
 
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hook, Hooks
 
 from .hook_points import check, module
 
@@ -26,7 +26,7 @@ class CompilationContext:
     """The hooks, while recording is enabled."""
 
     def __init__(self) -> None:
-        self._hooks = Hook(_compiler, _POINT, self._compile), Hook(_dispatcher, _POINT, self._compile)
+        self.hooks = Hooks(Hook(_compiler, _POINT, self._compile), Hook(_dispatcher, _POINT, self._compile))
         self._thread = threading.local()
 
     def is_kernel(self, function: FunctionType) -> bool:
@@ -38,16 +38,6 @@ class CompilationContext:
         """Raises UnsupportedError naming a missing hook point."""
         check(_compiler, _POINT)
         check(_dispatcher, _POINT)
-
-    def install(self) -> None:
-        """Idempotent."""
-        for hook in self._hooks:
-            hook.install()
-
-    def remove(self) -> None:
-        """Inverse of install()."""
-        for hook in self._hooks:
-            hook.remove()
 
     def _compile(self, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         compiling = vars(self._thread).setdefault("compiling", [])

@@ -16,7 +16,7 @@ from typing import Any
 
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
@@ -42,7 +42,7 @@ class CompilerHooks:
     def __init__(self, sites: Sites) -> None:
         self.recording: Recording | None = None
         self._sites = sites
-        self._hooks = (
+        self._hooks = Hooks(
             Hook(_library, "finalize", self._finalize),
             Hook(_library, "llvm_strs", self._llvm_strs),
             Hook(_library, "get_asm_strs", self._get_asm_strs),
@@ -61,13 +61,11 @@ class CompilerHooks:
     def install(self, recording: Recording) -> None:
         """Idempotent; later calls change the options."""
         self.recording = recording
-        for hook in self._hooks:
-            hook.install()
+        self._hooks.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.remove()
         self.recording = None
 
     # LLVM IR

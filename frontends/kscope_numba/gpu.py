@@ -35,7 +35,7 @@ class GpuTarget:
         for hooks in (self._bytecode, self._compiler, self._loads, self._context):
             hooks.check()
         with getattr(_dispatcher, _LOCK):
-            self._context.install()
+            self._context.hooks.install()
             self._compiler.install(recording)
             self._bytecode.set_selection(recording.selection, self._context.is_kernel)
             self._bytecode.install(emit_marks=True)
@@ -44,7 +44,7 @@ class GpuTarget:
     def disable(self) -> None:
         """Inverse of enable()."""
         with getattr(_dispatcher, _LOCK):
-            self._context.remove()
+            self._context.hooks.remove()
             self._compiler.remove()
             if self._taught:
                 self._bytecode.install(emit_marks=False)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from kscope.capture.model import Problem
 from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
@@ -59,7 +59,7 @@ class LoadHooks:
         self._state = PLAIN
         self._selection = Selection()
         self._listing = False
-        self._hooks: list[Hook] = []
+        self._hooks = Hooks()
         self._sets: WeakKeyDictionary[Any, _StateSets] = WeakKeyDictionary()
         self._alive: dict[int, Any] = {}  # by id: Numba identifies compiled device functions by address
         self._not_compiled: WeakKeyDictionary[Any, Problem] = WeakKeyDictionary()  # libraries, at the last switch
@@ -95,25 +95,20 @@ class LoadHooks:
     def install(self, recording: Recording) -> None:
         """Switch to the kernels of this recording."""
         cache = _dispatcher.CUDACache
-        if not self._hooks:
-            self._hooks = [
-                Hook(_codegen.CUDACodeLibrary, "get_cufunc", self._get_cufunc),
-                Hook(cache, "_index_key", self._index_key),
-                Hook(_dispatcher._Kernel, "launch", self._launch),
-            ]
+        self._hooks.add(_codegen.CUDACodeLibrary, "get_cufunc", self._get_cufunc)
+        self._hooks.add(cache, "_index_key", self._index_key)
+        self._hooks.add(_dispatcher._Kernel, "launch", self._launch)
         if catalog.is_listing() and not self._listing:  # a listing compiles everything: bypass the disk cache
             self._listing = True
-            self._hooks += [Hook(cache, name, _skip) for name in ("load_overload", "save_overload")]
-        for hook in self._hooks:
-            hook.install()
+            for name in ("load_overload", "save_overload"):
+                self._hooks.add(cache, name, _skip)
         tag = f"{recording.tag(Path(__file__).parent)} {linking.ptxas_identity()}{' listed' * self._listing}"
         self._switch(tag, recording.selection)
 
     def remove(self, taught: bool) -> None:
         """Inverse of install(). If Numba cannot compile regions (not taught), marked kernels stay installed."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks, self._listing = [], False
+        self._hooks.remove()
+        self._listing = False
         self._switch(PLAIN if taught else RETAINED, Selection())
 
     # modules

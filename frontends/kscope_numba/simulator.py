@@ -15,7 +15,7 @@ import numpy as np
 from kscope.capture.model import LaunchCount, Problem
 from kscope.instrument import registry
 from kscope.instrument.backend import ThreadLaunch
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites
@@ -32,7 +32,7 @@ class SimulatorTarget:
 
     def __init__(self) -> None:
         self._recording: Recording | None = None
-        self._hooks: list[Hook] = []
+        self._hooks = Hooks()
         self._launch: ThreadLaunch | None = None
         self._original: dict[FunctionType, CodeType] = {}
         self._marking = threading.Lock()
@@ -45,18 +45,12 @@ class SimulatorTarget:
         check(kernel.BlockThread, "run")
         self._restore()
         self._recording = recording
-        if not self._hooks:
-            self._hooks = [
-                Hook(kernel.FakeCUDAKernel, "__call__", self._call),
-                Hook(kernel.BlockThread, "run", self._run),
-            ]
-        for hook in self._hooks:
-            hook.install()
+        self._hooks.add(kernel.FakeCUDAKernel, "__call__", self._call)
+        self._hooks.add(kernel.BlockThread, "run", self._run)
 
     def disable(self) -> None:
         """Remove the hooks."""
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.remove()
         self._restore()
         self._recording = None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 
 from kscope.capture.model import DeviceCapture, ModuleMeta
-from kscope.instrument.backend import Backend, Triple
+from kscope.instrument.backend import Backend, Simulator, Triple
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 
@@ -15,7 +15,7 @@ from .interpreted import InterpretedLaunch, ThreadedLaunch
 from .module import Module
 
 
-class SimBackend(Backend):
+class SimBackend(Backend, Simulator):
     """Owns the simulated device and its modules.
 
     Attributes:
@@ -54,7 +54,12 @@ class SimBackend(Backend):
         return tuple(module.meta() for module in tuple(self._modules.values()))
 
     def module(self, name: str, kernel: Callable[..., object]) -> Module | None:
-        """The kernel, instrumented with the current options; None while recording is off."""
+        """The kernel, instrumented with the current options; None while recording is off.
+
+        Args:
+            name: the kernel's name.
+            kernel: the kernel, which identifies its module.
+        """
         if self.recording is None:
             return None
         return self._prepared(name, kernel, self.recording)

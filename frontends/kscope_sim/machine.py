@@ -64,17 +64,36 @@ class Machine:
         return self.offsets or tuple(draw.randrange(1 << 33) for _ in range(self.sms))
 
     def cycles(self, sm: int, ns: float) -> int:
-        """Cycles that this SM has counted when the simulated time is `ns`."""
+        """Cycles that an SM has counted since time zero.
+
+        Args:
+            sm: the SM's number.
+            ns: simulated time.
+        """
         return round(ns * self.rates[sm])
 
     def ns(self, sm: int, cycles: int) -> float:
-        """Inverse of cycles()."""
+        """Inverse of cycles().
+
+        Args:
+            sm: the SM's number.
+            cycles: counted since time zero.
+        """
         return cycles / self.rates[sm]
 
     def clock64(self, sm: int, cycles: int) -> int:
-        """%clock64 of an SM that has counted `cycles` since time zero."""
+        """%clock64 of an SM.
+
+        Args:
+            sm: the SM's number.
+            cycles: counted since time zero.
+        """
         return self.zeros[sm] + cycles & 0xFFFFFFFFFFFFFFFF
 
     def globaltimer(self, ns: float) -> int:
-        """%globaltimer at simulated time `ns`."""
+        """%globaltimer at a simulated time.
+
+        Args:
+            ns: simulated time.
+        """
         return POWER_ON_NS + int(ns) // self.tick_ns * self.tick_ns

@@ -86,7 +86,11 @@ class Warp:
         return tuple(lane for lane in range(32) if self._active >> lane & 1)
 
     def thread(self, lane: int) -> tuple[int, int, int]:
-        """threadIdx of a lane."""
+        """threadIdx of a lane.
+
+        Args:
+            lane: the lane's index, 0 to 31.
+        """
         linear, (nx, ny, _) = 32 * self.index + lane, self.threads
         return linear % nx, linear // nx % ny, linear // (nx * ny)
 
@@ -98,7 +102,11 @@ class Warp:
         return self.strand.now
 
     def work(self, cycles: int) -> None:
-        """Advance the clock by `cycles`, if any lane is active."""
+        """Advance the clock, if any lane is active.
+
+        Args:
+            cycles: SM cycles.
+        """
         if self._active:
             self.strand.now += max(0, cycles)
 
@@ -108,11 +116,20 @@ class Warp:
         self._block.sync(self.strand, self._turn - 1)
 
     def arrive(self, event: Hashable) -> None:
-        """Count one arrival at an event of this block."""
+        """Count one arrival at an event of this block.
+
+        Args:
+            event: any hashable object that names the event.
+        """
         self._block.arrive(self.strand, event)
 
     def wait(self, event: Hashable, arrivals: int = 1) -> None:
-        """Wait until the event has `arrivals` arrivals since the block started."""
+        """Wait until an event has enough arrivals since the block started.
+
+        Args:
+            event: any hashable object that names the event.
+            arrivals: how many to wait for.
+        """
         self._block.wait(self.strand, event, arrivals)
 
     # lanes
@@ -132,7 +149,11 @@ class Warp:
             self._active = before & ~self._left
 
     def leave(self, lanes: Lanes = U32) -> None:
-        """Early return of some active lanes; the kernel continues for the others."""
+        """Early return of some active lanes; the kernel continues for the others.
+
+        Args:
+            lanes: as for where().
+        """
         leaving = self._active & _mask(lanes)
         self._nesting.at_return(leaving if self._memory is not None else 0)
         if leaving and self._memory is not None and self._lanes:
@@ -150,7 +171,12 @@ class Warp:
     # called by the launch
 
     def run(self, kernel: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """The kernel's entry, body, and return."""
+        """Execute the kernel's entry, body, and return.
+
+        Args:
+            kernel: the kernel.
+            args: its arguments after the warp.
+        """
         _running.warp = self
         try:
             self.begin()
@@ -209,7 +235,11 @@ class Warp:
         return Anchor(clock, time, min(self._clock() - clock, U32))
 
     def read(self, name: str) -> Any:
-        """The value of a device helper: a number, or for lane_id an array of shape (32,)."""
+        """The value of a device helper: a number, or for lane_id an array of shape (32,).
+
+        Args:
+            name: a key of ``ptx.READINGS``, such as "clock".
+        """
         if name == "lane_id":
             return np.arange(32, dtype=np.int32)
         if name == "globaltimer":

@@ -40,12 +40,12 @@ class Forms:
 
     def install(self) -> None:
         """Watch Triton's autotuner and warmup(); idempotent."""
-        self.tuning.install()
+        self.tuning.hooks.install()
         self._warmup.install()
 
     def remove(self) -> None:
         """Inverse of install(); no session records."""
-        self.tuning.remove()
+        self.tuning.hooks.remove()
         self._warmup.remove()
         self._recording, self._captures = False, 0
 

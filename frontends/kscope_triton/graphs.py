@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kscope.instrument import registry
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.util.import_hook import Watcher
 
@@ -28,7 +28,7 @@ class Graphs:
 
     def __init__(self, counts: LaunchCounts, forms: Forms, capturing: Callable[[], None]) -> None:
         self._counts, self._forms, self._capturing = counts, forms, capturing
-        self._hooks: list[Hook] = []
+        self._hooks = Hooks()
         self._watcher = Watcher((_MODULE,), lambda name: self._hook())
 
     def install(self) -> None:
@@ -40,17 +40,14 @@ class Graphs:
     def remove(self) -> None:
         """Inverse of install()."""
         self._watcher.remove()
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        self._hooks.remove()
 
     def _hook(self) -> None:
         graph = getattr(sys.modules.get(_MODULE), _CLASS, None)
         points = {"capture_begin": self._begin, "capture_end": self._end, "replay": self._replay}
-        if not self._hooks and all(hasattr(graph, name) for name in points):
-            self._hooks = [Hook(graph, name, around) for name, around in points.items()]
-        for hook in self._hooks:
-            hook.install()
+        if all(hasattr(graph, name) for name in points):
+            for name, around in points.items():
+                self._hooks.add(graph, name, around)
 
     def _begin(self, original: Callable[..., Any], graph: Any, *args: Any, **kwargs: Any) -> Any:
         setattr(graph, _LAUNCHES, {})

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
 from kscope.util.import_hook import Watcher
 
@@ -49,7 +49,7 @@ class Inductor:
         self._forms, self._unmarked = forms, unmarked
         self._recording: Recording | None = None
         self._before: dict[str, tuple[Any, Any]] = {}  # a setting's value in the thread that set it, and its default
-        self._hooks: dict[str, Hook] = {}  # by function
+        self._hooks = Hooks()
         self._watcher = Watcher((_CONFIG, _AUTOTUNER, _ANALYSIS), lambda name: self._imported())
 
     def install(self, recording: Recording) -> None:
@@ -67,9 +67,7 @@ class Inductor:
             return
         self._recording = None
         self._watcher.remove()
-        for hook in self._hooks.values():
-            hook.remove()
-        self._hooks.clear()
+        self._hooks.remove()
         config = sys.modules.get(_CONFIG)
         for name, (value, default) in reversed(self._before.items()):
             if config is not None:
@@ -87,16 +85,9 @@ class Inductor:
                 _forget_kernels()
         analysis = sys.modules.get(_ANALYSIS)
         autotuner = getattr(sys.modules.get(_AUTOTUNER), "CachingAutotuner", None)
-        self._hook(autotuner, "bench", self._timed)
-        self._hook(autotuner, "run", self._launched)
-        self._hook(analysis, "generate_ttir", self._traced)
-
-    def _hook(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Wrap a function, if its module is imported and has it."""
-        if name not in self._hooks and hasattr(owner, name):
-            self._hooks[name] = Hook(owner, name, around)
-        if name in self._hooks:
-            self._hooks[name].install()
+        self._hooks.add(autotuner, "bench", self._timed)
+        self._hooks.add(autotuner, "run", self._launched)
+        self._hooks.add(analysis, "generate_ttir", self._traced)
 
     def _traced(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self._unmarked():

@@ -18,7 +18,7 @@ from triton.language import core as tl
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.backend import BlockLaunch
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
 from kscope.language.unentered import refuse_unentered
 from kscope.marks.constants import with_constant
@@ -41,7 +41,7 @@ class Interpreted:
         self._recording: Recording | None = None
         self._launch: BlockLaunch | None = None
         self._kernel: Callable[..., Any] | None = None
-        self._hooks: list[Hook] = []
+        self._hooks = Hooks()
 
     def install(self, recording: Recording) -> None:
         """Install the hooks; does nothing if kernels are compiled.
@@ -61,16 +61,13 @@ class Interpreted:
                 "which kscope needs to record interpreted kernels"
             )
         self._recording = recording
-        if not self._hooks:
-            self._hooks = [Hook(executor, "__call__", self._launched), Hook(builder, "set_grid_idx", self._block)]
-        for hook in self._hooks:
-            hook.install()
+        self._hooks.add(executor, "__call__", self._launched)
+        self._hooks.add(builder, "set_grid_idx", self._block)
 
     def remove(self) -> None:
         """Inverse of install()."""
         self._recording = None
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.remove()
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
         """Record a mark of the block being interpreted; False outside a kernel."""

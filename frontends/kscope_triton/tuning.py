@@ -11,7 +11,7 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner
 
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hook, Hooks
 
 from .threads import Threads
 
@@ -27,22 +27,13 @@ class Tuning(Threads):
 
     Attributes:
         launches: launches by those threads.
+        hooks: those on Triton's autotuner.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__(changed)
         self.launches = 0
-        self._hooks = [Hook(Autotuner, name, self._timed) for name in _HOOKED if hasattr(Autotuner, name)]
-
-    def install(self) -> None:
-        """Watch Triton's autotuner; idempotent."""
-        for hook in self._hooks:
-            hook.install()
-
-    def remove(self) -> None:
-        """Inverse of install()."""
-        for hook in self._hooks:
-            hook.remove()
+        self.hooks = Hooks(*(Hook(Autotuner, name, self._timed) for name in _HOOKED if hasattr(Autotuner, name)))
 
     def _timed(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self.running():

@@ -13,43 +13,29 @@ Inductor copies a user's kernel into a generated file, and copies only imports f
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
 from kscope.language import regions
-from kscope.marks.strategies import Strategy
 
 __all__ = ["counter", "instant", "region"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class region(regions.region):  # noqa: N801  # lower case matches kscope.region
     """As kscope.region."""
 
 
-def instant(
-    name: Any,
-    value: Any = None,
-    *,
-    strategy: Strategy | str | None = None,
-    track: Any = None,
-    when: Any = None,
-    _semantic: Any = None,
-) -> None:
-    """As kscope.instant."""
-    regions.instant(name, value, strategy=strategy, track=track, when=when, _semantic=_semantic)
+def _of_this_module(function: F) -> F:
+    original = cast(FunctionType, function)
+    copy = FunctionType(original.__code__, original.__globals__, original.__name__, original.__defaults__)
+    copy.__doc__, copy.__kwdefaults__ = original.__doc__, original.__kwdefaults__
+    copy.__annotations__ = original.__annotations__
+    vars(copy).update(vars(original))  # __triton_builtin__
+    copy.__module__ = __name__
+    return cast(F, copy)
 
 
-def counter(
-    name: Any,
-    value: Any,
-    *,
-    strategy: Strategy | str | None = None,
-    track: Any = None,
-    when: Any = None,
-    _semantic: Any = None,
-) -> None:
-    """As kscope.counter."""
-    regions.counter(name, value, strategy=strategy, track=track, when=when, _semantic=_semantic)
-
-
-for _builtin in (instant, counter):
-    _builtin.__triton_builtin__ = True  # type: ignore[attr-defined]  # read by the compiler's call protocol
+instant, counter = _of_this_module(regions.instant), _of_this_module(regions.counter)

@@ -84,7 +84,8 @@ def assemble(capture: CaptureData) -> TraceData:
     region = _column([device.records.region for device in devices], np.uint16)
     if renumber is not None:
         region = renumber[region]
-    problems += _unknown(region, regions, kernels)
+    known = {kernel.id for module in capture.modules for kernel in module.kernels}
+    problems += _unknown(region, regions, len(set(kernel_ids.tolist()) - known))
     trace = TraceData(
         region=region,
         track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
@@ -220,14 +221,13 @@ def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
     return [Problem("partial", text, partial)]
 
 
-def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], kernels: tuple[str, ...]) -> list[Problem]:
+def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], nameless: int) -> list[Problem]:
     problems = []
     unnamed = [index for index, found in enumerate(regions) if not found.known]
     if len(unnamed) > 1:  # index 0 is the overflow, used only once all other indices are taken
         count = int(np.isin(region, unnamed).sum())
         text = f"{counted(count, 'record')} with ids that no module of this capture names: shown as ?hash"
         problems.append(Problem("unknown", text, count))
-    nameless = sum(name.startswith("kernel ") for name in kernels)
     if nameless:
         text = f"{counted(nameless, 'kernel')} without metadata in this capture: shown by number"
         problems.append(Problem("nameless", text, nameless))

@@ -26,7 +26,10 @@ class Backend(ABC):
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """A module was loaded on the current device: arm it if it was compiled for recording.
 
-        Safe during CUDA graph capture. The handle is not kept: the module may be unloaded at any time.
+        Safe during CUDA graph capture.
+
+        Args:
+            module: the driver's handle. It is not kept: the module may be unloaded at any time.
 
         Returns:
             The metadata of an armed module.
@@ -80,7 +83,11 @@ class Backend(ABC):
         return False
 
     def capture(self, stream: int) -> int | None:
-        """The id of the graph capture of a stream of the current device; 0 for none, None if it is unknown."""
+        """The id of a stream's graph capture; 0 for none, None if it is unknown.
+
+        Args:
+            stream: the driver's handle of a stream of the current device.
+        """
         return None
 
     def wait(self) -> None:
@@ -97,7 +104,11 @@ class Backend(ABC):
 
     @abstractmethod
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
-        """Everything recorded under the armed epoch so far, per device; wait=True synchronizes first."""
+        """Everything recorded under the armed epoch so far, per device.
+
+        Args:
+            wait: synchronize with all work first.
+        """
 
     @abstractmethod
     def modules(self) -> tuple[ModuleMeta, ...]:
@@ -127,10 +138,20 @@ class BlockLaunch(Protocol):
     """
 
     def block(self, index: Triple) -> None:
-        """The next block begins, and the one before it ends. index: (x, y, z)."""
+        """The next block begins, and the one before it ends.
+
+        Args:
+            index: the block's (x, y, z).
+        """
 
     def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
-        """The current block reaches a mark. value: a number, None for none. when: a bool; None is always."""
+        """The current block reaches a mark.
+
+        Args:
+            mark: the mark.
+            value: a number to record; None for none.
+            when: a bool: whether it records; None is always.
+        """
 
     def end(self) -> None:
         """The last block and the launch have ended."""
@@ -146,14 +167,31 @@ class ThreadLaunch(Protocol):
     """
 
     def begin(self, key: object, block: Triple, thread: Triple) -> None:
-        """A thread begins. key: names it from now on. block, thread: its (x, y, z) indices."""
+        """A thread begins.
+
+        Args:
+            key: identifies the thread from now on.
+            block, thread: its (x, y, z) indices.
+        """
 
     def mark(self, key: object, mark: Mark, value: Any, when: Any = None) -> bool:
-        """The thread `key` reaches a mark, see BlockLaunch.mark(); False if it did not begin in this launch."""
+        """A thread reaches a mark.
+
+        Args:
+            key: the thread.
+            mark, value, when: as for BlockLaunch.mark().
+
+        Returns:
+            False if the thread did not begin in this launch.
+        """
         ...
 
     def leave(self, key: object) -> None:
-        """The thread `key` returns."""
+        """A thread returns.
+
+        Args:
+            key: the thread.
+        """
 
     def end(self) -> None:
         """The launch has ended. Threads that did not leave never finish."""
@@ -165,11 +203,23 @@ class Simulator(Protocol):
     def launch_by_block(
         self, name: str, kernel: Callable[..., object], grid: Triple, recording: Recording
     ) -> BlockLaunch:
-        """Begin a launch of `grid` blocks, recorded with the options `recording`."""
+        """Begin a launch.
+
+        Args:
+            name: the kernel's name.
+            kernel: the kernel, which identifies its module.
+            grid: blocks, (x, y, z).
+            recording: the options to record with.
+        """
         ...
 
     def launch_by_thread(
         self, name: str, kernel: Callable[..., object], grid: Triple, block: Triple, recording: Recording
     ) -> ThreadLaunch:
-        """Begin a launch of `grid` blocks of `block` threads, recorded with the options `recording`."""
+        """Begin a launch.
+
+        Args:
+            name, kernel, grid, recording: as for launch_by_block().
+            block: threads per block, (x, y, z).
+        """
         ...

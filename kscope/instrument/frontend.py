@@ -28,9 +28,10 @@ class Frontend(ABC):
 
     @abstractmethod
     def enable(self, recording: Recording) -> None:
-        """Install hooks: kernels compiled from now on have a marked form, lowered for `recording`.
+        """Install hooks: kernels compiled from now on have a marked form. May be called again with other options.
 
-        May be called again with other options.
+        Args:
+            recording: the options that marked forms are lowered for.
 
         Raises:
             UnsupportedError: the DSL lacks a hook point; the message names it and the DSL's version.
@@ -67,11 +68,18 @@ class Frontend(ABC):
         return None
 
     def cache_key(self, *parts: object) -> list[Any]:
-        """Objects that the DSL hashes into its cache keys for a scope declared outside a kernel (Triton)."""
+        """Objects that the DSL hashes into its cache keys for a scope declared outside a kernel (Triton).
+
+        Args:
+            *parts: the scope's fields.
+        """
         return []
 
     def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
-        """Arm code that was loaded without the frontend's hooks, see ``kscope.bind()``.
+        """Arm code that was loaded without the frontend's hooks.
+
+        Args:
+            code, image: as for ``kscope.bind()``.
 
         Returns:
             The metadata that the code carries.

@@ -39,6 +39,10 @@ class Hook:
         self._owner, self._name, self._around = owner, name, around
         self._layer: _Layer | None = None
 
+    def wraps(self, owner: Any, name: str) -> bool:
+        """Whether it wraps this attribute."""
+        return self._owner is owner and self._name == name
+
     def install(self) -> None:
         """Put the wrapper in place; idempotent."""
         if self._layer is not None:
@@ -78,3 +82,29 @@ class Hook:
         if isinstance(found, property):
             return property(placed, found.fset, found.fdel)
         return type(found)(placed) if bound else placed
+
+
+class Hooks:
+    """Hooks that are installed and removed together."""
+
+    def __init__(self, *hooks: Hook) -> None:
+        self._hooks = hooks
+        self._added: list[Hook] = []
+
+    def add(self, owner: Any, name: str, around: Around) -> None:
+        """Install a hook until remove(), unless the owner lacks the attribute; idempotent."""
+        if hasattr(owner, name):
+            if not any(hook.wraps(owner, name) for hook in self._added):
+                self._added.append(Hook(owner, name, around))
+            self.install()
+
+    def install(self) -> None:
+        """Put every wrapper in place; idempotent."""
+        for hook in (*self._hooks, *self._added):
+            hook.install()
+
+    def remove(self) -> None:
+        """Restore every original whose wrapper is still in place."""
+        for hook in (*self._hooks, *self._added):
+            hook.remove()
+        self._added.clear()

@@ -30,7 +30,12 @@ class Strategy:
         raise AssertionError("a Strategy is one of Lane0Warp0, Elected, TargetWarp, AllThreads")
 
     def records(self, warp: int, lane: int) -> bool:
-        """True if this lane of this warp (linear thread index / 32) owns a slab from kernel entry on."""
+        """True if a lane owns a slab from kernel entry on.
+
+        Args:
+            warp: the warp's index in its block (linear thread index / 32).
+            lane: the lane's index in its warp.
+        """
         raise AssertionError("a Strategy is one of Lane0Warp0, Elected, TargetWarp, AllThreads")
 
 

@@ -109,7 +109,14 @@ def flashinfer(
 
 
 def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
-    """The trace of a Mirage profiler buffer: FlashInfer's layout with other tag bits. Arguments and errors as there."""
+    """The trace of a Mirage profiler buffer: FlashInfer's layout with other tag bits.
+
+    Args:
+        buffer, names, kernel, device: as for flashinfer().
+
+    Raises:
+        UsageError: a device or names are invalid.
+    """
     notes = Notes()
     data = words("mirage", buffer, device, notes)
     blocks, groups = _header(data, notes)

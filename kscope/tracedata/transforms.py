@@ -79,7 +79,11 @@ def regroup(trace: T, tracks: Mapping[str, str | None] | Callable[[str], str | N
 
 
 def compose(*transforms: Callable[[T], T]) -> Callable[[T], T]:
-    """One transform that applies several, first to last."""
+    """One transform that applies several.
+
+    Args:
+        *transforms: applied first to last.
+    """
 
     def composed(trace: T) -> T:
         for one in transforms:

@@ -220,6 +220,12 @@ def test_a_kernel_without_metadata_is_shown_by_its_number() -> None:
     assert kinds(trace)["nameless"] == 1
 
 
+def test_a_kernel_may_have_a_name_that_begins_like_a_number() -> None:
+    module = ModuleMeta("synth", (KernelMeta("kernel of a user", 0xABC, 3),), ())
+    trace = decode(Capture(synth.EPOCH, (synth.device([synth.slab([], kernel=0xABC)]),), (module,), {}, (), {}))
+    assert trace.kernels == ("kernel of a user",) and "nameless" not in kinds(trace)
+
+
 def test_two_names_with_one_hash_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import kscope.decoding.ids as ids
 

@@ -14,7 +14,7 @@ from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import PREFIX
 
-from .. import assembler, dry_run, lines, nvrtc
+from .. import assembler, dry_run, nvrtc, select
 from ..empty_scopes import refuse_empty_scopes
 from .frontend import NAME, CoreFrontend
 
@@ -44,7 +44,7 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     if recording is None:
         return cuda_core.Program(nvrtc.with_header(source), "c++", options).compile("cubin", name_expressions)
     refuse_empty_scopes(source, nvrtc.FILE)
-    marked = lines.marked(source, recording.selection)
+    marked = select.marked(source, recording.selection)
     text = nvrtc.with_header(source if marked is None else marked.text, name=nvrtc.FILE)
     code = cuda_core.Program(text, "c++", replace(options, lineinfo=True)).compile("ptx", name_expressions)
     ptx = bytes(code.code).decode().rstrip("\0")

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from kscope.errors import UnsupportedError
-from kscope.instrument.hooks import Hook
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
 
-from .. import assembler, dry_run, lines, nvrtc
+from .. import assembler, dry_run, nvrtc, select
 from ..empty_scopes import refuse_empty_scopes
 from . import hook_points
+from .emit import prelude
 from .hook_points import compiler
-from .jit import prelude
 from .load import LoaderHooks
 
 _COMPILE_MODULE, _PROGRAM, _NVCC = "_compile_module_with_cache", "_NVRTCProgram", "compile_using_nvcc"
@@ -29,7 +29,7 @@ class CompilerHooks:
         self._loader = loader
         self._recording: Recording | None = None
         self._options: tuple[str, ...] = ()
-        self._hooks: list[Hook] = []
+        self._hooks = Hooks()
 
     def check(self) -> None:
         """Raise UnsupportedError naming the hook point that this CuPy lacks."""
@@ -39,21 +39,14 @@ class CompilerHooks:
     def install(self, recording: Recording | None) -> None:
         """Install the hooks for this recording; idempotent."""
         self._recording, self._options = recording, nvrtc.options(recording)
-        if not self._hooks:
-            self._hooks = [
-                Hook(compiler, _COMPILE_MODULE, self._compile_module),
-                Hook(hook_points.fetch(compiler, _PROGRAM), _COMPILE, self._compile_program),
-                Hook(compiler, _NVCC, self._compile_nvcc),
-            ]
-        for hook in self._hooks:
-            hook.install()
+        self._hooks.add(compiler, _COMPILE_MODULE, self._compile_module)
+        self._hooks.add(hook_points.fetch(compiler, _PROGRAM), _COMPILE, self._compile_program)
+        self._hooks.add(compiler, _NVCC, self._compile_nvcc)
 
     def remove(self) -> None:
         """Remove the hooks."""
         self._recording = None
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        self._hooks.remove()
 
     def _compile_module(
         self, original: Any, source: str, options: tuple[str, ...] = (), *args: Any, **named: Any
@@ -68,7 +61,7 @@ class CompilerHooks:
         marked = None
         if recording is not None:
             refuse_empty_scopes(source, nvrtc.FILE)
-            marked = lines.marked(source, recording.selection, kinds=self._loader.compiling_raw)
+            marked = select.marked(source, recording.selection, kinds=self._loader.compiling_raw)
         if marked is None and not nvrtc.uses_kscope(source, options):
             return original(source, options, *args, **named)
         source = source if marked is None else marked.text

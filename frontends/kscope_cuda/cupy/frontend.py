@@ -14,8 +14,8 @@ from kscope.marks.grammar import Mark
 from .. import assembler
 from . import helpers
 from .compile import NAME, CompilerHooks
+from .emit import JitHooks
 from .hook_points import cupy, runtime
-from .jit import JitHooks
 from .load import LoaderHooks
 
 

@@ -22,7 +22,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 
-from .. import lines, nvrtc
+from .. import nvrtc, select
 from ..binary_metadata import describe_file
 from . import hook_points
 from .functions import PlainKernel, PreparedKernel, PreparedModule
@@ -192,7 +192,7 @@ class LoaderHooks:
     def _affects(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
         """Whether a source has macros, or the selection (or `also`) marks parts of it."""
         selections = (self._selection, also or Selection())
-        if nvrtc.uses_kscope(source, options) or any(lines.touches(source, one) for one in selections):
+        if nvrtc.uses_kscope(source, options) or any(select.touches(source, one) for one in selections):
             return True
         return any(one.kinds for one in selections) and _KERNEL in source  # not an ElementwiseKernel's operation
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from ...capture.model import ModuleMeta, Problem
 from ...errors import UsageError
@@ -127,6 +127,26 @@ class Selection:
     def kind(self, kinds: Iterable[str]) -> str | None:
         """The first of an operation's kinds (narrowest first) that is selected."""
         return next((kind for kind in kinds if kind in self.kinds), None)
+
+
+class _Range(Protocol):
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+
+
+R = TypeVar("R", bound=_Range)
+
+
+def outer_first(ranges: Iterable[R]) -> list[R]:
+    """Sort ranges so that each precedes those inside it. Raises UsageError if two overlap without nesting."""
+    ordered = sorted(ranges, key=lambda one: (one.first, -one.last))
+    for at, one in enumerate(ordered):
+        for later in ordered[at + 1 :]:
+            if one.first < later.first <= one.last < later.last:
+                raise UsageError(f"regions {one} and {later} overlap: nest one inside the other, or separate them")
+    return ordered
 
 
 def name(kind: str, path: str, line: int) -> str:

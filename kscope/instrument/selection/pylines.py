@@ -15,7 +15,7 @@ from types import CodeType
 
 from ...errors import UsageError
 from ..code_objects import nested
-from .auto import Lines
+from .auto import Lines, outer_first
 
 Block = list[ast.stmt]
 _SKIPPED = (ast.Global, ast.Nonlocal)
@@ -42,7 +42,7 @@ def wrap(definition: ast.FunctionDef, lines: Sequence[Lines], item: Callable[[Li
     Raises:
         UsageError: a range cuts through a loop or another block, has no statement, or overlaps with another one.
     """
-    for one in _outermost_first(lines):
+    for one in outer_first(lines):
         found = _block(definition.body, one)
         if found is None:
             raise UsageError(f"region {one}: {definition.name} has no statement at these lines")
@@ -65,16 +65,6 @@ def entered(lines: Lines) -> ast.expr:
     """The expression that a `with` enters in a function that runs as Python; it uses no names of the function."""
     call = f"__import__('kscope.language.regions').language.regions.selected({lines.name!r}, {lines.origin!r})"
     return ast.parse(call, mode="eval").body
-
-
-def _outermost_first(lines: Sequence[Lines]) -> list[Lines]:
-    """The ranges sorted so that outer ones come first. Raises UsageError if two overlap without nesting."""
-    ordered = sorted(lines, key=lambda one: (one.first, -one.last))
-    for at, one in enumerate(ordered):
-        for later in ordered[at + 1 :]:
-            if later.first <= one.last < later.last and later.first > one.first:
-                raise UsageError(f"regions {one} and {later} overlap: nest them, or make them disjoint")
-    return ordered
 
 
 def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:

@@ -24,7 +24,7 @@ from kscope.instrument.backend import Backend
 from kscope.instrument.registry import Entry
 from kscope.session import states
 from kscope_cuda.frontend import CudaFrontend
-from kscope_cuda.libraries import Library
+from kscope_cuda.load import Library
 
 STANDIN = """
 typedef int E;

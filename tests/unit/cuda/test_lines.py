@@ -11,10 +11,10 @@ import pytest
 
 from kscope.errors import UsageError
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
-from kscope_cuda import lines
-from kscope_cuda.lines import marked, touches
-from kscope_cuda.lines.functions import functions
-from kscope_cuda.lines.tokens import Tokens, UnreadableError
+from kscope_cuda import select
+from kscope_cuda.select import marked, touches
+from kscope_cuda.select.functions import functions
+from kscope_cuda.select.tokens import Tokens, UnreadableError
 
 SCALE = r"""
 template <class T> __device__ T twice(T x) { return x + x; }
@@ -178,7 +178,7 @@ def test_a_file_beside_an_imported_module_is_found(tmp_path: Path, monkeypatch: 
     module.__file__ = str(tmp_path / "a_users_module.py")
     assert not touches(SCALE, selection("load=cuda/ours.cu:7-8"))
     monkeypatch.setitem(sys.modules, "a_users_module", module)
-    lines._locate.cache_clear()
+    select._locate.cache_clear()
     assert shown("load=cuda/ours.cu:7-8") == shown("load=scale:7-8")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kscope.errors import UsageError
 from kscope.instrument.selection.auto import Lines, Selection
-from kscope_cuda.lines import marked
+from kscope_cuda.select import marked
 
 from .cpp_programs import program
 

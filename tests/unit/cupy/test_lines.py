@@ -18,7 +18,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.session import states
-from kscope_cuda import lines
+from kscope_cuda import select
 from kscope_cuda.cupy import functions
 
 SCALE = r"""
@@ -163,7 +163,7 @@ def test_lines_of_a_literal_inside_a_larger_source_are_marked(frontend, gpu):
     kernel = f'extern "C" __global__ void f(const float* a, float* b) {{ float x = a[0], y; {OPERATION} b[0] = y; }}'
     row = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text == "y = t * 2;")
     selected = recording(f"op={HERE}:{row - 1}-{row}")
-    assert lines.touches(OPERATION, selected.selection)
+    assert select.touches(OPERATION, selected.selection)
     frontend.enable(selected)
     assert names(gpu.compile(kernel)) == {"op": "kern.cu:2"}
 
@@ -173,7 +173,7 @@ def test_literals_with_escaped_newlines_are_not_matched_to_lines(frontend, gpu):
     row = next(
         n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.startswith("    one_line")
     )
-    assert not lines.touches(one_line, recording(f"op={HERE}:{row}").selection)
+    assert not select.touches(one_line, recording(f"op={HERE}:{row}").selection)
 
 
 def test_kinds_of_statements_of_raw_kernels_are_marked_and_listed(frontend, gpu, tmp_path):
@@ -269,9 +269,9 @@ def test_random_lines_of_random_kernels_compile_and_pair(frontend, gpu):
         first = random.randint(6, count - 3)
         region = Lines("r", "f", first, min(count - 2, first + random.choice([0, 1, 3, 8])))
         try:
-            found = lines.marked(text, Selection(("loop",), (region,)))
+            found = select.marked(text, Selection(("loop",), (region,)))
         except UsageError:
-            found = lines.marked(text, Selection(("loop", "iteration")))
+            found = select.marked(text, Selection(("loop", "iteration")))
         if found is None:
             continue
         selected += 1

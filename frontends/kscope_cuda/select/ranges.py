@@ -6,7 +6,6 @@ inside a loop's body stands for statements of that body.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kscope.errors import UsageError
@@ -28,6 +27,9 @@ class LineRange:
     selected: Lines
     first: int
     last: int
+
+    def __str__(self) -> str:
+        return str(self.selected)
 
     def error(self, reason: str) -> UsageError:
         """An error that names the region."""
@@ -87,18 +89,6 @@ class Source:
     def end(self, statement: Statement) -> int:
         """The last line of a statement."""
         return self.tokens.line(self.tokens.code[statement.last].end - 1)
-
-
-def outer_first(ranges: Iterable[LineRange]) -> list[LineRange]:
-    """Sort ranges so that each precedes those inside it. Raises UsageError if two overlap without nesting."""
-    ordered = sorted(ranges, key=lambda one: (one.first, -one.last))
-    for at, one in enumerate(ordered):
-        for later in ordered[at + 1 :]:
-            if one.first < later.first <= one.last < later.last:
-                raise UsageError(
-                    f"regions {one.selected} and {later.selected} overlap: nest one inside the other, or separate them"
-                )
-    return ordered
 
 
 def statements_in(source: Source, lines: LineRange) -> StatementRange | None:

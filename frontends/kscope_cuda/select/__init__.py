@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kscope.instrument.selection.auto import Lines, Selection
+from kscope.instrument.selection.auto import Lines, Selection, outer_first
 from kscope.instrument.selection.catalog import Site
 
 from .functions import functions
 from .insert import insert_marks
 from .kinds import MarkedRange, by_kind, loops
 from .locate import locate
-from .ranges import LineRange, Source, StatementRange, outer_first, statements_in
+from .ranges import LineRange, Source, StatementRange, statements_in
 from .tokens import Tokens, UnreadableError
 
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(")

@@ -11,6 +11,8 @@ from importlib import import_module
 from kscope.errors import FormatError, MissingError
 
 _FATBIN = (0xBA55ED50).to_bytes(4, "little")
+_CUDA = (190).to_bytes(2, "little")
+"""The machine in an ELF file's header."""
 _PTX, _LZ4, _ZSTD = 1, 0x2000, 0x8000
 _ARRAY = re.compile(rb"\.b8 [\w$]+\[([0-9]{1,9})\] = \{([0-9, ]+)\}")
 _NUMBER = re.compile(rb"[0-9]{1,3}")
@@ -51,6 +53,17 @@ def ptx_texts(data: bytes) -> Iterator[str]:
         try:
             yield entry.unpacked().decode(errors="replace")
         except (MissingError, FormatError):  # PTX is optional: most files have none
+            continue
+
+
+def cubins(data: bytes) -> Iterator[bytes]:
+    """The cubins in a file that can be unpacked here: itself, or entries of its fatbins."""
+    if data[:4] == b"\x7fELF" and data[18:20] == _CUDA:
+        yield data
+    for entry in (entry for entries in _fatbins(data) for entry in entries if entry.kind != _PTX):
+        try:
+            yield entry.unpacked()
+        except (MissingError, FormatError):  # another entry may have the same code
             continue
 
 

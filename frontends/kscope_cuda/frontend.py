@@ -63,10 +63,12 @@ class CudaFrontend(Frontend):
         """Do nothing: code built by nvcc does not change between sessions."""
 
     def problems(self) -> tuple[Problem, ...]:
-        """Session options that differ from those of a library's build, and explicit marks that do not pair."""
+        """Session options that differ from those of a library's build, explicit marks that do not pair, and regions
+        without an instruction.
+        """
         libraries = self._snapshot()
-        unpaired = tuple(problem for library in libraries for problem in library.problems)
-        return unpaired + tuple(
+        of_code = tuple(problem for library in libraries for problem in library.problems)
+        return of_code + tuple(
             Problem(
                 "options",
                 f"{library.path} was built with {option}={built}: the session's {option}={requested} has no effect on "

@@ -6,15 +6,18 @@ import ctypes
 import os
 import reprlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
+from kscope.lowering import empty_regions
 from kscope.session.bind import Image
 
-from . import pairing_check
+from . import fatbin, pairing_check
 from .binary_metadata import describe
+from .binary_notes import KERNEL, find
 from .header import CONTROL_FUNCTION
 
 _END = -1
@@ -28,13 +31,28 @@ AnyLibrary = ctypes.CDLL | ModuleType | str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library, or the image (handle None) of code that was bound by a driver handle. problems: marks that do
-    not pair."""
+    """A loaded library, or the image (handle None) of code that was bound by a driver handle.
+
+    Attributes:
+        path: its file.
+        handle: the library.
+        metas: its metadata.
+        unpaired: problems of marks that do not pair.
+        cubins: its machine code with regions, up to empty_regions.MAX_CUBIN bytes.
+    """
 
     path: str
     handle: ctypes.CDLL | None
     metas: tuple[ModuleMeta, ...]
-    problems: tuple[Problem, ...]
+    unpaired: tuple[Problem, ...]
+    cubins: tuple[bytes, ...]
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """Marks that do not pair, and regions without an instruction. The first call disassembles the code."""
+        notes = (note for cubin in self.cubins for note in find(cubin) if note.kind != KERNEL)
+        places = {note.text: f"{note.file}:{note.line}" for note in notes}
+        return *self.unpaired, *empty_regions.in_binaries(self.cubins, places)
 
     @staticmethod
     def of(path: str, handle: ctypes.CDLL) -> Library:
@@ -45,7 +63,7 @@ class Library:
                 "with nvcc -DKSCOPE=1 -I$(python -m kscope include)"
             )
         data = Path(path).read_bytes()
-        return Library(path, handle, describe(data, path), pairing_check.problems(data, path))
+        return Library._of(data, path, handle, describe(data, path))
 
     @staticmethod
     def image(image: Image) -> Library:
@@ -62,7 +80,16 @@ class Library:
                 f"{source} has no kscope names: pass the cubin or fatbin that the module was loaded from, built by "
                 "nvcc -DKSCOPE=1; omit it if kscope compiled the module"
             )
-        return Library(source, None, metas, pairing_check.problems(data, source))
+        return Library._of(data, source, None, metas)
+
+    @staticmethod
+    def _of(data: bytes, source: str, handle: ctypes.CDLL | None, metas: tuple[ModuleMeta, ...]) -> Library:
+        cubins, room = list[bytes](), empty_regions.MAX_CUBIN
+        for cubin in fatbin.cubins(data):
+            if len(cubin) <= room and any(note.kind != KERNEL for note in find(cubin)):
+                cubins.append(cubin)
+                room -= len(cubin)
+        return Library(source, handle, metas, pairing_check.problems(data, source), tuple(cubins))
 
     def controls(self) -> list[int]:
         """Addresses of the control blocks on the current device, one per translation unit. Raises DriverError."""

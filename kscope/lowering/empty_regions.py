@@ -1,16 +1,17 @@
 """Regions whose work the compiler moved elsewhere: no instruction is left between their clock reads.
 
-A clock read keeps its place among other clock reads and accesses to memory, but arithmetic may move across it: to where
-its result is used, out of a loop, or into a branch. Such a region shows a few cycles, whatever the work takes.
+A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it: to
+where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, whatever the work takes.
 
-Only regions that contain nothing but arithmetic in the PTX are looked at, so most kernels are not disassembled.
+Only regions that contain nothing but work that may move in the PTX are looked at, so most kernels are not disassembled:
+arithmetic, and loads that no store of the kernel's changes. Of code that nvcc built there is the machine code alone.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +29,9 @@ MAX_CUBIN = 1 << 20
 _PURE = re.compile(
     r"(?:@!?\s*[%\w$]+\s+)?(?:\.reg|add|sub|mul|mul24|mad|mad24|fma|div|rem|min|max|abs|neg|and|or|xor|not|cnot|shl|shr|shf"
     r"|lop3|prmt|bfe|bfi|bfind|brev|clz|popc|sad|cvt|cvta|mov|setp|set|selp|slct|ex2|lg2|sin|cos|tanh|rcp|sqrt|rsqrt"
-    r"|copysign|testp|dp4a|dp2a)\b"
+    r"|copysign|testp|dp4a|dp2a|mma|wmma\.mma|ld\.(?:param|const|shared(?:::cta)?|global(?:\.\w+)*\.nc))\b"
 )
+"""Arithmetic, tensor cores' too, and loads of parameters, constants, shared and read-only memory."""
 _READS_CLOCK = re.compile(r"%(?:clock|globaltimer)")
 _IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV")
 
@@ -53,7 +55,7 @@ def with_problems(
     code = _disassembled(cubin(lowered.text)) if straight else {}
     problems = list(lowered.problems)
     for function, names in found:
-        moved = _without_instructions(code[function.name], names) if function.name in code else set[str]()
+        moved = _sorted(code[function.name], names)[0] if function.name in code else set[str]()
         kernel = (source.kernels if source else {}).get(function.name, function.name)
         for name in sorted(moved | {name for name, count in names.items() if not count}):
             where = next((one.where for one in lowered.meta.regions if one.name == name and one.where), None)
@@ -63,11 +65,26 @@ def with_problems(
     return replace(lowered, text=text, meta=about, problems=about.problems)
 
 
-def _problem(kernel: str, name: str, where: str | None) -> Problem:
+def in_binaries(cubins: Iterable[bytes], places: Mapping[str, str]) -> tuple[Problem, ...]:
+    """The problems `hollow` of code that nvcc built.
+
+    Args:
+        cubins: the kernels, perhaps for several architectures: a region is empty if it is so in all.
+        places: region -> file and line.
+    """
+    empty, busy = set[tuple[str, str]](), set[tuple[str, str]]()
+    for function in (one for cubin in cubins for one in _disassembled(cubin).values()):
+        without, others = _sorted(function, places)
+        empty |= {(function.name, name) for name in without}
+        busy |= {(function.name, name) for name in others}
+    return tuple(_problem(kernel, name, places[name], "KSCOPE_PIN()") for kernel, name in sorted(empty - busy))
+
+
+def _problem(kernel: str, name: str, where: str | None, pin: str = "pin()") -> Problem:
     text = (
         f"kernel {kernel}: region {format_name(name)}{f' ({where})' if where else ''} has no instruction between its "
         "clock readings: it has no work, or the compiler moved it elsewhere, as it does with arithmetic and with the "
-        "loads of a pipelined loop; pin() keeps the computation of a value inside"
+        f"loads of a pipelined loop; {pin} keeps the computation of a value inside"
     )
     return Problem("hollow", text, kernel=kernel, region=name)
 
@@ -94,7 +111,7 @@ def _arithmetic(function: cfg.Function, regions: set[str]) -> dict[str, int]:
             opened = None
         elif opened:
             statement = function.text[one.start : one.end]
-            if one.sort == "other" and _PURE.match(statement) and not _READS_CLOCK.search(statement):
+            if one.sort in ("other", "access") and _PURE.match(statement) and not _READS_CLOCK.search(statement):
                 opened = opened[0], opened[1] + (not statement.startswith(".reg"))
             else:
                 other.add(opened[0])
@@ -102,8 +119,8 @@ def _arithmetic(function: cfg.Function, regions: set[str]) -> dict[str, int]:
     return {name: count for name, count in found.items() if name in regions - other}
 
 
-def _without_instructions(function: sass.Function, names: Mapping[str, int]) -> set[str]:
-    """The regions with no instruction between their clock reads, wherever they are."""
+def _sorted(function: sass.Function, names: Iterable[str]) -> tuple[set[str], set[str]]:
+    """The regions with no instruction between their clock reads, wherever they are, and the others."""
     kinds = (layout.Kind.SPAN, layout.Kind.SPAN_VALUE)
     read = sass.sites(function, {layout.record_id(name, kind): name for name in names for kind in kinds})
     busy = set(read.unresolved)
@@ -111,7 +128,7 @@ def _without_instructions(function: sass.Function, names: Mapping[str, int]) -> 
         inside = [one for one in function.instructions if site.begin < one.at < site.end]
         if any(one.code not in _IDLE for one in inside):
             busy.add(site.region)
-    return {site.region for site in read.sites} - busy
+    return {site.region for site in read.sites} - busy, busy
 
 
 def _disassembled(cubin: bytes | None) -> dict[str, sass.Function]:

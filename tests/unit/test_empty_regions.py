@@ -81,9 +81,29 @@ def test_a_region_whose_work_moved_is_reported_with_the_remedy() -> None:
     assert "pin() keeps the computation of a value inside" in problem.text
 
 
+READ_ONLY = "    ld.global.nc.f32 %f3, [%rd1+16];\n"
+SHARED = "    ld.shared.f32 %f3, [%r1];\n"
+MMA = (
+    "    mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f4, %f5, %f6, %f7}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, "
+    "{%f1, %f1, %f1, %f1};\n"
+)
+
+
 @pytest.mark.usefixtures("disassembler")
-def test_work_that_stays_is_not_reported() -> None:
-    assert problems(region(FMAS)) == ()
+@pytest.mark.parametrize("body", [READ_ONLY, SHARED], ids=["read-only memory", "shared memory"])
+def test_a_region_whose_loads_moved_out_of_a_loop_is_reported(body: str) -> None:
+    assert [one.region for one in problems(loop(region(body)))] == ["work"]
+
+
+@pytest.mark.usefixtures("disassembler")
+def test_a_region_of_a_tensor_core_whose_result_is_not_used_is_reported() -> None:
+    assert [one.region for one in problems(region(MMA))] == ["work"]
+
+
+@pytest.mark.usefixtures("disassembler")
+@pytest.mark.parametrize("body", [FMAS, MMA + "    add.f32 %f1, %f4, %f5;\n"], ids=["arithmetic", "tensor core"])
+def test_work_that_stays_is_not_reported(body: str) -> None:
+    assert problems(region(body)) == ()
 
 
 def test_a_region_that_is_empty_in_the_ptx_needs_no_machine_code() -> None:

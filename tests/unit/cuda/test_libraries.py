@@ -200,7 +200,7 @@ def test_explicit_marks_of_a_library_that_do_not_pair_are_reported(build: Build,
     options = IN_PLACE, "-compress-mode=none"
     library = build("unpaired", "one", options=options, more='if (out[1]) KSCOPE_ENTER("r");')
     kscope_cuda.arm(library)
-    kscope_cuda.arm(build("paired", "two", options=options, more='KSCOPE_ENTER("r"); KSCOPE_EXIT("r");'))
+    kscope_cuda.arm(build("paired", "two", options=options, more='KSCOPE_ENTER("r"); out[2] = 1; KSCOPE_EXIT("r");'))
     frontend = registry.frontend("cuda")
     for _ in range(2):  # sessions
         (problem,) = frontend.problems()
@@ -332,7 +332,7 @@ def test_another_thread_may_bind_while_a_session_begins_and_ends(
         frontend._libraries[len(met), "bound meanwhile"] = library
         return []
 
-    frontend._libraries["first"] = Library("first", None, (), ())
+    frontend._libraries["first"] = Library("first", None, (), (), ())
     monkeypatch.setattr(Library, "controls", meanwhile)
     monkeypatch.setattr(frontend, "_differences", lambda library: meanwhile(library) or set())
     with kscope.profile():

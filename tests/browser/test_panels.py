@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import synth
 from browser.asking import FRAME, Show, bulk, corner, golden, middle, painted, text
+from synth import Rec
+
+from kscope.trace import decode
 
 
 def test_clicking_a_span_shows_its_details(show: Show) -> None:
@@ -112,3 +116,12 @@ def test_problems_are_one_click_away(show: Show) -> None:
     assert page.run("document.querySelector('dialog[open]')") is None
     page.key("?")
     assert "zoom in and out" in text(page, "#keys")
+
+
+def test_the_table_says_which_regions_end_at_the_issue(show: Show) -> None:
+    names = (("copy", None, "a.py:7", None, "source", "cp.async.bulk"), "dot")
+    slab = synth.slab([Rec("copy", 100, 102), Rec("dot", 110, 190)])
+    page = show(decode(synth.capture(slab, names=names)))  # type: ignore[arg-type]  # every field of a region
+    assert text(page, "#table tbody .hint") == "ends at the issue of cp.async.bulk, not at its arrival; time the wait"
+    cells = page.run("[...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].children.length)")
+    assert cells == [1, 2]

@@ -120,7 +120,7 @@ def test_problems_are_one_click_away(show: Show) -> None:
 
 def test_the_table_says_which_regions_end_at_the_issue(show: Show) -> None:
     names = (("copy", None, "a.py:7", None, "source", "cp.async.bulk"), "dot")
-    slab = synth.slab([Rec("copy", 100, 102), Rec("dot", 110, 190)])
+    slab = synth.slab([Rec("copy", 2100, 2102), Rec("dot", 2110, 2190)])
     page = show(decode(synth.capture(slab, names=names)))  # type: ignore[arg-type]  # every field of a region
     assert text(page, "#table tbody .hint") == "ends at the issue of cp.async.bulk, not at its arrival; time the wait"
     cells = page.run("[...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].children.length)")

@@ -145,7 +145,7 @@ HINT = "load: ends at the issue of cp.async.bulk.tensor, not at its arrival; tim
 def trace(*names: tuple[object, ...] | str) -> Trace:
     """A trace with a span of each name."""
     found = [name if isinstance(name, str) else str(name[0]) for name in names]
-    slab = synth.slab([Rec(name, 100 + 10 * n, 105 + 10 * n) for n, name in enumerate(dict.fromkeys(found))])
+    slab = synth.slab([Rec(name, 2100 + 10 * n, 2105 + 10 * n) for n, name in enumerate(dict.fromkeys(found))])
     return decode(synth.capture(slab, names=names))  # type: ignore[arg-type]  # every field of a region
 
 

@@ -26,7 +26,7 @@ from kscope.errors import KscopeError, PairingError, UnsupportedError
 from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
-from kscope.language.unentered import refuse_unentered
+from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
@@ -158,7 +158,7 @@ class CompilerHooks:
 
     def _check_source(self, original: Callable[..., Any], dsl: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Around CuTe's tracing of a host function, and of the kernels that it launches."""
-        refuse_unentered(function, user_function)
+        refuse_mistakes(function, user_function)
         return original(dsl, function, *args, **kwargs)
 
     def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

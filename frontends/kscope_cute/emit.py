@@ -25,6 +25,7 @@ TAG = "kscope_tag"
 """Attribute of a gpu.module with marks: Recording.tag(), so that it is part of CuTe's cache keys."""
 _SCALARS: dict[Any, tuple[ValueType, str]] = {Int32: ("i32", "r"), Uint32: ("u32", "r"), Float32: ("f32", "f")}
 
+_UNKNOWN = "?"
 _TYPES: dict[str, Any] = {"i32": Int32, "u32": Uint32, "i64": Int64}
 
 
@@ -49,11 +50,16 @@ def emit_mark(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None
         The emitted mark; None in the host code of a @cute.jit function, where nothing is recorded.
 
     Raises:
-        UsageError: the value or the predicate cannot be recorded.
+        UsageError: the value or the predicate cannot be recorded, or the name contains a run-time value.
     """
     module = _gpu_module()
     if module is None:
         return None
+    if _UNKNOWN in mark.name:
+        raise UsageError(
+            f"kscope {mark.act} {mark.display_name}: the name contains {_UNKNOWN!r}, which CuTe DSL prints for a value "
+            "that is known only when the kernel runs; pass it as value="
+        )
     operands: list[Any] = []
     constraint = ""
     if (constant := with_constant(mark, value)) is not None:

@@ -15,7 +15,7 @@ from kscope.instrument.code_objects import uses_kscope
 from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import Sites
-from kscope.language.unentered import refuse_unentered
+from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.grammar import Mark
 
 from . import extensions, helpers, select, source
@@ -85,7 +85,7 @@ class BytecodeHooks:
         if isinstance(plain, FunctionType) and source.REWRITTEN not in vars(plain):
             selection = select.selection_for(plain, self._selection, self._is_kernel)
             if selection or uses_kscope(plain):
-                refuse_unentered(plain)
+                refuse_mistakes(plain)
                 function = self.rewritten(plain, selection)
         return original(kind, function)
 

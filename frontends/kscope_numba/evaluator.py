@@ -90,8 +90,6 @@ class Evaluator:
         """The scope that an expression evaluates to; None if it is not one."""
         if not isinstance(expression, ast.Call):
             value = self._resolve(expression)
-            if isinstance(value, type) and issubclass(value, scope):
-                raise self.error(expression, 'a region needs a name: with kscope.region("load"):')
             return value if isinstance(value, scope) else None
         callee = self._resolve(expression.func)
         try:

@@ -15,7 +15,7 @@ from kscope.errors import UsageError
 from kscope.instrument.code_objects import names, reachable, references
 from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
 from kscope.language import regions
-from kscope.language.unentered import refuse_unentered
+from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.grammar import Mark, ValueType, format_name
 
 _OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
@@ -41,7 +41,7 @@ class Module:
         self.kernel = kernel  # kept alive, because one that cannot be hashed is identified by its id
         records = AUTO_RECORDS if recording.records == "auto" else recording.records
         self.log2_records = log2_records(records)
-        refuse_unentered(kernel, _users)
+        refuse_mistakes(kernel, _users)
         functions = tuple(reachable(kernel, _users))
         self.marked = any(map(_places_marks, functions))
         code = b"".join(function.__code__.co_code for function in functions)

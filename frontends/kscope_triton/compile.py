@@ -24,7 +24,7 @@ from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites
-from kscope.language.unentered import refuse_unentered
+from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
@@ -215,7 +215,7 @@ class Pipeline:
         if slot is not self._slot or recording is None or "ptx" not in stages:
             return
         if (kernel := getattr(compilations.source(), "fn", None)) is not None:
-            refuse_unentered(kernel, python_function)
+            refuse_mistakes(kernel, python_function, with_calls_only=True)
         self._thread.marked = marked = _Marked(options)
         names = marked.names
         marking = Marking(recording.selection, names, capability)

@@ -142,6 +142,8 @@ def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
         raise value_refused(mark, f"a {type(value).__name__}", "one number")
     if value.type.is_block():
         raise value_refused(mark, f"a tensor of {value.type}", "one element, or a reduction such as tl.max(x)")
+    if value.dtype.is_ptr():
+        raise value_refused(mark, f"a {value.dtype}", "an index, such as tl.program_id(0)")
     if value.dtype.name not in _SCALARS:
         cast = "value=x.to(tl.float32)" if value.dtype.is_floating() else "value=x.to(tl.int32)"
         raise value_refused(mark, f"a scalar of {value.dtype}", cast)

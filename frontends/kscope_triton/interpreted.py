@@ -20,7 +20,7 @@ from kscope.instrument import registry
 from kscope.instrument.backend import BlockLaunch
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
-from kscope.language.unentered import refuse_unentered
+from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import Mark
 from kscope.ptx import READINGS
@@ -105,7 +105,7 @@ class Interpreted:
         outer, self._launch = self._launch, None
         self._kernel = executor.fn
         if self._recording is not None:
-            refuse_unentered(executor.fn, plain_or_jit)
+            refuse_mistakes(executor.fn, plain_or_jit)
         try:
             result = original(executor, *args, **kwargs)
         except BaseException:

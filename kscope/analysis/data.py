@@ -40,6 +40,8 @@ class RegionStats:
         under_tick: spans shorter than the timer's tick (clock="globaltimer" only).
         sm_imbalance, block_imbalance, warp_imbalance: the largest total of an SM, block or warp over the median one;
             NaN if the key already separates them.
+        ends_at_issue_of: an asynchronous instruction that the region issues without waiting for any, see
+            RegionMeta.ends_at_issue_of.
     """
 
     kernel: str
@@ -65,6 +67,13 @@ class RegionStats:
     sm_imbalance: float = _NAN
     block_imbalance: float = _NAN
     warp_imbalance: float = _NAN
+    ends_at_issue_of: str | None = None
+
+    @property
+    def hint(self) -> str:
+        """What a reader of its times must know; empty if nothing."""
+        issued = self.ends_at_issue_of
+        return f"ends at the issue of {issued}, not at its arrival; time the wait" if issued else ""
 
 
 @dataclass(frozen=True)

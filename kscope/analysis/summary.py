@@ -115,6 +115,7 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
     first, last = _starts(trace, found, row, rows)
     under = add(under_tick(trace, found))
     imbalances = _imbalances(trace, groups, found, row, rows, pace)
+    issued = _issued(trace)
     alive = {id_: lane.alive_ns for id_, lane in enumerate(lanes)}
     rows_found: list[RegionStats] = []
     for index, code in enumerate(row_codes.tolist()):
@@ -134,6 +135,7 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
                 imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=member,
                 first_ns=float(first[index]) if known else _NAN, last_ns=float(last[index]) if known else _NAN,
                 idle_ns=float(idle[index]), unknown=int(unknown[index]), under_tick=int(under[index]),
+                ends_at_issue_of=issued.get(names[name]),
                 **{f"{across}_imbalance": one for across, one in scores.items() if known},
             )
         )  # fmt: skip
@@ -142,6 +144,16 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
     }
     rows_found.sort(key=lambda one: (one.kernel, order[one.kernel, one.key], -one.total_ns, one.region))
     return tuple(rows_found)
+
+
+def _issued(trace: TraceData) -> dict[str, str | None]:
+    """RegionStats.ends_at_issue_of by name: tracks of one name must agree that there is one."""
+    found: dict[str, str | None] = {}
+    for region in trace.regions:
+        if region.kind in SPANS:
+            other = found.setdefault(region.name, region.ends_at_issue_of)
+            found[region.name] = other and region.ends_at_issue_of
+    return found
 
 
 def _starts(trace: TraceData, found: Cells, row: Int64, rows: int) -> tuple[Float, Float]:

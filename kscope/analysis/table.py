@@ -70,6 +70,7 @@ def render(summary: SummaryData, width: int | None = None, top: int | None = Non
         if rows:
             lines += _regions(rows, summary.by, width, top)
             lines += _uneven(rows, summary.by, width)
+            lines += [line for text in hints(rows) for line in wrapped(text, width, "  ")]
         lines += [cut(_point(row), width) for row in summary.points if row.kernel == kernel]
         lines += _lanes([row for row in summary.lanes if row.kernel == kernel], width)
     empty = [problem.text for problem in summary.problems if problem.kind == "empty"]
@@ -133,6 +134,11 @@ def _uneven(rows: list[RegionStats], by: Sequence[str], width: int) -> list[str]
     uneven = sorted((row for row in rows if row.imbalance >= _WORTH_TELLING), key=lambda row: -row.imbalance)
     named = [f"{label(by, row.key)}: {row.region}" if by else row.region for row in uneven[:_MOST_TOLD]]
     return [cut(f"  {name}: {row.worst}", width) for name, row in zip(named, uneven, strict=False)]
+
+
+def hints(rows: Iterable[RegionStats]) -> list[str]:
+    """What a reader of the regions' times must know, once per region."""
+    return list(dict.fromkeys(f"{row.region}: {row.hint}" for row in rows if row.hint))
 
 
 def _lanes(rows: list[WarpStats], width: int) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from .data import RegionStats, SummaryData
-from .table import CELLS
+from .table import CELLS, hints
 
 _ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mark in "\\|`*_[]"}}
 
@@ -73,7 +73,11 @@ def markdown(summary: SummaryData, top: int | None = None) -> str:
     lines = [_line(head), _line(["---"] * (2 + len(by)) + ["--:"] * len(CELLS))]
     for row in longest(summary, top):
         lines.append(_line([row.kernel, *map(str, row.key), row.region, *(show(row) for show in CELLS.values())]))
-    lines += ["", *(f"* {_plain(one)}" for one in [*summary.notes, *(problem.text for problem in summary.problems)])]
+    remarks = hints(longest(summary, top))
+    lines += [
+        "",
+        *(f"* {_plain(one)}" for one in [*remarks, *summary.notes, *(problem.text for problem in summary.problems)]),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,8 @@
     {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "elected",
      "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
      "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
-                                                  and, if they differ from null and "source": kernel's index, origin
+                                                  and, if they differ from null, "source" and null: kernel's index,
+                                                  origin, asynchronous instruction at whose issue it ends
      "problems": [["pairing", "a sentence", 1]]}  kind, text, count
                                                   and, if one of them is known: kernel, region, device
 
@@ -58,7 +59,7 @@ def from_dict(data: object) -> ModuleMeta:
     return ModuleMeta(
         frontend=_text("frontend", found["frontend"]),
         kernels=kernels,
-        regions=tuple(_region(row, len(kernels)) for row in _rows("regions", found["regions"], 3, 4, 5)),
+        regions=tuple(_region(row, len(kernels)) for row in _rows("regions", found["regions"], 3, 4, 5, 6)),
         clock=_one_of("clock", found["clock"], _CLOCKS),
         fill=_one_of("fill", found["fill"], _FILLS),
         strategy=strategy,
@@ -130,13 +131,15 @@ def _kernel(row: list[Any]) -> KernelMeta:
 def _region(row: list[Any], kernels: int) -> RegionMeta:
     name, kind, where, *rest = row
     kernel, origin = rest[0] if rest else None, rest[1] if len(rest) > 1 else "source"
+    issued = rest[2] if len(rest) > 2 else None
     if kernel is not None or len(rest) == 1:
         kernel = _number("region's kernel", kernel, 0, kernels - 1)
     if not _text("region's name", name):
         raise FormatError("module metadata: a region's name is empty")
     checked = None if kind is None else _one_of("region's type", kind, _TYPES)
     place = None if where is None else _text("region's where", where)
-    return RegionMeta(name, checked, place, kernel, _one_of("region's origin", origin, _ORIGINS))
+    issued = None if issued is None else _text("region's asynchronous instruction", issued)
+    return RegionMeta(name, checked, place, kernel, _one_of("region's origin", origin, _ORIGINS), issued)
 
 
 def _refuse(what: str, value: object, expected: str) -> NoReturn:

@@ -50,6 +50,8 @@ class RegionMeta:
         where: "file:line" of its first mark; None if unknown.
         kernel: index of the module's kernel that this row is about, if kernels differ in the type; None for all.
         origin: "source" if the user's code marks it, "auto" or "lines" if auto= or mark= selected it.
+        ends_at_issue_of: an asynchronous instruction, such as "cp.async.bulk.tensor", that it issues without waiting
+            for any; None if it has none or waits, and if this is unknown.
     """
 
     name: str
@@ -57,6 +59,7 @@ class RegionMeta:
     where: str | None = None
     kernel: int | None = None
     origin: str = "source"
+    ends_at_issue_of: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import Kind, name_hash
-from ..capture.model import ModuleMeta, Problem
+from ..capture.model import ModuleMeta, Problem, RegionMeta
 from ..marks.grammar import format_name, split
 from ..tracedata.region import MOST_REGIONS, Region
 
@@ -31,17 +32,13 @@ class Names:
     """Names by hash, from every module of a capture. problems: names that share a hash."""
 
     def __init__(self, modules: Iterable[ModuleMeta]) -> None:
-        found: dict[int, dict[str, str | None]] = defaultdict(dict)
+        found: dict[int, dict[str, RegionMeta]] = defaultdict(dict)
         for module in modules:
             for region in module.regions:
-                found[name_hash(region.name)].setdefault(region.name, region.where)
-        self._names = {
-            key: (
-                *(split(next(iter(names))) if len(names) == 1 else (_several(names), None)),
-                next(iter(names.values())),
-            )
-            for key, names in found.items()
-        }
+                known = found[name_hash(region.name)].setdefault(region.name, region)
+                if region.ends_at_issue_of is None:
+                    found[name_hash(region.name)][region.name] = replace(known, ends_at_issue_of=None)
+        self._names = {key: _described(names) for key, names in found.items()}
         self.problems = tuple(
             Problem(
                 "collision", f"the names {_several(names, ', ')} share one hash and cannot be distinguished: rename one"
@@ -53,10 +50,19 @@ class Names:
     def region(self, word: int) -> Region:
         """The region of an id word; an unknown one is named after its hash."""
         kind = word & 15
-        name, track, where = self._names.get(word >> 4, (None, None, None))
-        if name is None or kind not in _KINDS:
+        known = self._names.get(word >> 4)
+        if known is None or kind not in _KINDS:
             return Region(f"?{word >> 4:07x}", Kind(kind) if kind in _KINDS else Kind.INSTANT, known=False)
-        return Region(name, Kind(kind), True, where, track)
+        return replace(known, kind=Kind(kind))
+
+
+def _described(names: Mapping[str, RegionMeta]) -> Region:
+    """The region of the names with one hash, of any kind of record."""
+    first = next(iter(names.values()))
+    if len(names) > 1:
+        return Region(_several(names), Kind.SPAN, where=first.where)
+    name, track = split(first.name)
+    return Region(name, Kind.SPAN, where=first.where, track=track, ends_at_issue_of=first.ends_at_issue_of)
 
 
 def _several(names: Iterable[str], between: str = " | ") -> str:

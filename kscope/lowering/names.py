@@ -40,11 +40,12 @@ def types_of(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tupl
 def region_rows(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:
     """The metadata of a name: one row, or one per kernel if its values' types differ."""
     types = {region.type for _, region in found if region.type}
+    issued = found[0][1].ends_at_issue_of if all(region.ends_at_issue_of for _, region in found) else None
     origin = next((region.origin for _, region in found if region.origin != "source"), "source")
     if len(types) > 1:
-        yield from (replace(region, kernel=number, origin=origin) for number, region in found)
+        yield from (replace(region, kernel=number, origin=origin, ends_at_issue_of=issued) for number, region in found)
     else:
-        yield replace(found[0][1], type=next(iter(types), None), origin=origin)
+        yield replace(found[0][1], type=next(iter(types), None), origin=origin, ends_at_issue_of=issued)
 
 
 def check_hashes(names: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
-from . import barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
+from . import async_issue, barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
 from .emitting import Emitter, key_of
 from .names import ANY, check_hashes, region_rows, types_of
 
@@ -254,6 +254,7 @@ class _Body:
                 first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
             if mark.origin != "source":
                 origins[mark.name] = mark.origin
+        issued = async_issue.regions(function, graph, paired.depths)
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
         known = [] if recording.live or late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out]
@@ -268,7 +269,10 @@ class _Body:
             or (recording.strategy.spec,),
             log2_records(per_warp),
             problems,
-            tuple(RegionMeta(n, types.get((n, ANY)), at, None, origins.get(n, "source")) for n, at in first.items()),
+            tuple(
+                RegionMeta(n, types.get((n, ANY)), at, None, origins.get(n, "source"), issued.get(n))
+                for n, at in first.items()
+            ),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
             barrier_fences.after_barriers(function, graph, out),
             loops,

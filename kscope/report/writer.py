@@ -96,8 +96,8 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
         "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES,
         "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,
                   "types": np.ascontiguousarray(trace.types[:, codes.region])},
-        "table": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
-                  for row in summary.regions],
+        "table": [{key: clean(value) if isinstance(value, str) else value
+                   for key, value in (asdict(row) | {"hint": row.hint}).items()} for row in summary.regions],
         "points": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                    for row in summary.points],
         "notes": [clean(note) for note in summary.notes],

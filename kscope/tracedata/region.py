@@ -21,6 +21,8 @@ class Region:
         known: False if no module names its id.
         where: "file:line" of its first mark, None if unknown.
         track: the user's track, None without one.
+        ends_at_issue_of: an asynchronous instruction that it issues without waiting for any, see RegionMeta; None if
+            modules with this name differ in that.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Region:
     known: bool = True
     where: str | None = None
     track: str | None = None
+    ends_at_issue_of: str | None = None
 
     @property
     def token(self) -> str:

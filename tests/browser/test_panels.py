@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import synth
 from browser.asking import FRAME, Show, bulk, corner, golden, middle, painted, text
+from synth import Rec
+
+from kscope.trace import decode
 
 
 def test_clicking_a_span_shows_its_details(show: Show) -> None:
@@ -60,7 +64,7 @@ def test_the_table_sorts_and_a_row_looks_for_its_region(show: Show) -> None:
     rows = "[...document.querySelectorAll('#table tbody tr')]"
     page.run(f"{rows}.find((row) => row.cells[0].textContent === 'store').click()")
     assert text(page, "#durations .of") == "store"
-    assert page.run("document.querySelectorAll('#table tr.chosen').length") == 1
+    assert page.run("document.querySelectorAll('#table tr.focused').length") == 1
     assert text(page, "#durations li .num").split()[1] in ("ns", "µs")
 
 
@@ -112,3 +116,12 @@ def test_problems_are_one_click_away(show: Show) -> None:
     assert page.run("document.querySelector('dialog[open]')") is None
     page.key("?")
     assert "zoom in and out" in text(page, "#keys")
+
+
+def test_the_table_says_which_regions_end_at_the_issue(show: Show) -> None:
+    names = (("copy", None, "a.py:7", None, "source", "cp.async.bulk"), "dot")
+    slab = synth.slab([Rec("copy", 2100, 2102), Rec("dot", 2110, 2190)])
+    page = show(decode(synth.capture(slab, names=names)))  # type: ignore[arg-type]  # every field of a region
+    assert text(page, "#table tbody .hint") == "ends at the issue of cp.async.bulk, not at its arrival; time the wait"
+    cells = page.run("[...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].children.length)")
+    assert cells == [1, 2]

@@ -11,10 +11,11 @@ from kscope.capture import metadata
 from kscope.capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from kscope.errors import FormatError
 
+ISSUE = RegionMeta("copy", None, "a.py:9", None, "source", "cp.async.bulk")
 MODULE = ModuleMeta(
     "triton",
     (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2)),
-    (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot"), RegionMeta("sum", "f32", None, 1)),
+    (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot"), RegionMeta("sum", "f32", None, 1), ISSUE),
     strategy="warps:0,4",
     problems=(Problem("pairing", "a mark was deleted", 3),),
 )

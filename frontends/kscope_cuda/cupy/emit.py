@@ -17,8 +17,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kscope.instrument.hooks import Hook
+from kscope.language.mistakes import refuse_mistakes
 from kscope.language.regions import counter, instant, scope
-from kscope.language.unentered import refuse_unentered
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
@@ -100,7 +100,7 @@ class JitHooks:
 
     def _function(self, original: Callable[..., Any], function: Any, *rest: Any) -> Any:
         """Around the translation of each function, kernels and those that they call."""
-        refuse_unentered(function)
+        refuse_mistakes(function)
         return original(function, *rest)
 
     def _translated(self, original: Callable[..., Any], statement: ast.stmt, *rest: Any) -> Any:

@@ -12,7 +12,7 @@ from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.language.unentered import refuse_unentered
+from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import plan
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
@@ -67,7 +67,7 @@ class ToylangFrontend(Frontend):
         return tracer.made(reading.text("@@"))
 
     def _functions(self) -> dict[str, Any]:
-        return dict(zip(HOOKS, (refuse_unentered, self._lower, self._tag, self._loaded, self._launching), strict=True))
+        return dict(zip(HOOKS, (refuse_mistakes, self._lower, self._tag, self._loaded, self._launching), strict=True))
 
     def _lower(self, text: str) -> str:
         assert self._recording is not None

@@ -14,6 +14,7 @@ from kscope.instrument.recording import Recording
 from kscope_cute import cubin
 
 from .conftest import VERSION, Made, compile, load
+from .test_marks import metadata_of
 
 HERE = Path(__file__).resolve()
 GEMM = HERE.parents[3] / "examples" / "cute_gemm.py"
@@ -189,3 +190,16 @@ def test_marks_of_the_ampere_kernel_follow_source_order(compilations: Compilatio
     word = spelled(compilations(AMPERE, "on"))
     assert re.search("ca+ga+gc", word), word  # fill
     assert re.search("cpbcca+gccm+c", word), word  # wait, copy, mma
+
+
+@pytest.mark.parametrize(("kernel", "issued"), [
+    (HOPPER, {"ask": "cp.async.bulk.tensor"}),
+    (PIPELINED, {"ask": "cp.async.bulk.tensor"}),
+    (BLACKWELL, {"ask": "cp.async.bulk.tensor", "issue": "tcgen05.mma"}),
+    (AMPERE, {"copy": "cp.async", "fill": "cp.async"}),
+])  # fmt: skip
+def test_regions_that_end_at_the_issue_of_asynchronous_work_are_known(
+    compilations: Compilations, kernel: Kernel, issued: dict[str, str]
+) -> None:
+    regions = metadata_of(compilations(kernel, "on")).regions
+    assert {one.name: one.ends_at_issue_of for one in regions if one.ends_at_issue_of} == issued

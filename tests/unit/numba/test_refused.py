@@ -35,13 +35,15 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
 
 @pytest.mark.parametrize(("statement", "output"), [
     ('with kscope.region(f"step {n}"): x[0] = 1', "n is a variable of the kernel"),
-    ("with kscope.region(): x[0] = 1", "missing 1 required positional argument: 'name'"),
+    ("with kscope.region(): x[0] = 1", "with kscope.region(): a region needs a name"),
     ("with kscope.region: x[0] = 1", "a region needs a name"),
     ('with kscope.region(""): x[0] = 1', "must have 1 to 512 bytes"),
     ("with kscope.region(7): x[0] = 1", "must be a string known at compile time"),
     ('with kscope.region("a", strategy=3): x[0] = 1', "expected 'lane0-warp0', 'elected', 'elected-any', 'all'"),
     ('with kscope.region("a", color=3): x[0] = 1', "unexpected keyword argument 'color'"),
     ('with kscope.region(*("a",)): x[0] = 1', "write the arguments out"),
+    ('with kscope.region("a", n): x[0] = 1', "a region takes its value by name: value=n"),
+    ('with kscope.instant("a"): x[0] = 1', "records a point in time, not a span"),
     ('with kscope.region("a", value=True): x[0] = 1', "the bool True"),
     ('with kscope.region("a", value=n > 3): x[0] = 1', "is a bool"),
     ('with kscope.region("a", value=5_000_000_000): x[0] = 1', "needs more than 32 bits"),

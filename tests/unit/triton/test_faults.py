@@ -177,3 +177,29 @@ def test_an_unsupported_triton_is_reported_by_version(tmp_path: Path, call: str)
     line = next(line for line in reversed(message) if "triton" in line)
     assert "triton 3.5.1 is installed; kscope needs 3.6 or later: pip install -U" in line
     assert call == "doctor" or "UnsupportedError" in line
+
+
+LOAD = kscope.scope("load")
+
+
+@triton.jit
+def scope_without_call(out, n):
+    with LOAD:
+        tl.store(out, n)
+
+
+@triton.jit
+def pointer_as_value(out, n):
+    with kscope.region("a", value=out):
+        tl.store(out, n)
+
+
+def test_a_with_on_a_scope_that_is_not_called_is_refused_with_its_line(compiler):
+    line = scope_without_call.fn.__code__.co_firstlineno + 2
+    with pytest.raises(UsageError, match=rf"test_faults\.py:{line}: with LOAD: .* takes only calls; `with LOAD\(\):`"):
+        compiler(scope_without_call, out="*i32", n="i32")
+
+
+def test_a_pointer_as_a_value_is_refused_with_a_remedy_that_works(compiler):
+    with pytest.raises(triton.CompilationError, match=r"is a pointer<int32>: .* pass an index, such as tl\.program_id"):
+        compiler(pointer_as_value, out="*i32", n="i32")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 import kscope
 from kscope import region
@@ -122,3 +123,32 @@ def test_operations_of_gluon_kernels_are_found_in_every_group_of_warps(plain_com
     about = metadata.from_json(kernel.metadata.kscope.encode())
     assert about.problems == ()
     assert [region.name.partition(" ")[0] for region in about.regions] == ["loop", "store"]
+
+
+# its name up to Triton 3.6
+begin_copy = async_copy.async_load if hasattr(async_copy, "async_load") else async_copy.async_copy_global_to_shared
+
+
+@gluon.jit
+def copies(a, out, n):
+    layout: gl.constexpr = gl.BlockedLayout([4], [32], [4], [0])
+    shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    tile = gl.allocate_shared_memory(gl.float32, [512], shared)
+    at = gl.arange(0, 512, layout=layout)
+    for i in range(0, n, 512):
+        with kscope.region("issue"):
+            begin_copy(tile, a + i + at)
+            async_copy.commit_group()
+        with kscope.region("arrival"):
+            async_copy.wait_group(0)
+        with kscope.region("both"):
+            begin_copy(tile, a + i + at)
+            async_copy.commit_group()
+            async_copy.wait_group(0)
+        gl.store(out + i + at, tile.load(layout))
+
+
+def test_a_region_that_ends_at_the_issue_of_a_copy_is_known(compiler):
+    kernel = compiler(copies, 80, a="*fp32", out="*fp32", n="i32")
+    regions = metadata.from_json(kernel.metadata.kscope.encode()).regions
+    assert {one.name: one.ends_at_issue_of for one in regions} == {"arrival": None, "both": None, "issue": "cp.async"}

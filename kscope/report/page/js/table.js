@@ -107,9 +107,10 @@ function tableRow(row) {
   const made = element("tr", { className: view.focus === name ? "focused" : "" });
   for (const [column, key, text] of shownColumns()) {
     const cell = element("td", { className: column === "region" ? "" : "num" });
-    if (column === "region")
+    if (column === "region") {
       cell.append(element("span", { className: "region" }, swatch(colors.css[name]), nameText(row.region)));
-    else if (column === "durations") cell.append(element("canvas", { "data-name": name }));
+      if (row.hint) cell.append(element("span", { className: "hint" }, row.hint));
+    } else if (column === "durations") cell.append(element("canvas", { "data-name": name }));
     else cell.append(text(row));
     if (column === "share") {
       cell.classList.add("share");

@@ -1,7 +1,7 @@
-"""Scopes that a kernel creates and never enters: a forgotten `with`, which would record nothing.
+"""Mistakes in a kernel's marks that its syntax tree shows, before anything is traced or run.
 
-The KSCOPE_REGION of CUDA C++ is a statement by itself; a Python kernel that has the same statement means a region and
-has none. The syntax tree shows it before anything is traced or run.
+The KSCOPE_REGION of CUDA C++ is a statement by itself. A Python kernel with the same statement has no region: a region
+that is created and never entered records nothing. Other mistakes would be reported without the place and the remedy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 from ..errors import UsageError
 from ..instrument.code_objects import closure, is_kscope, reachable, uses_kscope
 from ..util.python_source import definition
-from .regions import scope
+from .regions import counter, instant, scope
 
 
-def refuse_unentered(kernel: Any, inner: Callable[[Any], Any] = lambda thing: thing) -> None:
+def refuse_mistakes(
+    kernel: Any, inner: Callable[[Any], Any] = lambda thing: thing, *, with_calls_only: bool = False
+) -> None:
     """Check a kernel and the functions that it names. Frontends call it when a kernel is compiled.
 
     Functions whose source is not available are not checked.
@@ -26,13 +28,15 @@ def refuse_unentered(kernel: Any, inner: Callable[[Any], Any] = lambda thing: th
     Args:
         kernel: a Python function or the DSL's object around one.
         inner: returns the Python function in a DSL's object; anything else for objects not to be followed.
+        with_calls_only: whether the language's `with` takes nothing but calls.
 
     Raises:
-        UsageError: a region or scope is a statement by itself, or is assigned to a variable and never entered.
+        UsageError: a region or scope is a statement by itself, or is assigned to a variable and never entered; a
+            region without a name, or with a value that is not named; a `with` on something else of kscope.
     """
     for function in reachable(kernel, inner):
         if uses_kscope(function) and (source := definition(function)) is not None:
-            fault = next(_Reader(function, source).faults(), None)
+            fault = next(_Reader(function, source, with_calls_only).faults(), None)
             if fault is not None:
                 line, text = fault
                 raise UsageError(f"{function.__code__.co_filename}:{line}: {text}")
@@ -41,8 +45,8 @@ def refuse_unentered(kernel: Any, inner: Callable[[Any], Any] = lambda thing: th
 class _Reader:
     """One function: which of its expressions are scopes."""
 
-    def __init__(self, function: FunctionType, source: ast.FunctionDef) -> None:
-        self._source = source
+    def __init__(self, function: FunctionType, source: ast.FunctionDef, with_calls_only: bool) -> None:
+        self._source, self._with_calls_only = source, with_calls_only
         self._globals: Mapping[str, Any] = {**vars(builtins), **function.__globals__, **closure(function)}
         assigned = [node for node in ast.walk(source) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
         arguments = [node.arg for node in ast.walk(source) if isinstance(node, ast.arg)]
@@ -51,13 +55,16 @@ class _Reader:
         self._kept = {target.id: node for node, target in self._assignments() if self._creates(node.value)}
 
     def faults(self) -> Iterator[tuple[int, str]]:
-        """Line and description of each scope that is not entered, in the order of the source."""
+        """Line and description of each mistake, in the order of the source."""
         statements = (node for node in ast.walk(self._source) if isinstance(node, ast.stmt))
         for node in sorted(statements, key=lambda one: one.lineno):
             if isinstance(node, ast.Expr):
                 yield from self._dropped(node)
             elif isinstance(node, (ast.Assign, ast.AnnAssign)):
                 yield from self._never_entered(node)
+            elif isinstance(node, ast.With):
+                for item in node.items:
+                    yield from self._entered_wrongly(item.context_expr)
 
     def _dropped(self, node: ast.Expr) -> Iterator[tuple[int, str]]:
         value = node.value
@@ -80,6 +87,29 @@ class _Reader:
                 f"`with {ast.unparse(node.value or node)}:` around the indented code to measure, or {names[0]}.enter() "
                 f"and {names[0]}.exit() around it",
             )
+
+    def _entered_wrongly(self, entered: ast.expr) -> Iterator[tuple[int, str]]:
+        written, call = ast.unparse(entered), isinstance(entered, ast.Call)
+        found = self._resolved(entered.func if isinstance(entered, ast.Call) else entered)
+        if isinstance(found, type) and issubclass(found, scope):
+            given = entered.args if isinstance(entered, ast.Call) else []
+            named = {keyword.arg for keyword in entered.keywords} if isinstance(entered, ast.Call) else set()
+            if not given and not named & {"name", None}:
+                name = ast.unparse(entered.func if isinstance(entered, ast.Call) else entered)
+                yield entered.lineno, f'with {written}: a region needs a name, as in `with {name}("load"):`'
+            elif len(given) > 1:
+                value = ast.unparse(given[1])
+                yield entered.lineno, f"with {written}: a region takes its value by name: value={value}"
+        elif any(found is point for point in (instant, counter)):
+            yield (
+                entered.lineno,
+                (
+                    f"with {written}: it records a point in time, not a span; write it as a statement, or "
+                    "`with kscope.region(...):`"
+                ),
+            )
+        elif isinstance(found, scope) and not call and self._with_calls_only:
+            yield entered.lineno, f"with {written}: the `with` of this language takes only calls; `with {written}():`"
 
     def _assignments(self) -> Iterator[tuple[Any, ast.Name]]:
         """The assignments of one value to one variable."""

@@ -1,4 +1,4 @@
-"""Regions that a kernel creates and never enters are refused; everything that may enter one is left alone."""
+"""Mistakes in a kernel's marks are refused with the line; everything that may be right is left alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import kscope
 from kscope import UsageError
-from kscope.language.unentered import refuse_unentered
+from kscope.language.mistakes import refuse_mistakes
 
 LOAD = kscope.scope("load")
 
@@ -99,7 +99,7 @@ REFUSED = [
 @pytest.mark.parametrize(("kernel", "line", "message"), REFUSED, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_region_that_is_never_entered_is_refused_with_its_line(kernel: Any, line: int, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        refuse_unentered(kernel)
+        refuse_mistakes(kernel)
     assert str(caught.value).startswith(f"{__file__}:{kernel.__code__.co_firstlineno + line}: ")
     assert message in str(caught.value)
 
@@ -119,11 +119,11 @@ def through_a_helper() -> None:
 
 def test_a_helper_is_checked_with_its_kernel() -> None:
     with pytest.raises(UsageError, match="in a helper"):
-        refuse_unentered(through_a_helper)
+        refuse_mistakes(through_a_helper)
 
 
 def test_objects_that_are_not_to_be_followed_are_not_checked() -> None:
-    refuse_unentered(through_a_helper, lambda thing: thing if thing is through_a_helper else None)
+    refuse_mistakes(through_a_helper, lambda thing: thing if thing is through_a_helper else None)
 
 
 def every_way_to_enter(x: int) -> Any:
@@ -153,10 +153,63 @@ def shadows(LOAD: Any, kscope: Any) -> None:
 
 @pytest.mark.parametrize("kernel", [every_way_to_enter, shadows])
 def test_code_that_may_enter_its_regions_is_accepted(kernel: Any) -> None:
-    refuse_unentered(kernel)
+    refuse_mistakes(kernel)
 
 
 def test_a_function_without_source_is_not_checked() -> None:
     space: dict[str, Any] = {"kscope": kscope}
     exec("def kernel():\n    kscope.region('load')\n", space)
-    refuse_unentered(space["kernel"])
+    refuse_mistakes(space["kernel"])
+
+
+def with_class() -> None:
+    with kscope.region:  # type: ignore[attr-defined]  # the mistake
+        work(1)
+
+
+def without_name(x: int) -> None:
+    with LOAD, kscope.region(value=x):  # type: ignore[call-arg]  # the mistake
+        work(1)
+
+
+def with_instant() -> None:
+    with kscope.instant("here"):  # type: ignore[func-returns-value, attr-defined]  # the mistake
+        work(1)
+
+
+def value_without_name(x: int) -> None:
+    with kscope.region("load", x):  # type: ignore[misc]  # the mistake
+        work(1)
+
+
+@pytest.mark.parametrize(("kernel", "message"), [
+    (with_class, 'with kscope.region: a region needs a name, as in `with kscope.region("load"):`'),
+    (without_name, "with kscope.region(value=x): a region needs a name"),
+    (with_instant, "with kscope.instant('here'): it records a point in time, not a span"),
+    (value_without_name, "with kscope.region('load', x): a region takes its value by name: value=x"),
+])  # fmt: skip
+def test_a_with_on_what_is_no_named_region_is_refused_with_its_line(kernel: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_mistakes(kernel)
+    assert str(caught.value).startswith(f"{__file__}:{kernel.__code__.co_firstlineno + 1}: {message}")
+
+
+def scope_without_call() -> None:
+    with LOAD:
+        work(1)
+
+
+def test_a_scope_is_called_where_with_takes_only_calls() -> None:
+    refuse_mistakes(scope_without_call)
+    with pytest.raises(UsageError, match=r"takes only calls; `with LOAD\(\):`"):
+        refuse_mistakes(scope_without_call, with_calls_only=True)
+
+
+def named_by_keyword() -> None:
+    arguments: dict[str, Any] = {"name": "b"}
+    with kscope.region(name="a"), kscope.region(**arguments), open("x"):
+        work(1)
+
+
+def test_names_given_by_keyword_are_accepted() -> None:
+    refuse_mistakes(named_by_keyword)

@@ -27,7 +27,7 @@ class Gap:
     """A gap of one warp.
 
     Attributes:
-        kernel, launch, lane, sm: where it was; lane is the warp's label.
+        kernel, launch, warp, sm: where it was; warp is its label.
         after, before: the regions around it, or BEGIN and END of the warp or of the enclosing region.
         start_ns, ns: ns after the trace's origin, and its length.
         beside: (region, share) of the time of the block's other warps meanwhile, longest first.
@@ -35,7 +35,7 @@ class Gap:
 
     kernel: str
     launch: int
-    lane: str
+    warp: str
     sm: int
     after: str
     before: str
@@ -52,7 +52,7 @@ class Between:
     after: str
     before: str
     count: int
-    total_ns: float
+    warp_time_ns: float
     max_ns: float
     share: float
 
@@ -113,7 +113,7 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
                 float(total[number]), float(most[number]), float(total[number] / whole[owner]) if whole[owner] else 0.0,
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))
+    return tuple(sorted(found, key=lambda row: (row.kernel, -row.warp_time_ns)))
 
 
 def _around(trace: TraceData, of: str | None) -> tuple[Segments, Int64, Int64, Int64]:

@@ -31,20 +31,22 @@ def frame(trace: TraceData) -> Any:
     except ImportError as error:
         raise MissingError(f"to_pandas() needs pandas: {install_command('pandas')}") from error
     data: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
-    texts = {
+    texts: dict[str, Iterable[str | None]] = {
         "kind": KIND_NAMES,
         "user_track": trace.user_tracks,
         "region": trace.region_names(),
         "kernel": trace.kernels,
+        "source": [region.where for region in trace.regions],
     }
     for column, names in texts.items():
-        categories, codes = _categories(names, ordered=column in ("region", "kernel"))
+        categories, codes = _categories(names, ordered=column in ("region", "kernel", "source"))
         data[column] = pandas.Categorical.from_codes(codes[data[column]], categories)
     return pandas.DataFrame(data)
 
 
-def _categories(names: Iterable[str], *, ordered: bool) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Unique names, sorted if `ordered`, and the index of each name, followed by NO_TRACK."""
-    texts = [clean(name) for name in names]
-    index = {name: number for number, name in enumerate(dict.fromkeys(sorted(texts) if ordered else texts))}
-    return list(index), np.array([*(index[name] for name in texts), NO_TRACK], np.int64)
+def _categories(names: Iterable[str | None], *, ordered: bool) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Unique names, sorted if `ordered`, and the index of each name (-1 for None), followed by NO_TRACK."""
+    texts = [name if name is None else clean(name) for name in names]
+    known = [name for name in texts if name is not None]
+    index = {name: number for number, name in enumerate(dict.fromkeys(sorted(known) if ordered else known))}
+    return list(index), np.array([*(-1 if name is None else index[name] for name in texts), NO_TRACK], np.int64)

@@ -66,8 +66,8 @@ def table(trace: kscope.Trace, launches: list[tuple[str, str]]) -> str:
     """Rows are kernels and regions, columns languages: time per warp, and its share of the warp's lifetime. launches:
     kernel and language of each."""
     summary = trace.summary(by="launch")
-    spent = {(*launches[row.key[0]], row.region): (row.total_ns, row.share) for row in summary.regions}
-    lanes = {launches[row.key[0]]: row for row in summary.lanes}
+    spent = {(*launches[row.key[0]], row.region): (row.warp_time_ns, row.share) for row in summary.regions}
+    lanes = {launches[row.key[0]]: row for row in summary.warps}
     across = [language for language in SOFTMAX if any(language == of for _, of in launches)]
 
     def line(title: str, cells: dict[str, str]) -> str:

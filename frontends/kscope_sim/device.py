@@ -41,6 +41,7 @@ class SimDevice:
         self.now_ns = 0.0
         self._machine = Machine()
         self._sms = 0
+        self._interpreted = False  # a launch since arm() ran on the host's clock
         self._grid_id = 0
         self._running: dict[int, Callable[[], float]] = {}  # grid id -> its time, ns
         self._lock = threading.Lock()  # launches of several threads count under it
@@ -59,7 +60,7 @@ class SimDevice:
         """
         self.memory, self._epoch = Memory.of(epoch, sampling, pool_bytes), epoch
         self._reset()
-        self._sms = 0
+        self._sms, self._interpreted = 0, False
         if not self._running:
             self.now_ns, self._grid_id = 0.0, 0
         return not self._running
@@ -79,7 +80,7 @@ class SimDevice:
             lines = np.concatenate([np.zeros((0, _PER_UNIT), np.uint32), *self._slabs, *self._held()])
         return DeviceCapture(
             ordinal=0,
-            name="simulated",
+            name="interpreted" if self._interpreted else "simulated",
             lines=lines,
             sms=self._sms,
             lost=int(self.memory.stripes["lost"].sum()),
@@ -93,9 +94,15 @@ class SimDevice:
         """The simulated time, ns."""
         return max([self.now_ns, *(time() for time in tuple(self._running.values()))])
 
-    def begin(self, machine: Machine, time: Callable[[], float]) -> int:
-        """A launch on `machine` begins; `time` returns the simulated time while it runs. Returns its grid id."""
+    def begin(self, machine: Machine, time: Callable[[], float], *, interpreted: bool = False) -> int:
+        """A launch on `machine` begins; `time` returns its time while it runs. Returns its grid id.
+
+        Args:
+            machine, time: the simulated machine, and ns after its start.
+            interpreted: the time is the host's.
+        """
         with self._lock:
+            self._interpreted |= interpreted
             self._machine, self._sms = machine, max(self._sms, machine.sms)
             self._grid_id += 1
             self._running[self._grid_id] = time

@@ -28,7 +28,7 @@ class _OnHostClock:
         self._device, self._name, self._module, self._grid, self._block_shape = device, name, module, grid, threads
         self._machine = Machine(sms=1, ghz=INTERPRETED_GHZ)
         self._start = device.now_ns - perf_counter_ns()
-        self._id = device.begin(self._machine, self._ns)
+        self._id = device.begin(self._machine, self._ns, interpreted=True)
 
     def _ns(self) -> float:
         return self._start + perf_counter_ns()

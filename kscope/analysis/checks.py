@@ -1,10 +1,10 @@
 """Conditions on a recording, for continuous integration: ``load.p99 < 2us``, ``dropped == 0``.
 
-whole      records lanes blocks launches dropped unfinished problems (numbers), time (of the longest launch)
-kernel     matmul.time .mean_time .alive .idle (times), .records .lanes .blocks .launches .dropped .unfinished;
+whole      records warps blocks launches dropped unfinished problems (numbers), time (of the longest launch)
+kernel     matmul.time .mean_time .alive .idle (times), .records .warps .blocks .launches .dropped .unfinished;
            0x7fa21c3.time, its hash, where several have its name, and 0x7fa21c3.load.p99
 region     load.p99, or matmul.load.p99 where several kernels have it: count unknown share imbalance (numbers),
-           total self mean p50 p90 p99 min max first last idle (times)
+           warp_time wall self mean p50 p90 p99 min max first last idle (times)
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .expressions import Outcome, Quantity, evaluate, written
 from .summary import summarize
 from .warp_stats import WarpStats
 
-_TIMES = ("total", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
+_TIMES = ("warp_time", "wall", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
 _REGION = (*_TIMES, "count", "unknown", "share", "imbalance")
-_LANES = ("records", "lanes", "blocks", "launches", "dropped", "unfinished")
+_COUNTS = ("records", "warps", "blocks", "launches", "dropped", "unfinished")
 _KERNEL = {"time": "max_time_ns", "mean_time": "time_ns", "alive": "alive_ns", "idle": "idle_ns"}
 _UNCOUNTED = ("lost", "count")
 """Problems after which the number of dropped records is unknown."""
-_WHOLE = (*_LANES, "problems", "time")
+_WHOLE = (*_COUNTS, "problems", "time")
 
 
 def check(trace: TraceData, conditions: Iterable[str]) -> tuple[Outcome, ...]:
@@ -56,9 +56,9 @@ class _Names:
         for region in self.summary.regions:
             if self.means(owner, region):
                 found[f"{self.full_name(region.kernel)}.{written(region.region)}.{stat}"] = self.region(region, stat)
-        for lanes in self.summary.lanes:
-            if self.names(owner, lanes.kernel):
-                found[f"{self.kernels[lanes.kernel][1]}.{stat}"] = self.kernel(lanes, stat)
+        for warps in self.summary.warps:
+            if self.names(owner, warps.kernel):
+                found[f"{self.kernels[warps.kernel][1]}.{stat}"] = self.kernel(warps, stat)
         known = {text: value for text, value in found.items() if value is not None}
         if len(known) == 1:
             return known.popitem()[1]
@@ -66,9 +66,9 @@ class _Names:
         if known:
             raise UsageError(f"{full_name}: several kernels have it: use one of {', '.join(known)}")
         if found:
-            known_of = f"{', '.join(_REGION)} of a region, {', '.join((*_KERNEL, *_LANES))} of a kernel"
+            known_of = f"{', '.join(_REGION)} of a region, {', '.join((*_KERNEL, *_COUNTS))} of a kernel"
             raise UsageError(f"{full_name}: expected {known_of}")
-        there = sorted({row.region for row in self.summary.regions} | {row.kernel for row in self.summary.lanes})
+        there = sorted({row.region for row in self.summary.regions} | {row.kernel for row in self.summary.warps})
         raise UsageError(
             f"{full_name}: no region or kernel of that name; this capture has {', '.join(there) or 'none'}"
         )
@@ -89,10 +89,10 @@ class _Names:
         return written(name) if name == kernel else number
 
     def whole(self, name: str) -> Quantity:
-        rows = self.summary.lanes
+        rows = self.summary.warps
         if name == "dropped" and self.uncounted:
             return Quantity(float("nan"))
-        if name in _LANES:
+        if name in _COUNTS:
             return Quantity(float(sum(getattr(row, name) for row in rows)))
         if name == "problems":
             return Quantity(float(len(self.summary.problems)))
@@ -110,6 +110,6 @@ class _Names:
     def kernel(self, row: WarpStats, stat: str) -> Quantity | None:
         if stat in _KERNEL:
             return Quantity(getattr(row, _KERNEL[stat]), time=True)
-        if stat == "dropped" and self.uncounted:  # whose lanes were lost is not known either
+        if stat == "dropped" and self.uncounted:  # whose warps were lost is not known either
             return Quantity(float("nan"))
-        return Quantity(float(getattr(row, stat))) if stat in _LANES else None
+        return Quantity(float(getattr(row, stat))) if stat in _COUNTS else None

@@ -66,7 +66,7 @@ class Change:
         a_mean_ns, b_mean_ns: mean duration, ns.
         change: (b - a) / a.
         low, high: its interval; NaN without one.
-        unit: the unit of the draws: launch, block or lane.
+        unit: the unit of the draws: launch, block or warp.
         a_units, b_units: how many of it.
     """
 
@@ -196,7 +196,7 @@ def _unit(sides: tuple[_Side, _Side], kernel: str) -> str:
         names = np.array([name == kernel for name in side.trace.kernels], bool)
         mine = names[side.trace.warps.kernel]
         blocks.append(len(np.unique((side.trace.warps.launch * (1 << 32) + side.trace.warps.block)[mine])))
-    return "block" if min(blocks) >= _LEAST_LAUNCHES else "lane"
+    return "block" if min(blocks) >= _LEAST_LAUNCHES else "warp"
 
 
 def _change(

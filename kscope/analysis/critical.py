@@ -57,7 +57,7 @@ class Step:
     """
 
     kind: Literal["run", "flight"]
-    lane: str
+    warp: str
     start_ns: float
     end_ns: float
     via: str = ""

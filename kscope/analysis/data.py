@@ -1,8 +1,9 @@
 """The rows of a summary, as plain data.
 
 count       spans with a known duration
-total       their sum; share = total / total warp lifetime of the row's group
-self        total without the time in spans nested inside them
+warp time   their sum over all warps; share = warp time / total lifetime of the warps of the row's group
+wall        how long at least one warp was in the region: time in which several are counts once
+self        warp time without that of spans nested inside them
 imbalance   the largest total of an SM, block or warp over the median one; `worst` names it
 first, last the first and the last start, after the start of its launch
 idle        time directly before its spans in which the warp was in no region
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..capture.model import Problem
+from ..tracedata.info import Info
 from .groups import Key
 from .warp_stats import WarpStats
 
@@ -28,9 +30,10 @@ class RegionStats:
         region: the region's name.
         key: the values of the keys in Summary.by.
         count: spans of known duration.
-        total_ns: their sum.
-        share: total_ns / total warp lifetime of the group, 0 to 1.
-        self_ns: total_ns without the spans nested inside.
+        warp_time_ns: their sum over all warps.
+        wall_ns: how long at least one warp was in the region.
+        share: warp_time_ns / total warp lifetime of the group, 0 to 1.
+        self_ns: warp_time_ns without the spans nested inside.
         mean_ns, p50_ns, p90_ns, p99_ns, min_ns, max_ns: of the spans' durations.
         imbalance: the largest of sm_, block_ and warp_imbalance; 1 with one member.
         worst: the member with the largest imbalance, in words.
@@ -40,6 +43,7 @@ class RegionStats:
         under_tick: spans shorter than the timer's tick (clock="globaltimer" only).
         sm_imbalance, block_imbalance, warp_imbalance: the largest total of an SM, block or warp over the median one;
             NaN if the key already separates them.
+        where: "file:line" of the first mark of that name; empty if unknown.
         ends_at_issue_of: an asynchronous instruction that the region issues without waiting for any, see
             RegionMeta.ends_at_issue_of.
     """
@@ -48,7 +52,8 @@ class RegionStats:
     region: str
     key: Key
     count: int
-    total_ns: float
+    warp_time_ns: float
+    wall_ns: float
     share: float
     self_ns: float
     mean_ns: float
@@ -67,6 +72,7 @@ class RegionStats:
     sm_imbalance: float = _NAN
     block_imbalance: float = _NAN
     warp_imbalance: float = _NAN
+    where: str = ""
     ends_at_issue_of: str | None = None
 
     @property
@@ -98,15 +104,17 @@ class SummaryData:
         points: instants and counters.
         problems: the trace's problems.
         notes: remarks, in words.
-        lanes: one row per kernel and group.
+        warps: one row per kernel and group.
         by: the keys that rows are grouped by.
         tick_ns: the timer's step.
+        info: how and where the trace was recorded.
     """
 
     regions: tuple[RegionStats, ...]
     points: tuple[PointStats, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
-    lanes: tuple[WarpStats, ...] = ()
+    warps: tuple[WarpStats, ...] = ()
     by: tuple[str, ...] = ()
     tick_ns: int = 0
+    info: Info | None = None

@@ -31,7 +31,7 @@ class Gap:
     """A gap of one warp.
 
     Attributes:
-        kernel, launch, lane, sm: where it was; lane is the warp's label.
+        kernel, launch, warp, sm: where it was; warp is its label.
         after, before: the regions around it, or BEGIN and END of the warp or of the enclosing region.
         start_ns, ns: ns after the trace's origin, and its length.
         beside: (region, share) of the time of the block's other warps meanwhile, longest first.
@@ -39,7 +39,7 @@ class Gap:
 
     kernel: str
     launch: int
-    lane: str
+    warp: str
     sm: int
     after: str
     before: str
@@ -56,7 +56,7 @@ class Between:
     after: str
     before: str
     count: int
-    total_ns: float
+    warp_time_ns: float
     max_ns: float
     share: float
 
@@ -129,7 +129,7 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
                 float(total[number] / whole[owner]) if whole[owner] else 0.0,
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))
+    return tuple(sorted(found, key=lambda row: (row.kernel, -row.warp_time_ns)))
 
 
 @dataclass(frozen=True)

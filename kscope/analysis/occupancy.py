@@ -1,11 +1,11 @@
 """Occupancy: warps and blocks alive per SM over time, waves of blocks, and the tail.
 
-Only recorded warps count: with blocks=, warps= or sms= these are the sample's.
+Only recorded warps count. Waves and the tail of a launch are known only if all of its blocks recorded and are shown.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from .warp_stats import warp_ends
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 Sm = tuple[int, int]
+_NAN = float("nan")
 _DUST = 1e-9
 """Rounding error of an empty bin."""
 
@@ -48,24 +49,24 @@ class SmUse:
 
     Attributes:
         device, sm: its numbers.
-        launches, blocks, lanes: launches, blocks and warps that it ran.
+        launches, blocks, warps: launches, blocks and warps that it ran.
         first_ns, last_ns: first start and last end.
         alive_ns, busy_ns: total lifetime of its warps; the part in regions.
         used: share of the time with a launch on the device in which a warp was alive on it.
-        mean_lanes: warps alive, averaged over that time.
+        mean_warps: warps alive, averaged over that time.
     """
 
     device: int
     sm: int
     launches: int
     blocks: int
-    lanes: int
+    warps: int
     first_ns: float
     last_ns: float
     alive_ns: float
     busy_ns: float
     used: float
-    mean_lanes: float
+    mean_warps: float
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,13 @@ class Waves:
         launch, kernel, hash: index into Trace.launches; the kernel's name and hash.
         start_ns, time_ns: start and duration.
         blocks, sms: recorded blocks and SMs.
+        grid_blocks: blocks of its grid. If more than `blocks`, time_ns and resident are lower bounds, and the rest is
+            unknown.
         resident: most concurrent blocks on an SM.
-        waves: rounds of blocks on the fullest SM.
-        ramp_ns: until the last SM had its first block.
-        tail_ns: from the first SM without work to the end.
-        tail_idle: share of all SMs' time lost in the tail.
+        waves: rounds of blocks on the fullest SM; None if unknown.
+        ramp_ns: until the last SM had its first block; NaN if unknown.
+        tail_ns: from the first SM without work to the end; NaN if unknown.
+        tail_idle: share of all SMs' time lost in the tail; NaN if unknown.
     """
 
     launch: int
@@ -89,9 +92,10 @@ class Waves:
     start_ns: float
     time_ns: float
     blocks: int
+    grid_blocks: int
     sms: int
     resident: int
-    waves: int
+    waves: int | None
     ramp_ns: float
     tail_ns: float
     tail_idle: float
@@ -155,7 +159,7 @@ def utilization(trace: TraceData) -> tuple[SmUse, ...]:
 
 
 def waves(trace: TraceData) -> tuple[Waves, ...]:
-    """Every launch with recorded lanes, in order of start."""
+    """Every launch with recorded warps, in order of start."""
     warps, ends, rows = trace.warps, warp_ends(trace), trace.shown_warps
     _, row = _sm_rows(trace)
     rows = rows[np.argsort(warps.launch[rows], kind="stable")]
@@ -169,16 +173,18 @@ def waves(trace: TraceData) -> tuple[Waves, ...]:
         resident = _most_at_once(index.ravel(), start, end)
         per_sm = np.bincount(index.ravel())
         time = most - least
-        lost = float((most - last).sum())
-        found.append(
-            Waves(
-                launch, trace.launches[launch].kernel, trace.launches[launch].hash, least, time,
-                len(start), len(numbers),
-                int(resident.max()), int(np.ceil(per_sm / resident).max()),
-                float(first.max() - least), float(most - last.min()),
-                lost / (time * len(numbers)) if time > 0 else 0.0,
-            )
+        about, (x, y, z) = trace.launches[launch], trace.launches[launch].grid
+        one = Waves(
+            launch, about.kernel, about.hash, least, time, len(start), x * y * z, len(numbers), int(resident.max()),
+            None, _NAN, _NAN, _NAN,
         )  # fmt: skip
+        if one.blocks >= one.grid_blocks:
+            lost = float((most - last).sum())
+            one = replace(
+                one, waves=int(np.ceil(per_sm / resident).max()), ramp_ns=float(first.max() - least),
+                tail_ns=float(most - last.min()), tail_idle=lost / (time * len(numbers)) if time > 0 else 0.0,
+            )  # fmt: skip
+        found.append(one)
     return tuple(found)
 
 

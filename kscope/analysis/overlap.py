@@ -71,7 +71,7 @@ class Wait:
 
     Attributes:
         kernel, role, region: which.
-        total_ns: of all its warps.
+        warp_time_ns: of all its warps.
         share: of their total lifetime.
         beside: (role, region, share) of warps of other roles meanwhile, longest first.
     """
@@ -79,7 +79,7 @@ class Wait:
     kernel: str
     role: str
     region: str
-    total_ns: float
+    warp_time_ns: float
     share: float
     beside: tuple[tuple[str, str, float], ...]
 
@@ -154,7 +154,7 @@ def waits(
             others = [(*one.states[at], float(parts[at])) for at in np.argsort(-parts).tolist() if parts[at] > 0]
             total = float(one.alive_ns[index])
             found.append(Wait(one.kernel, name, region, total, total / life[name], tuple(others)))
-    return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))
+    return tuple(sorted(found, key=lambda row: (row.kernel, -row.warp_time_ns)))
 
 
 @dataclass(frozen=True, eq=False)

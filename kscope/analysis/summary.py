@@ -12,7 +12,9 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..tracedata import tracks
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.portable import clean
 from . import tabular
 from .cells import SPANS, Cells, cells, under_tick
 from .data import PointStats, RegionStats, SummaryData
@@ -20,6 +22,7 @@ from .groups import Groups, Roles, group, label, split_keys
 from .imbalance import ACROSS, describe, members, worst
 from .quantiles import quantiles
 from .table import render
+from .wall import wall_ns
 from .warp_stats import WarpStats, notes, warp_stats
 
 Int64 = npt.NDArray[np.int64]
@@ -87,19 +90,20 @@ def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | Non
         )
     shown = spread if apart else trace
     groups = group(shown, by, roles, track)
-    lanes = warp_stats(shown, groups, found)
+    lives = warp_stats(shown, groups, found)
     return Summary(
-        _regions(shown, groups, found, lanes),
+        _regions(shown, groups, found, lives),
         _points(trace) if int(found.count.sum() + found.unknown.sum()) < len(trace) else (),
         trace.problems,
         notes(trace, replace(found, track=lane[found.track]) if shown is spread else found),
-        lanes,
+        lives,
         groups.by,
         trace.tick_ns,
+        info(trace),
     )
 
 
-def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpStats, ...]) -> tuple[RegionStats, ...]:
+def _regions(trace: TraceData, groups: Groups, found: Cells, lives: tuple[WarpStats, ...]) -> tuple[RegionStats, ...]:
     warps, names, kernels = trace.warps, found.names, kernel_names(trace)
     codes = groups.code[found.track] * max(1, len(names)) + found.name
     row_codes, row = np.unique(codes, return_inverse=True)
@@ -114,9 +118,11 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
     spread = quantiles(found.values, row, rows, found.offset, found.count)
     first, last = _starts(trace, found, row, rows)
     under = add(under_tick(trace, found))
+    wall = _wall(trace, groups, found, row_codes)
     imbalances = _imbalances(trace, groups, found, row, rows, pace)
     issued = _issued(trace)
-    alive = {id_: lane.alive_ns for id_, lane in enumerate(lanes)}
+    alive = {id_: one.alive_ns for id_, one in enumerate(lives)}
+    wheres = {one.name: clean(one.where) for one in reversed(trace.regions) if one.where}  # the first of a name
     rows_found: list[RegionStats] = []
     for index, code in enumerate(row_codes.tolist()):
         number, name = divmod(code, len(names))
@@ -128,7 +134,7 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
         life = alive[number]
         rows_found.append(
             RegionStats(
-                kernel, names[name], key, known, float(total[index]),
+                kernel, names[name], key, known, float(total[index]), float(wall[index]),
                 share=float(total[index] / life) if life > 0 else _NAN,
                 self_ns=float(own[index]), mean_ns=float(total[index] / known) if known else _NAN,
                 p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
@@ -136,13 +142,14 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
                 first_ns=float(first[index]) if known else _NAN, last_ns=float(last[index]) if known else _NAN,
                 idle_ns=float(idle[index]), unknown=int(unknown[index]), under_tick=int(under[index]),
                 ends_at_issue_of=issued.get(names[name]),
+                where=wheres.get(names[name], ""),
                 **{f"{across}_imbalance": one for across, one in scores.items() if known},
             )
         )  # fmt: skip
     order = {
         (kernels[int(of)], key): place for place, (of, key) in enumerate(zip(groups.kernel, groups.keys, strict=True))
     }
-    rows_found.sort(key=lambda one: (one.kernel, order[one.kernel, one.key], -one.total_ns, one.region))
+    rows_found.sort(key=lambda one: (one.kernel, order[one.kernel, one.key], -one.warp_time_ns, one.region))
     return tuple(rows_found)
 
 
@@ -154,6 +161,17 @@ def _issued(trace: TraceData) -> dict[str, str | None]:
             other = found.setdefault(region.name, region.ends_at_issue_of)
             found[region.name] = other and region.ends_at_issue_of
     return found
+
+
+def _wall(trace: TraceData, groups: Groups, found: Cells, row_codes: Int64) -> Float:
+    """Wall time of each row."""
+    index = {name: number for number, name in enumerate(found.names)}
+    of_region = np.array([index.get(one.name, -1) if one.kind in SPANS else -1 for one in trace.regions], np.int64)
+    name = of_region[trace.region]
+    code = groups.code[trace.track] * max(1, len(found.names)) + name
+    row = np.minimum(np.searchsorted(row_codes, code), max(0, len(row_codes) - 1))
+    there = (name >= 0) & (row_codes[row] == code) if len(row_codes) else np.zeros(len(trace), bool)
+    return wall_ns(trace, np.where(there, row, -1), len(row_codes))
 
 
 def _starts(trace: TraceData, found: Cells, row: Int64, rows: int) -> tuple[Float, Float]:

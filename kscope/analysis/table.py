@@ -6,12 +6,13 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 
+from ..tracedata.info import Info, blocks_text
 from ..util.text import counted
 from .data import PointStats, RegionStats, SummaryData
 from .groups import label
 from .warp_stats import WarpStats
 
-_OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean")
+_OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean", "wall")
 """Columns in the order in which a narrow terminal drops them."""
 _NARROWEST = 40
 _WORTH_TELLING = 1.2
@@ -37,7 +38,8 @@ def part_text(part: float) -> str:
 
 CELLS: dict[str, Callable[[RegionStats], str]] = {
     "count": lambda row: f"{row.count:,}",
-    "total": lambda row: time_text(row.total_ns),
+    "warp time": lambda row: time_text(row.warp_time_ns),
+    "wall": lambda row: time_text(row.wall_ns),
     "share": lambda row: part_text(row.share),
     "self": lambda row: time_text(row.self_ns),
     "mean": lambda row: time_text(row.mean_ns),
@@ -62,6 +64,7 @@ def terminal(width: int | None = None) -> int:
 def render(summary: SummaryData, width: int | None = None, top: int | None = None) -> str:
     """The whole summary: a table per kernel, points, notes and problems."""
     width = terminal(width)
+    head = wrapped(summary.info.line, width) if summary.info else []
     lines: list[str] = []
     kernels = [row.kernel for row in summary.regions] + [row.kernel for row in summary.points]
     for kernel in dict.fromkeys(kernels):
@@ -72,32 +75,33 @@ def render(summary: SummaryData, width: int | None = None, top: int | None = Non
             lines += _uneven(rows, summary.by, width)
             lines += [line for text in hints(rows) for line in wrapped(text, width, "  ")]
         lines += [cut(_point(row), width) for row in summary.points if row.kernel == kernel]
-        lines += _lanes([row for row in summary.lanes if row.kernel == kernel], width)
+        lines += _warps([row for row in summary.warps if row.kernel == kernel], summary.info, width)
     empty = [problem.text for problem in summary.problems if problem.kind == "empty"]
     if not lines:
+        head = []
         lines = empty or [
-            "no records" + ": the filters matched nothing, or no region was reached" * bool(summary.lanes)
+            "no records" + ": the filters matched nothing, or no region was reached" * bool(summary.warps)
         ]
     lines += ["", *(line for note in summary.notes for line in wrapped(note, width))] if summary.notes else []
     problems = [problem.text for problem in summary.problems if problem.kind != "empty"]
     lines += [line for text in problems for line in wrapped(f"! {text}", width)]
-    return "\n".join(lines)
+    return "\n".join([*head, *([""] if head else []), *lines])
 
 
 def _regions(rows: list[RegionStats], by: Sequence[str], width: int, top: int | None) -> list[str]:
     shown = rows
     if top is not None and len(rows) > top:
-        least = sorted(row.total_ns for row in rows)[-top]
-        shown = [row for row in rows if row.total_ns >= least][:top]
+        least = sorted(row.warp_time_ns for row in rows)[-top]
+        shown = [row for row in rows if row.warp_time_ns >= least][:top]
     names = [f"{label(by, row.key)}: {row.region}" if by else row.region for row in shown]
     columns = {name: [show(row) for row in shown] for name, show in CELLS.items()}
     if not any(row.idle_ns for row in shown):
         del columns["idle"]
-    if all(abs(row.self_ns - row.total_ns) < 1e-6 * row.total_ns + 1e-9 for row in shown):
+    if all(abs(row.self_ns - row.warp_time_ns) < 1e-6 * row.warp_time_ns + 1e-9 for row in shown):
         del columns["self"]  # nothing is inside of anything
     lines = grid("region", names, columns, width, _OPTIONAL)
     if len(shown) < len(rows):
-        lines.append(f"  + {len(rows) - len(shown):,} more rows with shorter totals")
+        lines.append(f"  + {len(rows) - len(shown):,} more rows with less warp time")
     unknown = sum(row.unknown for row in rows)
     return lines + ([f"  + {counted(unknown, 'span')} of unknown duration"] if unknown else [])
 
@@ -141,16 +145,18 @@ def hints(rows: Iterable[RegionStats]) -> list[str]:
     return list(dict.fromkeys(f"{row.region}: {row.hint}" for row in rows if row.hint))
 
 
-def _lanes(rows: list[WarpStats], width: int) -> list[str]:
+def _warps(rows: list[WarpStats], info: Info | None, width: int) -> list[str]:
     """A kernel's time, time in no region, and dropped records."""
     alive, idle = sum(row.alive_ns for row in rows), sum(row.idle_ns for row in rows)
     if not alive:
         return []
-    launches, blocks = max(row.launches for row in rows), sum(row.blocks for row in rows)
     quiet = max(rows, key=lambda row: row.longest_idle_ns)
     text = f"in no region: {idle / alive:.1%}, at most {time_text(quiet.longest_idle_ns)} ({quiet.longest_idle_in})"
     if len(rows) == 1:
-        text = f"{counted(launches, 'launch')} of {time_text(rows[0].time_ns)}, {counted(blocks, 'block')}; {text}"
+        row = rows[0]
+        least = "at least " if row.blocks < row.grid_blocks else ""  # the other blocks may run longer
+        blocks = blocks_text(row.blocks, row.grid_blocks, info is not None and info.sampled)
+        text = f"{counted(row.launches, 'launch')} of {least}{time_text(row.time_ns)}, {blocks}; {text}"
     lost = sum(row.dropped for row in rows)
     return wrapped(text + (f"; dropped: {lost:,}" if lost else ""), width, "  ")
 

@@ -31,7 +31,7 @@ def longest(summary: SummaryData, top: int | None) -> list[RegionStats]:
     rows = list(summary.regions)
     if top is None or len(rows) <= top:
         return rows
-    kept = sorted(range(len(rows)), key=lambda index: -rows[index].total_ns)[:top]
+    kept = sorted(range(len(rows)), key=lambda index: -rows[index].warp_time_ns)[:top]
     return [rows[index] for index in sorted(kept)]
 
 
@@ -40,13 +40,14 @@ def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
     regions = longest(summary, top)
     shown = {(row.kernel, row.key) for row in regions}
     cut = len(regions) < len(summary.regions)
-    lanes = [row for row in summary.lanes if not cut or (row.kernel, row.key) in shown]
+    warps = [row for row in summary.warps if not cut or (row.kernel, row.key) in shown]
     return {
+        "recorded": None if summary.info is None else summary.info.to_dict(),
         "by": list(summary.by),
         "tick_ns": summary.tick_ns,
         "regions": [flat(row, summary.by) for row in regions],
         "left_out": len(summary.regions) - len(regions),
-        "lanes": [flat(row, summary.by) for row in lanes],
+        "warps": [flat(row, summary.by) for row in warps],
         "points": [asdict(row) for row in summary.points],
         "problems": [asdict(row) for row in summary.problems],
         "notes": list(summary.notes),
@@ -73,12 +74,13 @@ def markdown(summary: SummaryData, top: int | None = None) -> str:
     lines = [_line(head), _line(["---"] * (2 + len(by)) + ["--:"] * len(CELLS))]
     for row in longest(summary, top):
         lines.append(_line([row.kernel, *map(str, row.key), row.region, *(show(row) for show in CELLS.values())]))
-    remarks = hints(longest(summary, top))
-    lines += [
-        "",
-        *(f"* {_plain(one)}" for one in [*remarks, *summary.notes, *(problem.text for problem in summary.problems)]),
-    ]
+    lines += ["", *(f"* {_plain(one)}" for one in _remarks(summary, top))]
     return "\n".join(lines) + "\n"
+
+
+def _remarks(summary: SummaryData, top: int | None) -> list[str]:
+    head = [] if summary.info is None else [summary.info.line]
+    return [*head, *hints(longest(summary, top)), *summary.notes, *(problem.text for problem in summary.problems)]
 
 
 def _line(cells: Iterable[str]) -> str:

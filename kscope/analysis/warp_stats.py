@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..tracedata.recorded import CLOCKS
 from ..util.runs import extents, group_equal
 from ..util.text import counted
 from .cells import Cells, under_tick
@@ -25,7 +26,8 @@ class WarpStats:
 
     Attributes:
         kernel, key: the group.
-        launches, blocks, lanes: launches, blocks and warps (with AllThreads, lanes).
+        launches, blocks, warps: launches, blocks and warps (with AllThreads, lanes).
+        grid_blocks: blocks of these launches' grids; more than `blocks` where some did not record or are filtered out.
         records, dropped: records in the capture, and lost records.
         unfinished: warps without an end.
         time_ns, max_time_ns: from a launch's first start to its last end: mean and longest.
@@ -37,7 +39,8 @@ class WarpStats:
     key: Key
     launches: int
     blocks: int
-    lanes: int
+    warps: int
+    grid_blocks: int
     records: int
     dropped: int
     unfinished: int
@@ -72,8 +75,9 @@ def warp_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[WarpStat
 
     launches, mean, most = _times(code, len(groups), warps.launch[rows], warps.start_ns[rows], ends[rows])
     blocks = _distinct(code, len(groups), warps.launch[rows], warps.block[rows]).tolist()
+    grids = _grids(trace, code, len(groups), warps.launch[rows])
     records, dropped, unfinished = add(kept), add(np.maximum(warps.written - warps.records, 0)), add(~warps.finished)
-    lanes, alive, without = add(np.ones(len(warps))), add(life), add(idle)
+    count, alive, without = add(np.ones(len(warps))), add(life), add(idle)
     order, worst = np.lexsort((-rows, quiet[rows], code)), np.full(len(groups), -1)
     worst[code[order]] = rows[order]  # of several the last one stays: the first lane of those longest in no region
     named = np.flatnonzero(worst >= 0)
@@ -81,7 +85,8 @@ def warp_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[WarpStat
     kernels = kernel_names(trace)
     return tuple(
         WarpStats(
-            kernels[kernel], key, launches=launches[at], blocks=blocks[at], lanes=int(lanes[at]),
+            kernels[kernel], key, launches=launches[at], blocks=blocks[at], warps=int(count[at]),
+            grid_blocks=grids[at],
             records=int(records[at]), dropped=int(dropped[at]), unfinished=int(unfinished[at]), time_ns=mean[at],
             max_time_ns=most[at], alive_ns=alive[at], idle_ns=without[at],
             longest_idle_ns=float(quiet[worst[at]]) if at in labels else 0.0, longest_idle_in=labels.get(at, ""),
@@ -104,6 +109,18 @@ def _times(
     return count.tolist(), (total / np.maximum(count, 1)).tolist(), longest.tolist()
 
 
+def _grids(trace: TraceData, code: Int64, groups: int, launch: Int64) -> list[int]:
+    """(groups,) blocks in the grids of the launches of every group."""
+    sizes = np.array([one.grid for one in trace.launches], np.int64).reshape(-1, 3).prod(axis=1)
+    width = int(launch.max(initial=0)) + 1
+    member, _, _ = group_equal(code * width + launch)
+    of, launches = np.divmod((code * width + launch)[member], width)
+    total = np.zeros(groups, np.int64)
+    np.add.at(total, of, sizes[launches])
+    found: list[int] = total.tolist()
+    return found
+
+
 def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
     """(groups,) number of blocks, counted per launch."""
     _, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
@@ -116,19 +133,24 @@ def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
     warps = trace.warps
     lines = []
     if len(warps):
-        lanes, launches = counted(len(warps), "lane"), counted(len(trace.launches), "launch")
-        lines.append(f"{counted(len(trace), 'record')} of {lanes} in {launches}")
-        timer = bool(warps.timer.any())
-        axis = (
-            f"globaltimer ticks every {trace.tick_ns} ns; SMs are aligned within {warps.ends_error_ns.max():,.0f} ns"
-            f" where warps start and end, and within {warps.error_ns.max():,.0f} ns between"
-        )
-        lines.append(
-            axis + ("; durations are multiples of the tick" if timer else "; durations are in SM cycles, exact")
-        )
+        shown = trace.shown_warps
+        launches = counted(len(np.unique(warps.launch[shown])), "launch")
+        lines.append(f"{counted(len(trace), 'record')} of {counted(len(shown), warps.noun)} in {launches}")
+        lines.append(_axis(trace) if trace.recorded.clock == "gpu" else CLOCKS[trace.recorded.clock])
     short = int(under_tick(trace, found).sum())
     if short:
         lines.append(f"{counted(short, 'span')} shorter than a tick: indistinguishable from 0 ns")
     if trace.tuning_launches:
         lines.append(f"{counted(trace.tuning_launches, 'launch')} of autotuning left out: they ran without regions")
     return tuple(lines)
+
+
+def _axis(trace: TraceData) -> str:
+    """How exact the times of a GPU are."""
+    warps = trace.warps
+    timer = bool(warps.timer.any())
+    return (
+        f"globaltimer ticks every {trace.tick_ns} ns; SMs are aligned within {warps.ends_error_ns.max():,.0f} ns"
+        f" where warps start and end, and within {warps.error_ns.max():,.0f} ns between; durations are "
+        + ("multiples of the tick" if timer else "in SM cycles, exact")
+    )

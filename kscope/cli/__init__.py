@@ -30,6 +30,7 @@ from . import (
     export,
     gaps,
     include,
+    info,
     ipc,
     occupancy,
     overhead,
@@ -62,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
     add = commands(top, common)
-    analyses = (summary, gaps, occupancy, compare, assertions, overhead, perturb, ipc)
+    analyses = (summary, info, gaps, occupancy, compare, assertions, overhead, perturb, ipc)
     for command in (demo, run, *analyses, export, view, doctor, include):
         command.add(add)
     return top

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .command import Command
 from .filters import add_opening, json, opened
 
-_UNITS = {"launch": "launches", "block": "blocks", "lane": "lanes"}
+_UNITS = {"launch": "launches", "block": "blocks", "warp": "warps"}
 SLOWER = 1
 """Exit code of --fail-slower if something is slower."""
 

@@ -69,7 +69,7 @@ def gaps(options: argparse.Namespace) -> int:
     shown = between[: max(options.top, 5)]
     columns = {
         "count": [f"{row.count:,}" for row in shown],
-        "total": [time_text(row.total_ns) for row in shown],
+        "warp time": [time_text(row.warp_time_ns) for row in shown],
         "part": [part_text(row.share) for row in shown],
         "longest": [time_text(row.max_ns) for row in shown],
     }
@@ -77,7 +77,7 @@ def gaps(options: argparse.Namespace) -> int:
     lines += ["", "the longest"] if longest else []
     for row in longest:
         beside = _beside([(name, part) for name, part in row.beside])
-        where = f"{row.lane}, at {time_text(row.start_ns)}, {row.after} > {row.before}"
+        where = f"{row.warp}, at {time_text(row.start_ns)}, {row.after} > {row.before}"
         lines += wrapped(f"{time_text(row.ns)}: {where}{f'; beside it {beside}' if beside else ''}", width, "  ")
     print("\n".join(lines))
     return 0
@@ -112,7 +112,7 @@ def critical(options: argparse.Namespace) -> int:
 
 def _waits(rows: tuple[Wait, ...], width: int) -> list[str]:
     columns = {
-        "total": [time_text(row.total_ns) for row in rows],
+        "warp time": [time_text(row.warp_time_ns) for row in rows],
         "of its role": [part_text(row.share) for row in rows],
     }
     lines = grid("waits", [f"{row.role}: {row.region}" for row in rows], columns, width)
@@ -149,7 +149,7 @@ def _path(found: Path, width: int) -> list[str]:
     lines += [*grid("path goes through", [name for name, _, _ in found.parts], columns, width), "", "steps"]
     base = found.steps[0].start_ns
     for step in found.steps[:_STEPS]:
-        what = step.lane if step.kind == "run" else f"{step.lane}, {step.via} in flight"
+        what = step.warp if step.kind == "run" else f"{step.warp}, {step.via} in flight"
         lines.append(
             cut(f"  {time_text(step.start_ns - base):>10}  {time_text(step.end_ns - step.start_ns):>10}  {what}", width)
         )

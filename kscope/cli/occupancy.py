@@ -9,12 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analysis.occupancy import SmUse, Waves, overview, utilization, waves
-from ..analysis.table import cut, grid, part_text, terminal, time_text
+from ..analysis.table import cut, grid, part_text, terminal, time_text, wrapped
+from ..tracedata.info import info
 from . import filters
 from .command import Command
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _BINS, _ROWS = 40, 50
+_UNKNOWN = "the other blocks' SMs and times are unknown, so waves, ramp and tail are not given"
+_LEAST = "an SM's use is a lower bound"
 
 
 def add(command: Command) -> None:
@@ -31,22 +34,34 @@ def occupancy(options: argparse.Namespace) -> int:
     width = terminal()
     view = overview(trace, 64 if options.json else _BINS)
     if options.json:
-        rows = {"launches": [asdict(row) for row in launches], "sms": [asdict(row) for row in found]}
+        rows: dict[str, object] = {"recorded": info(trace).to_dict()}
+        rows |= {"launches": [asdict(row) for row in launches], "sms": [asdict(row) for row in found]}
         print(filters.json({**rows, "over_time": asdict(view)}))
         return 0
-    lines = [*_launches(launches, width), "", *_sms(found, view.alive, width)]
+    about = info(trace)
+    lines = [*wrapped(about.line, width), "", *_launches(launches, width)]
+    if any(row.blocks < row.grid_blocks for row in launches):
+        some = "some blocks selected" if trace.filtered else about.blocks_text
+        lines += wrapped(f"{some}: {_UNKNOWN}, and {_LEAST}", width, "  ")
+    elif "warp" in about.sampling:
+        lines += wrapped(f"only warp {about.sampling['warp']} of each block recorded: {_LEAST}", width, "  ")
+    lines += ["", *_sms(found, view.alive, width)]
     print("\n".join(lines) if found else "no records")
     return 0
+
+
+def _blocks(row: Waves) -> str:
+    return f"{row.blocks:,} of {row.grid_blocks:,}" if row.blocks < row.grid_blocks else f"{row.blocks:,}"
 
 
 def _launches(rows: tuple[Waves, ...], width: int) -> list[str]:
     shown = rows[:_ROWS]
     columns = {
-        "time": [time_text(row.time_ns) for row in shown],
-        "blocks": [f"{row.blocks:,}" for row in shown],
+        "time": [f"{'≥ ' * (row.blocks < row.grid_blocks)}{time_text(row.time_ns)}" for row in shown],
+        "blocks": [_blocks(row) for row in shown],
         "SMs": [f"{row.sms}" for row in shown],
-        "at once": [f"{row.resident}" for row in shown],
-        "waves": [f"{row.waves}" for row in shown],
+        "at once": [f"{'≥ ' * (row.blocks < row.grid_blocks)}{row.resident}" for row in shown],
+        "waves": ["-" if row.waves is None else f"{row.waves}" for row in shown],
         "ramp": [time_text(row.ramp_ns) for row in shown],
         "tail": [time_text(row.tail_ns) for row in shown],
         "lost in tail": [part_text(row.tail_idle) for row in shown],
@@ -62,9 +77,9 @@ def _sms(rows: tuple[SmUse, ...], alive: npt.NDArray[np.float64], width: int) ->
     place = {(row.device, row.sm): number for number, row in enumerate(rows)}
     columns = {
         "blocks": [f"{row.blocks:,}" for row in shown],
-        "lanes": [f"{row.lanes:,}" for row in shown],
+        "warps": [f"{row.warps:,}" for row in shown],
         "used": [part_text(row.used) for row in shown],
-        "mean": [f"{row.mean_lanes:.1f}" for row in shown],
+        "mean": [f"{row.mean_warps:.1f}" for row in shown],
         "in regions": [part_text(row.busy_ns / row.alive_ns if row.alive_ns > 0 else float("nan")) for row in shown],
         f"warps alive over time, up to {most:.1f}": [_bar(alive[place[row.device, row.sm]] / most) for row in shown],
     }
@@ -74,7 +89,7 @@ def _sms(rows: tuple[SmUse, ...], alive: npt.NDArray[np.float64], width: int) ->
 
 
 def _spread(rows: tuple[SmUse, ...]) -> tuple[SmUse, ...]:
-    ranked = sorted(rows, key=lambda row: row.mean_lanes)
+    ranked = sorted(rows, key=lambda row: row.mean_warps)
     return (*ranked[:5], *ranked[-5:])
 
 

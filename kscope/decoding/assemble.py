@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
 from ..tracedata.data import Launch, TraceData
+from ..tracedata.recorded import Clock, Gpu, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.runs import group_equal
@@ -46,7 +47,7 @@ def assemble(capture: CaptureData) -> TraceData:
         found.append(slabs)
         wrong += _on(device, capture, doubts)
         if device.lost:
-            text = f"{counted(device.lost, 'lane')} found the pool full and did not record: raise pool="
+            text = f"{counted(device.lost, slabs.noun)} found the pool full and did not record: raise pool="
             wrong += _on(device, capture, [Problem("lost", text, device.lost)])
     modules, names = _recorded(capture.modules, found)
     problems = [*capture.problems, *(one for module in modules for one in module.problems), *names.problems, *wrong]
@@ -103,8 +104,17 @@ def assemble(capture: CaptureData) -> TraceData:
         problems=tuple(problems),
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
+        recorded=_about(capture),
     )
     return join(trace, launches.in_turn)
+
+
+def _about(capture: CaptureData) -> Recorded:
+    names = {device.name for device in capture.devices}
+    clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
+    gpus = tuple(Gpu(device.ordinal, device.name, device.uuid) for device in capture.devices)
+    strategies = tuple(sorted({module.strategy for module in capture.modules}))
+    return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies)
 
 
 def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[list[ModuleMeta], Names]:

@@ -58,7 +58,9 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
     names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
     lanes = _missing(slabs, launches) * full[launches.device]
     gone = () if _STOPPED in kinds else _gone(capture, slabs, launches, names)
-    return Lost(lanes, gone, (*_in_part(launches, lanes, names), *(_unrecorded(one, broken) for one in gone)))
+    return Lost(
+        lanes, gone, (*_in_part(launches, lanes, slabs.noun, names), *(_unrecorded(one, broken) for one in gone))
+    )
 
 
 def _missing(slabs: Slabs, launches: Launches) -> Int64:
@@ -107,11 +109,11 @@ def _most_replays(slabs: Slabs, launches: Launches) -> Int64 | None:
     return most
 
 
-def _in_part(launches: Launches, missing: Int64, names: dict[int, str]) -> list[Problem]:
+def _in_part(launches: Launches, missing: Int64, noun: str, names: dict[int, str]) -> list[Problem]:
     problems = []
     for number in np.unique(launches.kernel[missing > 0]).tolist():
         mine = missing[(launches.kernel == number) & (missing > 0)]
-        kernel, lanes = names.get(number, f"{number:016x}"), counted(int(mine.sum()), "lane")
+        kernel, lanes = names.get(number, f"{number:016x}"), counted(int(mine.sum()), noun)
         text = f"kernel {kernel}: {counted(len(mine), 'launch')} recorded in part, at least {lanes} missing"
         problems.append(Problem("partial", text, len(mine), kernel))
     return problems

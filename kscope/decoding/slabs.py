@@ -111,6 +111,11 @@ class Slabs:
         """Fill policy: the oldest records stay."""
         return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_STOP) != 0)
 
+    @property
+    def noun(self) -> str:
+        """What a slab belongs to: "warp"; "lane" if all lanes of some warp record."""
+        return "lane" if self.every.any() else "warp"
+
     @cached_property
     def every(self) -> npt.NDArray[np.bool_]:
         """Every lane of the warp records."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import orjson
 
 from ..capture.layout import Kind
+from ..tracedata.info import info
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -37,7 +38,8 @@ _FAR = 2.0**52
 
 def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     """Write the file in batches of some ten thousand events."""
-    about = {"tool": "kscope", "origin_unix_ns": timeline.origin, "tick_ns": timeline.trace.tick_ns}
+    about: dict[str, Any] = {"tool": "kscope", "origin_unix_ns": timeline.origin, "tick_ns": timeline.trace.tick_ns}
+    about["recorded"] = info(timeline.trace).to_dict()
     problems = [one.as_dict() for one in timeline.problems]
     head = orjson.dumps({"displayTimeUnit": "ns", "otherData": {**about, "problems": problems}})
     file.write(head[:-1] + b',"traceEvents":[\n')

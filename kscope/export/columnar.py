@@ -16,6 +16,7 @@ import orjson
 
 from ..errors import MissingError
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
+from ..tracedata.info import info
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -28,7 +29,7 @@ GROUP, MOST = 1 << 17, 1 << 20
 _LEVEL = 3
 _DELTA = ("start_ticks", "dur_cycles", "block", "block_x", "block_y", "block_z", "warp_row")
 _SPLIT = ("start_ns", "dur_ns")
-_TEXTS = ("kernel", "region", "kind", "track")
+_TEXTS = ("kernel", "region", "kind", "track", "source")
 
 
 def pyarrow() -> Any:
@@ -91,11 +92,13 @@ class _Columns:
     def __init__(self, trace: TraceData, arrow: Any) -> None:
         self._trace, self._arrow = trace, arrow
         self._of_region = trace.region_tracks()
+        self._placed = np.array([bool(region.where) for region in trace.regions])
         names = {
             "kernel": [clean(name) for name in trace.kernels],
             "region": [clean(region.name) for region in trace.regions],
             "kind": KIND_NAMES,
             "track": [clean(name) for name in trace.user_tracks],
+            "source": [clean(region.where or "") for region in trace.regions],
         }
         # a span and an instant may share a name; dictionary entries must be unique
         self._texts: dict[str, tuple[Any, npt.NDArray[np.int32]]] = {}
@@ -121,11 +124,12 @@ class _Columns:
         user = self._of_region[trace.region[rows]]
         columns |= {f"block_{axis}": warps.block_xyz[track, at] for at, axis in enumerate("xyz")}
         columns |= {"track": np.maximum(user, 0), "warp_row": track, "start_ticks": ticks, "dur_cycles": cycles}
+        columns["source"] = columns["region"]
         arrays = []
         for name in COLUMNS:
             if name in _TEXTS:
                 texts, codes = self._texts[name]
-                null = (user < 0) if name == "track" else None
+                null = {"track": user < 0, "source": ~self._placed[columns["source"]]}.get(name)
                 index = codes[columns[name]] if len(codes) else np.zeros(len(track), np.int32)
                 arrays.append(arrow.DictionaryArray.from_arrays(arrow.array(index, mask=null), texts))
             else:
@@ -137,6 +141,7 @@ class _Columns:
 def _about(trace: TraceData) -> dict[str, Any]:
     """The files' metadata under the key `kscope`."""
     return {
+        "recorded": info(trace).to_dict(),
         "origin_unix_ns": trace.origin,
         "tick_ns": trace.tick_ns,
         "devices": list(trace.devices),

@@ -47,15 +47,16 @@ def field(name: str) -> bytes:
 class _Rows:
     def __init__(self, trace: TraceData) -> None:
         self._trace = trace
-        self._kernels, self._regions, self._tracks = (
+        self._kernels, self._regions, self._tracks, self._sources = (
             text.Texts([field(name) for name in names], NOTHING)
             for names in (
                 trace.kernels,
                 [region.name for region in trace.regions],
                 [region.track or "" for region in trace.regions],
+                [region.where or "" for region in trace.regions],
             )
         )
-        self.width = self._kernels.width + self._regions.width + self._tracks.width
+        self.width = sum(one.width for one in (self._kernels, self._regions, self._tracks, self._sources))
         self._kinds = text.table([kind.encode() for kind in KIND_NAMES], NOTHING)
         self._depth, self._value = trace.depth, trace.value  # computed once, before the threads start
 
@@ -76,6 +77,7 @@ class _Rows:
         cells |= {f"block_{axis}": _whole(warps.block_xyz[track, at]) for at, axis in enumerate("xyz")}
         cells["track"] = self._tracks.take(trace.region[part])
         cells["warp_row"], cells["depth"] = _whole(track), _whole(self._depth[part])
+        cells["source"] = self._sources.take(trace.region[part])
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(cycles * pace), _whole(cycles)
         cells["dur_ns"][cycles < 0] = 0  # NOTHING

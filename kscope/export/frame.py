@@ -34,12 +34,13 @@ def frame(trace: TraceData) -> Any:
         "region": ([one.name if one.known or one.name != "?" else None for one in trace.regions], trace.region),
         "kind": ((None, *KIND_NAMES[1:]), trace.kind),
         "track": ((*trace.user_tracks, None), trace.user_track),  # NO_TRACK is the last
+        "source": ([one.where for one in trace.regions], trace.region),
     }
     data: dict[str, Any] = {}
     for column in COLUMNS:
         if column in names:
             texts, index = names[column]
-            categories, codes = _categories(texts, ordered=column in ("kernel", "region"))
+            categories, codes = _categories(texts, ordered=column in ("kernel", "region", "source"))
             data[column] = pandas.Categorical.from_codes(codes[index], categories)
         elif column.startswith("block_"):
             data[column] = trace.warps.block_xyz[trace.track, "xyz".index(column[-1])]

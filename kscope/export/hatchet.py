@@ -32,7 +32,7 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     root = _frame("ROOT", {"time (ns)": 0.0, "count": 0, **cycles})
     device = str(trace.devices[0]) if len(trace.devices) == 1 else ""
     for node in nodes:
-        frames.append(_frame(clean(node.name), _metrics(node, device)))
+        frames.append(_frame(clean(node.name), _metrics(node, device), _place(node.where)))
         (root if node.parent < 0 else frames[node.parent])["children"].append(frames[-1])
     root["children"] = [frame for frame in root["children"] if frame["metrics"]["count"]]
     for one in trace.problems:
@@ -41,8 +41,14 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     step(len(trace))
 
 
-def _frame(name: str, metrics: dict[str, Any]) -> dict[str, Any]:
-    return {"frame": {"name": name, "type": "function"}, "metrics": metrics, "children": []}
+def _frame(name: str, metrics: dict[str, Any], place: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"frame": {"name": name, "type": "function", **(place or {})}, "metrics": metrics, "children": []}
+
+
+def _place(where: str | None) -> dict[str, Any]:
+    """The source line of a region's first mark."""
+    file, _, line = clean(where or "").rpartition(":")
+    return {"file": file, "line": int(line)} if file and line.isascii() and line.isdecimal() and len(line) < 10 else {}
 
 
 def _metrics(node: Node, device: str) -> dict[str, Any]:

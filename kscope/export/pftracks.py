@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import Kind
+from ..tracedata.info import info
 from ..util.cells import Cells, constant, joined, varints
 from ..util.parallel import chunks
 from .groups import hierarchy
@@ -137,7 +138,12 @@ def head(timeline: Timeline, names: Names) -> bytes:
     interned += b"".join(block(3, number(1, index + 1) + block(2, text)) for index, text in enumerate(ARGUMENTS))
     first = block(6, clocks) + number(10, SEQUENCE) + number(13, 1)
     first += block(59, number(58, INCREMENTAL)) + block(12, interned)
-    return b"".join([packet(first), *_tree(timeline, names), *_problems(timeline)])
+    return b"".join([packet(first), packet(_recorded(timeline)), *_tree(timeline, names), *_problems(timeline)])
+
+
+def _recorded(timeline: Timeline) -> bytes:
+    """How the trace was recorded, as ChromeMetadata: Perfetto shows it under "Info and stats"."""
+    return number(10, SEQUENCE) + block(5, block(2, block(1, "kscope") + block(2, info(timeline.trace).line)))
 
 
 def _problems(timeline: Timeline) -> list[bytes]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,14 @@ from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..trace import Trace, as_read
 from ..tracedata.data import UNKNOWN, Launch, TraceData
+from ..tracedata.recorded import Recorded
 from ..tracedata.region import MOST_REGIONS, Region
 from ..tracedata.warps import Warps
 from ..util.text import counted
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+P = ParamSpec("P")
 
 LAST_TIME = 1 << 61
 """Times from here on are damaged: 73 years in ns."""
@@ -83,6 +86,19 @@ class Lanes:
     start_ns: npt.NDArray[np.float64] | None = None
     end_ns: npt.NDArray[np.float64] | None = None
     tick_ns: npt.NDArray[np.float64] | None = None
+
+
+def recorded_by(profiler: str) -> Callable[[Callable[P, Trace]], Callable[P, Trace]]:
+    """Decorator of a reader: its traces name the profiler whose data they are."""
+
+    def decorated(read: Callable[P, Trace]) -> Callable[P, Trace]:
+        @wraps(read)
+        def reader(*args: P.args, **kwargs: P.kwargs) -> Trace:
+            return replace(read(*args, **kwargs), recorded=Recorded(profiler, "foreign"))
+
+        return reader
+
+    return decorated
 
 
 def trace(

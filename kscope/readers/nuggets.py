@@ -18,7 +18,7 @@ from ..capture.layout import Kind
 from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
-from .columns import LAST_TIME, Int64, Lanes, Notes, Records, distinct, trace
+from .columns import LAST_TIME, Int64, Lanes, Notes, Records, distinct, recorded_by, trace
 from .tagged import NO_SM
 from .words import Names, named, ranged, words
 
@@ -27,6 +27,7 @@ _APART = 1_000_000_000
 _TURN = 1 << 24
 
 
+@recorded_by("transformer_nuggets")
 def nuggets(
     buffer: Any, names: Names = None, *, units: int = 1, compact: bool = False,
     tid: Literal["block", "warp"] = "block", kernel: str = "kernel", device: int = 0,

@@ -27,7 +27,7 @@ from ..trace import Trace
 from ..tracedata.data import Launch
 from ..util import bounded_reading
 from ..util.runs import fresh, heads
-from .columns import Int64, Lanes, Notes, Records, distinct, trace
+from .columns import Int64, Lanes, Notes, Records, distinct, recorded_by, trace
 from .words import numbered
 
 Float = npt.NDArray[np.float64]
@@ -39,6 +39,7 @@ _ENDINGS = 8
 _FAR = 1e15
 
 
+@recorded_by("Proton")
 def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, device: int = 0) -> Trace:
     """The trace of a Chrome trace that Proton wrote for an instrumented kernel.
 

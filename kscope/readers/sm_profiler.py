@@ -17,7 +17,7 @@ import numpy as np
 from ..capture.layout import Kind
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
-from .columns import LAST_TIME, Lanes, Notes, Records, distinct, trace
+from .columns import LAST_TIME, Lanes, Notes, Records, distinct, recorded_by, trace
 from .words import Names, named, words
 
 EVENT = np.dtype(
@@ -31,6 +31,7 @@ TYPES = 32
 _INSTANT = 1
 
 
+@recorded_by("sm-profiler")
 def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
     """The trace of an sm-profiler buffer. A group is shown as a warp of its block.
 

@@ -25,7 +25,7 @@ from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
 from ..util.runs import fresh
-from .columns import Bools, Int64, Lanes, Notes, Records, trace
+from .columns import Bools, Int64, Lanes, Notes, Records, recorded_by, trace
 from .pairs import BEGIN, END, pair, unwrapped
 from .words import Names, named, ranged, words
 
@@ -66,6 +66,7 @@ class Launched:
     groups: int
 
 
+@recorded_by("FlashInfer")
 def flashinfer(
     buffer: Any,
     names: Names = None,
@@ -108,6 +109,7 @@ def flashinfer(
     return read(marks, fits, named(names, "event"), notes, Launched(kernel, device, blocks, groups))
 
 
+@recorded_by("Mirage")
 def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
     """The trace of a Mirage profiler buffer: FlashInfer's layout with other tag bits.
 

@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..trace import Trace
-from .columns import Notes
+from .columns import Notes, recorded_by
 from .tagged import LOW, Launched, Marks, read
 from .words import Names, named, words
 
 _EMPTY = ((1 << 63) - 1, (1 << 64) - 1)
 
 
+@recorded_by("Triton-distributed")
 def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
     """The trace of a Triton-distributed profiler buffer. A group is shown as a warp of its block.
 

@@ -80,7 +80,7 @@ def scene(trace: TraceData, summary: Summary) -> Scene:
     """The scene of a trace; `summary` is the trace's own, and determines the order of names."""
     total: dict[str, float] = {}
     for row in summary.regions:
-        total[row.region] = total.get(row.region, 0.0) + row.total_ns
+        total[row.region] = total.get(row.region, 0.0) + row.warp_time_ns
     used = np.zeros(len(trace.regions), bool)
     used[np.unique(trace.region)] = True
     shown = {region.name for region, seen in zip(trace.regions, used.tolist(), strict=True) if seen}

@@ -11,6 +11,7 @@ import numpy as np
 from .._version import __version__
 from ..analysis.summary import Summary, summarize
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.parallel import map_ahead
 from ..util.portable import clean
@@ -84,12 +85,12 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
     """What the page needs about the trace, except columns."""
     trace, lanes, codes = shown.trace, shown.lanes, shown.codes
     typed = slices.valued_codes(shown)
-    alive = sum(one.alive_ns for one in summary.lanes)
+    alive = sum(one.alive_ns for one in summary.warps)
     wheres = {one.name: clean(one.where) for one in reversed(trace.regions) if one.where}  # the first of a name
     return {
         "version": __version__, "origin": str(trace.origin), "base": lanes.base, "span": lanes.span,
         "tick": trace.tick_ns, "error": float(np.max(trace.warps.error_ns, initial=0.0)), "records": len(trace),
-        "idle": sum(one.idle_ns for one in summary.lanes) / alive if alive > 0 else None,
+        "idle": sum(one.idle_ns for one in summary.warps) / alive if alive > 0 else None,
         "filtered": trace.filtered, "shares": min(len(shown.names), heat.MOST_SHARES),
         "kernels": [clean(name) for name in kernel_names(trace)], "names": [clean(name) for name in shown.names],
         "where": [wheres.get(name, "") for name in shown.names],
@@ -100,6 +101,7 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
                    for key, value in (asdict(row) | {"hint": row.hint}).items()} for row in summary.regions],
         "points": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                    for row in summary.points],
+        "clock": trace.recorded.clock, "recorded": clean(info(trace).line),
         "notes": [clean(note) for note in summary.notes],
         "problems": [one.as_dict() for one in trace.problems],
     }  # fmt: skip

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,17 @@ def facts(started: int) -> dict[str, Any]:
         "pid": os.getpid(),
         "rank": here.rank,
         "world": here.world,
+        **({"driver": driver} if (driver := _driver()) else {}),
         "machine": f"{platform.system()} {platform.machine()}",
         "command": list(sys.argv),
         "started": started,
         "ended": time.time_ns(),
     }
+
+
+def _driver() -> str:
+    """The version of NVIDIA's driver, as Linux has it; empty without one."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    except OSError:
+        return ""

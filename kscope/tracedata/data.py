@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..util.text import counted
 from .nesting import nest
+from .recorded import Recorded
 from .region import Region
 from .warps import Warps
 
@@ -21,7 +22,7 @@ Float = npt.NDArray[np.float64]
 
 COLUMNS = (
     "kernel", "launch", "block", "block_x", "block_y", "block_z", "warp", "lane", "sm", "region", "kind", "track",
-    "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value", "warp_row",
+    "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value", "warp_row", "source",
 )  # fmt: skip
 """The columns of tables, in their order. `track` is the user's (Trace.user_track), `warp_row` is Trace.track."""
 KIND_NAMES = ("none", *(kind.name.lower() for kind in Kind))
@@ -100,6 +101,7 @@ class TraceData:
         problems: what a reader of the trace must know.
         lost_launches: launches that left no record while the pool was full, by kernel.
         tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
+        recorded: GPU, versions, command and options; info() has them in words.
     """
 
     region: npt.NDArray[np.uint16]
@@ -118,6 +120,7 @@ class TraceData:
     problems: tuple[Problem, ...] = ()
     lost_launches: tuple[LostLaunches, ...] = ()
     tuning_launches: int = 0
+    recorded: Recorded = field(default_factory=Recorded)
     _whole: tuple[Any, Int64] | None = None
 
     def __len__(self) -> int:
@@ -141,6 +144,11 @@ class TraceData:
     def whole(self: T) -> T:
         """The trace before filter() and take(); itself if nothing was removed."""
         return self if self._whole is None else self._whole[0]
+
+    @property
+    def kept(self) -> Int64:
+        """(n,) int64, index into the records of `whole`."""
+        return np.arange(len(self)) if self._whole is None else self._whole[1]
 
     @property
     def shown_warps(self) -> Int64:
@@ -243,6 +251,11 @@ class TraceData:
     def user_track(self) -> npt.NDArray[np.int16]:
         """(n,) int16, index into `user_tracks`; -1 for regions without a track."""
         return np.asarray(self.region_tracks()[self.region])
+
+    @property
+    def source(self) -> npt.NDArray[np.uint16]:
+        """(n,) uint16, index into `regions`: ``regions[i].where`` is the source line of the region's first mark."""
+        return self.region
 
     def region_tracks(self) -> npt.NDArray[np.int16]:
         """(regions,) int16: index into `user_tracks` by region index, -1 without a track."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,14 @@ class Warps:
 
     def __len__(self) -> int:
         return len(self.device)
+
+    @cached_property
+    def noun(self) -> str:
+        """What a row is: "warp"; "lane" if several lanes of one warp recorded (AllThreads)."""
+        if not (self.lane > 0).any():
+            return "warp"
+        rows = np.stack([self.launch, self.block, self.warp.astype(np.int64)], axis=1)
+        return "lane" if len(np.unique(rows, axis=0)) < len(rows) else "warp"
 
     def label(self, row: int) -> str:
         """A row's label: ``block 3 warp 0``, with y, z and the lane if they matter."""

@@ -155,8 +155,8 @@ def test_counters_are_below_all_spans() -> None:
 def test_the_report_table_equals_the_summary() -> None:
     trace = several()
     summary, found = trace.summary(), reports.written(trace).about
-    assert [(row["region"], row["count"], row["total_ns"]) for row in found["table"]] == [
-        (row.region, row.count, row.total_ns) for row in summary.regions
+    assert [(row["region"], row["count"], row["warp_time_ns"]) for row in found["table"]] == [
+        (row.region, row.count, row.warp_time_ns) for row in summary.regions
     ]
     assert [row["name"] for row in found["points"]] == [row.name for row in summary.points]
     assert [one["text"] for one in found["problems"]] == [one.text for one in trace.problems]

@@ -47,7 +47,7 @@ def test_the_numbers_are_those_of_numpy(lengths: list[list[int]]) -> None:
         return
     [row] = found
     assert (row.kernel, row.region, row.count) == ("matmul", "load", len(everything))
-    assert (row.total_ns, row.min_ns, row.max_ns) == (everything.sum(), everything.min(), everything.max())
+    assert (row.warp_time_ns, row.min_ns, row.max_ns) == (everything.sum(), everything.min(), everything.max())
     assert [row.mean_ns, row.p50_ns, row.p90_ns, row.p99_ns] == pytest.approx(
         [everything.mean(), *np.percentile(everything, (50, 90, 99))]
     )
@@ -65,7 +65,7 @@ def test_kernels_of_one_name_are_distinguished_by_their_hashes() -> None:
     trace = decode(Capture(synth.EPOCH, (synth.device([one, two]),), modules))
     summary = trace.summary()
     names = ["matmul 0x123456789abcdef0", "matmul 0x5"]
-    assert [row.kernel for row in summary.regions] == sorted(row.kernel for row in summary.lanes) == names
+    assert [row.kernel for row in summary.regions] == sorted(row.kernel for row in summary.warps) == names
     assert [row.kernel for row in summary.points] == ["matmul 0x5"]
     assert [line for line in str(summary).splitlines() if line.startswith("matmul")] == names
     assert str(summary).count("1 launch of ") == 2
@@ -84,7 +84,7 @@ def test_filters_do_not_change_the_life_of_an_unfinished_lane(by: str) -> None:
     life = float((warp_ends(trace) - trace.warps.start_ns)[0])
     assert life == pytest.approx((99_000 - 1000) * trace.warps.tick_ns[0])
     for kept in (trace, trace.filter(region="load"), trace.filter(region="dot")):
-        assert {row.alive_ns for row in kept.summary(by).lanes if row.lanes} == {life}
+        assert {row.alive_ns for row in kept.summary(by).warps if row.warps} == {life}
         assert sum(node.ns for node in stacks(kept)) == pytest.approx(life)
 
 
@@ -118,7 +118,7 @@ def test_points_are_counted_apart_from_spans() -> None:
 def test_problems_and_the_clock_are_in_the_table() -> None:
     text = str(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)] * 10), lost=4)).summary())
     assert "! 2 records overwritten by newer ones: to keep all, records=10" in text
-    assert "! 4 lanes found the pool full" in text
+    assert "! 4 warps found the pool full" in text
     assert "globaltimer ticks every 1 ns" in text
 
 
@@ -150,14 +150,21 @@ def test_the_table_fits_its_terminal(width: int) -> None:
     text = decode(synth.capture(synth.slab(records), names=names, lost=1)).summary().text(width)
     assert max(map(len, text.splitlines())) <= width
     assert "count" in text
-    assert "total" in text
+    assert "warp time" in text
 
 
 def test_a_wide_terminal_shows_every_column() -> None:
     inside = [Rec("dot", 2100, 2200), Rec("load", 2000, 2900)]
-    head = decode(synth.capture(synth.slab(inside))).summary().text(200).splitlines()[1].split()
+    head = (
+        decode(synth.capture(synth.slab(inside)))
+        .summary()
+        .text(220)
+        .splitlines()[3]
+        .replace("warp time", "warp_time")
+        .split()
+    )
     assert head == [
-        "region", "count", "total", "share", "self", "mean", "p50", "p90", "p99", "min", "max", "imbalance",
+        "region", "count", "warp_time", "wall", "share", "self", "mean", "p50", "p90", "p99", "min", "max", "imbalance",
         "first", "last", "idle",
     ]  # fmt: skip
 

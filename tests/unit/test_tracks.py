@@ -119,11 +119,11 @@ def test_a_summary_takes_the_track_as_a_key(trace: Trace) -> None:
 
 def test_nested_regions_inherit_the_track(trace: Trace) -> None:
     plain = {row.region: row for row in trace.summary().regions}
-    assert plain["load"].self_ns == pytest.approx(plain["load"].total_ns)
-    assert plain["all"].self_ns == pytest.approx(plain["all"].total_ns - plain["compute"].total_ns)
-    (lanes,) = trace.summary().lanes
-    assert lanes.lanes == 4  # tracks are no lanes
-    assert lanes.idle_ns < 0.05 * lanes.alive_ns
+    assert plain["load"].self_ns == pytest.approx(plain["load"].warp_time_ns)
+    assert plain["all"].self_ns == pytest.approx(plain["all"].warp_time_ns - plain["compute"].warp_time_ns)
+    (warps,) = trace.summary().warps
+    assert warps.warps == 4  # tracks are no warps
+    assert warps.idle_ns < 0.05 * warps.alive_ns
 
 
 def test_the_report_draws_a_track_below_its_lane(trace: Trace) -> None:

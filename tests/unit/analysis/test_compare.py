@@ -96,7 +96,7 @@ def test_one_lane_alone_has_no_interval() -> None:
 
 def test_comparisons_of_few_blocks_resample_lanes() -> None:
     [load] = [row for row in compare(run(blocks=4, seed=3), run(1.5, blocks=4, seed=4)).regions if row.region == "load"]
-    assert (load.unit, load.verdict) == ("lane", "slower")
+    assert (load.unit, load.verdict) == ("warp", "slower")
 
 
 def test_confidence_intervals_cover_the_truth_at_their_rate() -> None:

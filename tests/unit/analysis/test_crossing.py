@@ -71,7 +71,7 @@ def test_gaps_in_a_region_have_neighbors_inside_the_region(rng: random.Random, o
                 gaps.END if b == end else one.spans[owners[b]][0],
             )
             want[around] = want.get(around, 0) + b - a
-    found = {(row.after, row.before): row.total_ns for row in gaps.between(traces.trace(made), of)}
+    found = {(row.after, row.before): row.warp_time_ns for row in gaps.between(traces.trace(made), of)}
     assert found == want
 
 
@@ -101,4 +101,4 @@ def test_spans_that_cross_do_not_count_twice() -> None:
     trace = decode(synth.capture(synth.slab(crossing, start=1000, end=3000, start_time=1000, end_time=3000, flags=1)))
     pieces = flatten(trace)
     assert pieces.ns.sum() == 2000
-    assert sum(row.idle_ns for row in trace.summary().lanes) == 1000
+    assert sum(row.idle_ns for row in trace.summary().warps) == 1000

@@ -144,9 +144,9 @@ def trace(*, lost: int = 0, records: list[Rec] | None = None) -> Trace:
     "text",
     [
         "load.p99 == 50ns", "load.count == 8 and records == 8", "matmul.load.mean == 50ns", "dropped == 0",
-        "load.share == 5%", "time == 8us", "matmul.time == 8us", "matmul.idle == 7600ns", "lanes == 1",
+        "load.share == 5%", "time == 8us", "matmul.time == 8us", "matmul.idle == 7600ns", "warps == 1",
         "load.first == 1us", "load.last < 2us", "load.imbalance == 1", "problems == 0", "load.unknown == 0",
-        '"load".p50 == 50ns', "'matmul'.'load'.max == load.min", "matmul.dropped == 0", "load.self == load.total",
+        '"load".p50 == 50ns', "'matmul'.'load'.max == load.min", "matmul.dropped == 0", "load.self == load.warp_time",
     ],
 )  # fmt: skip
 def test_expressions_use_the_values_of_the_summary(text: str) -> None:
@@ -156,7 +156,7 @@ def test_expressions_use_the_values_of_the_summary(text: str) -> None:
 
 def test_names_with_dots_and_spaces_can_be_written() -> None:
     odd = trace(records=[Rec("a.b", 2000, 2010), Rec("two words", 2100, 2130)])
-    found = checks.check(odd, ["a.b.total == 10ns", '"a.b".total == 10ns', '"two words".total == 30ns'])
+    found = checks.check(odd, ["a.b.warp_time == 10ns", '"a.b".warp_time == 10ns', '"two words".warp_time == 30ns'])
     assert [one.holds for one in found] == [True] * 3
 
 
@@ -216,7 +216,10 @@ def test_the_suggested_hashes_select_kernels_of_one_name(name: str) -> None:
 
 def test_a_hash_selects_exactly_one_kernel() -> None:
     first, second = (f"0x{synth.KERNEL + at:x}" for at in (0, 1))
-    conditions = [f"{second}.load.max > 8 * {first}.load.max", f'"matmul {first}".load.total < {second}.load.total']
+    conditions = [
+        f"{second}.load.max > 8 * {first}.load.max",
+        f'"matmul {first}".load.warp_time < {second}.load.warp_time',
+    ]
     assert [one.holds for one in checks.check(variants(), conditions)] == [True, True]
     with pytest.raises(UsageError, match=rf"0x5\.time: .*this capture has load, matmul {first}, matmul {second}"):
         checks.check(variants(), ["0x5.time > 0ns"])

@@ -120,7 +120,7 @@ def test_gaps_are_those_that_a_step_per_nanosecond_finds(rng: random.Random, of:
     found = gaps.longest(trace, len(want) + 1, of)
     launches = [trace.launches[gap.launch].grid_id for gap in found]
     assert sorted(want) == sorted(
-        (launch, gap.lane, gap.after, gap.before, gap.start_ns, gap.ns, tuple(sorted(gap.beside)))
+        (launch, gap.warp, gap.after, gap.before, gap.start_ns, gap.ns, tuple(sorted(gap.beside)))
         for launch, gap in zip(launches, found, strict=True)
     )
     assert [gap.ns for gap in found] == sorted((gap.ns for gap in found), reverse=True)

@@ -41,7 +41,7 @@ def test_sm_utilization_adds_up(rng: random.Random) -> None:
     for row in found:
         mine = [one for one in made if one.sm == row.sm]
         alive = {time for one in mine for time in range(one.start, one.end)}
-        assert (row.lanes, row.blocks) == (len(mine), len({one.block for one in mine}))
+        assert (row.warps, row.blocks) == (len(mine), len({one.block for one in mine}))
         assert row.alive_ns == sum(one.end - one.start for one in mine)
         assert row.used == pytest.approx(min(1.0, len(alive) / launch.time_ns))
         busy = sum(one.innermost(time) is not None for one in mine for time in range(one.start, one.end))
@@ -64,7 +64,7 @@ def test_launches_at_the_same_time_share_the_time_of_their_device() -> None:
     ]
     [found] = utilization(traces.trace(made))
     assert (found.launches, found.used) == (3, 1.0)
-    assert found.mean_lanes == pytest.approx(300 / 250)
+    assert found.mean_warps == pytest.approx(300 / 250)
 
 
 def test_waves_and_the_tail_are_detected() -> None:

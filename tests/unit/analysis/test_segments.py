@@ -137,7 +137,7 @@ def pipeline() -> Made:
 def test_waits_are_attributed_to_the_producers_regions() -> None:
     found = overlap.waits(traces.trace(pipeline()), roles={"producer": [0], "consumer": [1]})
     [wait] = [row for row in found if row.region == "wait"]
-    assert (wait.role, wait.total_ns) == ("consumer", 175)
+    assert (wait.role, wait.warp_time_ns) == ("consumer", 175)
     parts = {(role, region): part for role, region, part in wait.beside}
     assert parts == pytest.approx({("producer", "load"): 165 / 175, ("producer", NO_REGION): 10 / 175})
 
@@ -153,7 +153,7 @@ def test_the_longest_gap_has_its_place_and_concurrent_regions() -> None:
     made = pipeline()
     made[0].spans[1] = ("load", 1180, 1210)
     gap, *_ = gaps.longest(traces.trace(made), top=3)
-    assert (gap.lane, gap.after, gap.before, gap.ns, gap.start_ns) == ("block 0 warp 0", "load", "(end)", 90, 210)
+    assert (gap.warp, gap.after, gap.before, gap.ns, gap.start_ns) == ("block 0 warp 0", "load", "(end)", 90, 210)
     second = gaps.longest(traces.trace(made), top=3)[1]
     assert (second.after, second.before, second.ns) == ("load", "load", 80)
     assert dict(second.beside) == pytest.approx({"wait": 40 / 80, "dot": 40 / 80})
@@ -162,8 +162,8 @@ def test_the_longest_gap_has_its_place_and_concurrent_regions() -> None:
 @given(st.randoms(use_true_random=False))
 def test_gaps_between_regions_add_up_to_the_idle_time_of_the_summary(rng: random.Random) -> None:
     trace = traces.trace([one for one in traces.lanes(rng) if one.spans])
-    total = sum(row.total_ns for row in gaps.between(trace))
-    assert total == pytest.approx(sum(row.idle_ns for row in trace.summary().lanes))
+    total = sum(row.warp_time_ns for row in gaps.between(trace))
+    assert total == pytest.approx(sum(row.idle_ns for row in trace.summary().warps))
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(traces.NAMES))
@@ -171,7 +171,7 @@ def test_gaps_in_a_region_add_up_to_its_self_time(rng: random.Random, name: str)
     trace = traces.trace([one for one in traces.lanes(rng) if one.spans])
     own = {row.region: row.self_ns for row in trace.summary().regions}
     if name in own:
-        assert sum(row.total_ns for row in gaps.between(trace, name)) == pytest.approx(own[name])
+        assert sum(row.warp_time_ns for row in gaps.between(trace, name)) == pytest.approx(own[name])
     else:
         with pytest.raises(UsageError, match="no such region"):
             gaps.between(trace, name)
@@ -179,7 +179,7 @@ def test_gaps_in_a_region_add_up_to_its_self_time(rng: random.Random, name: str)
 
 def test_the_critical_path_goes_from_waits_to_their_signals() -> None:
     path = critical_path(traces.trace(pipeline()), [Edge("load", "wait")])
-    assert [(step.kind, step.lane, step.start_ns, step.end_ns) for step in path.steps] == [
+    assert [(step.kind, step.warp, step.start_ns, step.end_ns) for step in path.steps] == [
         ("run", "block 0 warp 0", 0, 210),
         ("flight", "block 0 warp 1", 210, 215),
         ("run", "block 0 warp 1", 215, 255),
@@ -216,7 +216,7 @@ def test_the_critical_path_stays_on_a_warp_without_blocked_waits() -> None:
     made = pipeline()
     made[1].spans = [("wait", 1150, 1152), ("dot", 1152, 1200), ("wait", 1240, 1242), ("dot", 1242, 1290)]
     [step] = critical_path(traces.trace(made), [Edge("load", "wait")]).steps
-    assert (step.kind, step.lane, step.end_ns) == ("run", "block 0 warp 1", 290)
+    assert (step.kind, step.warp, step.end_ns) == ("run", "block 0 warp 1", 290)
 
 
 def test_a_lag_skips_waits_in_the_first_rounds() -> None:
@@ -316,4 +316,7 @@ def test_regions_that_adjoin_another_are_not_around_its_gaps() -> None:
     one = traces.Lane(end=1400)
     one.spans = [("wait", 1000, 1100), ("load", 1150, 1160), ("tile", 1100, 1200), ("dot", 1200, 1400)]
     found = gaps.between(traces.trace([one]), "tile")
-    assert {(row.after, row.before, row.total_ns) for row in found} == {("(begin)", "load", 50), ("load", "(end)", 40)}
+    assert {(row.after, row.before, row.warp_time_ns) for row in found} == {
+        ("(begin)", "load", 50),
+        ("load", "(end)", 40),
+    }

@@ -58,7 +58,7 @@ def test_numbers_by_any_key_are_those_of_pandas(by: str, rng: random.Random) -> 
         at = (*row.key, row.region) if keys else row.region
         want = table.loc[at]
         assert row.count == want["count"]
-        got = [row.total_ns, row.mean_ns, row.min_ns, row.max_ns, row.p50_ns, row.p90_ns, row.p99_ns]
+        got = [row.warp_time_ns, row.mean_ns, row.min_ns, row.max_ns, row.p50_ns, row.p90_ns, row.p99_ns]
         assert got == pytest.approx([want[name] for name in ("sum", "mean", "min", "max", "p50", "p90", "p99")])
 
 
@@ -73,7 +73,7 @@ def test_rows_of_each_kernel_are_ordered_by_key() -> None:
     trace = decode(synth.capture(*kernel(1, (0, 1, 2, 3)), *kernel(2, (0, 2)), names=("load",)))
     for by in ("sm", "block"):
         rows = [(row.kernel, row.key) for row in summarize(trace, by).regions]
-        assert rows == sorted(rows) == [(row.kernel, row.key) for row in summarize(trace, by).lanes]
+        assert rows == sorted(rows) == [(row.kernel, row.key) for row in summarize(trace, by).warps]
 
 
 @given(st.randoms(use_true_random=False))
@@ -109,10 +109,12 @@ def _of(lane: traces.Lane, time: int, start: int, end: int) -> bool:
 def test_grouped_summaries_add_up_to_the_whole(rng: random.Random, by: str) -> None:
     trace = traces.trace(traces.lanes(rng, launches=2))
     whole, parts = summarize(trace), summarize(trace, by)
-    assert sum(row.total_ns for row in parts.regions) == pytest.approx(sum(row.total_ns for row in whole.regions))
-    assert sum(row.alive_ns for row in parts.lanes) == pytest.approx(sum(row.alive_ns for row in whole.lanes))
-    assert sum(row.idle_ns for row in parts.lanes) == pytest.approx(sum(row.idle_ns for row in whole.lanes))
-    for row in parts.lanes:
+    assert sum(row.warp_time_ns for row in parts.regions) == pytest.approx(
+        sum(row.warp_time_ns for row in whole.regions)
+    )
+    assert sum(row.alive_ns for row in parts.warps) == pytest.approx(sum(row.alive_ns for row in whole.warps))
+    assert sum(row.idle_ns for row in parts.warps) == pytest.approx(sum(row.idle_ns for row in whole.warps))
+    for row in parts.warps:
         regions = [one for one in parts.regions if (one.kernel, one.key) == (row.kernel, row.key)]
         assert sum(one.self_ns for one in regions) + row.idle_ns == pytest.approx(row.alive_ns)
 
@@ -122,12 +124,12 @@ def test_lanes_blocks_launches_and_times_of_a_group_are_counted(rng: random.Rand
     made = traces.lanes(rng, launches=2)
     trace = traces.trace(made)
     keys = [key for key in by.split(",") if key]
-    for row in summarize(trace, by).lanes:
+    for row in summarize(trace, by).warps:
         wanted_rows = dict(zip(keys, row.key, strict=True))
         places = [{"launch": one.grid_id - 1, "sm": one.sm, "block": one.block, "warp": one.warp} for one in made]
         mine = [one for one, place in zip(made, places, strict=True) if wanted_rows.items() <= place.items()]
         launches = {one.grid_id for one in mine}
-        assert (row.lanes, row.launches) == (len(mine), len(launches))
+        assert (row.warps, row.launches) == (len(mine), len(launches))
         assert row.blocks == len({(one.grid_id, one.block) for one in mine})
         assert row.records == sum(len(one.spans) for one in mine)
         times = [
@@ -277,7 +279,7 @@ def test_idle_time_is_exact_with_zero_length_spans(rng: random.Random) -> None:
     made = traces.lanes(rng, shortest=0)
     trace = traces.trace(made)
     without = [[one.innermost(time) is None for time in range(one.start, one.end)] for one in made]
-    whole = summarize(trace).lanes
+    whole = summarize(trace).warps
     assert sum(lane.idle_ns for lane in whole) == pytest.approx(sum(map(sum, without)))
     assert max(lane.longest_idle_ns for lane in whole) == max(map(_longest, made))
     busy = sum(one.end - one.start for one in made) - sum(map(sum, without))
@@ -297,7 +299,7 @@ def test_json_with_top_keeps_the_longest_rows_and_counts_the_rest() -> None:
     data = summarize(trace, "block").to_dict(top=5)
     assert (len(data["regions"]), data["left_out"]) == (5, 25)
     assert {row["block"] for row in data["regions"]} == {25, 26, 27, 28, 29}
-    assert len(data["lanes"]) == 5
+    assert len(data["warps"]) == 5
 
 
 def test_a_table_of_many_rows_shows_the_longest_and_counts_the_rest() -> None:

@@ -48,7 +48,7 @@ def test_names_and_filters_apply_to_foreign_buffers(here: Path, capsys: pytest.C
     assert cli.main(["summary", "buffer.npy", *FROM, "--region", "dot", "--block", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (row,) = found["regions"]
-    assert (row["region"], row["count"], row["total_ns"]) == ("dot", 4, 600)
+    assert (row["region"], row["count"], row["warp_time_ns"]) == ("dot", 4, 600)
 
 
 def test_every_reader_is_offered(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,10 +106,11 @@ function ofRange() {
 function ofRecording() {
   const { about } = model;
   const facts = [
+    ["recorded", about.recorded],
     ["in no region", shareText(about.idle)],
-    ["SMs aligned", `± ${timeText(about.error)}`],
   ];
-  if (about.tick) facts.push(["timer tick", timeText(about.tick)]);
+  if (about.clock === "gpu") facts.push(["SMs aligned", `± ${timeText(about.error)}`]);
+  if (about.clock === "gpu" && about.tick) facts.push(["timer tick", timeText(about.tick)]);
   const notes = about.filtered ? ["Filtered trace: times and counts cover the kept records only."] : [];
   const rows = uneven();
   if (!rows.length) notes.push("Click a box to select it, drag with shift to measure, press ? for all keys.");

@@ -4,7 +4,8 @@ const COLUMNS = [
   ["region", (row) => row.region, null],
   ["durations", null, null],
   ["count", (row) => row.count, (row) => countText(row.count)],
-  ["total", (row) => row.total_ns, (row) => timeText(row.total_ns)],
+  ["warp time", (row) => row.warp_time_ns, (row) => timeText(row.warp_time_ns)],
+  ["wall", (row) => row.wall_ns, (row) => timeText(row.wall_ns)],
   ["share", (row) => row.share, (row) => shareText(row.share)],
   ["imbalance", (row) => row.imbalance, (row) => (row.imbalance === null ? "-" : `${row.imbalance.toFixed(2)}×`)],
   ["self", (row) => row.self_ns, (row) => timeText(row.self_ns)],
@@ -15,7 +16,7 @@ const COLUMNS = [
 ];
 const NOTABLE = 1.5; // highlight imbalance from here
 const MOST_ROWS = 500;
-const table = { sort: "total", down: true };
+const table = { sort: "warp time", down: true };
 
 function setUpTable() {
   on(drawTable, "query", "focus", "theme");
@@ -71,16 +72,18 @@ const sparks = new IntersectionObserver((seen) => {
   }
 });
 
-/** Without nested regions, self equals total. */
+/** Without nested regions, self equals warp time. */
 function shownColumns() {
-  table.nested ??= model.about.table.some((row) => row.self_ns < row.total_ns * 0.9999);
+  table.nested ??= model.about.table.some((row) => row.self_ns < row.warp_time_ns * 0.9999);
   return COLUMNS.filter(([name]) => name !== "self" || table.nested);
 }
 
 const HEADS = {
-  share: "share of total warp lifetime",
-  self: "total minus the time in nested regions",
-  imbalance: "largest total of an SM, block or warp divided by the median",
+  "warp time": "duration of all spans, summed over warps",
+  wall: "how long at least one warp was in the region",
+  share: "share of the warps' lifetime",
+  self: "warp time minus the time in nested regions",
+  imbalance: "largest warp time of an SM, block or warp divided by the median",
   durations: "histogram of durations, logarithmic axis",
 };
 

@@ -1,0 +1,58 @@
+"""`kscope info FILE`: how and where a capture was recorded."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..analysis.table import cut, wrapped
+from ..analysis.table import terminal as columns
+from ..tracedata.info import Info, info
+from ..tracedata.recorded import CLOCKS
+from . import filters
+from .command import Command
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command("info", show, "how and where a capture was recorded: GPU, versions, command, sampling")
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    filters.add_opening(parser)
+
+
+def show(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    trace = filters.opened(options.capture, options)
+    found = info(trace)
+    if options.json:
+        problems = [one.as_dict() for one in trace.problems]
+        print(filters.json({"file": str(options.capture), **found.to_dict(), "problems": problems}))
+        return 0
+    rows = _rows(found)
+    width = max(len(name) for name, _ in rows)
+    print("\n".join(cut(f"{name.ljust(width)}  {text}", columns()) for name, text in rows))
+    print("\n".join(line for one in trace.problems for line in wrapped(f"! {one.text}", columns())), end="")
+    return 0
+
+
+def _rows(found: Info) -> list[tuple[str, str]]:
+    """(what, text) of the facts that are known."""
+    gpus = [f"{one.name}{one.uuid and f', {one.uuid}'}" for one in found.gpus]
+    rows = [
+        ("recorded by", found.source),
+        *((f"device {one.device}", text) for one, text in zip(found.gpus, gpus, strict=True)),
+        ("driver", found.driver),
+        ("versions", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
+        ("date", found.date),
+        ("command", found.command),
+        ("strategy", found.strategy),
+        ("sampling", ", ".join(f"{name} {text}" for name, text in found.sampling.items()) or "none"),
+        ("clock", CLOCKS[found.clock]),
+        ("kernels", ", ".join(found.kernels)),
+        ("launches", f"{found.launches:,}"),
+        ("blocks", found.blocks_text),
+        ("warps", f"{found.warps:,}"),
+        ("records", f"{found.records:,}"),
+    ]
+    return [(name, text) for name, text in rows if text]

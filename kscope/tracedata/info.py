@@ -1,0 +1,147 @@
+"""How a trace was recorded: GPU, versions, command, options, and how much of its grids. Every output states it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+
+from ..capture.blocks import Blocks
+from ..util.portable import clean
+from ..util.runs import group_equal
+from ..util.text import counted, number_ranges
+from .data import TraceData
+from .recorded import CLOCKS, Clock, Gpu
+
+_OWN = ("python", "numpy")
+"""Versions that the header line leaves out."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """The facts that every output of a trace states.
+
+    Attributes:
+        source, clock: as in Recorded.
+        gpus: devices by number, name and UUID.
+        driver: version of the GPU's driver; empty if unknown.
+        versions: of kscope, Python and the kernel languages, by name.
+        date: when the session began, ISO 8601 in UTC; empty if unknown.
+        command: the command line; empty if unknown.
+        strategy: what recorded, such as "warp".
+        sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
+        kernels: their names.
+        launches, warps, records: how many there are.
+        blocks: blocks that recorded.
+        grid_blocks: blocks of the launches' grids.
+    """
+
+    source: str
+    clock: Clock
+    gpus: tuple[Gpu, ...]
+    driver: str
+    versions: dict[str, str]
+    date: str
+    command: str
+    strategy: str
+    sampling: dict[str, str]
+    kernels: tuple[str, ...]
+    launches: int
+    warps: int
+    records: int
+    blocks: int
+    grid_blocks: int
+
+    @property
+    def sampled(self) -> bool:
+        """Whether blocks were left out on purpose."""
+        return self.blocks < self.grid_blocks and ("block" in self.sampling or "sm" in self.sampling)
+
+    @property
+    def blocks_text(self) -> str:
+        """``4 of 512 blocks recorded (sampled)``, ``512 blocks``."""
+        return blocks_text(self.blocks, self.grid_blocks, self.sampled)
+
+    @property
+    def line(self) -> str:
+        """The facts in one line."""
+        names = dict.fromkeys(gpu.name for gpu in self.gpus) if self.clock == "gpu" else {}
+        gpu = ", ".join(names) + (f" (driver {self.driver})" if names and self.driver else "")
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items() if name not in _OWN)
+        sampling = ", ".join(f"{name} {text}" for name, text in self.sampling.items())
+        date = self.date.replace("T", " ").replace("+00:00", " UTC")
+        parts = [
+            gpu or ("data of " + self.source if self.clock == "foreign" else CLOCKS[self.clock].partition(":")[0]),
+            versions, date, self.command, f"strategy {self.strategy}" * bool(self.strategy),
+            f"sampling {sampling}" * bool(sampling), self.blocks_text,
+        ]  # fmt: skip
+        return "; ".join(part for part in parts if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts, ready for JSON."""
+        return {**asdict(self), "sampled": self.sampled}
+
+
+def blocks_text(blocks: int, grid: int, sampled: bool) -> str:
+    """``4 of 512 blocks recorded (sampled)``, ``512 blocks``."""
+    if blocks >= grid:
+        return counted(blocks, "block")
+    return f"{blocks:,} of {counted(grid, 'block')} recorded" + " (sampled)" * sampled
+
+
+def info(trace: TraceData) -> Info:
+    """The facts about a trace; of a filtered one those of the whole recording."""
+    trace = trace.whole
+    about, warps = trace.recorded, trace.warps
+    host = about.host
+    versions = host.get("versions")
+    command = host.get("command")
+    started = host.get("started")
+    launched = np.unique(warps.launch)
+    width = int(warps.block.max(initial=0)) + 1
+    return Info(
+        source=about.source,
+        clock=about.clock,
+        gpus=tuple(Gpu(one.device, clean(one.name), clean(one.uuid)) for one in about.gpus),
+        driver=clean(str(host.get("driver") or "")),
+        versions={clean(str(name)): clean(str(one)) for name, one in versions.items()}
+        if isinstance(versions, Mapping)
+        else {},
+        date=_date(started) if isinstance(started, int) else "",
+        command=clean(" ".join(map(str, command))) if isinstance(command, list) else "",
+        strategy=clean(", ".join(about.strategies) or str(about.options.get("strategy") or "")),
+        sampling={
+            name: found for name in ("block", "warp", "sm") if (found := _sampling(name, about.options.get(name)))
+        },
+        kernels=tuple(map(clean, trace.kernels)),
+        launches=len(launched),
+        warps=len(warps),
+        records=len(trace),
+        blocks=len(group_equal(warps.launch * width + warps.block)[0]),
+        grid_blocks=sum(_blocks(trace, launch) for launch in launched.tolist()),
+    )
+
+
+def _blocks(trace: TraceData, launch: int) -> int:
+    x, y, z = trace.launches[launch].grid
+    return x * y * z
+
+
+def _date(started: int) -> str:
+    try:
+        return datetime.fromtimestamp(started // 10**9, timezone.utc).isoformat() if started > 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _sampling(name: str, value: object) -> str:
+    """Text of an option of a capture: [first, stop, step] of blocks, or numbers of warps or SMs; "" for all."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, int) and one >= 0 for one in value):
+        return ""
+    if name != "block":
+        return number_ranges(sorted(value))
+    first, stop, step = (*value, 1, 1)[:3]
+    return str(Blocks((range(first, stop, max(1, step)),)))

@@ -1,0 +1,45 @@
+"""How a trace was recorded, as its capture has it; info.py has the same in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Clock = Literal["gpu", "simulated", "host", "foreign"]
+CLOCKS: dict[Clock, str] = {
+    "gpu": "GPU clock",
+    "simulated": "simulated clock: times are those of a model, not of a GPU",
+    "host": "host clock: an interpreter ran the kernels on the CPU, and times are its own",
+    "foreign": "another profiler's clock: how exact it is, its data does not say",
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A device: its number, its name, its UUID (empty if unknown)."""
+
+    device: int
+    name: str
+    uuid: str = ""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What is known of a recording apart from its records; all of it may be empty.
+
+    Attributes:
+        source: what recorded: "kscope", or the name of another profiler.
+        clock: a key of CLOCKS.
+        gpus: the devices.
+        host: versions, driver, command, start (UNIX ns), as in a capture.
+        options: the session's options, as in a capture.
+        strategies: the strategies that kernels were compiled with, as specs.
+    """
+
+    source: str = "kscope"
+    clock: Clock = "gpu"
+    gpus: tuple[Gpu, ...] = ()
+    host: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    strategies: tuple[str, ...] = ()

@@ -1,0 +1,174 @@
+"""What every output states of a recording: GPU, versions, command, sampling, clock."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synth
+
+import kscope
+from kscope import cli
+from kscope.analysis import occupancy
+from kscope.capture.capture import load_capture
+from kscope.readers import proton
+from kscope.trace import Trace, decode
+from kscope.tracedata.info import info
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+SAMPLED, WHOLE = GOLDEN / "attention.kscope", GOLDEN / "block.kscope"
+PART = "4 of 512 blocks recorded (sampled)"
+
+
+def trace(path: Path = SAMPLED) -> Trace:
+    return decode(load_capture(path))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
+    assert cli.main([str(word) for word in argv]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_facts_are_those_of_the_capture() -> None:
+    found = info(trace())
+    assert [one.name for one in found.gpus] == ["NVIDIA H200"]
+    assert found.versions["triton"] == "3.6.0" and found.date == "2026-11-21T07:44:30+00:00"
+    assert (found.strategy, found.sampling, found.clock) == ("warp", {"block": "0:512:128"}, "gpu")
+    assert (found.blocks, found.grid_blocks, found.sampled) == (4, 512, True)
+    assert info(trace().filter(warp=0)) == found
+    assert not info(trace(WHOLE)).sampled
+
+
+def test_info_prints_the_facts_and_takes_json(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "info", SAMPLED)
+    for fact in ("NVIDIA H200", "triton 3.6.0", "2026-11-21", "tests/golden/record.py", "0:512:128", PART, "GPU clock"):
+        assert fact in text
+    found = json.loads(printed(capsys, "info", SAMPLED, "--json"))
+    assert (found["blocks"], found["grid_blocks"], found["sampled"]) == (4, 512, True)
+    assert found["gpus"][0]["name"] == "NVIDIA H200"
+
+
+def test_every_output_says_that_blocks_are_a_sample(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    for command in ("summary", "occupancy"):
+        assert PART in " ".join(printed(capsys, command, SAMPLED).split())
+        about = json.loads(printed(capsys, command, SAMPLED, "--json"))["recorded"]
+        assert (about["blocks"], about["grid_blocks"], about["sampled"]) == (4, 512, True)
+    assert PART in " ".join(printed(capsys, "summary", SAMPLED, "--markdown").split())
+    for name in ("x.pftrace", "x.json", "x.parquet", "x.html"):
+        trace().export(tmp_path / name)
+    assert PART.encode() in (tmp_path / "x.pftrace").read_bytes()
+    assert PART in (tmp_path / "x.html").read_text()
+    assert json.loads((tmp_path / "x.json").read_text())["otherData"]["recorded"]["sampled"] is True
+    stored = json.loads(pyarrow.read_schema(tmp_path / "x.parquet").metadata[b"kscope"])
+    assert stored["recorded"]["gpus"][0]["name"] == "NVIDIA H200"
+
+
+def test_waves_and_the_tail_of_a_sample_are_not_given(capsys: pytest.CaptureFixture[str]) -> None:
+    [launch] = occupancy.waves(trace())
+    assert (launch.blocks, launch.grid_blocks, launch.waves) == (4, 512, None)
+    assert np.isnan([launch.ramp_ns, launch.tail_ns, launch.tail_idle]).all()
+    out = printed(capsys, "occupancy", SAMPLED)
+    assert "42.7%" not in out and "≥ 172.8 us" in out and "4 of 512" in out
+    [whole] = occupancy.waves(trace(WHOLE))
+    assert whole.waves is not None and whole.tail_idle == whole.tail_idle
+    [some] = occupancy.waves(trace(WHOLE).filter(block=0))
+    assert some.waves is None
+
+
+def test_a_summary_of_a_sample_gives_the_launch_time_as_a_lower_bound() -> None:
+    text = " ".join(str(trace().summary()).split())
+    assert f"1 launch of at least 172.8 us, {PART}" in text
+    assert "at least" not in str(trace(WHOLE).summary()).partition("globaltimer")[0].replace("at most", "")
+
+
+def test_a_filter_does_not_turn_what_it_removed_into_time_in_no_region() -> None:
+    whole, kept = trace().summary(), trace().filter(region="load_k").summary()
+    assert kept.warps[0].idle_ns == whole.warps[0].idle_ns
+    for mine in kept.regions:
+        [same] = [row for row in whole.regions if row.region == mine.region]
+        assert replace(mine, wall_ns=same.wall_ns) == same and mine.wall_ns == pytest.approx(same.wall_ns)
+    nested = decode(synth.capture(synth.slab(synth.EVERY_KIND), names=synth.ITS_NAMES))
+    [tile] = nested.filter(region="tile").summary().regions
+    assert tile == next(row for row in nested.summary().regions if row.region == "tile")
+    assert tile.self_ns < tile.warp_time_ns
+
+
+def test_wall_time_counts_overlapping_warps_once() -> None:
+    spans = [synth.Rec("load", 2000, 2990), synth.Rec("load", 3980, 4970)]
+    both = [synth.slab(spans, block=(block, 0, 0), grid=(2, 1, 1), sm=block) for block in range(2)]
+    [row] = decode(synth.capture(*both)).summary().regions
+    assert row.warp_time_ns == pytest.approx(2000, rel=1e-3) and row.wall_ns == pytest.approx(1000, rel=1e-2)
+    one = trace().filter(block="0,0", warp=0).summary()
+    for alone in one.regions:
+        assert alone.wall_ns == pytest.approx(alone.warp_time_ns, rel=1e-2)
+
+
+def test_wall_time_of_groups_is_that_of_their_own_warps() -> None:
+    data = trace()
+    for row in data.summary("sm").regions:
+        mine = data.filter(sm=int(row.key[0]), region=row.region)
+        order = np.argsort(mine.start_ns)
+        start, end = mine.start_ns[order], (mine.start_ns + mine.dur_ns)[order]
+        reach = np.maximum.accumulate(end)
+        begin = np.maximum(start, np.concatenate([[start[0]], reach[:-1]]))
+        assert row.wall_ns == pytest.approx(np.maximum(reach - begin, 0).sum(), rel=1e-3, abs=1)
+
+
+def test_rows_are_warps_unless_all_lanes_recorded() -> None:
+    assert "5,184 records of 32 warps in 1 launch" in str(trace().summary())
+    assert "1,536 records of 384 lanes in 1 launch" in str(trace(GOLDEN / "lanes.kscope").summary())
+
+
+def test_a_simulated_clock_is_called_one() -> None:
+    kscope_sim = pytest.importorskip("kscope_sim")
+
+    def kernel(warp: Any) -> None:
+        with kscope.region("load"):
+            pass
+
+    with kscope.profile() as prof:
+        kscope_sim.launch(kernel)
+    assert info(prof.trace).clock == "simulated"
+    text = str(prof.trace.summary())
+    assert "simulated clock" in text and "aligned within" not in text
+
+
+def test_another_profilers_data_makes_no_claim_about_its_clock(tmp_path: Path) -> None:
+    events = [
+        {
+            "ph": "X", "name": "load", "cat": "kernel", "pid": "kernel Core0 CTA0", "tid": "warp 0 (line 0)",
+            "ts": 1.0, "dur": 2.0, "args": {},
+        }
+    ]  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps({"traceEvents": events}))
+    found = proton(tmp_path / "a.json")
+    assert len(found) == 1 and info(found).source == "Proton"
+    text = str(found.summary())
+    assert "another profiler's clock" in text
+    for claim in ("ticks every", "aligned within", "exact;", "in SM cycles, exact"):
+        assert claim not in text
+
+
+def test_every_table_has_the_source_line_of_each_region(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    data = trace()
+    wheres = {one.name: one.where for one in data.regions if one.where}
+    assert wheres
+    for suffix in ("csv", "parquet", "hatchet"):
+        data.export(tmp_path / f"x.{suffix}")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "x.csv").read_text())))
+    assert all(row["source"] == wheres[row["region"]] for row in rows)
+    table = pyarrow.read_table(tmp_path / "x.parquet").to_pydict()
+    assert all(source == wheres[name] for name, source in zip(table["region"], table["source"], strict=True))
+    root = json.loads((tmp_path / "x.hatchet").read_text())[0]
+    frames = [one["frame"] for kernel in root["children"] for one in kernel["children"]]
+    assert all(f"{frame['file']}:{frame['line']}" == wheres[frame["name"]] for frame in frames) and frames
+    summary = json.loads(printed(capsys, "summary", SAMPLED, "--json"))
+    assert all(row["where"] == wheres[row["region"]] for row in summary["regions"])

@@ -106,7 +106,7 @@ def test_perfetto_shows_arguments_and_arrows(browser: Page, trace: Trace, suffix
     assert Counter(map(tuple, cycles)) == {("load", 100): 4, ("tile", 610): 4, ("warp", 99_000): 4}
     assert sorted(value for (value,) in values) == [-2] * 4 + [7] * 4
     assert arrows == [["load", "dot", 1]] * 4
-    assert problems == [["lost: 2 lanes found the pool full and did not record: raise pool="]]
+    assert problems == [["lost: 2 warps found the pool full and did not record: raise pool="]]
 
 
 @pytest.mark.parametrize(

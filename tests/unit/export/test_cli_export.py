@@ -43,7 +43,7 @@ def test_every_format_of_the_help_is_written(suffix: str, capture: str, capsys: 
     assert cli.main(["export", capture, "-o", f"x{suffix}"]) == 0
     captured = capsys.readouterr()
     assert f"x{suffix}: 24 records" in captured.out
-    assert "2 lanes found the pool full" in captured.err
+    assert "2 warps found the pool full" in captured.err
 
 
 def test_the_help_names_every_suffix(capsys: pytest.CaptureFixture[str]) -> None:

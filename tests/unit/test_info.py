@@ -197,3 +197,19 @@ def test_the_least_epilogue_is_never_above_the_most() -> None:
         known = least.known & most.known
         assert known.any() == (~data.warps.timer).any(), path
         assert (least.values[known] <= most.values[known]).all(), path
+
+
+@pytest.mark.parametrize(
+    "argv", [("gaps",), ("overlap",), ("path", "--edge", "qk:softmax", "--block", "0,8"), ("compare", SAMPLED)]
+)
+def test_every_analysis_says_that_blocks_are_a_sample(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert PART in " ".join(printed(capsys, argv[0], SAMPLED, *argv[1:]).split())
+
+
+def test_conditions_on_the_time_of_a_sampled_launch_do_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    for condition in ("time < 1s", "attention.time < 1s", "attention.mean_time < 1s"):
+        assert cli.main(["assert", str(SAMPLED), condition]) == 1
+        assert "not known" in capsys.readouterr().out
+    assert cli.main(["assert", str(WHOLE), "time < 1s"]) == 0

@@ -67,7 +67,7 @@ def table(trace: kscope.Trace, launches: list[tuple[str, str]]) -> str:
     kernel and language of each."""
     summary = trace.summary(by="launch")
     spent = {(*launches[row.key[0]], row.region): (row.warp_time_ns, row.share) for row in summary.regions}
-    lanes = {launches[row.key[0]]: row for row in summary.warps}
+    warps = {launches[row.key[0]]: row for row in summary.warps}
     across = [language for language in SOFTMAX if any(language == of for _, of in launches)]
 
     def line(title: str, cells: dict[str, str]) -> str:
@@ -75,12 +75,12 @@ def table(trace: kscope.Trace, launches: list[tuple[str, str]]) -> str:
 
     lines = [line("", {language: language for language in across})]
     for kernel, (_, regions) in KERNELS.items():
-        mine = {language: row for (of, language), row in lanes.items() if of == kernel}
+        mine = {language: row for (of, language), row in warps.items() if of == kernel}
         lines.append(line(kernel, {language: time_text(row.time_ns) for language, row in mine.items()}))
         for region in regions:
             parts = {language: spent[kernel, language, region] for language in mine}
             cells = {
-                language: f"{time_text(total / mine[language].lanes)} {part_text(share):>7}"
+                language: f"{time_text(total / mine[language].warps)} {part_text(share):>7}"
                 for language, (total, share) in parts.items()
             }
             lines.append(line(f"  {region}", cells))

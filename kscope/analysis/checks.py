@@ -5,6 +5,8 @@ kernel     matmul.time .mean_time .alive .idle (times), .records .warps .blocks 
            0x7fa21c3.time, its hash, where several have its name, and 0x7fa21c3.load.p99
 region     load.p99, or matmul.load.p99 where several kernels have it: count unknown share imbalance (numbers),
            warp_time wall self mean p50 p90 p99 min max first last idle (times)
+
+In a sample of the blocks, times of launches are not known: their conditions do not hold.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ class _Names:
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}
         """By the name in the summary: the kernel's name and hash."""
+        self.sampled = self.summary.info is not None and self.summary.info.sampled
         self.uncounted = any(problem.kind in _UNCOUNTED for problem in self.summary.problems)
 
     def __call__(self, name: tuple[str, ...]) -> Quantity:
@@ -97,7 +100,11 @@ class _Names:
         if name == "problems":
             return Quantity(float(len(self.summary.problems)))
         if name == "time":
-            return Quantity(max((row.max_time_ns for row in rows), default=float("nan")), time=True)
+            return (
+                Quantity(float("nan"), time=True)
+                if self.sampled
+                else Quantity(max((row.max_time_ns for row in rows), default=float("nan")), time=True)
+            )
         raise UsageError(f"{name}: expected {', '.join(_WHOLE)}, or a region with one of its numbers, such as load.p99")
 
     def region(self, row: RegionStats, stat: str) -> Quantity | None:
@@ -108,6 +115,8 @@ class _Names:
         )
 
     def kernel(self, row: WarpStats, stat: str) -> Quantity | None:
+        if stat in ("time", "mean_time") and self.sampled:  # the other blocks may run longer
+            return Quantity(float("nan"), time=True)
         if stat in _KERNEL:
             return Quantity(getattr(row, _KERNEL[stat]), time=True)
         if stat == "dropped" and self.uncounted:  # whose warps were lost is not known either

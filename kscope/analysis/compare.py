@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from .cells import Cells, cells
 from .occupancy import waves
 
@@ -276,6 +277,10 @@ def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
 def _doubts(a: TraceData, b: TraceData) -> tuple[str, ...]:
     """Reasons why a difference may come from the recordings."""
     found_problems = [f"{name}: {problem.text}" for name, trace in (("a", a), ("b", b)) for problem in trace.problems]
+    samples = [(name, info(trace)) for name, trace in (("a", a), ("b", b))]
+    found_problems += [
+        f"{name}: {one.blocks_text}; kernel times are those of these blocks" for name, one in samples if one.sampled
+    ]
     for kernel in sorted({*a.kernels} & {*b.kernels}):
         grids = [{launch.grid for launch in trace.launches if launch.kernel == kernel} for trace in (a, b)]
         if grids[0] != grids[1]:

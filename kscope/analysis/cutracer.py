@@ -21,6 +21,7 @@ import orjson
 from ..errors import FormatError
 from ..tracedata.data import Launch, TraceData
 from ..util import bounded_reading
+from ..util.runs import group_equal, heads
 
 _PLACE, _WARP = re.compile(r"Core(\d+)\s+CTA(\d+)"), re.compile(r"warp (\d+)")
 _HASH = re.compile(r"kernel hash\s+(?:0x)?([0-9a-fA-F]{1,16})(?![0-9a-fA-F])")
@@ -158,21 +159,27 @@ def write_log(launches: Iterable[tuple[Launch, tuple[int, int, int]]]) -> str:
 
 
 def write_chrome(trace: TraceData) -> bytes:
-    """Spans of known duration in CUTracer's convention: dur is cycles / 1000, ts is ns / 1000."""
+    """Spans of known duration as Proton writes them, which CUTracer reads: dur is cycles / 1000; ts is the begin of the
+    block in us, and from there cycles / 1000, too. "Init Time (ns)" tells the launches of a block apart.
+    """
     at = np.flatnonzero(trace.is_span)
     names, warps = trace.region_names(), trace.warps
-    track = trace.track[at]
+    track, ticks = trace.track[at], trace.start_ticks[at]
+    _, _, block = group_equal(warps.launch[track] * (int(warps.block.max(initial=0)) + 1) + warps.block[track])
+    order = np.lexsort((ticks, block))
+    first = order[heads(block[order])] if len(at) else order
+    begin, tick = np.round(trace.start_ns[at][first]), ticks[first]
     columns = (
         names[trace.region[at]], warps.kernel[track], warps.sm[track], warps.block[track], warps.warp[track],
-        trace.start_ns[at] / 1000, trace.dur_cycles[at] / 1000,
+        begin[block], (begin[block] + (ticks - tick[block])) / 1000, trace.dur_cycles[at] / 1000,
     )  # fmt: skip
     kernels = trace.kernels
     events = [
         {
             "name": name, "cat": kernels[kernel], "ph": "X", "pid": f"{kernels[kernel]} Core{sm} CTA{block}",
-            "tid": f"warp {warp}", "ts": ts, "dur": dur,
+            "tid": f"warp {warp}", "ts": ts, "dur": dur, "args": {"Init Time (ns)": init},
         }
-        for name, kernel, sm, block, warp, ts, dur in zip(*(column.tolist() for column in columns), strict=True)
+        for name, kernel, sm, block, warp, init, ts, dur in zip(*(column.tolist() for column in columns), strict=True)
     ]  # fmt: skip
     return orjson.dumps({"displayTimeUnit": "ns", "traceEvents": events})
 

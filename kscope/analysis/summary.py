@@ -68,7 +68,7 @@ class Summary(SummaryData):
 
 
 def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
-    """The summary of a trace by kernel and region. 10 million records take about half a second on two cores.
+    """The summary of a trace by kernel and region. 10 million records take one to two seconds on two cores.
 
     Args:
         trace: the trace.

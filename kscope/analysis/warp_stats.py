@@ -136,7 +136,9 @@ def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
         shown = trace.shown_warps
         launches = counted(len(np.unique(warps.launch[shown])), "launch")
         lines.append(f"{counted(len(trace), 'record')} of {counted(len(shown), warps.noun)} in {launches}")
-        lines.append(_axis(trace) if trace.recorded.clock == "gpu" else CLOCKS[trace.recorded.clock])
+        foreign = trace.recorded.clock == "foreign" and trace.tick_ns > 1
+        steps = f"; its times are multiples of {trace.tick_ns} ns" * foreign
+        lines.append(_axis(trace) if trace.recorded.clock == "gpu" else CLOCKS[trace.recorded.clock] + steps)
     short = int(under_tick(trace, found).sum())
     if short:
         lines.append(f"{counted(short, 'span')} shorter than a tick: indistinguishable from 0 ns")

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.table import cut
+from ..analysis.table import cut, wrapped
 from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..trace import Trace, decode
+from ..tracedata.info import info
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar
 from . import foreign, transforms
@@ -98,6 +99,12 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
         last = float((trace.start_ns + np.nan_to_num(trace.dur_ns)).max())
         raise UsageError(f"--time {options.time}: no record then; this capture's last one ends at {last / 1e3:,.3f}us")
     return selected
+
+
+def sample(trace: Trace, width: int) -> list[str]:
+    """Lines that say which part of the grids recorded; none if all of it did."""
+    found = info(trace)
+    return wrapped(found.blocks_text, width) if found.sampled else []
 
 
 def narrowed(options: argparse.Namespace) -> list[str]:

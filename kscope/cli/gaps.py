@@ -11,6 +11,7 @@ from ..analysis.critical import Edge, Path, critical_path
 from ..analysis.overlap import Overlap, Wait
 from ..analysis.table import cut, grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
+from ..tracedata.info import info
 from . import filters
 from .command import Command
 from .options import is_number
@@ -56,14 +57,14 @@ def gaps(options: argparse.Namespace) -> int:
     if options.json:
         print(filters.json({
             "between": [asdict(row) for row in between], "longest": [asdict(row) for row in longest],
-            "waits": [asdict(row) for row in waits],
+            "waits": [asdict(row) for row in waits], "recorded": info(trace).to_dict(),
         }))  # fmt: skip
         return 0
     width = terminal()
     if not between:
         print("no records")
         return 0
-    lines = _waits(waits, width)
+    lines = [*filters.sample(trace, width), *_waits(waits, width)]
     inside = f"in {options.of} and no nested region" if options.of else "in no region"
     lines += ["", cut(f"time {inside}, by neighboring regions", width)]
     shown = between[: max(options.top, 5)]
@@ -92,7 +93,8 @@ def overlap(options: argparse.Namespace) -> int:
         print(filters.json([asdict(one) for one in found]))
     else:
         width = terminal()
-        print("\n\n".join("\n".join(_matrix(one, width)) for one in found) or "no records")
+        parts = [*filters.sample(trace, width), *("\n".join(_matrix(one, width)) for one in found)]
+        print("\n\n".join(parts) if found else "no records")
     return 0
 
 
@@ -105,8 +107,10 @@ def critical(options: argparse.Namespace) -> int:
     edges = [_edge(text) for text in options.edge]
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
-    found = critical_path(filters.read(options), edges, launch, block)
-    print(filters.json(asdict(found)) if options.json else "\n".join(_path(found, terminal())))
+    trace = filters.read(options)
+    found = critical_path(trace, edges, launch, block)
+    lines = [*filters.sample(trace, terminal()), *_path(found, terminal())]
+    print(filters.json(asdict(found)) if options.json else "\n".join(lines))
     return 0
 
 

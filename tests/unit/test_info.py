@@ -15,8 +15,9 @@ import synth
 
 import kscope
 from kscope import cli
-from kscope.analysis import occupancy
+from kscope.analysis import cutracer, occupancy
 from kscope.capture.capture import load_capture
+from kscope.export import lifetimes
 from kscope.readers import proton
 from kscope.trace import Trace, decode
 from kscope.tracedata.info import info
@@ -172,3 +173,43 @@ def test_every_table_has_the_source_line_of_each_region(tmp_path: Path, capsys: 
     assert all(f"{frame['file']}:{frame['line']}" == wheres[frame["name"]] for frame in frames) and frames
     summary = json.loads(printed(capsys, "summary", SAMPLED, "--json"))
     assert all(row["where"] == wheres[row["region"]] for row in summary["regions"])
+
+
+def test_a_trace_written_for_cutracer_has_true_shares_when_it_is_read_back(tmp_path: Path) -> None:
+    for name in ("attention", "graph", "matmul"):
+        data = trace(GOLDEN / f"{name}.kscope")
+        (tmp_path / "a.json").write_bytes(cutracer.write_chrome(data))
+        read = proton(tmp_path / "a.json")
+        assert len(read) == data.is_span.sum() and len(read.launches) == len(data.launches)
+        assert sorted(read.dur_cycles.tolist()) == sorted(data.dur_cycles[data.is_span].tolist())
+        for row in range(len(read.warps)):
+            mine = read.track == row
+            outermost = mine & (read.depth == 0)
+            life = int(read.warps.last_tick[row] - read.warps.first_tick[row])
+            assert int(read.dur_cycles[outermost].sum()) <= life, (name, read.warps.label(row))
+
+
+def test_the_least_epilogue_is_never_above_the_most() -> None:
+    for path in sorted(GOLDEN.glob("*.kscope")):
+        data = trace(path)
+        found = {one.name: one for one in lifetimes.arguments(data)}
+        least, most = found["epilogue_least"], found["epilogue_most"]
+        known = least.known & most.known
+        assert known.any() == (~data.warps.timer).any(), path
+        assert (least.values[known] <= most.values[known]).all(), path
+
+
+@pytest.mark.parametrize(
+    "argv", [("gaps",), ("overlap",), ("path", "--edge", "qk:softmax", "--block", "0,8"), ("compare", SAMPLED)]
+)
+def test_every_analysis_says_that_blocks_are_a_sample(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert PART in " ".join(printed(capsys, argv[0], SAMPLED, *argv[1:]).split())
+
+
+def test_conditions_on_the_time_of_a_sampled_launch_do_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    for condition in ("time < 1s", "attention.time < 1s", "attention.mean_time < 1s"):
+        assert cli.main(["assert", str(SAMPLED), condition]) == 1
+        assert "not known" in capsys.readouterr().out
+    assert cli.main(["assert", str(WHOLE), "time < 1s"]) == 0

@@ -122,7 +122,7 @@ def test_a_full_pool_is_reported_by_kernel_and_by_launch() -> None:
     assert [launch.missing for launch in trace.launches] == [0, 1, 2]
     assert trace.lost_launches == (LostLaunches("matmul", synth.KERNEL, 1, 4),)
     assert texts(trace) == [
-        "kernel matmul: 2 launches recorded in part, at least 3 lanes missing",
+        "kernel matmul: 2 launches recorded in part, at least 3 warps missing",
         "kernel matmul: at least 1 of 4 launches left no record",
     ]
     assert {problem.kernel for problem in trace.problems if problem.kind in ("partial", "unrecorded")} == {"matmul"}

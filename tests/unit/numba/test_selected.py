@@ -410,6 +410,7 @@ loop, adds = (f"kernels_to_simulate.py:{number}" for number in sys.argv[1:])
 for options in ({"mark": "a=" + loop}, {"mark": ["h=" + adds]}, {"auto": True}):
     with kscope.profile(**options) as prof:
         assert (launch() == plain).all()
+    assert prof.trace.recorded.clock == "host"
     print(*sorted({str(name).split()[0] for name in prof.trace.region_names()[prof.trace.region]}))
 assert module.kernel.fn.__code__ is code
 assert (launch() == plain).all()

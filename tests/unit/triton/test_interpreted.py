@@ -57,6 +57,8 @@ def test_an_interpreted_kernel_records_every_block(tmp_path):
         assert trace.filter(region="level").value.tolist() == [1.5] * 12 + [2.5] * 2
         assert trace.filter(region="end").value.tolist() == [7] * 7
         assert (trace.dur_cycles >= 0).all()
+        assert trace.recorded.clock == "host"
+        assert "host clock" in str(trace.summary()) and "aligned within" not in str(trace.summary())
         print("recorded", len(trace))
         """,
     )

@@ -221,9 +221,7 @@ def test_regions_without_instructions_are_reported(make: Make) -> None:
 def test_a_name_that_is_not_static_is_refused(make: Make) -> None:
     with pytest.raises(UsageError, match="the name must be a string known at compile time"):
         make("with region(n):\n    x[thread] = 1.0")
-    with pytest.raises(
-        UsageError, match=r"the name contains '\?', which CuTe DSL prints for a value"
-    ):
+    with pytest.raises(UsageError, match=r"the name contains '\?', which CuTe DSL prints for a value"):
         make('with region(f"step {n}"):\n    x[thread] = 1.0')
 
 

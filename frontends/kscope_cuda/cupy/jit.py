@@ -204,7 +204,7 @@ def _constant(expression: ast.expr, env: Any) -> Any:
 def _predicate(mark: Mark, when: Any) -> str:
     """A predicate as a C++ expression. Raises UsageError unless it is a bool or an integer."""
     kind = getattr(when, "ctype", None)
-    dtype = kind.dtype if isinstance(kind, types.Scalar) else None
+    dtype = kind.dtype if kind is not None and isinstance(kind, types.Scalar) else None
     if dtype is None or dtype.kind not in "bui":
         raise predicate_refused(mark, f"a {dtype or kind}" if kind is not None else repr(when))
     return f"({when.code}) != 0"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -100,6 +101,10 @@ class _Reader:
             elif len(given) > 1:
                 value = ast.unparse(given[1])
                 yield entered.lineno, f"with {written}: a region takes its value by name: value={value}"
+        elif (missing := self._missing(entered)) is not None:
+            name, near = missing
+            instead = f"; did you mean {near[0]}?" if near else ""
+            yield entered.lineno, f"with {written}: kscope has no {name}{instead}"
         elif any(found is point for point in (instant, counter)):
             yield (
                 entered.lineno,
@@ -110,6 +115,14 @@ class _Reader:
             )
         elif isinstance(found, scope) and not call and self._with_calls_only:
             yield entered.lineno, f"with {written}: the `with` of this language takes only calls; `with {written}():`"
+
+    def _missing(self, entered: ast.expr) -> tuple[str, list[str]] | None:
+        """A name that kscope does not have, and similar ones that it has; None if `entered` names no such thing."""
+        named = entered.func if isinstance(entered, ast.Call) else entered
+        owner = self._resolved(named.value) if isinstance(named, ast.Attribute) else None
+        if not isinstance(named, ast.Attribute) or not isinstance(owner, ModuleType) or not is_kscope(owner):
+            return None
+        return None if hasattr(owner, named.attr) else (named.attr, get_close_matches(named.attr, dir(owner)))
 
     def _assignments(self) -> Iterator[tuple[Any, ast.Name]]:
         """The assignments of one value to one variable."""

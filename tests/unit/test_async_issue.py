@@ -151,8 +151,9 @@ def trace(*names: tuple[object, ...] | str) -> Trace:
 
 def test_the_summary_gives_the_hint_once_in_text_and_markdown() -> None:
     summary = summarize(trace(LOAD, "dot"), "warp")
-    assert str(summary).count(HINT) == 1
-    assert "dot: ends" not in str(summary)
+    text = summary.text(120)
+    assert text.count(HINT) == 1
+    assert "dot: ends" not in text
     assert f"\n* {HINT.replace('_', chr(92) + '_')}\n" in summary.markdown()
 
 
@@ -166,8 +167,8 @@ def test_the_fact_is_a_field_of_the_region_in_json_and_csv() -> None:
 
 
 def test_modules_that_differ_give_no_hint() -> None:
-    assert "ends at the issue" not in str(summarize(trace(LOAD, "load", "dot")))
-    assert "ends at the issue" not in str(summarize(trace("load", LOAD, "dot")))
+    assert "ends at the issue" not in summarize(trace(LOAD, "load", "dot")).text(120)
+    assert "ends at the issue" not in summarize(trace("load", LOAD, "dot")).text(120)
 
 
 @pytest.mark.parametrize("row", [["load", None, "a.py:7"], ["load", None, "a.py:7", None, "auto"]])

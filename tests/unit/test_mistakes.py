@@ -182,7 +182,19 @@ def value_without_name(x: int) -> None:
         work(1)
 
 
+def misspelled() -> None:
+    with kscope.regoin("load"):  # type: ignore[attr-defined]  # the mistake
+        work(1)
+
+
+def not_in_kscope() -> None:
+    with kscope.stopwatch("load"):  # type: ignore[attr-defined]  # the mistake
+        work(1)
+
+
 @pytest.mark.parametrize(("kernel", "message"), [
+    (misspelled, "with kscope.regoin('load'): kscope has no regoin; did you mean region?"),
+    (not_in_kscope, "with kscope.stopwatch('load'): kscope has no stopwatch"),
     (with_class, 'with kscope.region: a region needs a name, as in `with kscope.region("load"):`'),
     (without_name, "with kscope.region(value=x): a region needs a name"),
     (with_instant, "with kscope.instant('here'): it records a point in time, not a span"),

@@ -24,7 +24,7 @@ from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
 
 from . import helpers, hook_points
-from .hook_points import expressions, translator
+from .hook_points import expressions, translator, types
 
 _MACRO = "KSCOPE_JIT"
 _STATEMENT, _STATEMENTS, _EXPRESSION = "_transpile_stmt", "_transpile_stmts", "_transpile_expr"
@@ -203,15 +203,16 @@ def _constant(expression: ast.expr, env: Any) -> Any:
 
 def _predicate(mark: Mark, when: Any) -> str:
     """A predicate as a C++ expression. Raises UsageError unless it is a bool or an integer."""
-    dtype = getattr(getattr(when, "ctype", None), "dtype", None)
+    kind = getattr(when, "ctype", None)
+    dtype = kind.dtype if kind is not None and isinstance(kind, types.Scalar) else None
     if dtype is None or dtype.kind not in "bui":
-        raise predicate_refused(mark, f"a {dtype}" if dtype is not None else repr(when))
+        raise predicate_refused(mark, f"a {dtype or kind}" if kind is not None else repr(when))
     return f"({when.code}) != 0"
 
 
 def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str, str]:
     """Value type, C++ type and asm constraint of a run-time value. Raises UsageError for other types."""
-    dtype = getattr(value.ctype, "dtype", None)
+    dtype = value.ctype.dtype if isinstance(value.ctype, types.Scalar) else None
     found = None if dtype is None else _TYPES.get(dtype.name)
     if found is None:
         raise value_refused(mark, f"a {dtype or value.ctype}", _CAST)

@@ -311,3 +311,22 @@ def test_a_region_that_is_never_entered_is_refused_with_its_line(enabled, kernel
     with pytest.raises(UsageError) as caught:
         translate(kernel, OUT, INT)
     assert f"{__file__}:{place}: {written} is a statement by itself" in str(caught.value)
+
+
+def array_as_value(out, n):
+    with kscope.region("a", value=out):
+        out[0] = n
+
+
+def array_as_predicate(out, n):
+    with kscope.region("a", when=out):
+        out[0] = n
+
+
+@pytest.mark.parametrize(("kernel", "message"), [
+    (array_as_value, r"value= of kscope enter 'a' is a CArray.*pass cupy\.int32\(x\)"),
+    (array_as_predicate, r"when= of kscope enter 'a' is a CArray.*expected one bool or integer"),
+])  # fmt: skip
+def test_an_array_is_neither_a_value_nor_a_predicate(enabled, kernel, message):
+    with pytest.raises(UsageError, match=message):
+        translate(kernel, OUT, INT)

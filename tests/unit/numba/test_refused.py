@@ -54,7 +54,7 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     ('kscope.counter("a")', "missing 1 required positional argument: 'value'"),
     ('kscope.region("a").pin(x)', "expected a number"),
     ('with kscope.region("a") as (b, c): x[0] = 1', "expected one name"),
-    ('with kscope.regoin("a"): x[0] = 1', "with kscope.regoin('a'): expected kscope.region(name), or a scope"),
+    ('with kscope.regoin("a"): x[0] = 1', "with kscope.regoin('a'): kscope has no regoin; did you mean region?"),
     ('with kscope.region("a"), cuda.pinned(x): x[0] = 1', "with cuda.pinned(x): expected kscope.region(name)"),
 ])  # fmt: skip
 def test_errors_quote_the_code_and_its_location(enabled: Any, written: Written, statement: str, output: str) -> None:

@@ -188,18 +188,7 @@ def scope_without_call(out, n):
         tl.store(out, n)
 
 
-@triton.jit
-def pointer_as_value(out, n):
-    with kscope.region("a", value=out):
-        tl.store(out, n)
-
-
 def test_a_with_on_a_scope_that_is_not_called_is_refused_with_its_line(compiler):
     line = scope_without_call.fn.__code__.co_firstlineno + 2
     with pytest.raises(UsageError, match=rf"test_faults\.py:{line}: with LOAD: .* takes only calls; `with LOAD\(\):`"):
         compiler(scope_without_call, out="*i32", n="i32")
-
-
-def test_a_pointer_as_a_value_is_refused_with_a_remedy_that_works(compiler):
-    with pytest.raises(triton.CompilationError, match=r"is a pointer<int32>: .* pass an index, such as tl\.program_id"):
-        compiler(pointer_as_value, out="*i32", n="i32")

@@ -241,7 +241,7 @@ VALUES = {
     "bool": ("n > 3", "int1", "value=x.to(tl.int32)"),
     "constant bool": ("True", "bool True", "value=1"),
     "tensor": ("tl.arange(0, 16)", "tensor", "one element"),
-    "pointer": ("out", "pointer", "value=x.to(tl.int32)"),
+    "pointer": ("out", "pointer", "an index, such as tl.program_id(0)"),
     "string": ("'k'", "str", "one number"),
     "large": ("1 << 40", "more than 32 bits", "0xFFFFFFFF"),
 }

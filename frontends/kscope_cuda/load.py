@@ -52,7 +52,13 @@ class Library:
         """Marks that do not pair, and regions without an instruction. The first call disassembles the code."""
         notes = (note for cubin in self.cubins for note in find(cubin) if note.kind != KERNEL)
         places = {note.text: f"{note.file}:{note.line}" for note in notes}
-        return *self.unpaired, *empty_regions.in_binaries(self.cubins, places)
+        return *self.unpaired, *empty_regions.in_binaries(self.cubins, places, self._kernels)
+
+    def _kernels(self, symbol: str) -> list[str]:
+        """The kernels that a symbol may be of: those whose identifier it is, or contains behind its length."""
+        names = [kernel.name for meta in self.metas for kernel in meta.kernels]
+        plain = [name.partition("<")[0].rpartition("::")[2] for name in names]
+        return [name for name, one in zip(names, plain, strict=True) if one == symbol or f"{len(one)}{one}" in symbol]
 
     @staticmethod
     def of(path: str, handle: ctypes.CDLL) -> Library:

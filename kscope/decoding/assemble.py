@@ -50,7 +50,8 @@ def assemble(capture: CaptureData) -> TraceData:
             text = f"{counted(device.lost, slabs.noun)} found the pool full and did not record: raise pool="
             wrong += _on(device, capture, [Problem("lost", text, device.lost)])
     modules, names = _recorded(capture.modules, found)
-    problems = [*capture.problems, *(one for module in modules for one in module.problems), *names.problems, *wrong]
+    problems = [*_of_recorded(capture, modules), *(one for module in modules for one in module.problems)]
+    problems += [*names.problems, *wrong]
     samples = [id_sample(device, slabs) for device, slabs in zip(capture.devices, found, strict=True)]
     table = IdTable(names, np.concatenate([*samples, np.zeros(0, np.uint32)]))
     devices = []
@@ -134,6 +135,13 @@ def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[li
             kept.append(replace(module, problems=mine))
     unknown = ids - {kernel.id for module in kept for kernel in module.kernels}
     return kept, Names(modules if unknown else kept)  # any module may name the records of a kernel without metadata
+
+
+def _of_recorded(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> list[Problem]:
+    """The capture's problems without those of regions in modules that did not record."""
+    kept = {kernel.name for module in recorded for kernel in module.kernels}
+    others = {kernel.name for module in capture.modules for kernel in module.kernels} - kept
+    return [one for one in capture.problems if not (one.region and one.kernel in others)]
 
 
 def _unfinished(slabs: Slabs, modules: Iterable[ModuleMeta]) -> list[Problem]:

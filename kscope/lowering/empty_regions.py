@@ -65,18 +65,22 @@ def with_problems(
     return replace(lowered, text=text, meta=about, problems=about.problems)
 
 
-def in_binaries(cubins: Iterable[bytes], places: Mapping[str, str]) -> tuple[Problem, ...]:
+def in_binaries(
+    cubins: Iterable[bytes], places: Mapping[str, str], kernels: Callable[[str], Iterable[str]]
+) -> tuple[Problem, ...]:
     """The problems `hollow` of code that nvcc built.
 
     Args:
         cubins: the kernels, perhaps for several architectures: a region is empty if it is so in all.
         places: region -> file and line.
+        kernels: returns the names of the kernels that a symbol may be of.
     """
     empty, busy = set[tuple[str, str]](), set[tuple[str, str]]()
     for function in (one for cubin in cubins for one in _disassembled(cubin).values()):
         without, others = _sorted(function, places)
-        empty |= {(function.name, name) for name in without}
-        busy |= {(function.name, name) for name in others}
+        for kernel in kernels(function.name):
+            empty |= {(kernel, name) for name in without}
+            busy |= {(kernel, name) for name in others}
     return tuple(_problem(kernel, name, places[name], "KSCOPE_PIN()") for kernel, name in sorted(empty - busy))
 
 

@@ -359,3 +359,12 @@ def test_slabs_with_impossible_start_times_are_dropped() -> None:
 def test_an_end_clock_before_the_start_means_unfinished() -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=1)))
     assert trace.warps.finished.tolist() == [False]
+
+
+def test_a_regions_problem_is_shown_if_its_module_recorded() -> None:
+    """A process may have bound libraries that a session does not launch."""
+    slab, other = synth.slab([synth.Rec("load", 2000, 2100)]), synth.module(["dot"], kernel=5, name="other")
+    made = synth.capture(slab)
+    problems = tuple(Problem("hollow", name, kernel=name, region="dot") for name in ("matmul", "other", "elsewhere"))
+    trace = decode(replace(made, modules=(*made.modules, other), problems=problems))
+    assert [problem.text for problem in trace.problems] == ["matmul", "elsewhere"]

@@ -55,6 +55,20 @@ def test_a_region_that_has_work_on_one_architecture_is_not_named(monkeypatch: py
 
 
 @needs_nvcc
+def test_kernels_are_known_by_their_symbols() -> None:
+    body = 'KSCOPE_KERNEL(); KSCOPE_REGION("of each");'
+    templates = (
+        f"namespace n {{ template <class T> __global__ void each(T* out) {{ {body} }} }}\n"
+        "template __global__ void n::each<float>(float*); template __global__ void n::each<int>(int*);"
+    )
+    library = Library.image(compiled(kernel(BODY, before=templates), IN_PLACE, to="cubin"))
+    found = {(one.kernel, one.region) for one in library.problems}
+    assert found == {
+        ("k", "empty"), ("k", "moved"), ("n::each<T = float>", "of each"), ("n::each<T = int>", "of each")
+    }  # fmt: skip
+
+
+@needs_nvcc
 def test_binding_disassembles_nothing_and_large_code_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     cubin = compiled(kernel(BODY), IN_PLACE, to="cubin")
     assert list(fatbin.cubins(cubin)) == [cubin]

@@ -101,7 +101,7 @@ def constants() -> str:
         *((f"kind {kind.name}", str(int(kind)), "") for kind in layout.Kind),
         ("flag globaltimer", str(layout.FLAG_GLOBALTIMER), "ticks are ns of globaltimer, else SM cycles"),
         ("flag stop", str(layout.FLAG_STOP), "the oldest records are kept, else the newest"),
-        ("flag lanes", str(layout.FLAG_LANES), "every lane of the warp has a slab of its own"),
+        ("flag lanes", str(layout.FLAG_LANES), "every lane of the warp has its own slab"),
         ("flag any", str(layout.FLAG_ANY), "lanes of the warp record in turn: their slabs are one lane's"),
     ]
     return "\n".join(f"{name:20}{value:>12}   {text}".rstrip() for name, value, text in rows)

@@ -1,4 +1,4 @@
-"""Who imports whom, read from the source of every file of kscope, its frontends and its runtime.
+"""The imports between modules, read from the source of kscope, its frontends and its runtime.
 
 Every import counts: at the top of a file, inside a function, and under TYPE_CHECKING.
 """

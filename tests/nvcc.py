@@ -82,7 +82,7 @@ def kernel(body: str, *, before: str = "", options: str = "") -> str:
 
 
 def without_macros(source: str) -> str:
-    """The source as it was before anybody thought of kscope; lines keep their numbers."""
+    """The source without kscope's marks; lines keep their numbers."""
     return re.sub(r"KSCOPE_\w+\([^;]*\);", "", source.replace("#include <kscope.cuh>", ""))
 
 

@@ -48,7 +48,7 @@ def _started(command: list[str]) -> tuple[int, int, int]:
 
 
 class Page:
-    """One page of a browser of its own, in a profile that is thrown away. Use as a context manager.
+    """One page of a separate browser with a temporary profile. Use as a context manager.
 
     `console` has the console messages of the page, uncaught errors and policy violations included;
     `requests` the URLs of all requests.

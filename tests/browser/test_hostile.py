@@ -1,4 +1,4 @@
-"""Names that want to be markup or script stay names, and the page's policy holds."""
+"""Names that look like markup or script stay names, and the page's policy holds."""
 
 from __future__ import annotations
 

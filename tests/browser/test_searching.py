@@ -26,10 +26,10 @@ def test_search_finds_names_and_durations_and_enter_goes_through_them(show: Show
     assert text(page, "#found") == f"{here.sum():,} on SM 0"
     base = page.run("model.about.base")
     expected = np.sort(trace.start_ns[here] - base)
-    for wanted_rows in expected[:3]:
+    for expected_rows in expected[:3]:
         page.key("Enter")
         page.run(FRAME)
-        page.until(f"view.selection && Math.abs({BEGIN} - {wanted_rows}) < 0.01")
+        page.until(f"view.selection && Math.abs({BEGIN} - {expected_rows}) < 0.01")
     page.key("Enter", shift=True)
     page.until(f"Math.abs({BEGIN} - {expected[1]}) < 0.01")
     begin, end = window(page)

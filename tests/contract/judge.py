@@ -40,10 +40,10 @@ def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
                 yield f"{_name(one)}: {what}: expected {a}, got {b}"
         # the simulator has these only for lanes that such a mark made claim, a compiled kernel for the whole warp
         if other.every not in (one.every, key[:-1] in every):
-            yield f"{_name(one)}: says of the warp that every lane has a slab: expected {one.every}, got {other.every}"
+            yield f"{_name(one)}: flag of a slab per lane: expected {one.every}, got {other.every}"
         if other.turn not in (one.turn, key[:-1] in turn):
-            yield f"{_name(one)}: says that lanes record in turn: expected {one.turn}, got {other.turn}"
-        for number, (a, b) in enumerate(zip(_told(one), _told(other), strict=False)):
+            yield f"{_name(one)}: flag of lanes that record in turn: expected {one.turn}, got {other.turn}"
+        for number, (a, b) in enumerate(zip(_compared(one), _compared(other), strict=False)):
             if a != b:
                 yield f"{_name(one)}: record {number}: expected {a}, got {b}"
                 break
@@ -71,7 +71,7 @@ def _by_key(lanes: list[Lane]) -> dict[Any, Lane]:
     return {(numbers[lane.launch], *lane.key[1:]): lane for lane in kept}
 
 
-def _told(lane: Lane) -> list[tuple[Any, ...]]:
+def _compared(lane: Lane) -> list[tuple[Any, ...]]:
     """The records without their times; with their depth where the clock is fine enough to tell it."""
     reported = depths(lane.records) if lane.clock == "cycles" else [None] * len(lane.records)
     return [(r.region, r.kind.name, r.value, depth) for r, depth in zip(lane.records, reported, strict=True)]

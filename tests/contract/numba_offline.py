@@ -24,7 +24,7 @@ class Device:
 
 @contextmanager
 def device(cc: tuple[int, int] = CC) -> Iterator[None]:
-    """Numba takes the machine for one with such a GPU."""
+    """Make Numba see a GPU of this kind."""
     requested, ensured = dispatcher.get_current_device, CUDACodeLibrary._ensure_cc
     dispatcher.get_current_device = lambda: Device(cc)
     CUDACodeLibrary._ensure_cc = lambda library, given: given or cc

@@ -69,7 +69,7 @@ class Program:
 
 
 SMALL_POOL = 2 << 20
-"""Bytes: enough for a device of 250 SMs to be armed with, and no more than half of them in one ring."""
+"""Bytes: enough to arm a device of 250 SMs, with at most half of them in one ring."""
 
 PROGRAMS = (
     Program("straight_line", "two regions, one after the other", ("straight",)),
@@ -98,7 +98,7 @@ PROGRAMS = (
         recording=Recording(records=16, strategy=AllThreads()),
     ),
     Program("partial_elected", "the same, and one lane per warp records", ("partial",), block=(80, 1, 1), n=70),
-    Program("strategies", "every region has a strategy of its own", ("strategies",)),
+    Program("strategies", "every region has a different strategy", ("strategies",)),
     Program("divergent", "lanes from n on in a branch that lane 0 does not take", ("divergent",), n=16),
     Program(
         "divergent_lanes",
@@ -135,7 +135,7 @@ PROGRAMS = (
     Program("auto_records", "slabs as large as the kernel seems to need", ("nested",), recording=Recording()),
     Program("values", "every type of value; instants and counters", ("values",)),
     Program("constants", "a constant of every Python and numpy type", ("constants",)),
-    Program("points", "instants and counters in a loop, with strategies of their own", ("points",), n=3),
+    Program("points", "instants and counters in a loop, with separate strategies", ("points",), n=3),
     Program("chosen", "marks that a predicate of the running kernel chooses, and of the compiler", ("chosen",), n=5),
     Program("tracks", "one name on two tracks of the user's and on none", ("tracks",)),
     Program(

@@ -152,7 +152,7 @@ def test_a_branch_is_recorded_by_the_first_lane_that_takes_it() -> None:
     assert {lane.lane for lane in recorded("any_lane")} == {0}
 
 
-def test_points_have_strategies_of_their_own() -> None:
+def test_points_have_separate_strategies() -> None:
     first, second, third, _ = [lane for lane in recorded("points") if lane.block == (0, 0, 0)]
     assert regions(first) == ["each", "once"] * 3
     assert regions(second) == ["each", "left"] * 3

@@ -16,7 +16,7 @@ import sys, torch, kscope
 from gpu import kernels as k
 """
 CLOCKS = {"clock", "rate"}
-"""Problems that are none of the records': a launch of microseconds tells little of the SM's clock."""
+"""Problems that are not about records: a launch of microseconds contains little information on the SM's clock."""
 
 
 def doubts(trace: kscope.Trace) -> list[str]:

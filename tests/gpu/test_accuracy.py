@@ -62,7 +62,8 @@ def test_region_durations_agree_with_the_kernels_own_clock(sources: ModuleType, 
     assert (inside <= took).all() and (took <= around).all()
     error = ((took - inside) / inside)[:, 1:]  # the first round waits for its instructions
     table(
-        f"a region of {length:,} cycles", f"says {np.median(error):.2%} more than its inside, at most {error.max():.2%}"
+        f"a region of {length:,} cycles",
+        f"{np.median(error):.2%} more than its inside, at most {error.max():.2%}",
     )
     if length >= 1980:
         assert error.max() <= 0.02
@@ -122,7 +123,7 @@ def test_record_times_agree_with_globaltimer_on_every_sm(
     table(
         f"{off.size:,} records by the global timer, {condition}", f"off by up to {off.max():.0f} ns beside the median"
     )
-    table("  what the trace says of its error", reported(trace))
+    table("  the trace's own error bounds", reported(trace))
     assert (least - error).max() <= (most + error).min()
 
 
@@ -172,7 +173,10 @@ def test_warps_leave_a_barrier_together(sources: ModuleType, table: Table) -> No
     table("warps behind a barrier", f"median {np.median(apart):.0f} cycles apart, at most {apart.max()}")
     table("  the last comes, the first leaves", f"median {-np.median(early):.0f} cycles later, at least {-early.max()}")
     waited = np.sort(left - came, axis=1)
-    table("  who waits least, and most", f"median {np.median(waited[:, 0]):.0f}, {np.median(waited[:, -1]):.0f} cycles")
+    table(
+        "  least and most wait",
+        f"median {np.median(waited[:, 0]):.0f}, {np.median(waited[:, -1]):.0f} cycles",
+    )
     assert (early <= 0).all()
     assert np.median(apart) < 100
     assert np.median(waited[:, 1:]) > 1900  # all but the one that worked for 2,000 cycles
@@ -240,7 +244,7 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
     worst = np.argsort(-size)[:6]
     sites = ", ".join(f"SM {warps.sm[there[at]]}: {apart[at]:+.0f} (bound {bound[at]:.0f})" for at in worst)
     table("  the farthest", f"{sites}; from SM {np.unique(warps.sm[here]).tolist()}")
-    table("  what the trace says of its alignment", reported(trace))
+    table("  the trace's own alignment bounds", reported(trace))
     assert (forth > -bound[:, None]).all() and (back > -bound[:, None]).all()
     # how much longer one way may be than the other is known to half of both, and no better
     assert (size <= bound + (forth + back).min(axis=1) / 2).all()

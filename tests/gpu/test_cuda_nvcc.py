@@ -159,7 +159,7 @@ def test_a_thousand_launches_are_counted(build: Build) -> None:
     assert {problem.kind for problem in prof.trace.problems} <= {"hollow"}  # twice(1) is a constant
 
 
-def test_replays_of_a_graph_are_launches_of_their_own(build: Build) -> None:
+def test_replays_of_a_graph_are_separate_launches(build: Build) -> None:
     unit = Unit(build("one"))
     kscope_cuda.arm(unit.library)
     with kscope.profile() as prof:

@@ -1,4 +1,4 @@
-"""CuPy on a GPU: every record that a launch must leave is there, however the kernel came to be."""
+"""CuPy on a GPU: every record that a launch must leave is there, for every way to create the kernel."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def twice(x, n):
     with kscope.region("twice", value=n):
         x[i] = 2 * x[i]
 
-bare = cupy.RawKernel(c.FOUR, "four")  # nobody says where the header is
+bare = cupy.RawKernel(c.FOUR, "four")  # without the header's folder
 x, out = cupy.ones(256, cupy.float32), c.ints(2)
 
 def launch(step):

@@ -113,7 +113,7 @@ def exported(job: Job, folder: Path) -> Call:
 
 
 def tvm_ffi(job: Job, folder: Path) -> Call:
-    """A function of TVM-FFI, which loads its library by itself."""
+    """A TVM-FFI function, which loads its own library."""
     made = job.compile(FFI)
     return lambda: made(job.x, STEPS, job.stream)
 

@@ -32,11 +32,11 @@ CHAINS = {
     )
 }
 WARPS = 4
-Said = dict[str, Any]
+Message = dict[str, Any]
 Table = Callable[[str, str], None]
 
 
-def process(how: str, state: str, cache: Path, result: Path, artifacts: list[Path]) -> Said:
+def process(how: str, state: str, cache: Path, result: Path, artifacts: list[Path]) -> Message:
     """Run tests/gpu/inductor_process.py and return its result."""
     env = {
         "TORCHINDUCTOR_CACHE_DIR": str(cache),
@@ -49,13 +49,13 @@ def process(how: str, state: str, cache: Path, result: Path, artifacts: list[Pat
     command = [sys.executable, "-m", "gpu.inductor_process", state, str(result), *map(str, artifacts)]
     done = run(command, timeout=180, **env)
     assert done.returncode == 0, done.stderr
-    message: Said = json.loads(result.read_text())
+    message: Message = json.loads(result.read_text())
     return message
 
 
-def chain(how: str, states: list[str], folder: Path) -> list[Said]:
+def chain(how: str, states: list[str], folder: Path) -> list[Message]:
     """Three processes, one after the other."""
-    message: list[Said] = []
+    message: list[Message] = []
     artifacts: list[Path] = []
     for number, state in enumerate(states):
         result = folder / f"{number}.json"
@@ -67,7 +67,7 @@ def chain(how: str, states: list[str], folder: Path) -> list[Said]:
 
 
 @pytest.fixture(scope="module")
-def message(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Said]]:
+def message(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Message]]:
     """The results of the processes of each chain."""
     folders = [tmp_path_factory.mktemp("inductor") for _ in CHAINS]
     with ThreadPoolExecutor(len(CHAINS)) as pool:
@@ -77,7 +77,7 @@ def message(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], l
         return dict(zip(CHAINS, [run.result() for run in runs], strict=True))
 
 
-def processes(message: dict[tuple[str, str], list[Said]], state: str) -> list[tuple[str, Said]]:
+def processes(message: dict[tuple[str, str], list[Message]], state: str) -> list[tuple[str, Message]]:
     """(name, result) of the processes in that state."""
     return [
         (f"{how} {order} {number}", what)
@@ -87,7 +87,7 @@ def processes(message: dict[tuple[str, str], list[Said]], state: str) -> list[tu
     ]
 
 
-def test_a_recorded_process_has_every_record_of_its_launches(message: dict[tuple[str, str], list[Said]]) -> None:
+def test_a_recorded_process_has_every_record_of_its_launches(message: dict[tuple[str, str], list[Message]]) -> None:
     from .inductor_process import BLOCKS, LAUNCHES
 
     expected = dict.fromkeys(("load", "half", "store"), BLOCKS * WARPS * LAUNCHES)
@@ -98,7 +98,7 @@ def test_a_recorded_process_has_every_record_of_its_launches(message: dict[tuple
 
 
 def test_plain_processes_load_the_same_cubins_after_recording(
-    message: dict[tuple[str, str], list[Said]], table: Table
+    message: dict[tuple[str, str], list[Message]], table: Table
 ) -> None:
     alone = message["folder", "off-off-off"][0]["loaded"]
     assert len(alone) > 1 and any(name.startswith("halved") for name in alone)
@@ -112,7 +112,7 @@ def test_plain_processes_load_the_same_cubins_after_recording(
 
 @pytest.mark.parametrize(("how", "order"), CHAINS)
 def test_the_third_process_hits_the_cache_of_the_first(
-    message: dict[tuple[str, str], list[Said]], how: str, order: str
+    message: dict[tuple[str, str], list[Message]], how: str, order: str
 ) -> None:
     first, second, third = (what["hits"] for what in message[how, order])
     assert first == 0 and third > 0

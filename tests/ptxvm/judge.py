@@ -98,13 +98,13 @@ def headers_tell_where_the_lane_was(
     shape: Grid,
     recording: Recording,
     kernel: int,
-    who: int,
+    flags_set: int,
 ) -> None:
     """Every header word has the value determined by the launch."""
     claims = {claim.address: claim for claim in host.claims() if claim.granted}
     for slab in slabs:
         one, claim = ideals[slab.key], claims[slab.address]
-        expected = expected_header(host, slab, one, claim, shape, recording, kernel, who)
+        expected = expected_header(host, slab, one, claim, shape, recording, kernel, flags_set)
         for name in layout.HEADER.names or ():
             require(
                 bool(np.all(slab.header[name] == expected[name])),
@@ -113,7 +113,7 @@ def headers_tell_where_the_lane_was(
 
 
 def expected_header(
-    host: Host, slab: Slab, one: Ideal, claim: Claim, shape: Grid, recording: Recording, kernel: int, who: int
+    host: Host, slab: Slab, one: Ideal, claim: Claim, shape: Grid, recording: Recording, kernel: int, flags_set: int
 ) -> np.void:
     """HEADER of a finished lane."""
     thread, h = one.thread, np.zeros(1, layout.HEADER)
@@ -121,7 +121,7 @@ def expected_header(
     flags = (
         layout.FLAG_GLOBALTIMER * (recording.clock == "globaltimer")
         | layout.FLAG_STOP * (recording.fill == "stop")
-        | who
+        | flags_set
     )
     log2 = len(slab.ring).bit_length() - 1
     cx, cy, cz = shape.cluster

@@ -34,7 +34,7 @@ def _shuffle(m: Machine, i: Instr, lanes: Lanes) -> None:
     }[i.op[2]]()
     source = lanes - lane + np.where(inside, other, lane)
     if not np.isin(source, lanes).all():
-        raise PtxError(i.line, f"a lane that is not here is asked for its word: {i.text}")
+        raise PtxError(i.line, f"reads the word of an inactive lane: {i.text}")
     to = i.args[0]
     value = m.raw(i.args[1], np.arange(m.count))[source]
     if isinstance(to, Pair):

@@ -55,7 +55,7 @@ def command(*words: str | Path) -> tuple[int, str]:
 
 
 def chunked(lines_: int, chunk: bytes, *, packed: int) -> bytes:
-    """A head that tells the truth: one device of chunks that are all alike, and full."""
+    """A correct head: one device of equal, full chunks."""
     row = [len(chunk), zlib.crc32(chunk), packed]
     device = {"ordinal": 0, "name": "x", "sms": 1, "lost": 0, "tick_ns": 0, "syncs": []}
     return with_head(

@@ -255,7 +255,7 @@ def test_metadata_that_contradict_the_file_size_are_refused(tmp_path: Path, chan
 
 
 def bomb(chunks: int) -> bytes:
-    """Zeros that pack a thousand to one, with a head that tells the truth about them."""
+    """Zeros that pack a thousand to one, with a correct head."""
     packed = zlib.compress(bytes(capturefile.CHUNK * 64), 9)
     head, _ = head_of_empty()
     head["devices"] = [

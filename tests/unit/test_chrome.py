@@ -38,7 +38,7 @@ def test_spans_are_complete_events_in_microseconds(trace: Trace, tmp_path: Path)
     assert first == second == {"cycles": 198, "start_ns": pytest.approx(603.78, abs=0.01), "value": 5}
 
 
-def test_points_and_counters_are_events_of_their_own(trace: Trace, tmp_path: Path) -> None:
+def test_points_and_counters_are_separate_events(trace: Trace, tmp_path: Path) -> None:
     events = written(trace, tmp_path / "x.json")["traceEvents"]
     assert [event["name"] for event in events if event["ph"] == "i" and event["s"] == "t"] == ["mark", "mark"]
     counters = [event for event in events if event["ph"] == "C"]

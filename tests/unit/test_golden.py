@@ -97,7 +97,7 @@ def test_regions_nest_in_the_region_around_them() -> None:
     }  # fmt: skip
 
 
-def test_replays_of_a_graph_are_launches_of_their_own() -> None:
+def test_replays_of_a_graph_are_separate_launches() -> None:
     assert len(trace("graph").launches) == 6
 
 
@@ -106,7 +106,7 @@ def test_all_lanes_of_a_warp_record_with_the_lanes_strategy() -> None:
     assert sorted(set(got.lane.tolist())) == list(range(32))
 
 
-def test_warps_of_a_partition_leave_records_of_their_own() -> None:
+def test_warps_of_a_partition_have_separate_records() -> None:
     got = trace("warp_specialized")
     fetching = set(got.filter(region="ask").warp.tolist())
     multiplying = set(got.filter(region="multiply").warp.tolist())

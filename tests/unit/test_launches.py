@@ -32,7 +32,7 @@ def partial(trace: Trace) -> int:
     return sum(problem.count for problem in trace.problems if problem.kind == "partial")
 
 
-def test_replays_of_one_grid_are_launches_of_their_own() -> None:
+def test_replays_of_one_grid_are_separate_launches() -> None:
     slabs = [warp(100 + 10 * replay, block=block) for replay in range(100) for block in range(4)]
     order = np.random.default_rng(0).permutation(len(slabs)).tolist()
     trace = decode(synth.capture(*(slabs[index] for index in order)))
@@ -185,7 +185,7 @@ def test_a_replay_that_pauses_between_its_blocks_may_be_several() -> None:
     assert found == [(), (LostLaunches("matmul", synth.KERNEL, 1, 4),)]
 
 
-def test_replays_are_not_told_apart_by_a_coarse_timer() -> None:
+def test_a_coarse_timer_does_not_distinguish_replays() -> None:
     capture = replace(synth.capture(warp(100), lost=9), launches={synth.KERNEL: LaunchCount(0, 5)})
     for tick, count in ((32, 1), (1024, 0), (0, 0)):
         (device,) = capture.devices

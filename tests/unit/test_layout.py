@@ -1,4 +1,4 @@
-"""The layout: bit pictures, offsets that the emitted text relies on, hashes, and the page that tells them."""
+"""The layout: bit pictures, offsets that the emitted text relies on, hashes, and the page that documents them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_live_objects_of_subclasses_are_found_without_touching_proxies() -> None
 
         @property
         def __class__(self) -> type:
-            raise AssertionError("asked")
+            raise AssertionError("called")
 
     proxy = Proxy()
     kernels = [Kernel(), Derived(), Twice()]

@@ -40,7 +40,7 @@ ROOMY = Pool((Ring(12), Ring(12)))
 
 
 def mixed(count: int) -> tuple[Node, ...]:
-    """So many statements of arithmetic, on the registers that regions have values of."""
+    """This many arithmetic statements, on the registers that regions record as values."""
     ops = ("add.u32", "xor.b32", "mul.lo.u32", "sub.s32")
     return tuple(Node("assign", (ops[n % 4], f"%v{n % 4}", f"%v{(n + 1) % 4}", "%n0")) for n in range(count))
 
@@ -92,7 +92,7 @@ FORMS: dict[str, tuple[tuple[Node, ...], int]] = {
     "two ways in, in another loop": ((within(loop(region(value="%v3", work=30), 3, "two ways in")),), 1),
     "in a region of its name": ((Node("region", ("dot", None, "%v0", False), ((loop(region()),),)),), 1),
     "in a branch": ((Node("if", ("%v0", 1), ((loop(region()),), (loop(region("load")), TICK))),), 2),
-    "of a strategy of its own": ((TICK, loop(region(spec="all")), loop(region("load", spec="warps:0,2"))), 2),
+    "of another strategy": ((TICK, loop(region(spec="all")), loop(region("load", spec="warps:0,2"))), 2),
     "a load in front of its region": ((Node("loop", ("bottom", 9), ((LOAD, *mixed(2), region()), mixed(2))),), 1),
     "a load in its region": ((Node("loop", ("bottom", 9), ((around(LOAD, *mixed(3)),), mixed(1))),), 1),
     "a load in its long region": ((Node("loop", ("bottom", 9), ((around(LOAD, *mixed(30)),), ())),), 1),
@@ -133,7 +133,7 @@ def test_loop_registers_do_not_change_records(form: str) -> None:
     judged(execute(case(kernel, Recording(records=64), threads=(0,), blocks=((0, 0, 0),))))  # and its own results
 
 
-@pytest.mark.parametrize("form", ["a value", "a long region", "in another loop", "of a strategy of its own"])
+@pytest.mark.parametrize("form", ["a value", "a long region", "in another loop", "of another strategy"])
 @pytest.mark.parametrize("fill", ["ring", "stop"])
 @pytest.mark.parametrize(
     "changes",
@@ -555,8 +555,8 @@ def test_an_empty_region_is_two_clock_reads_without_a_store_between(
     first, last = code.clocks
     assert all("CS2R.32" in code.texts[n] for n in (first, last))
     assert last == first + 1
-    assert code.read < 6, "the store says when it has read"
-    assert any(wait >> code.read & 1 for wait in code.waits), "and who writes its registers waits"
+    assert code.read < 6, "the store signals when it has read"
+    assert any(wait >> code.read & 1 for wait in code.waits), "and the writer of its registers waits"
     assert not code.waits[first] and not code.waits[last]
 
 

@@ -85,12 +85,12 @@ def hashed(name: str) -> int:
     [("record", layout.RECORD), ("header", layout.HEADER), ("gate", layout.GATE), ("stripe", layout.STRIPE)],
 )
 def test_every_field_is_at_its_layout_offset(name: str, dtype: np.dtype[np.void]) -> None:
-    wanted_rows = {}
+    expected_rows = {}
     for field_name in dtype.names or ():
         kind, offset = dtype.fields[field_name][:2]  # type: ignore[index]  # a structured dtype has fields
         if not field_name.startswith("reserved"):
-            wanted_rows[field_name] = (offset, min(16, kind.itemsize))
-    assert structure(name) == wanted_rows
+            expected_rows[field_name] = (offset, min(16, kind.itemsize))
+    assert structure(name) == expected_rows
 
 
 def test_the_control_block_is_a_gate_and_a_line_per_sm_and_one_more() -> None:

@@ -48,14 +48,14 @@ def in_turn(outcome: Outcome) -> bool:
     return flags(outcome.marks, outcome.case.recording) & (layout.FLAG_ANY | layout.FLAG_LANES) == layout.FLAG_ANY
 
 
-def joined(wanted_rows: dict[Where, tuple[list[Event], int]]) -> dict[Where, tuple[list[Event], int]]:
+def joined(expected_rows: dict[Where, tuple[list[Event], int]]) -> dict[Where, tuple[list[Event], int]]:
     """What lanes of one warp kept, under the first of them: by their ends, the lane's own order among equal ones."""
     found: dict[Where, tuple[list[Event], int]] = {}
     rows: dict[Where, Where] = {}
-    for where in sorted(wanted_rows, key=lambda where: where[2]):
+    for where in sorted(expected_rows, key=lambda where: where[2]):
         row = rows.setdefault(where[:2], where)
         events, span = found.get(row, ([], 0))
-        found[row] = (events + wanted_rows[where][0], max(span, wanted_rows[where][1]))
+        found[row] = (events + expected_rows[where][0], max(span, expected_rows[where][1]))
     return {row: (sorted(events, key=lambda event: event.ticks[1]), span) for row, (events, span) in found.items()}
 
 
@@ -67,14 +67,14 @@ def inside(one: Event, other: Event) -> bool:
 def compare(outcome: Outcome) -> None:
     """Every record of the trace is the event that it should be; a duration is right or unknown."""
     trace = kscope.decode(captured(outcome))
-    wanted_rows = expected(outcome)
-    assert len(trace) == sum(len(events) for events, _ in wanted_rows.values())
+    expected_rows = expected(outcome)
+    assert len(trace) == sum(len(events) for events, _ in expected_rows.values())
     where = np.stack([getattr(trace, name).astype(np.int64) for name in WHERE], axis=1) if len(trace) else []
-    rows: dict[tuple[int, ...], list[int]] = {key: [] for key in wanted_rows}
+    rows: dict[tuple[int, ...], list[int]] = {key: [] for key in expected_rows}
     for row, key in enumerate(where):
         rows[tuple(key.tolist())].append(row)
     names = trace.region_names()
-    for key, (events, span) in wanted_rows.items():
+    for key, (events, span) in expected_rows.items():
         for row, event in zip(rows[key], events, strict=True):
             if span >= 1 << 32 and any(inside(other, event) for other in events):
                 continue  # a recursive name of 2^32 ticks: its start is wrong (docs/outputs.md, `wrap`)

@@ -32,7 +32,7 @@ TEXTS = {
     "the head on one line": f"{HEAD.replace(chr(10), ' ')}{ENTRY}\n{{{BODY}}}\n",
     "the head in comments as well": f"// .address_size 64\n/* .target sm_20\n*/{HEAD}{ENTRY}\n{{{BODY}}}\n",
     "an entry behind another one's brace": f"{HEAD}.visible .entry j() {{ ret; }} {ENTRY} {{{BODY}}}\n",
-    "an entry whose words stand on lines of their own": f"{HEAD}.visible\n.entry\nk(.param .u64 p)\n{{{BODY}}}\n",
+    "an entry whose words are on separate lines": f"{HEAD}.visible\n.entry\nk(.param .u64 p)\n{{{BODY}}}\n",
     "a semicolon in a comment before the body": f"{HEAD}{ENTRY} // a; b\n{{{BODY}}}\n",
     "a brace in a comment before the body": f"{HEAD}{ENTRY} /* {{x}} */\n// {{\n{{{BODY}}}\n",
     "an entry in a comment": f"{HEAD}// .visible .entry i()\n{ENTRY}\n{{{BODY}}}\n",

@@ -154,8 +154,8 @@ def test_snapshots_never_contain_wrong_words(case: Case, moment: int) -> None:
     for slab in slabs:
         require(slab.key in ideals, f"a slab of {slab.key}, which is no lane of this launch")
         if closed(slab):
-            who = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
-            headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, who)
+            flag_bits = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
+            headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, flag_bits)
             records_are_the_marks_in_order([slab], ideals, case.recording)
         known = {(event.start, event.id, event.end, event.value) for event in ideals[slab.key].events}
         found = {tuple(int(word) for word in record) for record in slab.ring[slab.ring["id"] != 0]}
@@ -203,7 +203,7 @@ def test_a_host_that_frees_memory_too_early_is_detected(careless: type[Drain]) -
 
 
 def warps(count: int) -> Case:
-    """So many blocks of one warp that meet in a ring of two slabs."""
+    """This many blocks of one warp, which compete for a ring of two slabs."""
     blocks, small = tuple((x, 0, 0) for x in range(count)), Recording(records=4)
     shape = Grid((count, 1, 1))
     return simple(pool=Pool((Ring(3),)), recording=small, shape=shape, blocks=blocks, threads=(0,), order="random")
@@ -275,8 +275,8 @@ def test_lanes_record_completely_or_not_at_all_around_a_session_change(
     stores_stay_inside_claimed_slabs(host, slabs[0].units if slabs else 0)
     for slab in slabs:
         host.epoch = int(slab.header["epoch"])
-        who = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
-        headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, who)
+        flag_bits = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
+        headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, flag_bits)
     records_are_the_marks_in_order(slabs, ideals, case.recording)
 
 

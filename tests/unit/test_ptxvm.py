@@ -70,7 +70,7 @@ def execute(body: str, *, shape: Grid | None = None, symbols: str = "", size: in
         ("rem.u32 %r0, 17, 5;", 2),
     ],
 )
-def test_an_instruction_computes_what_the_isa_says(instruction: str, result: int) -> None:
+def test_an_instruction_computes_what_the_isa_defines(instruction: str, result: int) -> None:
     assert execute(f"{instruction}\nst.global.b32 [%out], %r0;\nret;")[0] == result
 
 

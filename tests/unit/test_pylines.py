@@ -129,7 +129,7 @@ def test_kinds_of_statements() -> None:
 
 
 class Listener(Frontend):
-    """Hears the marks of functions that run as Python."""
+    """Receives the marks of functions that run as Python."""
 
     name = "listener"
 

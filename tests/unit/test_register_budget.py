@@ -176,7 +176,7 @@ def test_the_log_of_ptxas_is_read(tmp_path):
     assert found.cubin == b"cubin"
 
 
-def test_text_reaches_ptxas_as_utf_8_whatever_the_locale(tmp_path):
+def test_text_reaches_ptxas_as_utf_8_in_every_locale(tmp_path):
     ptxas = tmp_path / "ptxas"
     ptxas.write_text(f"#!/bin/sh\nfor last; do :; done\ncp $2 {tmp_path}/text\nprintf cubin > $last\n")
     ptxas.chmod(0o755)

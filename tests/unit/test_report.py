@@ -137,7 +137,7 @@ def test_filters_do_not_change_an_unfinished_lanes_lifetime() -> None:
     assert ends[0] == pytest.approx((9000 - 1000) * trace.warps.tick_ns[0])
 
 
-def test_spans_that_cross_are_on_lines_of_their_own() -> None:
+def test_spans_that_cross_are_on_separate_lines() -> None:
     records = [Rec("load", 2000, 2300), Rec("dot", 2100, 2400), Rec("load", 2350, 2500)]
     found = reports.written(decode(synth.capture(synth.slab(records)))).records()
     for line in set(found["line"].tolist()):

@@ -121,7 +121,7 @@ def test_clocks_may_wrap_within_a_region() -> None:
     assert span.end - span.start == 107
 
 
-def test_each_sm_has_a_clock_of_its_own_and_all_share_globaltimer() -> None:
+def test_each_sm_has_a_clock_and_all_share_globaltimer() -> None:
     machine = Machine(sms=4)
     assert len({machine.clock64(sm, 0) for sm in range(4)}) == 4
     assert machine.globaltimer(100.0) - machine.globaltimer(0.0) == 96

@@ -1,4 +1,4 @@
-"""Who records: the four strategies and their spelling."""
+"""The four strategies: which lanes record, and their spelling."""
 
 from __future__ import annotations
 

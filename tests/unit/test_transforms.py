@@ -72,7 +72,7 @@ def test_renaming_by_value_keeps_unlisted_float_values() -> None:
     assert _names(trace) == ["x 0.5"] and trace.value.tolist() == [0.5]
 
 
-def test_regions_go_to_tracks_of_their_own(tmp_path: Path) -> None:
+def test_regions_go_to_separate_tracks(tmp_path: Path) -> None:
     from replay import replay
 
     trace = transforms.regroup(_trace(), lambda name: name if name in ("load", "dot") else None)

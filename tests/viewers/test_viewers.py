@@ -1,6 +1,6 @@
 """Call trees in the viewers that their users have: proton-viewer, speedscope. `make test-viewers` gets both.
 
-KSCOPE_PROTON_VIEWER is the command of a venv with triton and llnl-hatchet (which wants an older pandas than the
+KSCOPE_PROTON_VIEWER is the command of a venv with triton and llnl-hatchet (which needs an older pandas than the
 other tests have), KSCOPE_SPEEDSCOPE the folder `dist/release` of the npm package.
 """
 

@@ -120,7 +120,7 @@ class Tracer:
         return f"{kind}{self._used[kind]}"
 
     def made(self, line: str) -> Value:
-        """The result register of a line of PTX, in which ``@@`` stands for it."""
+        """The result register of a line of PTX, written as ``@@``."""
         made = Value(self, self._new("%r"))
         self.add(line.replace("@@", made.register))
         return made

@@ -171,7 +171,7 @@ A, B = Rec("a", 2000, 2100), Rec("b", 2200, 2250)
 
 
 def counts(*warps: int) -> dict[tuple[int, int], int]:
-    """Counts 100, 200 ... of so many regions of each warp."""
+    """Counts 100, 200 ... of this many regions of each warp."""
     return {(warp, region): 100 * (region + 1) for warp, total in enumerate(warps) for region in range(total)}
 
 

@@ -125,9 +125,9 @@ def test_lanes_blocks_launches_and_times_of_a_group_are_counted(rng: random.Rand
     trace = traces.trace(made)
     keys = [key for key in by.split(",") if key]
     for row in summarize(trace, by).warps:
-        wanted_rows = dict(zip(keys, row.key, strict=True))
+        expected_rows = dict(zip(keys, row.key, strict=True))
         places = [{"launch": one.grid_id - 1, "sm": one.sm, "block": one.block, "warp": one.warp} for one in made]
-        mine = [one for one, place in zip(made, places, strict=True) if wanted_rows.items() <= place.items()]
+        mine = [one for one, place in zip(made, places, strict=True) if expected_rows.items() <= place.items()]
         launches = {one.grid_id for one in mine}
         assert (row.warps, row.launches) == (len(mine), len(launches))
         assert row.blocks == len({(one.grid_id, one.block) for one in mine})

@@ -39,7 +39,7 @@ def spans(lane: list[tuple[str, str, int]]) -> list[str]:
 
 
 def turns(count: int) -> list[str]:
-    """What so many iterations of EXITS record."""
+    """The records of this many iterations of EXITS."""
     return [word for k in range(count) for word in ("even", f"turn {k}")[k % 2 :]]
 
 

@@ -36,7 +36,7 @@ class Loaded(function.Module):
 
 
 class Backend:
-    """Stands for the CUDA runtime. `loaded`: modules; `metas`: of each of them; `captures`: of graphs, by stream."""
+    """A fake of the CUDA runtime. loaded: modules; metas: of each module; captures: of graphs, by stream."""
 
     def __init__(self) -> None:
         self.loaded = 0

@@ -298,7 +298,7 @@ def test_plain_kernels_without_source_are_reported(gpu: Gpu, prepared: Any) -> N
     assert [problem.kind for problem in prepared.problems()] == ["plain"]
 
 
-# TVM-FFI: the function loads its library by itself
+# TVM-FFI: the function loads its own library
 
 FFI = "--enable-tvm-ffi"
 

@@ -187,7 +187,7 @@ def test_instants_with_two_times_are_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", HERE)
 @pytest.mark.parametrize(("tick", "pace"), [((1 << 57) - 1, 0.5), (-(1 << 57), 10.0), (1 << 62, 40.0)])
 def test_out_of_range_times_are_exported(suffix: str, tick: int, pace: float, tmp_path: Path) -> None:
-    """Whatever damaged clocks make of the columns: more than 64 bits of ns."""
+    """Columns of damaged clocks: more than 64 bits of ns."""
     trace = decode(
         synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("tile", 1990, 2600)]), names=("load", "tile"))
     )
@@ -229,7 +229,7 @@ def _floats() -> Trace:
 
 @pytest.mark.parametrize("pace", [0.0, 1e-15, 1e15])
 def test_impossible_clock_rates_are_dropped(pace: float, tmp_path: Path) -> None:
-    """Whatever damaged anchors make of a clock's rate."""
+    """Clock rates of damaged anchors."""
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)])))
     warps = replace(trace.warps, tick_ns=np.full(len(trace.warps), pace))
     replace(trace, warps=warps).export(tmp_path / "x.hatchet")

@@ -138,7 +138,7 @@ def test_hooks_installed_by_other_tools_stay(
     frontend.enable(Recording())
 
     def theirs(*args: Any, **options: Any) -> None:
-        """Nobody calls it here."""
+        """Never called."""
 
     setattr(owner, name, theirs)
     frontend.disable()

@@ -29,7 +29,7 @@ class EndlessError(Exception):
 
 
 class Listener(Frontend):
-    """Hears the marks of functions that run as Python."""
+    """Receives the marks of functions that run as Python."""
 
     name = "listener"
 

@@ -109,14 +109,14 @@ def test_oversized_header_counts_allocate_little_memory(layout: str) -> None:
     used(trace)
 
 
-def _told(trace: Trace, kind: str) -> int:
+def _count(trace: Trace, kind: str) -> int:
     return sum(problem.count for problem in trace.problems if problem.kind == kind)
 
 
 def test_unpaired_marks_are_reported() -> None:
     lost = Group(0, 0, 0, [("end", 1, 10), ("begin", 0, 20), ("begin", 0, 30), ("end", 0, 40)])
     trace = readers.flashinfer(foreign.flashinfer([lost], 1))
-    assert _told(trace, "unpaired") == 2
+    assert _count(trace, "unpaired") == 2
     assert trace.dur_cycles.tolist() == [-1, 10] and trace.start_ns.tolist() == [0, 10]
     assert not trace.warps.finished.any()
 
@@ -124,7 +124,7 @@ def test_unpaired_marks_are_reported() -> None:
 def test_times_that_go_back_are_reported() -> None:
     back = Group(0, 0, 0, [("begin", 0, 1000), ("end", 0, 900), ("begin", 1, 1000), ("end", 1, 1100)])
     trace = readers.flashinfer(foreign.flashinfer([back], 1))
-    assert _told(trace, "order") == 1
+    assert _count(trace, "order") == 1
     assert sorted(trace.dur_cycles.tolist()) == [-1, 100]
 
 
@@ -132,26 +132,26 @@ def test_a_tag_of_another_lane_is_left_out() -> None:
     buffer = foreign.flashinfer(_groups(PAIRS), 4, 2, slots=8)
     buffer[1] |= np.uint64(5 << 12)
     trace = readers.flashinfer(buffer)
-    assert _told(trace, "garbled") == 1 and _told(trace, "unpaired") == 1
+    assert _count(trace, "garbled") == 1 and _count(trace, "unpaired") == 1
 
 
 def test_names_that_are_missing_are_reported() -> None:
     trace = readers.flashinfer(foreign.flashinfer(_groups(PAIRS), 4, 2), ["outer"])
-    assert _told(trace, "unknown") == 8
+    assert _count(trace, "unknown") == 8
     assert set(trace.region_names()[trace.region]) == {"outer", "event 1"}
 
 
 def test_events_that_found_no_room_are_counted() -> None:
     full = foreign.sm_profiler(_groups(PAIRS), 4, 2, 2, counts={0: 2, 3: 9})
-    assert _told(readers.sm_profiler(full), "refused") == 7
-    assert _told(readers.nuggets(foreign.nuggets(EVENTS, 2, counts=[2, 2, 7, 2]), units=4), "refused") == 5
+    assert _count(readers.sm_profiler(full), "refused") == 7
+    assert _count(readers.nuggets(foreign.nuggets(EVENTS, 2, counts=[2, 2, 7, 2]), units=4), "refused") == 5
 
 
 def test_ranges_without_an_end_or_with_an_early_end_are_unknown() -> None:
     made = Group(0, 0, 0, [("begin", 0, 100), ("begin", 1, 200), ("end", 1, 150)])
     trace = readers.sm_profiler(foreign.sm_profiler([made], 1))
     assert trace.dur_cycles.tolist() == [-1, -1]
-    assert _told(trace, "unpaired") == 1 and _told(trace, "order") == 1
+    assert _count(trace, "unpaired") == 1 and _count(trace, "order") == 1
 
 
 def test_a_disabled_sm_profiler_recorded_nothing() -> None:
@@ -164,7 +164,7 @@ def test_units_with_an_overwritten_anchor_are_dropped(anchor: int) -> None:
     trace = readers.nuggets(
         foreign.nuggets_compact(EVENTS, 4, [1 << 40, anchor, 1 << 40, 1 << 40]), units=4, compact=True
     )
-    assert set(trace.block.tolist()) == {0, 2, 3} and _told(trace, "garbled") == 1
+    assert set(trace.block.tolist()) == {0, 2, 3} and _count(trace, "garbled") == 1
 
 
 def test_durations_that_24_bits_may_not_hold_are_reported() -> None:
@@ -213,7 +213,7 @@ def test_invalid_proton_files_are_refused(text: bytes) -> None:
 def test_other_events_of_a_chrome_trace_are_left_out() -> None:
     events = [{"ph": "M", "name": "process_name"}, {"ph": "X", "pid": 3, "tid": 1, "ts": 1, "dur": 1, "name": "x"}]
     trace = readers.proton(json.dumps(events).encode())
-    assert len(trace) == 0 and _told(trace, "foreign") == 2
+    assert len(trace) == 0 and _count(trace, "foreign") == 2
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_events_outside_their_group_are_dropped() -> None:
     place = len(data) - 80  # two groups of one event each
     data[place + 12] = 1
     trace = readers.sm_profiler(bytes(data))
-    assert len(trace) == 0 and _told(trace, "garbled") == 1
+    assert len(trace) == 0 and _count(trace, "garbled") == 1
 
 
 def test_entries_with_a_wrong_block_leave_the_sm_unknown() -> None:
@@ -278,4 +278,4 @@ def test_entries_with_a_wrong_block_leave_the_sm_unknown() -> None:
     buffer[2] = 0 | 7 << 32
     trace = readers.triton_distributed(buffer)
     assert sorted(zip(trace.block.tolist(), trace.sm.tolist(), strict=True)) == [(0, 5), (1, 0)]
-    assert _told(trace, "garbled") == 1
+    assert _count(trace, "garbled") == 1

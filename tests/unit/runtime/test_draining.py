@@ -256,7 +256,7 @@ def test_later_refused_claims_do_not_close_an_open_gap(by_hand: None) -> None:
 
 @pytest.mark.parametrize("ends", [False, True], ids=["hangs", "ends"])
 def test_wrapped_positions_do_not_reuse_an_open_slab(by_hand: None, ends: bool) -> None:
-    """A warp that never ends, and so many refused lanes beside it that positions wrap."""
+    """A warp that never ends, and enough refused lanes beside it to wrap positions."""
     made = Bench().arm()
     memory = made.memory
     still = Lane(memory, block=1).claim().begin()

@@ -111,7 +111,7 @@ def test_plain_modules_are_refused_with_the_remedy(rig: Bench) -> None:
         kscope.bind(module(8))
 
 
-def test_bind_asks_for_the_file_if_the_module_has_no_names(rig: Bench) -> None:
+def test_bind_requires_the_file_if_the_module_has_no_names(rig: Bench) -> None:
     rig.gpu.module(9, meta=b"")
     with pytest.raises(UsageError, match=r"no kscope_meta.*kscope\.bind\(module, 'kernels\.cubin'\)"):
         kscope.bind(module(9))

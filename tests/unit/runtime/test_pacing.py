@@ -35,7 +35,7 @@ class Clock:
 
 
 class Room(threading.Event):
-    """Whoever waits for it sleeps by the clock."""
+    """Waiting for it advances the fake clock."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def test_launches_wait_a_bounded_time_for_their_own_device(by_hand: None, clock:
     drained(bench)
     assert waited(bench, clock, device=1) == 0
     assert module._PATIENCE_S <= waited(bench, clock) < 2 * module._PATIENCE_S
-    assert waited(bench, clock) == 0, "in vain once: whoever fills the pool may wait for this launch"
+    assert waited(bench, clock) == 0, "one futile wait: the kernel that fills the pool may wait for this launch"
     burst.leave()
     drained(bench)
     drained(bench)
@@ -338,7 +338,7 @@ def test_a_pass_follows_at_once_when_a_pause_ends(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_drain_that_ended_is_started_by_the_next_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever interrupted the one before did not wait for its end."""
+    """The user interrupted the session before and did not wait for its end."""
     passes, once = SimpleQueue[int](), Passes.once
 
     def full(self: Passes, share: int) -> int:

@@ -41,7 +41,7 @@ class FakeGpu:
         return GPUTarget("cuda", self.arch, 32)
 
     def get_active_torch_device(self) -> Any:
-        raise AssertionError("no test asks for torch")
+        raise AssertionError("no test uses torch")
 
     def _load(self, name: str, cubin: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
         module = next(_HANDLES)

@@ -35,7 +35,7 @@ def unmarked(out, n):
 
 
 class Backend:
-    """Stands for the CUDA runtime. `open`: whether launches record now; `captures`: a stream's graph capture."""
+    """A fake of the CUDA runtime. open: whether launches record now; `captures`: a stream's graph capture."""
 
     def __init__(self):
         self.open, self.captures, self.paced = True, {}, 0
@@ -158,7 +158,7 @@ def test_a_launch_that_began_before_a_session_is_not_counted_in_it(frontend, gpu
 
 
 class CUDAGraph:
-    """Stands for torch's: replays launch nothing here."""
+    """A fake of torch's: replays launch nothing."""
 
     def __init__(self, gpu_backend, capture):
         self.backend, self.number = gpu_backend, capture

@@ -43,7 +43,7 @@ def refused(out, n):
 
 
 class Backend:
-    """Stands for the CUDA runtime. paced: the launches that can fill the pool."""
+    """A fake of the CUDA runtime. paced: the launches that can fill the pool."""
 
     def __init__(self):
         self.loaded, self.paced, self.capturing = [], 0, False

@@ -34,7 +34,7 @@ def kernel(out, n, BLOCK: tl.constexpr):
 
 
 class Timer:
-    """Stands for do_bench: launches a configuration some times and takes its time from TIMES."""
+    """A fake do_bench: launches a configuration several times and takes its time from TIMES."""
 
     def __init__(self, gpu):
         self.gpu, self.prepared, self.meanwhile = gpu, [], lambda: None
@@ -172,7 +172,7 @@ def test_kernels_recorded_before_are_not_compiled_again(frontend, gpu, tuned, mo
 
 
 class Result:
-    """Stands for Inductor's TritonCompileResult."""
+    """A fake of Inductor's TritonCompileResult."""
 
     def __init__(self, kernel, config):
         self.kernel, self.config = kernel, config

@@ -71,7 +71,7 @@ def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path) -
     for rank in (0, 1):
         capture = kscope.load_capture(tmp_path / f"train.rank{rank}.kscope")
         assert capture.host["rank"] == rank
-        assert capture.options["warps"] == [0]
+        assert capture.options["warp"] == [0]
         assert len(kscope.decode(capture)) == 1
     assert sorted(path.name for path in tmp_path.glob("*.kscope")) == ["train.rank0.kscope", "train.rank1.kscope"]
 

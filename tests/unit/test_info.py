@@ -40,7 +40,7 @@ def test_the_facts_are_those_of_the_capture() -> None:
     found = info(trace())
     assert [one.name for one in found.gpus] == ["NVIDIA H200"]
     assert found.versions["triton"] == "3.6.0" and found.date == "2026-11-21T07:44:30+00:00"
-    assert (found.strategy, found.sampling, found.clock) == ("warp", {"block": "0:512:128"}, "gpu")
+    assert (found.strategy, found.sampling, found.clock) == ("elected", {"block": "0:512:128"}, "gpu")
     assert (found.blocks, found.grid_blocks, found.sampled) == (4, 512, True)
     assert info(trace().filter(warp=0)) == found
     assert not info(trace(WHOLE)).sampled

@@ -96,7 +96,7 @@ def test_arbitrary_field_values_are_read_or_refused(value: object) -> None:
         ("warp", "elected"),
         ("warp:any", "elected-any"),
         ("lanes", "all"),
-        ("warps:0+4", MODULE.strategy),
+        ("warps:0,4", MODULE.strategy),
     ],
 )
 def test_the_strategies_of_earlier_captures_are_read(earlier: str, now: str) -> None:

@@ -76,7 +76,7 @@ def test_the_gate_lets_only_the_fixed_kernel_pass(environment: dict[str, str]) -
 
 def test_the_captures_name_no_machine_and_no_folder() -> None:
     for name in ("slow", "fast"):
-        capture = kscope.load(TUTORIAL / f"{name}.kscope")
+        capture = kscope.load_capture(TUTORIAL / f"{name}.kscope")
         assert not {"hostname", "pid", "command"} & capture.host.keys()
         places = [region.where or "" for module in capture.modules for region in module.regions]
         assert places and all(re.fullmatch(r"\w+\.py:\d+", place) for place in places)

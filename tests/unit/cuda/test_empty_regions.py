@@ -9,7 +9,7 @@ from kscope.errors import MissingError
 from kscope.lowering import empty_regions
 from kscope.machine_code import tools
 from kscope_cuda import fatbin
-from kscope_cuda.libraries import Library
+from kscope_cuda.load import Library
 
 BODY = """
 { KSCOPE_REGION("empty"); }

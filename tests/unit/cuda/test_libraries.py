@@ -191,7 +191,7 @@ def test_session_options_without_effect_on_a_library_are_reported(build: Build, 
         pass
     texts = [problem.text for problem in prof.capture.problems if problem.kind == "options"]
     assert len(texts) == 2
-    assert any("was built with strategy=warp: the session's strategy=lanes has no effect" in text for text in texts)
+    assert any("was built with strategy=elected: the session's strategy=all has no effect" in text for text in texts)
     assert any("fill=ring" in text and "kscope_cuda.flags(fill=...)" in text for text in texts)
 
 

@@ -218,7 +218,7 @@ def lines(name, region, first, last=None, of=None):
 @pytest.mark.parametrize("arch", [80, 90, 100])
 def test_selected_lines_of_a_pipelined_loop_cover_its_prologue_and_body(arch):
     found = sites(
-        "matmul", arch, regions=[lines("matmul", "load", "load a", "load b"), lines("matmul", "dot", "the dot")]
+        "matmul", arch, mark=[lines("matmul", "load", "load a", "load b"), lines("matmul", "dot", "the dot")]
     )
     assert {site.region for site in found} == {"load", "dot"}
     outside, inside = ([site.region for site in found if len(site.loops) == depth] for depth in (0, 1))
@@ -230,21 +230,21 @@ def test_selected_lines_of_a_pipelined_loop_cover_its_prologue_and_body(arch):
 
 
 def test_line_ranges_include_whole_loops():
-    (whole,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the loop", "the store")])
+    (whole,) = sites("softmax", 90, mark=[lines("softmax", "rows", "the loop", "the store")])
     assert (whole.region, whole.loops, whole.operations) == ("rows", (), 3)  # frees the buffers
-    (some,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the maximum", "the sum")])
+    (some,) = sites("softmax", 90, mark=[lines("softmax", "rows", "the maximum", "the sum")])
     assert len(some.loops) == 1 and some.operations > 2
 
 
 def test_arithmetic_alone_is_a_region_as_well():
-    (one,) = sites("softmax", 90, regions=[lines("softmax", "exp", "the exponential")])
+    (one,) = sites("softmax", 90, mark=[lines("softmax", "exp", "the exponential")])
     assert one.where == f"{PATH}:{CASES['softmax'].line('the exponential')}"
 
 
 def test_a_selected_call_includes_the_inlined_operations():
-    found = sites("layer_norm", 90, regions=[lines("layer_norm", "mean", "the mean")])
+    found = sites("layer_norm", 90, mark=[lines("layer_norm", "mean", "the mean")])
     assert [(site.region, site.loops) for site in found] == [("mean", ())]
-    helpers = sites("layer_norm", 90, regions=[lines("layer_norm", "helper", "the helper's load", of=moment)])
+    helpers = sites("layer_norm", 90, mark=[lines("layer_norm", "helper", "the helper's load", of=moment)])
     assert len(helpers) == 2  # inlined twice
     assert all(len(site.loops) == 1 for site in helpers)
 
@@ -386,7 +386,7 @@ def test_restored_regions_keep_their_names_and_report_a_problem(compiler):
     assert "removed every mark of 'sometimes', 'turn'" in reported["removed"]
     marks = [mark for mark in map(parse, compiler.texts[-1].splitlines()) if mark is not None]
     entered = {(mark.operand, mark.strategy) for mark in marks if (mark.act, mark.name) == ("enter", "constant")}
-    assert entered == {("0x00000007", "block")}
+    assert entered == {("0x00000007", "lane0-warp0")}
 
 
 def test_regions_that_end_elsewhere_are_not_restored():

@@ -211,7 +211,7 @@ def chosen_warps(out):
 def test_regions_may_have_their_own_strategy(compiler):
     compiler(chosen_warps, out="*i32")
     assert "//kscope enter first - warps:0 with" in compiler.texts[-1]
-    assert "//kscope enter each - lanes with" in compiler.texts[-1]
+    assert "//kscope enter each - all with" in compiler.texts[-1]
 
 
 @triton.jit

@@ -228,7 +228,7 @@ def test_other_options_than_those_prepared_are_compiled_in_the_session(frontend,
     frontend.prepare()
     frontend.enable(Recording(strategy=kscope.Lane0Warp0()))
     frontend.begin()
-    assert '"strategy":"block"' in launch().metadata.kscope
+    assert '"strategy":"lane0-warp0"' in launch().metadata.kscope
     frontend.enable(Recording())
     frontend.end()
     assert not marked(launch())

@@ -62,7 +62,7 @@ class Gpu:
 
     def trace(self) -> Trace:
         device = synth.device(self.lines, tick_ns=self.tick)
-        return decode(Capture(synth.EPOCH, (device,), (synth.module(),), {"blocks": "sampled"}))
+        return decode(Capture(synth.EPOCH, (device,), (synth.module(),), {"block": "sampled"}))
 
     def errors(self, trace: Trace) -> np.ndarray:
         """Each record's time error after one common shift, which cannot be determined."""
@@ -180,7 +180,7 @@ def test_globaltimer_records_are_nanoseconds_and_short_ones_are_marked() -> None
 def test_the_timer_tick_is_estimated_from_records() -> None:
     gpu = Gpu(tick=1024)
     gpu.launch(1, 0, 4_000_000, 60)
-    trace = decode(Capture(synth.EPOCH, (synth.device(gpu.lines, tick_ns=0),), (synth.module(),), {"blocks": "some"}))
+    trace = decode(Capture(synth.EPOCH, (synth.device(gpu.lines, tick_ns=0),), (synth.module(),), {"block": "some"}))
     assert trace.tick_ns == 1024
 
 

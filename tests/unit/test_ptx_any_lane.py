@@ -88,7 +88,7 @@ def test_unsampled_lanes_make_no_late_claim(changes: dict[str, object]) -> None:
 
 
 def test_lanes_of_other_strategies_keep_a_single_slab() -> None:
-    inner = Node("region", ("load", "lanes", None, False), ((*BODY,),))
+    inner = Node("region", ("load", "all", None, False), ((*BODY,),))
     outcome = judged(execute(case(kernel=written((inner,)))))
     assert recorded(outcome) == dict.fromkeys(LANES, 2)
 
@@ -150,8 +150,10 @@ NOTICING = [
     case(sampling=Sampling.of(warp=1)),
     case(kernel=EVERY, followers=frozenset({1, 2, 3})),
     case(kernel=EVERY, pool=Pool((Ring(0), Ring(0)))),
-    case(kernel=written((Node("region", ("load", "lanes", None, False), ((LOOP,),)),)), followers=frozenset({1, 5})),
-    case(kernel=written((Node("region", ("load", "warp", None, False), ((),)), Node("if", ("%v0", 2), ((LOOP,), ()))))),
+    case(kernel=written((Node("region", ("load", "all", None, False), ((LOOP,),)),)), followers=frozenset({1, 5})),
+    case(
+        kernel=written((Node("region", ("load", "elected", None, False), ((),)), Node("if", ("%v0", 2), ((LOOP,), ()))))
+    ),
 ]
 
 

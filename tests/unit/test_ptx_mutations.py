@@ -107,7 +107,7 @@ LOOPED = [
         kernel, replace(recording, fill=fill), Grid((3, 2, 1), (100, 1, 1)), ((0, 0, 0), (1, 1, 0)), LANES, pool,
         garbage=0x5A5A5A5A_DEADBEEF,
     )
-    for kernel in (OFTEN, written((Node("point", ("tick", "block", None, False)), SHORT, LONG)))
+    for kernel in (OFTEN, written((Node("point", ("tick", "lane0-warp0", None, False)), SHORT, LONG)))
     for recording in (Recording(records=64), Recording(records=4), Recording(records=4, strategy=AllThreads()))
     for fill in ("ring", "stop")
     for pool in (ROOM, TIGHT)

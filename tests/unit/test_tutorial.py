@@ -53,10 +53,10 @@ def test_the_page_shows_what_the_commands_print(printed: dict[str, str]) -> None
 
 
 def test_the_fixed_kernel_has_a_shorter_tail_and_the_same_regions() -> None:
-    slow, fast = (kscope.decode(kscope.load(TUTORIAL / f"{name}.kscope")) for name in ("slow", "fast"))
+    slow, fast = (kscope.load(TUTORIAL / f"{name}.kscope") for name in ("slow", "fast"))
     assert len(slow) == len(fast)
     assert slow.problems == fast.problems == ()
-    times = [trace.summary().lanes[0].time_ns for trace in (slow, fast)]
+    times = [trace.summary().warps[0].time_ns for trace in (slow, fast)]
     assert times[1] < 0.9 * times[0]
     for name in ("qk", "softmax", "pv"):
         means = [float(np.mean(trace.filter(region=name).dur_ns)) for trace in (slow, fast)]
@@ -88,7 +88,7 @@ def test_the_model_takes_the_times_of_the_recorded_kernel() -> None:
         from model import CYCLES  # type: ignore[import-not-found]  # a script of the tutorial, found by path
     finally:
         sys.path.remove(str(TUTORIAL))
-    recorded = kscope.decode(kscope.load(ROOT / "tests" / "golden" / "attention.kscope")).filter(warp=0)
+    recorded = kscope.load(ROOT / "tests" / "golden" / "attention.kscope").filter(warp=0)
     for name, (low, high) in CYCLES.items():
         found = np.percentile(recorded.filter(region=name).dur_cycles, [10, 90])
         assert (low, high) == pytest.approx(found, abs=1)

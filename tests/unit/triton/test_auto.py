@@ -217,9 +217,7 @@ def lines(name, region, first, last=None, of=None):
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
 def test_selected_lines_of_a_pipelined_loop_cover_its_prologue_and_body(arch):
-    found = sites(
-        "matmul", arch, mark=[lines("matmul", "load", "load a", "load b"), lines("matmul", "dot", "the dot")]
-    )
+    found = sites("matmul", arch, mark=[lines("matmul", "load", "load a", "load b"), lines("matmul", "dot", "the dot")])
     assert {site.region for site in found} == {"load", "dot"}
     outside, inside = ([site.region for site in found if len(site.loops) == depth] for depth in (0, 1))
     assert "load" in outside and {"load", "dot"} == set(inside)  # the first tiles are requested before the loop

@@ -49,11 +49,11 @@ def test_every_option_assembles(arch: str, clock: str, fill: str) -> None:
     .reg .f32 %f<2>;
     mov.u32 %r1, %tid.x;
     mov.f32 %f1, 0f3F800000;
-    //kscope enter outer f32 lanes with %f1
+    //kscope enter outer f32 all with %f1
     //kscope instant here i32 warps:0,31 call %r1
-    //kscope counter depth u32 block call 7
+    //kscope counter depth u32 lane0-warp0 call 7
     //kscope pin x - - call %r1
-    //kscope exit outer - lanes with
+    //kscope exit outer - all with
     ret;
 }
 """

@@ -89,7 +89,7 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU if there is one, else
 docs: .venv-docs/.made  ## the documentation site in .cache/site, with strict links
 	rm -rf $(CACHE)/docs && mkdir -p $(CACHE)/docs
 	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples) $(CACHE)/docs
-	.venv-docs/bin/mkdocs build --strict --quiet --clean
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet --clean
 
 pictures: .venv/.test  ## renew what is computed on the pages, and the screenshots; needs chromium
 	$(ON_PATH) .venv/bin/python docs/pictures.py

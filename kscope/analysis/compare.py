@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from .cells import Cells, cells
 from .occupancy import waves
+from .shown import Shown
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -85,8 +86,8 @@ class Change:
     b_units: int
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Two recordings compared.
 
     Attributes:

@@ -104,7 +104,7 @@ def test_captures_contain_their_options() -> None:
     with kscope.profile(**options) as prof:
         launch()
     assert prof.capture.options == {
-        "strategy": "block", "records": 64, "fill": "ring", "clock": "cycles", "live": False,
+        "strategy": "lane0-warp0", "records": 64, "fill": "ring", "clock": "cycles", "live": False,
         "block": [0, 1, 1], "warp": [0], "pool": 1 << 20,
     }  # fmt: skip
     assert len(prof.trace) == 1

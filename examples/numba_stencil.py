@@ -69,7 +69,7 @@ def main() -> None:
     plate = np.random.default_rng(0).random((SIZE, SIZE), dtype=np.float32)
     plates = [cuda.to_device(plate), cuda.to_device(plate)]
     grid, block = (SIZE // TILE, SIZE // TILE), (TILE, TILE)
-    with kscope.profile("stencil.kscope", blocks=range(0, grid[0] * grid[1], 7)) as prof:
+    with kscope.profile("stencil.kscope", block=range(0, grid[0] * grid[1], 7)) as prof:
         for _ in range(STEPS):
             step[grid, block](plates[0], plates[1], np.float32(100))
             plates.reverse()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import readers as readers
     from .capture.capture import Capture as Capture
-    from .capture.capture import load_capture as load
+    from .capture.capture import load_capture as load_capture
     from .errors import DriverError as DriverError
     from .errors import FormatError as FormatError
     from .errors import KscopeError as KscopeError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .session.states import enable as enable
     from .trace import Trace as Trace
     from .trace import decode as decode
+    from .trace import load as load
     from .tracedata import transforms as transforms
 
 from ._version import __version__ as __version__
@@ -75,6 +76,7 @@ __all__ = [
     "instant",
     "lane_id",
     "load",
+    "load_capture",
     "profile",
     "readers",
     "region",
@@ -90,7 +92,8 @@ _HOME = {
     "bind": "session.bind",
     "cuda_include": "language.cuda_header",
     "decode": "trace",
-    "load": "capture.capture:load_capture",
+    "load": "trace",
+    "load_capture": "capture.capture",
     "readers": "readers:",
     "transforms": "tracedata.transforms:",
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),

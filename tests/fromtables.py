@@ -142,9 +142,10 @@ def train(step: int = 0) -> None:
 
 def host() -> dict[str, Any]:
     """Names that a line of the host may use."""
-    trace = kscope.decode(kscope.load("run.kscope"))
+    trace = kscope.load("run.kscope")
     return {
-        "kscope": kscope, "np": np, "trace": trace, "capture": kscope.load("run.kscope"), "train": train, "step": 0,
+        "kscope": kscope, "np": np, "trace": trace, "capture": kscope.load_capture("run.kscope"),
+        "train": train, "step": 0,
         "transforms": transforms, "readers": readers, "overhead": overhead, "occupancy": occupancy, "gaps": gaps,
         "overlap": overlap, "cutracer": cutracer, "histogram": histogram, "imbalance": imbalance, "Path": Path,
         "buffer": np.load("buffer.npy"), "names": ["load", "dot", "store"],

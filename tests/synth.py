@@ -131,7 +131,7 @@ def device(
 def capture(*slabs: np.ndarray, names: Iterable[str | tuple[str, str]] = ("load", "dot"), lost: int = 0) -> Capture:
     """A capture of one device with one kernel."""
     return Capture(
-        EPOCH, (device(slabs, lost=lost),), (module(names),), {"strategy": "warp"}, (), {"host": "synthetic"}
+        EPOCH, (device(slabs, lost=lost),), (module(names),), {"strategy": "elected"}, (), {"host": "synthetic"}
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import MissingError, UsageError
 from kscope.marks.grammar import format_name
+from kscope.marks.strategies import Elected
 
 from .binary_notes import EXPLICIT, KERNEL, SLOTS, Note, find
 from .fatbin import device_code
@@ -50,7 +51,9 @@ def describe_file(path: str | os.PathLike[str]) -> tuple[ModuleMeta, ...]:
 
 
 def _options(note: Note) -> tuple[tuple[str, str, str], KernelMeta]:
-    return (note.clock, note.fill, note.strategy or "warp"), KernelMeta(name(note.text), note.id, note.log2_records)
+    return (note.clock, note.fill, note.strategy or Elected().spec), KernelMeta(
+        name(note.text), note.id, note.log2_records
+    )
 
 
 def name(signature: str) -> str:

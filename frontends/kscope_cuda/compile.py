@@ -1,6 +1,6 @@
 """For programs that compile CUDA C++ with NVRTC and load it with the driver themselves: four calls make it record.
 
-    source = kscope_cuda.marked(source)                                 marks what regions= and auto= select
+    source = kscope_cuda.marked(source)                                 marks what mark= and auto= select
     options = [*kscope_cuda.compile_options(), "-arch=compute_90"]      for NVRTC
     image = kscope_cuda.lower(ptx, "sm_90")                             for cuModuleLoadData, instead of the PTX
     kscope_cuda.loaded(module)                                          the CUmodule
@@ -21,7 +21,7 @@ from .frontend import CudaFrontend  # importing it makes the CUDA backend take p
 
 
 def marked(source: str) -> str:
-    """The source with marks around what ``regions=`` and ``auto=`` select; line numbers stay the same.
+    """The source with marks around what ``mark=`` and ``auto=`` select; line numbers stay the same.
 
     Raises:
         UsageError: a selected range cannot be marked; the message names the region and the line.

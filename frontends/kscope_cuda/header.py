@@ -17,7 +17,7 @@ from kscope.capture import layout
 from kscope.capture.layout import Kind
 from kscope.instrument.recording import AUTO_RECORDS, Clock, Fill, Recording
 from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, TRACK, TYPES
-from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected
+from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0
 from kscope.ptx import inline
 
 from . import binary_notes
@@ -74,9 +74,9 @@ def constants() -> dict[str, str]:
         **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
         **{f"TYPE_{kind.upper()}": number for number, kind in enumerate(TYPES) if kind},
         "CODE_SESSION": codes[None],
-        "CODE_BLOCK": codes["block"],
-        "CODE_WARP": codes["warp"],
-        "CODE_LANES": codes["lanes"],
+        "CODE_BLOCK": codes[Lane0Warp0().spec],
+        "CODE_WARP": codes[Elected().spec],
+        "CODE_LANES": codes[AllThreads().spec],
         "CODE_ANY_LANE": PACKED_ANY_LANE,
         "MAX_WARPS": MAX_WARPS,
         "LAST_WARP": MAX_WARPS - 1,

@@ -9,12 +9,12 @@ from typing import Literal
 from kscope import cuda_include
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Clock, Fill, Recording
-from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp, strategy_of
 
 
 def flags(
     *,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     records: int | Literal["auto"] = "auto",
     fill: Fill = "ring",
     clock: Clock = "cycles",
@@ -26,7 +26,7 @@ def flags(
     track headers build again.
 
     Args:
-        strategy: of kernels that name none; None is ``Elected()``.
+        strategy: of kernels that name none; a strategy or its text; None is ``Elected()``.
         records: capacity of a slab; "auto" is 256.
         fill: "ring" keeps a slab's newest records, "stop" its oldest.
         clock: "cycles" or "globaltimer".
@@ -35,9 +35,9 @@ def flags(
         UsageError: an option has no such value.
         UnsupportedError: the strategy needs kscope's own lowering.
     """
-    recording, default = Recording(strategy=strategy or Elected(), records=records, fill=fill, clock=clock), Recording()
+    strategy = strategy_of(strategy or Elected())
+    recording, default = Recording(strategy=strategy, records=records, fill=fill, clock=clock), Recording()
     header = (Path(cuda_include()) / "kscope.cuh").read_bytes()
-    strategy = recording.strategy
     warps = strategy.warps if isinstance(strategy, TargetWarp) else ()
     defines = {
         "WARPS": (f"0x{sum(1 << warp for warp in warps):x}", bool(warps)),

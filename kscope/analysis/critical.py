@@ -20,14 +20,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..capture.blocks import BlockSelection
+from ..capture.layout import Kind
 from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from ..util.runs import fresh
-from ..util.text import counted
-from .overlap import NO_REGION
-from .segments import NONE, by_lane, flatten, span_names
+from ..util.runs import fresh, ranges
+from ..util.text import counted, nearest, some
+from .overlap import NO_REGION, WAIT_WORDS
+from .segments import NONE, flatten, span_names
+from .shown import Shown
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -62,12 +65,13 @@ class Step:
     via: str = ""
 
 
-@dataclass(frozen=True)
-class Path:
+@dataclass(frozen=True, repr=False)
+class Path(Shown):
     """The critical path of a block.
 
     Attributes:
-        kernel, launch, block: where it was.
+        kernel, launch: where it was.
+        block: coordinates, as "0,8".
         total_ns: its length.
         steps: in order of time, without gaps.
         parts: (region, ns, share of the path), longest first.
@@ -76,35 +80,39 @@ class Path:
 
     kernel: str
     launch: int
-    block: int
+    block: str
     total_ns: float
     steps: tuple[Step, ...]
     parts: tuple[tuple[str, float, float], ...]
     unmatched: int
 
 
-def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: int = 0) -> Path:
+def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: BlockSelection = 0) -> Path:
     """The critical path of one block.
 
     Args:
         trace: the trace.
         edges: signals and the waits that they satisfy.
         launch: index into Trace.launches.
-        block: linear block index.
+        block: one block, as for Trace.filter().
 
     Raises:
-        UsageError: a block without records, an edge with a region that is not in the block, or a negative lag.
+        UsageError: no block or several, no records, an edge with a region that is not in the block, or a negative lag.
     """
     edges = tuple(edges)
+    if not edges:
+        raise UsageError(f"no edge: name a region that signals and one that waits for it; {_offered(trace)}")
     mine = filters.select(trace, {"launch": launch, "block": block})
     if not len(mine) or not mine.is_span.any():
         raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
+    if (mine.block != mine.block[0]).any():
+        raise UsageError(f"block {block}: several blocks; a path goes through one block")
     known = {mine.regions[number].name for number in np.unique(mine.region[mine.is_span]).tolist()}
     for edge in edges:
         for name in (edge.signal, edge.wait):
             if name not in known:
                 raise UsageError(f"{edge.signal}:{edge.wait}: no region {name!r} in this block, which has "
-                                 f"{', '.join(sorted(known))}")  # fmt: skip
+                                 f"{some(sorted(known))}{nearest(name, known)}")  # fmt: skip
         if edge.lag < 0:
             raise UsageError(f"{edge.signal}:{edge.wait}:{edge.lag}: expected a lag of 0 or more")
     waits = _Waits.of(mine, edges)
@@ -117,7 +125,16 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
     rows = sorted({step.row for step in steps})
     label = dict(zip(rows, mine.warps.labels(np.array(rows)).strings(), strict=True))
     steps_named = tuple(Step(step.kind, label[step.row], step.start_ns, step.end_ns, step.via) for step in steps)
-    return Path(kernel, launch, block, total, steps_named, shares, waits.unmatched)
+    at = mine.warps.blocks(mine.track[:1].astype(np.int64)).strings()[0]
+    return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched)
+
+
+def _offered(trace: TraceData) -> str:
+    """The regions of a trace for an error, waits first."""
+    names = sorted({one.name for one in trace.regions if one.known and one.kind in (Kind.SPAN, Kind.SPAN_VALUE)})
+    waiting = [name for name in names if any(word in name.lower() for word in WAIT_WORDS)]
+    rest = [name for name in names if name not in waiting]
+    return f"this trace has waits {some(waiting)}, and regions {some(rest)}"
 
 
 @dataclass(frozen=True)
@@ -227,7 +244,6 @@ def _parts(trace: TraceData, steps: list[_Step]) -> dict[str, float]:
         else:
             runs.setdefault(step.row, []).append((step.start_ns, step.end_ns))
     pieces = flatten(trace)
-    pieces = pieces.take(by_lane(pieces))
     time = np.zeros(len(pieces.names) + 1)
     for row, spells in runs.items():
         first, last = np.searchsorted(pieces.track, [row, row + 1])
@@ -235,7 +251,7 @@ def _parts(trace: TraceData, steps: list[_Step]) -> dict[str, float]:
         low, high = np.searchsorted(mine.end, start, "right"), np.searchsorted(mine.start, end, "left")
         count = np.maximum(high - low, 0)  # pieces that each run touches
         run = np.repeat(np.arange(len(count)), count)
-        at = np.arange(len(run)) + np.repeat(low - (np.cumsum(count) - count), count)
+        at = ranges(low, count)
         inside = np.minimum(mine.end[at], end[run]) - np.maximum(mine.start[at], start[run])
         time += np.bincount(mine.name[at] - NONE, weights=np.maximum(inside, 0), minlength=len(time))
     names = [NO_REGION, *pieces.names]

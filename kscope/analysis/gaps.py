@@ -5,7 +5,8 @@ A gap of a region (``of="mainloop"``) is the region's time without the regions n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,17 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..util.runs import group_equal
+from ..util.text import nearest, some
 from .overlap import NO_REGION
-from .segments import NONE, Segments, by_lane, flatten, recorded
+from .segments import NONE, Cutter, Segments
 
 Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
 BEGIN, END = "(begin)", "(end)"
 _EDGE = NONE - 1
 """The neighbor of a gap at the start or end of its warp or region."""
+_NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -68,24 +73,25 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
     Raises:
         UsageError: no span has that name.
     """
-    pieces, at, after, before = _around(trace, of)
-    selected = at[np.argsort(-pieces.ns[at], kind="stable")[:top]]
-    place = {piece: number for number, piece in enumerate(at.tolist())}
-    warps, names = trace.warps, _names(pieces)
-    block = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
-    block_of_piece = block[pieces.track]
-    order = np.argsort(block_of_piece, kind="stable")
-    blocks = block_of_piece[order]
-    found, kernels = [], kernel_names(trace)
-    for piece in selected.tolist():
-        row = int(pieces.track[piece])
-        mine = order[np.searchsorted(blocks, block[row]) : np.searchsorted(blocks, block[row], "right")]
-        number = place[piece]
+    cutter, inside = _cutter(trace, of)
+
+    def work(rows: Int64, pieces: Segments) -> _Around:
+        found = _Around.of(pieces, inside)
+        return found.take(_longest(found.ns, top))
+
+    parts = [found for found, _ in cutter.each(work, cutter.parts(cutter.recorded))]
+    around = _Around.joined(parts)
+    around = around.take(_longest(around.ns, top))
+    warps, kernels, names = trace.warps, kernel_names(trace), _names(cutter)
+    neighbors = _Neighbors(trace, cutter)
+    found = []
+    columns = (around.track, around.start, around.end, around.after, around.before)
+    for row, start, end, after, before in zip(*(column.tolist() for column in columns), strict=True):
         found.append(
             Gap(
                 kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
-                _name(names, after[number], BEGIN), _name(names, before[number], END),
-                float(pieces.start[piece]), float(pieces.ns[piece]), _beside(pieces, names, piece, mine),
+                _name(names, after, BEGIN), _name(names, before, END), start, end - start,
+                neighbors.beside(row, start, end),
             )
         )  # fmt: skip
     return tuple(found)
@@ -93,54 +99,114 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
 
 def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
     """Gaps by kernel and neighboring regions, longest total first. Arguments and errors are those of longest()."""
-    pieces, at, after, before = _around(trace, of)
-    names, kernel = _names(pieces), trace.warps.kernel[pieces.track[at]]
-    width = len(pieces.names) - _EDGE
-    code = (kernel * width + (after - _EDGE)) * width + before - _EDGE
+    cutter, inside = _cutter(trace, of)
+    width = len(cutter.names) - _EDGE
+
+    def work(rows: Int64, pieces: Segments) -> tuple[Int64, Int64, Float, Float]:
+        found = _Around.of(pieces, inside)
+        code = (trace.warps.kernel[found.track] * width + (found.after - _EDGE)) * width + found.before - _EDGE
+        first, count, index = group_equal(code)
+        most = np.zeros(len(first))
+        np.maximum.at(most, index, found.ns)
+        total = np.bincount(index, weights=found.ns, minlength=len(first)).astype(np.float64)
+        return code[first], count, total, most
+
+    parts = [found for found, _ in cutter.each(work, cutter.parts(cutter.recorded))]
+    code, count, ns, most = (np.concatenate(column) for column in zip(_NOTHING, *parts, strict=True))
     codes, index = np.unique(code, return_inverse=True)
-    index, ns = index.ravel(), pieces.ns[at]
-    total, most = np.bincount(index, weights=ns, minlength=len(codes)), np.zeros(len(codes))
-    np.maximum.at(most, index, ns)
-    whole = np.bincount(kernel, weights=ns, minlength=len(trace.kernels))
-    count = np.bincount(index, minlength=len(codes))
-    found, kernels = [], kernel_names(trace)
+    total, counts, longest = np.zeros(len(codes)), np.zeros(len(codes), np.int64), np.zeros(len(codes))
+    np.add.at(total, index, ns)
+    np.add.at(counts, index, count)
+    np.maximum.at(longest, index, most)
+    whole = np.bincount(codes // width**2, weights=total, minlength=len(trace.kernels))
+    found, kernels, names = [], kernel_names(trace), _names(cutter)
     for number, one in enumerate(codes.tolist()):
         rest, last = divmod(one, width)
         owner, first = divmod(rest, width)
         found.append(
             Between(
-                kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END), int(count[number]),
-                float(total[number]), float(most[number]), float(total[number] / whole[owner]) if whole[owner] else 0.0,
+                kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END),
+                int(counts[number]), float(total[number]), float(longest[number]),
+                float(total[number] / whole[owner]) if whole[owner] else 0.0,
             )
         )  # fmt: skip
     return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))
 
 
-def _around(trace: TraceData, of: str | None) -> tuple[Segments, Int64, Int64, Int64]:
-    """(pieces by warp and time, of warps with records; indices of gaps; names after and before each, or _EDGE)."""
-    found = recorded(trace, flatten(trace))
+@dataclass(frozen=True)
+class _Around:
+    """Gaps (g,): row of Trace.warps, start and end in ns, and the names after and before which they are, or _EDGE."""
+
+    track: Int64
+    start: Float
+    end: Float
+    after: Int64
+    before: Int64
+
+    @property
+    def ns(self) -> Float:
+        return np.asarray(self.end - self.start)
+
+    @staticmethod
+    def of(pieces: Segments, name: int) -> _Around:
+        """The gaps among the pieces: those of that name."""
+        at = np.flatnonzero(pieces.name == name)
+        padded = np.concatenate([[_EDGE], pieces.name, [_EDGE]])
+        after = np.where(pieces.opens[at], _EDGE, padded[at])
+        before = np.where(pieces.closes[at], _EDGE, padded[at + 2])
+        return _Around(pieces.track[at], pieces.start[at], pieces.end[at], after, before)
+
+    def take(self, index: Int64) -> _Around:
+        """The gaps at these indices."""
+        return _Around(*(getattr(self, one.name)[index] for one in fields(self)))
+
+    @staticmethod
+    def joined(parts: list[_Around]) -> _Around:
+        """The gaps of several parts."""
+        columns: list[Any] = [np.zeros(0, kind) for kind in (np.int64, np.float64, np.float64, np.int64, np.int64)]
+        nothing = _Around(*columns)
+        return _Around(
+            *(np.concatenate([getattr(part, one.name) for part in (nothing, *parts)]) for one in fields(nothing))
+        )
+
+
+class _Neighbors:
+    """The warps of a trace by block."""
+
+    def __init__(self, trace: TraceData, cutter: Cutter) -> None:
+        warps = trace.warps
+        self._cutter, self._block = cutter, warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
+
+    def beside(self, row: int, start: float, end: float) -> tuple[tuple[str, float], ...]:
+        """Regions of the other warps of a warp's block from `start` to `end`, with their shares, longest first."""
+        mine = self._cutter.recorded[self._block[self._cutter.recorded] == self._block[row]]
+        others, names = self._cutter.cut(mine[mine != row]), _names(self._cutter)
+        shared = np.maximum(np.minimum(others.end, end) - np.maximum(others.start, start), 0)
+        time = np.bincount(others.name - NONE, weights=shared, minlength=len(names))
+        whole = float(time.sum())
+        return tuple((names[at], float(time[at] / whole)) for at in np.argsort(-time).tolist() if time[at] > 0)
+
+
+def _cutter(trace: TraceData, of: str | None) -> tuple[Cutter, int]:
+    """(of the trace, the name of pieces that are gaps)."""
+    found = Cutter(trace)
     if of is not None and of not in found.names:
-        raise UsageError(f"of={of!r}: no such region; this trace has {', '.join(found.names) or 'none'}")
-    pieces = found.take(by_lane(found))
-    at = np.flatnonzero(pieces.name == (NONE if of is None else found.names.index(of)))
-    padded = np.concatenate([[_EDGE], pieces.name, [_EDGE]])
-    after = np.where(pieces.opens[at], _EDGE, padded[at])
-    before = np.where(pieces.closes[at], _EDGE, padded[at + 2])
-    return pieces, at, after, before
+        raise UsageError(f"of={of!r}: no such region; this trace has {some(found.names)}{nearest(of, found.names)}")
+    return found, NONE if of is None else found.names.index(of)
 
 
-def _beside(pieces: Segments, names: list[str], piece: int, block: Int64) -> tuple[tuple[str, float], ...]:
-    """Regions of the block's other warps during the piece."""
-    others = block[pieces.track[block] != pieces.track[piece]]
-    start = np.maximum(pieces.start[others], pieces.start[piece])
-    shared = np.maximum(np.minimum(pieces.end[others], pieces.end[piece]) - start, 0)
-    time = np.bincount(pieces.name[others] - NONE, weights=shared, minlength=len(names))
-    whole = float(time.sum())
-    return tuple((names[at], float(time[at] / whole)) for at in np.argsort(-time).tolist() if time[at] > 0)
+def _longest(ns: Float, top: int) -> Int64:
+    """Indices of the `top` longest, longest first, of equal ones the first."""
+    if 0 < top < len(ns):
+        least = np.partition(ns, len(ns) - top)[len(ns) - top]
+        some = np.flatnonzero(ns >= least)
+    else:
+        some = np.arange(len(ns))
+    return some[np.argsort(-ns[some], kind="stable")[:top]]
 
 
-def _names(pieces: Segments) -> list[str]:
-    return [NO_REGION, *pieces.names]
+def _names(cutter: Cutter) -> list[str]:
+    return [NO_REGION, *cutter.names]
 
 
 def _name(names: list[str], code: int, without: str) -> str:

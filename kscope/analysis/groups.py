@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..tracedata.warps import Warps
 from ..util.runs import group_equal
 from ..util.text import number_ranges
 
@@ -75,20 +76,33 @@ def group(
         elif key == "track":
             labels[key] = (NO_TRACK, *trace.user_tracks)
             columns.append(np.zeros(len(warps), np.int64) if track is None else track + 1)
+        elif key == "block":
+            columns.append(_place(warps))
         elif key == "device":
             columns.append(np.array(trace.devices, np.int64)[warps.device])
         else:
             columns.append(getattr(warps, key).astype(np.int64))
+    names = [labels.get(key) for key in by_keys]
     if len(warps):
         found, code = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True) if by_keys else _one(columns[0])
     else:
         found, code = np.zeros((0, len(columns)), np.int64), np.zeros(0, np.int64)
-    names = [labels.get(key) for key in by_keys]
     keys = [
         tuple(value if name is None else name[value] for value, name in zip(row, names, strict=True))
         for row in found[:, 1:].tolist()
     ]
-    return Groups(code.ravel().astype(np.int64), found[:, 0], by_keys, tuple(keys))
+    code = code.ravel().astype(np.int64)
+    if "block" in by_keys and (warps.grid[:, 1:] > 1).any():
+        at, row = by_keys.index("block"), np.unique(code, return_index=True)[1]
+        shown = warps.blocks(row).strings()
+        keys = [(*key[:at], name, *key[at + 1 :]) for key, name in zip(keys, shown, strict=True)]
+    return Groups(code, found[:, 0], by_keys, tuple(keys))
+
+
+def _place(warps: Warps) -> Int64:
+    """(w,) int64 that orders blocks as their linear numbers do; equal for equal coordinates, in grids of any size."""
+    x, y, z = (warps.block_xyz[:, axis] for axis in range(3))
+    return x if (warps.grid[:, 1:] == 1).all() else z << 47 | y << 31 | x
 
 
 def split_keys(by: str | Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ score = the largest total / the median total, over the members that have the reg
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..tracedata.warps import Warps
 from ..util.runs import heads
 from .cells import cells
 
@@ -88,16 +90,26 @@ def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """code: (w,) int64, the member that each row of Trace.warps belongs to."""
+    """code: (w,) int64, the member that each row of `warps` belongs to."""
 
     across: str
     code: Int64
     base: int
     several: bool
+    warps: Warps
+
+    @cached_property
+    def _first(self) -> tuple[Int64, Int64]:
+        """The members, and a row of each."""
+        return np.unique(self.code, return_index=True)
 
     def label(self, code: int) -> str:
-        """``SM 5``, ``launch 2 block 17``, ``warp 3``; the launch or device only if there are several."""
-        outer, inner = divmod(code, self.base)
+        """``SM 5``, ``launch 2 block 0,8``, ``warp 3``; the launch or device only if there are several."""
+        outer, number = divmod(code, self.base)
+        inner = str(number)
+        if self.across == "block":
+            codes, row = self._first
+            inner = self.warps.blocks(row[np.searchsorted(codes, [code])]).strings()[0]
         word = "SM" if self.across == "sm" else self.across
         whole = {"sm": "device", "block": "launch", "warp": ""}[self.across]
         return f"{whole} {outer} {word} {inner}" if self.several else f"{word} {inner}"
@@ -107,12 +119,12 @@ def members(trace: TraceData, across: str) -> Members:
     """The SM, block of a launch, or warp number of each row of Trace.warps."""
     warps = trace.warps
     if across == "warp":
-        return Members(across, warps.warp.astype(np.int64), 1 << 10, False)
+        return Members(across, warps.warp.astype(np.int64), 1 << 10, False, warps)
     outer, inner = (warps.device, warps.sm.astype(np.int64)) if across == "sm" else (warps.launch, warps.block)
     base = int(inner.max(initial=0)) + 1
     if across == "sm":
         outer = np.array(trace.devices, np.int64)[outer] if len(outer) else outer
-    return Members(across, outer * base + inner, base, len(np.unique(outer)) > 1)
+    return Members(across, outer * base + inner, base, len(np.unique(outer)) > 1, warps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,9 +70,10 @@ def find() -> str:
     )
 
 
-def command(ncu: str, log: Path, program: Sequence[str], kernels: str | None = None) -> list[str]:
-    """The command line that runs `program` under ncu with the table in `log`. kernels: a name pattern, as attn_*."""
-    filters = [] if kernels is None else ["--kernel-name-base", "mangled", "--kernel-name", f"regex:{_regex(kernels)}"]
+def command(ncu: str, log: Path, program: Sequence[str], kernels: Sequence[str] = ()) -> list[str]:
+    """The command line that runs `program` under ncu with the table in `log`. kernels: name patterns, as attn_*."""
+    names = "|".join(_regex(glob) for glob in kernels)
+    filters = ["--kernel-name-base", "mangled", "--kernel-name", f"regex:{names}"] if names else []
     return [
         ncu, "--csv", "--log-file", str(log), "--print-units", "base", "--print-kernel-base", "mangled",
         "--clock-control", "none", "--cache-control", "none", "--target-processes", "all",

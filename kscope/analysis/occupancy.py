@@ -15,6 +15,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.nesting import lane_aligned, parents
 from ..util.runs import extents, heads
 from .segments import span_names
+from .shown import Shown
 from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
@@ -95,6 +96,20 @@ class Waves:
     ramp_ns: float
     tail_ns: float
     tail_idle: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Occupancy(Shown):
+    """launches: waves of blocks by launch. sms: use of each SM. over_time: SM x time."""
+
+    launches: tuple[Waves, ...]
+    sms: tuple[SmUse, ...]
+    over_time: Overview
+
+
+def occupancy(trace: TraceData, bins: int = 40) -> Occupancy:
+    """Waves of blocks, use of each SM, and warps alive over time in `bins` bins."""
+    return Occupancy(waves(trace), utilization(trace), overview(trace, bins))
 
 
 def overview(trace: TraceData, bins: int = 512, first: float | None = None, last: float | None = None) -> Overview:

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..util.runs import fresh, group_equal, heads
+from ..util.text import nearest, some
 from .groups import Roles, role
-from .segments import NONE, Segments, flatten, recorded
+from .segments import NONE, Cutter, Segments
+from .shown import Shown
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -26,14 +31,12 @@ Step = Callable[[int], object]
 NO_REGION = "(no region)"
 WAIT_WORDS = ("wait", "barrier", "acquire", "sync")
 """A region whose name contains one of these words is a wait, unless waits are given."""
-_PIECES = 1 << 18
-"""Pieces of blocks sorted together, if a block has fewer."""
 _CELLS = 1 << 18
 """Edges times states counted at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class Overlap:
+@dataclass(frozen=True, eq=False, repr=False)
+class Overlap(Shown):
     """One kernel, with s states.
 
     Attributes:
@@ -94,26 +97,26 @@ def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = No
     Raises:
         UsageError: a role without a valid warp number.
     """
-    pieces, (of_lane, role_names) = recorded(trace, flatten(trace)), role(trace, roles)
-    state, states = _states(trace, pieces, of_lane, role_names)
-    warps = trace.warps
+    cutter, (of_lane, role_names) = Cutter(trace), role(trace, roles)
+    width = len(cutter.names) + 1  # states: role x region, no region first
+    regions = [NO_REGION, *cutter.names]
+    warps, rows = trace.warps, cutter.recorded
+    rows = rows[np.lexsort((warps.block[rows], warps.launch[rows], warps.kernel[rows]))]
+    block = np.cumsum(fresh(warps.kernel[rows], warps.launch[rows], warps.block[rows]), dtype=np.int64)
+
+    def work(rows: Int64, pieces: Segments) -> _Matrix:
+        places = np.cumsum(fresh(warps.launch[rows], warps.block[rows]), dtype=np.int64) - 1
+        return _Matrix.of(of_lane[pieces.track] * width + (pieces.name - NONE), pieces, rows, places)
+
     found, kernels = [], kernel_names(trace)
-    done = reported = 0
-
-    def passed(count: int) -> None:
-        nonlocal done, reported
-        done += count
-        if step is not None:
-            step(len(trace) * done // len(state) - reported)
-            reported = len(trace) * done // len(state)
-
-    for kernel in np.unique(warps.kernel[pieces.track]).tolist():
-        mine = np.flatnonzero(warps.kernel[pieces.track] == kernel)
-        used, local = np.unique(state[mine], return_inverse=True)
-        block = warps.launch[pieces.track[mine]] * (int(warps.block.max()) + 1) + warps.block[pieces.track[mine]]
-        ns, alone = _matrix(block, local.ravel(), pieces.start[mine], pieces.end[mine], len(used), passed)
-        alive = np.bincount(local.ravel(), weights=pieces.ns[mine], minlength=len(used)).astype(np.float64)
-        found.append(Overlap(kernels[kernel], tuple(states[one] for one in used.tolist()), ns, alive, alone))
+    for first, last in pairwise([*heads(warps.kernel[rows]).tolist(), len(rows)]):
+        total = _Matrix.nothing()
+        for part, count in cutter.each(work, cutter.parts(rows[first:last], block[first:last])):
+            total = total.plus(part)
+            if step is not None:
+                step(count)
+        states = tuple((role_names[one // width], regions[one % width]) for one in total.states.tolist())
+        found.append(Overlap(kernels[int(warps.kernel[rows[first]])], states, total.ns, total.alive_ns, total.alone_ns))
     return tuple(found)
 
 
@@ -140,7 +143,8 @@ def waits(
     else:
         waiting = {wait} if isinstance(wait, str) else set(wait)
         for name in sorted(waiting - known):
-            raise UsageError(f"wait={name!r}: no such region; this trace has {', '.join(sorted(known)) or 'none'}")
+            names = sorted(known)
+            raise UsageError(f"wait={name!r}: no such region; this trace has {some(names)}{nearest(name, names)}")
     found = []
     for one in matrices:
         life: dict[str, float] = {}
@@ -156,30 +160,59 @@ def waits(
     return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))
 
 
-def _states(
-    trace: TraceData, pieces: Segments, of_lane: Int64, role_names: tuple[str, ...]
-) -> tuple[Int64, list[tuple[str, str]]]:
-    """(state of every piece, the states): role x region, no region first."""
-    width = len(pieces.names) + 1
-    names = [NO_REGION, *pieces.names]
-    state = of_lane[pieces.track] * width + (pieces.name - NONE)
-    return state, [(name, region) for name in role_names for region in names]
+@dataclass(frozen=True, eq=False)
+class _Matrix:
+    """The overlaps of some blocks of a kernel. states: (s,) numbers, ascending; the rest as in Overlap."""
 
+    states: Int64
+    ns: Float
+    alive_ns: Float
+    alone_ns: Float
 
-def _matrix(block: Int64, state: Int64, start: Float, end: Float, states: int, step: Step) -> tuple[Float, Float]:
-    """(overlaps, alone) of pieces: a sweep over the edges of each block, some blocks at a time."""
-    total, alone = np.zeros((states, states)), np.zeros(states)
-    order = np.argsort(block, kind="stable")
-    cuts = np.flatnonzero(np.diff(block[order])) + 1
-    edges = [0, *cuts.tolist(), len(order)]
-    first = 0
-    for index in range(1, len(edges)):
-        if index == len(edges) - 1 or edges[index + 1] - edges[first] > _PIECES:
-            mine = order[edges[first] : edges[index]]
-            _sweep(block[mine], state[mine], start[mine], end[mine], total, alone)
-            step(len(mine))
-            first = index
-    return total, alone
+    @staticmethod
+    def nothing() -> _Matrix:
+        """Without states."""
+        return _Matrix(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0), np.zeros(0))
+
+    @staticmethod
+    def of(state: Int64, pieces: Segments, rows: Int64, block: Int64) -> _Matrix:
+        """The overlaps of whole blocks.
+
+        Args:
+            state: (p,) number of the state of each piece.
+            pieces: of `rows`, in their order.
+            rows, block: (r,) rows of Trace.warps, and the number of each one's block, from 0 and ascending.
+        """
+        first, _, local = group_equal(state)
+        total, alone = np.zeros((len(first), len(first))), np.zeros(len(first))
+        bounds = np.append(heads(pieces.track), len(pieces)) if len(pieces) else np.zeros(1, np.int64)
+        lives = block[np.isin(rows, pieces.track[bounds[:-1]])]  # damaged clocks may leave a warp without pieces
+        if native.available():
+            begin = np.searchsorted(lives, np.arange(int(block[-1]) + 2))
+            native.call(
+                "overlap", len(begin) - 1, begin, bounds, local, pieces.start, pieces.end, len(first), total, alone
+            )
+            total += total.T
+        else:
+            _sweep(np.repeat(lives, np.diff(bounds)), local, pieces.start, pieces.end, total, alone)
+        alive = np.bincount(local, weights=pieces.ns, minlength=len(first)).astype(np.float64)
+        return _Matrix(state[first], total, alive, alone)
+
+    def plus(self, other: _Matrix) -> _Matrix:
+        """The sum; states that only one of both has count as 0 in the other."""
+        if np.array_equal(self.states, other.states):
+            states, one, two = self.states, self, other
+        else:
+            states = np.union1d(self.states, other.states)
+            one, two = self._over(states), other._over(states)
+        return _Matrix(states, one.ns + two.ns, one.alive_ns + two.alive_ns, one.alone_ns + two.alone_ns)
+
+    def _over(self, states: Int64) -> _Matrix:
+        """The same with more states."""
+        at = np.searchsorted(states, self.states)
+        ns, alive, alone = np.zeros((len(states), len(states))), np.zeros(len(states)), np.zeros(len(states))
+        ns[np.ix_(at, at)], alive[at], alone[at] = self.ns, self.alive_ns, self.alone_ns
+        return _Matrix(states, ns, alive, alone)
 
 
 def _sweep(block: Int64, state: Int64, start: Float, end: Float, total: Float, alone: Float) -> None:

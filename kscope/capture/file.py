@@ -52,6 +52,8 @@ _HEAD_BYTES = 12
 _SPOOLED = 256 << 20
 """Bytes of chunks that are kept in memory while a file is written; more go to a temporary file beside it."""
 _LEVEL = 1
+_EARLIER = {"blocks": "block", "warps": "warp", "sms": "sm", "kernels": "kernel", "regions": "mark"}
+"""Names of options in earlier captures."""
 _Lines = npt.NDArray[np.uint32]
 
 
@@ -181,12 +183,19 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
         devices=tuple(_device(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True)),
         modules=tuple(metadata.from_dict(module) for module in _list(head, "modules")),
-        options=_object(head.get("options"), "options"),
+        options=_options(_object(head.get("options"), "options")),
         problems=metadata.problems_from_list(head.get("problems")),
         host=_object(head.get("host"), "host"),
         launches=dict(_launches(row) for row in _list({"launches": [], **head}, "launches")),
         tuning_launches=_number({"tuning_launches": 0, **head}, "tuning_launches", 0, 1 << 62),
     )
+
+
+def _options(found: dict[str, Any]) -> dict[str, Any]:
+    """The options under their names of today."""
+    named = {_EARLIER.get(name, name): value for name, value in found.items()}
+    strategy = named.get("strategy")
+    return {**named, "strategy": metadata.current_spec(strategy)} if isinstance(strategy, str) else named
 
 
 def _trusted(size: int) -> str:

@@ -1,6 +1,6 @@
 """A module's metadata as JSON: in its symbol kscope_meta and in capture files.
 
-    {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "warp",
+    {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "elected",
      "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
      "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
                                                   and, if they differ from null and "source": kernel's index, origin
@@ -27,6 +27,8 @@ MAX_BYTES = 64 << 20
 """No module's metadata is larger; more is refused before it is parsed."""
 
 _CLOCKS, _FILLS, _TYPES = ("cycles", "globaltimer"), ("ring", "stop"), (None, "i32", "u32", "f32")
+_EARLIER = {"block": "lane0-warp0", "warp": "elected", "warp:any": "elected-any", "lanes": "all"}
+"""Specs as earlier captures spell them; those of named warps have + between the numbers."""
 _ORIGINS = ("source", "auto", "lines")
 _U64 = (1 << 64) - 1
 
@@ -47,7 +49,7 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
 def from_dict(data: object) -> ModuleMeta:
     """Inverse of to_dict(); every field is checked. Raises FormatError that names the field."""
     found = _fields(data, {"frontend", "clock", "fill", "strategy", "kernels", "regions", "problems"})
-    strategy = _text("strategy", found["strategy"])
+    strategy = current_spec(_text("strategy", found["strategy"]))
     try:
         parse_strategy(strategy)
     except UsageError as error:
@@ -62,6 +64,11 @@ def from_dict(data: object) -> ModuleMeta:
         strategy=strategy,
         problems=problems_from_list(found["problems"]),
     )
+
+
+def current_spec(strategy: str) -> str:
+    """A strategy's spec; earlier captures spell it differently."""
+    return _EARLIER.get(strategy, strategy.replace("+", ","))
 
 
 def to_json(meta: ModuleMeta) -> bytes:

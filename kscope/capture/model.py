@@ -49,7 +49,7 @@ class RegionMeta:
         type: the type of its values ("i32", "u32", "f32"); None for regions without.
         where: "file:line" of its first mark; None if unknown.
         kernel: index of the module's kernel that this row is about, if kernels differ in the type; None for all.
-        origin: "source" if the user's code marks it, "auto" or "lines" if auto= or regions= selected it.
+        origin: "source" if the user's code marks it, "auto" or "lines" if auto= or mark= selected it.
     """
 
     name: str
@@ -91,7 +91,7 @@ class ModuleMeta:
     regions: tuple[RegionMeta, ...]
     clock: str = "cycles"
     fill: str = "ring"
-    strategy: str = "warp"
+    strategy: str = "elected"
     problems: tuple[Problem, ...] = ()
 
 

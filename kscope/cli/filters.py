@@ -1,4 +1,4 @@
-"""Filters of commands: `--kernel 'attn_*' --region load --launch 0 --sm 0-7 --time 2us:5us`."""
+"""Filters of commands: `--kernel 'attn_*' --region load --block 0,8 --sm 0-7 --time 2us:5us`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from ..errors import UsageError
 from ..trace import Trace, decode
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar
-from ..util.text import number_ranges
 from . import foreign, transforms
-from .options import members, size
+from .options import members, parts, size
 
 _NUMBERS = {
     "launch": "launches, counted from 0",
-    "block": "blocks by their linear index x + nx * (y + ny * z)",
     "warp": "warps of a block",
     "sm": "SMs",
     "device": "devices by CUDA's number",
 }
+_TEXTS = ("kernel", "region", "block")
 _LARGE = 64 << 20
-_SHOWN = 8
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -39,8 +37,10 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     flag = group.add_argument
     flag("--kernel", metavar="GLOB", action="append", help="in these kernels: 'attn_*', or a hash; may be repeated")
     flag("--region", metavar="GLOB", action="append", help="of these regions; may be repeated")
+    block = "a block by its coordinates: 0,8; ranges: 0:4,8; linear numbers: '#40', 0:100; may be repeated"
+    flag("--block", metavar="BLOCKS", action="append", help=block)
     for name in _NUMBERS:
-        flag(f"--{name}", metavar="LIST", help=f"{_NUMBERS[name]}, such as 0,4-7")
+        flag(f"--{name}", metavar="LIST", action="append", help=f"{_NUMBERS[name]}, such as 0,4-7; may be repeated")
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
     transforms.add(parser)
     add_opening(parser)
@@ -86,16 +86,13 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     trace = opened(options.capture, options)
     for problem in () if shows_problems else trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
-    given: dict[str, Any] = {name: getattr(options, name) for name in ("kernel", "region") if getattr(options, name)}
+    given: dict[str, Any] = {name: getattr(options, name) for name in _TEXTS if getattr(options, name)}
     for name in _NUMBERS:
         if getattr(options, name) is not None:
-            given[name] = members(f"--{name}", getattr(options, name))
+            given[name] = [part for text in getattr(options, name) for part in parts(f"--{name}", text)]
     if options.time is not None:
         given["time"] = _window(options.time)
     trace = transforms.named(trace, options)
-    for name in _NUMBERS:
-        if name in given:
-            _there(trace, name, given[name])
     selected = trace.filter(**given) if given else trace
     if "time" in given and len(trace) and not len(trace.filter(time=given["time"])):
         last = float((trace.start_ns + np.nan_to_num(trace.dur_ns)).max())
@@ -103,19 +100,9 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     return selected
 
 
-def _there(trace: Trace, name: str, numbers: list[int]) -> None:
-    """Raise UsageError if the capture has none of these numbers: they are probably a typing error."""
-    warps = trace.warps
-    having = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)
-    known = np.unique(having).tolist()
-    if known and not set(known) & set(numbers):
-        typed = number_ranges(numbers, _SHOWN)
-        raise UsageError(f"--{name} {typed}: not in this capture, which has {name} {number_ranges(known, _SHOWN)}")
-
-
 def narrowed(options: argparse.Namespace) -> list[str]:
     """The given flags that select records."""
-    return [f"--{name}" for name in ("kernel", "region", *_NUMBERS, "time") if getattr(options, name) is not None]
+    return [f"--{name}" for name in (*_TEXTS, *_NUMBERS, "time") if getattr(options, name) is not None]
 
 
 def watched(total: int, what: str, least: int = 1 << 19) -> AbstractContextManager[Step]:

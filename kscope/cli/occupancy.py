@@ -5,16 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-import numpy as np
-import numpy.typing as npt
-
-from ..analysis.occupancy import SmUse, Waves, overview, utilization, waves
-from ..analysis.table import cut, grid, part_text, terminal, time_text
+from ..analysis import occupancy as analysis
 from . import filters
 from .command import Command
 
-_BARS = " ▁▂▃▄▅▆▇█"
-_BINS, _ROWS = 40, 50
+_BINS, _JSON_BINS = 40, 64
 
 
 def add(command: Command) -> None:
@@ -26,58 +21,6 @@ def add(command: Command) -> None:
 
 def occupancy(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options)
-    found, launches = utilization(trace), waves(trace)
-    width = terminal()
-    view = overview(trace, 64 if options.json else _BINS)
-    if options.json:
-        rows = {"launches": [asdict(row) for row in launches], "sms": [asdict(row) for row in found]}
-        print(filters.json({**rows, "over_time": asdict(view)}))
-        return 0
-    lines = [*_launches(launches, width), "", *_sms(found, view.alive, width)]
-    print("\n".join(lines) if found else "no records")
+    found = analysis.occupancy(filters.read(options), _JSON_BINS if options.json else _BINS)
+    print(filters.json(asdict(found)) if options.json else found)
     return 0
-
-
-def _launches(rows: tuple[Waves, ...], width: int) -> list[str]:
-    shown = rows[:_ROWS]
-    columns = {
-        "time": [time_text(row.time_ns) for row in shown],
-        "blocks": [f"{row.blocks:,}" for row in shown],
-        "SMs": [f"{row.sms}" for row in shown],
-        "at once": [f"{row.resident}" for row in shown],
-        "waves": [f"{row.waves}" for row in shown],
-        "ramp": [time_text(row.ramp_ns) for row in shown],
-        "tail": [time_text(row.tail_ns) for row in shown],
-        "lost in tail": [part_text(row.tail_idle) for row in shown],
-    }
-    lines = grid("launch", [f"{row.launch} {row.kernel}" for row in shown], columns, width, ("ramp", "SMs"))
-    return lines + ([f"  + {len(rows) - len(shown):,} more launches"] if len(rows) > len(shown) else [])
-
-
-def _sms(rows: tuple[SmUse, ...], alive: npt.NDArray[np.float64], width: int) -> list[str]:
-    several = len({row.device for row in rows}) > 1
-    most = float(alive.max(initial=0.0)) or 1.0
-    shown = rows[:_ROWS] if len(rows) <= _ROWS else _spread(rows)
-    place = {(row.device, row.sm): number for number, row in enumerate(rows)}
-    columns = {
-        "blocks": [f"{row.blocks:,}" for row in shown],
-        "lanes": [f"{row.lanes:,}" for row in shown],
-        "used": [part_text(row.used) for row in shown],
-        "mean": [f"{row.mean_lanes:.1f}" for row in shown],
-        "in regions": [part_text(row.busy_ns / row.alive_ns if row.alive_ns > 0 else float("nan")) for row in shown],
-        f"warps alive over time, up to {most:.1f}": [_bar(alive[place[row.device, row.sm]] / most) for row in shown],
-    }
-    names = [f"device {row.device} SM {row.sm}" if several else f"SM {row.sm}" for row in shown]
-    lines = [cut(line, width) for line in grid("SM", names, columns, 10_000)]
-    return lines + ([f"  the least and the most used of {len(rows)} SMs"] if len(rows) > len(shown) else [])
-
-
-def _spread(rows: tuple[SmUse, ...]) -> tuple[SmUse, ...]:
-    ranked = sorted(rows, key=lambda row: row.mean_lanes)
-    return (*ranked[:5], *ranked[-5:])
-
-
-def _bar(parts: npt.NDArray[np.float64]) -> str:
-    steps = np.ceil(np.clip(parts, 0, 1) * (len(_BARS) - 1)).astype(int)
-    return "".join(_BARS[step] for step in steps.tolist())

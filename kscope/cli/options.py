@@ -1,6 +1,6 @@
 """Options of a recording as command-line flags.
 
-    --strategy warps:0+4 --records 1024 --blocks 0:1000:8 --warps 0,4-7 --pool 512MiB
+    --strategy warps:0,4 --records 1024 --block 0:1000:8 --warp 0,4-7 --pool 512MiB
 
 A flag that is not given is not passed on: the defaults are those of kscope.profile().
 """
@@ -19,6 +19,7 @@ from ..marks.strategies import parse_strategy
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_REPEATED = ("block", "warp", "sm", "kernel", "mark")
 MOST_MEMBERS = 1 << 20
 """Most numbers in a list such as 0,4-7; they are counted before the list is made."""
 LEAST_POOL = 16 << 10
@@ -35,14 +36,14 @@ def add(parser: argparse.ArgumentParser) -> None:
             usual = f"mark the usual operations: {', '.join(DEFAULT)}"
             selection.add_argument("--auto", action="store_true", default=None, help=usual)
             selection.add_argument("--kinds", metavar=metavar, help=f"{help}: {', '.join(KINDS)}")
-        elif option.name == "regions":
-            repeated = f"{help}; may be given several times"
-            selection.add_argument("--region", metavar=metavar, action="append", dest="regions", help=repeated)
+        elif option.name in _REPEATED:
+            group = selection if option.name == "mark" else recording
+            group.add_argument(f"--{option.name}", metavar=metavar, action="append", help=f"{help}; may be repeated")
         elif metavar:
             recording.add_argument(f"--{option.name}", metavar=metavar, help=help)
         else:
             recording.add_argument(f"--{option.name}", action="store_true", default=None, help=help)
-    exported = "write the trace as well, in the format of its suffix; may be given several times"
+    exported = "write the trace as well, in the format of its suffix; may be repeated"
     recording.add_argument("--export", metavar="FILE", action="append", help=exported)
     listed = "record nothing; list the kernels, what would be marked, and its cost"
     selection.add_argument("--dry-run", action="store_true", help=listed)
@@ -79,18 +80,18 @@ def _number(flag: str, text: str) -> int:
     return int(text)
 
 
-def _blocks(text: str) -> int | slice:
-    parts = text.split(":")
-    if len(parts) > 3 or not all(part == "" or is_number(part) for part in parts) or text == "":
-        raise UsageError(f"--blocks {text}: expected a number (the first so many), or first:stop:step such as ::8")
-    if len(parts) == 1:
-        return int(text)
-    return slice(*(int(part) if part else None for part in parts))
+def parts(flag: str, text: str) -> list[int | range]:
+    """0,4-7 as numbers and ranges. Raises UsageError naming the flag."""
+    return [one.start if len(one) == 1 else one for one in _ranges(flag, text)]
 
 
 def members(flag: str, text: str) -> list[int]:
     """0,4-7 as numbers. Raises UsageError naming the flag."""
-    members: list[int] = []
+    return [number for one in _ranges(flag, text) for number in one]
+
+
+def _ranges(flag: str, text: str) -> list[range]:
+    ranges, count = list[range](), 0
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if not is_number(first) or (dash and not is_number(last)):
@@ -98,10 +99,16 @@ def members(flag: str, text: str) -> list[int]:
         found = range(int(first), int(last or first) + 1)
         if not found:
             raise UsageError(f"{flag} {text}: {part} has no number, expected {last}-{first}")
-        if len(found) > MOST_MEMBERS - len(members):
+        if len(found) > MOST_MEMBERS - count:
             raise UsageError(f"{flag} {text}: expected at most {MOST_MEMBERS:,} numbers")
-        members += found
-    return members
+        ranges.append(found)
+        count += len(found)
+    return ranges
+
+
+def listed(flag: str, texts: list[str]) -> list[int]:
+    """The numbers of a repeated flag. Raises UsageError."""
+    return [number for text in texts for number in members(flag, text)]
 
 
 def size(flag: str, text: str) -> int:
@@ -112,12 +119,11 @@ def size(flag: str, text: str) -> int:
     return int(found[1]) << _POWER[found[2].lower()]
 
 
-_READ: dict[str, Callable[[str], Any]] = {
+_READ: dict[str, Callable[[Any], Any]] = {
     "strategy": parse_strategy,
     "records": lambda text: text if text == "auto" else _number("--records", text),
-    "blocks": _blocks,
-    "warps": lambda text: members("--warps", text),
-    "sms": lambda text: members("--sms", text),
+    "warp": lambda texts: listed("--warp", texts),
+    "sm": lambda texts: listed("--sm", texts),
     "pool": _pool,
 }
 """How the text of an option is read; those not listed are passed as text."""

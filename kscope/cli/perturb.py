@@ -40,7 +40,6 @@ def add(command: Command) -> None:
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernel", metavar="NAME", help="if the cubins have several kernels")
     parser.add_argument("--threads", metavar="N", type=int, help="per block, for occupancy, if the launch is unknown")
     parser.add_argument("--shared", metavar="BYTES", type=int, help="dynamic shared memory per block, likewise (0)")
     parser.add_argument("--times", metavar="OFF,ON", help="the kernel's time, measured elsewhere: 27.6us,31us")
@@ -54,12 +53,12 @@ def perturb(options: argparse.Namespace) -> int:
         return within(options.into, [*_typed(options), *program])
     if not options.module and not _python(options.script):
         return _cubins(options)
-    if options.kernel is not None or options.times is not None or options.dry_run:
-        raise UsageError("--kernel, --times and --dry-run are not for a script: --kernels selects its kernels")
+    if options.times is not None or options.dry_run:
+        raise UsageError("--times and --dry-run are not for a script")
     if not options.module and not Path(options.script).exists():
         raise UsageError(f"{options.script}: no such file; a module is run with -m")
     report = perturbed(
-        options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernels,
+        options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernel or (),
         threads=options.threads, dynamic_shared=options.shared, keep=options.keep,
     )  # fmt: skip
     code = 0 if report.kernels else NOTHING
@@ -82,18 +81,22 @@ def _cubins(options: argparse.Namespace) -> int:
         prog="kscope perturb", usage="kscope perturb [options] OFF ON", allow_abbrev=False
     )
     _compare(grammar)
+    grammar.add_argument("--kernel", metavar="NAME", action="append", help="if the cubins have several kernels")
     grammar.add_argument("off", metavar="OFF", type=Path)
     grammar.add_argument("on", metavar="ON", type=Path)
     grammar.parse_args([options.script, *options.args], options)
+    kernels: list[str] = options.kernel or []
     times = None
+    if len(kernels) > 1:
+        raise UsageError(f"--kernel {' --kernel '.join(kernels)}: expected one kernel of the cubins")
     if options.times is not None:
         parts = options.times.split(",")
         if len(parts) != 2:
             raise UsageError(f"--times {options.times}: expected two times, such as 27.6us,31us")
         times = filters.nanoseconds("--times", parts[0]), filters.nanoseconds("--times", parts[1])
     found = perturbation(
-        options.off, options.on, kernel=options.kernel, threads=options.threads, dynamic_shared=options.shared or 0,
-        times_ns=times,
+        options.off, options.on, kernel=kernels[0] if kernels else None, threads=options.threads,
+        dynamic_shared=options.shared or 0, times_ns=times,
     )  # fmt: skip
     print(filters.json(_dict(found)) if options.json else "\n".join(_report(found, terminal())))
     return 0
@@ -117,12 +120,12 @@ class _Flags:
 
 
 def _typed(options: argparse.Namespace) -> list[str]:
-    """The given flags of `kscope run`, without --kernels."""
+    """The given flags of `kscope run`, without --kernel."""
     flags, words = _Flags(), list[str]()
     recording.add(flags)  # type: ignore[arg-type]  # what it needs of a parser
     for flag, attribute in flags.found:
         value = getattr(options, attribute)
-        if attribute == "kernels" and options.into is None:
+        if attribute == "kernel" and options.into is None:
             continue
         if value is True:
             words.append(flag)

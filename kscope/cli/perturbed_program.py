@@ -54,7 +54,7 @@ def perturbed(
     *,
     module: bool = False,
     flags: Sequence[str] = (),
-    kernels: str | None = None,
+    kernels: Sequence[str] = (),
     threads: int | None = None,
     dynamic_shared: int | None = None,
     keep: Path | None = None,
@@ -65,7 +65,7 @@ def perturbed(
         script, args: the script and its arguments.
         module: True if `script` is a module's name.
         flags: of `kscope run`.
-        kernels: only kernels whose name matches the pattern, as attn_*.
+        kernels: only kernels whose name matches one of the patterns, as attn_*; none = all.
         threads, dynamic_shared: per block, if neither capture nor ncu reports them.
         keep: a new or empty folder for the capture and the builds.
 
@@ -80,9 +80,9 @@ def perturbed(
     with tempfile.TemporaryDirectory(prefix="kscope-") if keep is None else nullcontext(str(keep)) as name:
         folder, problems = Path(name), list[str]()
         program = ["-m", script, *args] if module else [script, *args]
-        filters = [] if kernels is None else ["--kernels", kernels]
+        filters = [f"--kernel={glob}" for glob in kernels]
         inside = ["-m", "kscope", "perturb", "--into", name, *flags, *filters, *program]
-        names = next(iter(Patterns.of(kernels).names), None)  # a hash is not known before
+        names = Patterns.of(kernels or None).names  # empty with a hash, which is not known before
         try:
             ncu: str | None = nsight.find()
         except MissingError as error:
@@ -96,7 +96,9 @@ def perturbed(
         capture = load_capture(folder / _CAPTURE, max_bytes=sys.maxsize)  # written just now, by ourselves
         simulated = {kernel.id for module in capture.modules if module.frontend == "sim" for kernel in module.kernels}
         builds = [
-            one for one in orjson.loads((folder / _BUILDS).read_bytes()) if fnmatchcase(one["kernel"], names or "*")
+            one
+            for one in orjson.loads((folder / _BUILDS).read_bytes())
+            if not names or any(fnmatchcase(one["kernel"], glob) for glob in names)
         ]
         off, on = (nsight.read(path.read_text()) if path.exists() else [] for path in (folder / _OFF, folder / _ON))
         found = list(_joined(builds, decode(capture), simulated, off, on, threads, dynamic_shared, problems))
@@ -128,7 +130,7 @@ def _run(command: Sequence[str]) -> int:
     return subprocess.run(command, check=False, stdout=2, env=plain).returncode
 
 
-def _under(ncu: str, log: Path, program: Sequence[str], kernels: str | None, problems: list[str]) -> bool:
+def _under(ncu: str, log: Path, program: Sequence[str], kernels: Sequence[str], problems: list[str]) -> bool:
     """Run Python under ncu; False if ncu could not measure, through no fault of the program."""
     code = _run(nsight.command(ncu, log, [sys.executable, *program], kernels))
     text = log.read_text(errors="replace") if log.exists() else ""

@@ -118,7 +118,7 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     if options.output:
         raise UsageError(f"-o {options.output}: a dry run records nothing, and writes nothing")
     compiled = {name: value for name, value in flags.given(options).items() if name in COMPILED}
-    if not {"auto", "regions"} & compiled.keys():
+    if not {"auto", "mark"} & compiled.keys():
         compiled["auto"] = tuple(KINDS)
     raised: list[BaseException] = []
     process = os.getpid()
@@ -171,7 +171,7 @@ def _note(text: str) -> None:
 
 def _selective_flags(options: argparse.Namespace) -> str:
     """The typed flags that narrow the recording."""
-    flags = ("strategy", "blocks", "warps", "sms", "kernels")
+    flags = ("strategy", "block", "warp", "sm", "kernel")
     return " ".join(f"--{name}" for name in flags if getattr(options, name) is not None)
 
 

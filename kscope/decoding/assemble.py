@@ -18,7 +18,7 @@ from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
 from .ids import IdTable, Names
 from .lane_joining import join
-from .launches import Launches, block_index, number
+from .launches import Launches, number
 from .lost import Lost, find_lost
 from .slabs import Slabs, find
 
@@ -28,7 +28,7 @@ _LONGEST_NS = 1 << 47
 """The longest time that a running warp is shown for: 39 hours; more is damage."""
 _FASTEST = 100
 """Ticks per ns that no clock exceeds."""
-_SAMPLING = ("blocks", "warps", "sms")
+_SAMPLING = ("block", "warp", "sm")
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,17 @@ def assemble(capture: CaptureData) -> TraceData:
     counts = _column([device.records.counts for device in devices], np.int64)
     start = _column([device.records.start for device in devices], np.int64)
     took = _column([device.records.duration for device in devices], np.int64)
-    last = np.where(slabs.finished, slabs.last_tick, last_ends(counts, start, took, slabs.first_tick))
+    last, running = slabs.last_tick.copy(), np.flatnonzero(~slabs.finished)
+    if len(running):
+        last[running] = last_ends(counts, start, took, slabs.first_tick)[running]
     axes = []
     for index, (device, data) in enumerate(zip(capture.devices, devices, strict=True)):
         mine = owner == index
         axis = fit_axis(data.slabs, launches.of[mine], last[mine], device, origin - data.offset)
         problems += _on(device, capture, axis.problems)
         axes.append(axis)
-        last[mine] = _until_read(data.slabs, last[mine], axis, device.read_ns - origin + data.offset, device)
+        if len(running):
+            last[mine] = _until_read(data.slabs, last[mine], axis, device.read_ns - origin + data.offset, device)
     region = _column([device.records.region for device in devices], np.uint16)
     if renumber is not None:
         region = renumber[region]
@@ -238,15 +241,14 @@ def _warps(
     header = slabs.header
     start = _column([axis.start for axis in axes], np.float64)
     rate = _column([axis.rate for axis in axes], np.float64)
-    ntid = header["ntid"]
     return Warps(
         device=owner,
         kernel=kernel.astype(np.int64),
         launch=launches.of,
-        block=block_index(slabs),
+        block=slabs.linear_block,
         block_xyz=slabs.block,
         grid=slabs.grid,
-        threads=np.stack([(ntid & 1023) + 1, (ntid >> 10 & 1023) + 1, (ntid >> 20) + 1], axis=1).astype(np.int64),
+        threads=slabs.threads,
         warp=slabs.warp,
         lane=slabs.lane,
         sm=slabs.sm,

@@ -86,8 +86,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
     reference = np.full(int(sm.max()) + 1, np.iinfo(np.int64).max)
     clock = header["start_clock"].astype(np.int64)
     np.minimum.at(reference, sm, clock)
-    anchors = _anchors(slabs, sm, reference, origin)
-    rows = Rows.of(sm[anchors.slab])
+    anchors, rows = _anchors(slabs, sm, reference, origin)
     problems: list[Problem] = []
     one = np.zeros(len(slabs), np.int64)
     bounds, rate = _narrowed(anchors, rows, one, _rates(anchors, rows, one, tick), None, tick)
@@ -114,7 +113,8 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
             bent[which] = lines.bend > 2 * tick
     timer = slabs.globaltimer
     start = offset + (clock - reference[sm]) * rate
-    cycles = np.where(timer, 0, last_tick - slabs.first_tick).astype(np.float64)
+    cycles = (last_tick - slabs.first_tick).astype(np.float64)
+    cycles[timer] = 0.0
     ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
     changed = bent & ~timer
     if changed.any():
@@ -128,13 +128,14 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
     if loose > 0.1 and not slabs.globaltimer.all():
         text = "launches are too short to measure the SM clock's rate: ns are estimates, cycles are exact"
         problems.append(Problem("rate", text))
-    start = np.where(timer, (header["start_time"].astype(np.int64) - origin).astype(np.float64), start)
-    rate = np.where(timer, 1.0, rate)
-    error, ends_error = (np.where(timer, tick / 2, bound + tick * _ROUNDING) for bound in (error, ends_error))
-    start = np.clip(np.nan_to_num(start), -_FAR, _FAR)
-    rate, error, ends_error = (
-        np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in (rate, error, ends_error)
-    )
+    error, ends_error = error + tick * _ROUNDING, ends_error + tick * _ROUNDING
+    if timer.any():
+        start[timer] = (header["start_time"][timer].astype(np.int64) - origin).astype(np.float64)
+        rate[timer] = 1.0
+        error[timer] = ends_error[timer] = tick / 2
+    np.clip(np.nan_to_num(start, copy=False), -_FAR, _FAR, out=start)
+    for column in (rate, error, ends_error):
+        column[~np.isfinite(column)] = 0.0
     return Axis(start, rate, error, ends_error, origin, tick, shared, tuple(problems))
 
 
@@ -145,8 +146,8 @@ def _sms(slabs: Slabs) -> Int64:
     return np.asarray((np.cumsum(there) - 1)[slabs.sm], np.int64)
 
 
-def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
-    """The anchors of slabs (s,) on SMs `sm` (s,). reference: (sms,)."""
+def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> tuple[Anchors, Rows]:
+    """The anchors of slabs (s,) on SMs `sm` (s,), and a row for each SM. reference: (sms,)."""
     if native.available():
         return _compiled_anchors(slabs, sm, reference, origin)
 
@@ -164,13 +165,15 @@ def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
     order = np.argsort(sm.astype(np.uint16), kind="stable")  # numpy sorts 16-bit keys in two passes
     parts = list(map_ahead(of, [order[where] for _, where, _ in Rows.of(sm[order]).parts()]))
     names = ("x", "width", "y", "slab")
-    return Anchors(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    anchors = Anchors(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return anchors, Rows.of(sm[anchors.slab])
 
 
-def _compiled_anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
+def _compiled_anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> tuple[Anchors, Rows]:
     begin, order = np.empty(len(reference) + 1, np.int64), np.empty(len(sm), np.int64)
     native.call("order", sm, len(sm), len(reference), begin, order)
-    out = begin + np.append(0, np.cumsum(slabs.finished[order]))[begin]
+    ended = slabs.finished
+    out = 2 * begin if ended.all() else begin + np.append(0, np.cumsum(ended[order]))[begin]
     x, width, y = np.empty((3, int(out[-1])))
     anchors = Anchors(x, width, y, np.empty(int(out[-1]), np.int64))
     names = ("start_clock", "start_time", "start_width", "end_clock", "end_time", "end_width")
@@ -178,7 +181,7 @@ def _compiled_anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) ->
     columns = *inputs, anchors.x, anchors.width, anchors.y, anchors.slab
     sms = range(len(reference))
     each(lambda sm: native.call("anchors", sm, sm + 1, order, begin, out, reference, origin, *columns), sms)
-    return anchors
+    return anchors, Rows.starting(out[:-1], int(out[-1]))
 
 
 def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple[Float, Float, Rates, Bools]:

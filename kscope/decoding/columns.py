@@ -111,7 +111,7 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
     count = slabs.header["count"].astype(np.int64)
     first = (slabs.line + HEADER_UNITS) * RECORDS_PER_UNIT
     kept = np.minimum(count, capacity)
-    turn = np.where(slabs.stop | (count <= capacity), 0, count % capacity)
+    turn = np.where(slabs.stop | (count <= capacity), 0, count & (capacity - 1))
     plan = _Plan(slabs, first, capacity, kept, turn, count)
     open_full = 0
     for index in np.flatnonzero(~slabs.finished).tolist():
@@ -127,8 +127,10 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
 
 
 def _note_dropped(plan: _Plan, open_full: int) -> None:
-    slabs, more = plan.slabs, np.maximum(plan.written - plan.kept, 0)
-    overwritten, refused = int(more[~slabs.stop].sum()), int(more[slabs.stop].sum())
+    slabs = plan.slabs
+    full = np.flatnonzero(plan.written > plan.kept)
+    more, stop = (plan.written - plan.kept)[full] if len(full) else full, slabs.stop[full]
+    overwritten, refused = int(more[~stop].sum()), int(more[stop].sum())
     note = plan.problems.append
     enough = f"records={int(plan.written.max(initial=1))}"
     if overwritten:
@@ -140,8 +142,9 @@ def _note_dropped(plan: _Plan, open_full: int) -> None:
     if open_full:
         text = f"{counted(open_full, 'unfinished warp')} filled the slab: how many records were dropped is unknown"
         note(Problem("count", text, open_full))
-    ticks = slabs.last_tick - slabs.first_tick
-    turned = slabs.finished & ((ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)) & (plan.kept == plan.capacity)
+    long = np.flatnonzero(slabs.finished & (plan.kept == plan.capacity))
+    ticks = slabs.last_tick[long] - slabs.first_tick[long]
+    turned = (ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)
     if turned.any():
         warps = counted(int(turned.sum()), "warp")
         text = f"{warps} ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"

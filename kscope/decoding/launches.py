@@ -52,12 +52,6 @@ class Launches:
         return len(self.start)
 
 
-def block_index(slabs: Slabs) -> Int64:
-    """Linear block indices x + nx * (y + ny * z), (s,) int64."""
-    block, grid = slabs.block, slabs.grid
-    return np.asarray(block[:, 0] + grid[:, 0] * (block[:, 1] + grid[:, 1] * block[:, 2]))
-
-
 def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     """Number the launches of slabs (s,).
 
@@ -71,7 +65,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     _, _, grid_id = group_equal(header["grid_id"])
     kernels, grids = int(kernel.max(initial=0)) + 1, int(grid_id.max(initial=0)) + 1
     first, _, grid = group_equal((device * kernels + kernel) * grids + grid_id)
-    block = block_index(slabs)
+    block = slabs.linear_block
     in_turn = _in_turn(slabs, grid, block)
     replay = _replays(slabs, grid, block, in_turn)
     turns = int(replay.max(initial=0)) + 1

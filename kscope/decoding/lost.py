@@ -17,7 +17,7 @@ from ..capture.model import CaptureData, Problem
 from ..tracedata.data import LostLaunches
 from ..util.runs import group_equal, heads
 from ..util.text import counted
-from .launches import Launches, block_index, intervals
+from .launches import Launches, intervals
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
 def _missing(slabs: Slabs, launches: Launches) -> Int64:
     """(l,) lanes that the blocks of a launch have less than the fullest block of this kernel and block size."""
     rows = np.flatnonzero(~launches.in_turn | (slabs.lane == 0))  # which other lanes record depends on the data
-    launch, block = launches.of[rows], block_index(slabs)[rows]
+    launch, block = launches.of[rows], slabs.linear_block[rows]
     order = np.lexsort((block, launch))
     first = heads(launch[order], block[order])
     of, lanes = launch[order][first], np.diff(np.append(first, len(order)))

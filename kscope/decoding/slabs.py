@@ -137,14 +137,41 @@ class Slabs:
         return _three(self.header["nctaid_x"], self.header["nctaid_yz"])
 
     @cached_property
+    def threads(self) -> Int64:
+        """(s, 3) threads of a block along x, y, z."""
+        ntid = self.header["ntid"]
+        found = np.empty((len(ntid), 3), np.int64)
+        for axis in range(3):
+            np.right_shift(ntid, 10 * axis, out=found[:, axis])
+        found &= [1023, 1023, -1]
+        found += 1
+        return found
+
+    @cached_property
+    def linear_block(self) -> Int64:
+        """(s,) linear block index x + nx * (y + ny * z)."""
+        if not self.header["ctaid_yz"].any():
+            return self.header["ctaid_x"].astype(np.int64)
+        block, grid = self.block, self.grid
+        return np.asarray(block[:, 0] + grid[:, 0] * (block[:, 1] + grid[:, 1] * block[:, 2]))
+
+    @cached_property
     def first_tick(self) -> Int64:
         """The warp's start on the clock of its records, 64-bit ticks."""
-        return np.where(self.globaltimer, self.header["start_time"], self.header["start_clock"]).astype(np.int64)
+        return self._ticks("start")
 
     @cached_property
     def last_tick(self) -> Int64:
         """The warp's end on the clock of its records; 0 where it did not finish."""
-        return np.where(self.globaltimer, self.header["end_time"], self.header["end_clock"]).astype(np.int64)
+        return self._ticks("end")
+
+    def _ticks(self, anchor: str) -> Int64:
+        """The anchor's time on the clock of the records."""
+        ticks = self.header[f"{anchor}_clock"].astype(np.int64)
+        timer = self.globaltimer
+        if timer.any():
+            np.copyto(ticks, self.header[f"{anchor}_time"].view(np.int64), where=timer)
+        return ticks
 
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
@@ -172,7 +199,7 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
 
 def _search_compiled(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
     """Lines that begin with the magic number and stand in no slab, and the state of each."""
-    most = int(np.count_nonzero(lines[:-1, 0] >> 16 == MAGIC))
+    most = max(len(lines) - 1, 0)  # memory that is not written to costs nothing
     at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
     limits = LOG2_SHIFT, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS
     found = native.call("find", lines, len(lines), HEADER_WORD, *limits, at, state)
@@ -264,4 +291,8 @@ def _covered(at: Int64, starts: Int64, size: Int64) -> Bools:
 
 
 def _three(x: Words, yz: Words) -> Int64:
-    return np.stack([x, yz & 0xFFFF, yz >> 16], axis=1).astype(np.int64)
+    found = np.empty((len(x), 3), np.int64)
+    found[:, 0] = x
+    np.bitwise_and(yz, 0xFFFF, out=found[:, 1])
+    np.right_shift(yz, 16, out=found[:, 2])
+    return found

@@ -26,9 +26,9 @@ Int64 = npt.NDArray[np.int64]
 GROUP, MOST = 1 << 17, 1 << 20
 """Minimum (except the last) and maximum rows of a row group."""
 _LEVEL = 3
-_DELTA = ("start_ticks", "dur_cycles", "block", "track")
+_DELTA = ("start_ticks", "dur_cycles", "block", "block_x", "block_y", "block_z", "warp_row")
 _SPLIT = ("start_ns", "dur_ns")
-_TEXTS = ("kernel", "region", "kind", "user_track")
+_TEXTS = ("kernel", "region", "kind", "track")
 
 
 def pyarrow() -> Any:
@@ -95,7 +95,7 @@ class _Columns:
             "kernel": [clean(name) for name in trace.kernels],
             "region": [clean(region.name) for region in trace.regions],
             "kind": KIND_NAMES,
-            "user_track": [clean(name) for name in trace.user_tracks],
+            "track": [clean(name) for name in trace.user_tracks],
         }
         # a span and an instant may share a name; dictionary entries must be unique
         self._texts: dict[str, tuple[Any, npt.NDArray[np.int32]]] = {}
@@ -119,12 +119,13 @@ class _Columns:
         columns["start_ns"] = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
         columns["dur_ns"] = np.where(cycles < 0, np.nan, cycles * pace)
         user = self._of_region[trace.region[rows]]
-        columns |= {"user_track": np.maximum(user, 0), "track": track, "start_ticks": ticks, "dur_cycles": cycles}
+        columns |= {f"block_{axis}": warps.block_xyz[track, at] for at, axis in enumerate("xyz")}
+        columns |= {"track": np.maximum(user, 0), "warp_row": track, "start_ticks": ticks, "dur_cycles": cycles}
         arrays = []
         for name in COLUMNS:
             if name in _TEXTS:
                 texts, codes = self._texts[name]
-                null = (user < 0) if name == "user_track" else None
+                null = (user < 0) if name == "track" else None
                 index = codes[columns[name]] if len(codes) else np.zeros(len(track), np.int32)
                 arrays.append(arrow.DictionaryArray.from_arrays(arrow.array(index, mask=null), texts))
             else:

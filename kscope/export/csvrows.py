@@ -73,8 +73,9 @@ class _Rows:
             self._regions.take(trace.region[part]),
             self._kinds.take(trace.kind[part], axis=0),
         )
-        cells["user_track"] = self._tracks.take(trace.region[part])
-        cells["track"], cells["depth"] = _whole(track), _whole(self._depth[part])
+        cells |= {f"block_{axis}": _whole(warps.block_xyz[track, at]) for at, axis in enumerate("xyz")}
+        cells["track"] = self._tracks.take(trace.region[part])
+        cells["warp_row"], cells["depth"] = _whole(track), _whole(self._depth[part])
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(cycles * pace), _whole(cycles)
         cells["dur_ns"][cycles < 0] = 0  # NOTHING

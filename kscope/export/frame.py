@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import MissingError
 from ..tracedata.data import COLUMNS, KIND_NAMES, NO_TRACK, TraceData
+from ..util.packages import import_pandas
 from ..util.portable import clean
-from ..util.text import install_command
+
+Int64 = npt.NDArray[np.int64]
 
 
 def frame(trace: TraceData) -> Any:
@@ -21,30 +22,34 @@ def frame(trace: TraceData) -> Any:
         trace: the trace.
 
     Returns:
-        A DataFrame with one row per record; names are categoricals.
+        A DataFrame with one row per record; names are categoricals, and missing where they are unknown.
 
     Raises:
         MissingError: pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingError(f"to_pandas() needs pandas: {install_command('pandas')}") from error
-    data: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
-    texts = {
-        "kind": KIND_NAMES,
-        "user_track": trace.user_tracks,
-        "region": trace.region_names(),
-        "kernel": trace.kernels,
+    pandas = import_pandas("to_pandas()")
+    names: dict[str, tuple[Sequence[str | None], Any]] = {
+        "kernel": (trace.kernels, trace.kernel),
+        "region": ([one.name if one.known or one.name != "?" else None for one in trace.regions], trace.region),
+        "kind": ((None, *KIND_NAMES[1:]), trace.kind),
+        "track": ((*trace.user_tracks, None), trace.user_track),  # NO_TRACK is the last
     }
-    for column, names in texts.items():
-        categories, codes = _categories(names, ordered=column in ("region", "kernel"))
-        data[column] = pandas.Categorical.from_codes(codes[data[column]], categories)
+    data: dict[str, Any] = {}
+    for column in COLUMNS:
+        if column in names:
+            texts, index = names[column]
+            categories, codes = _categories(texts, ordered=column in ("kernel", "region"))
+            data[column] = pandas.Categorical.from_codes(codes[index], categories)
+        elif column.startswith("block_"):
+            data[column] = trace.warps.block_xyz[trace.track, "xyz".index(column[-1])]
+        else:
+            data[column] = trace.track if column == "warp_row" else getattr(trace, column)
     return pandas.DataFrame(data)
 
 
-def _categories(names: Iterable[str], *, ordered: bool) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Unique names, sorted if `ordered`, and the index of each name, followed by NO_TRACK."""
-    texts = [clean(name) for name in names]
-    index = {name: number for number, name in enumerate(dict.fromkeys(sorted(texts) if ordered else texts))}
-    return list(index), np.array([*(index[name] for name in texts), NO_TRACK], np.int64)
+def _categories(names: Sequence[str | None], *, ordered: bool) -> tuple[list[str], Int64]:
+    """Unique names, sorted if `ordered`, and the index of each name; NO_TRACK, pandas' missing value, for None."""
+    texts = [None if name is None else clean(name) for name in names]
+    known = [text for text in texts if text is not None]
+    index = {name: number for number, name in enumerate(dict.fromkeys(sorted(known) if ordered else known))}
+    return list(index), np.array([NO_TRACK if text is None else index[text] for text in texts], np.int64)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, SupportsIndex
 
+from ..capture.blocks import BlockSelection
 from ..capture.layout import MAX_SMS, SEGMENT_BYTES
 from ..errors import UsageError
-from ..marks.strategies import Strategy
+from ..marks.strategies import Strategy, strategy_of
 from .recording import Clock, Fill, Recording
 from .sampling import Sampling
 from .selection.auto import Lines, Selection
@@ -24,23 +25,25 @@ def _about(help: str, metavar: str = "", *, compiled: bool = False) -> dict[str,
 
 _ABOUT: dict[str, dict[str, object]] = {
     "strategy": _about(
-        "what records: warp (lane 0 of each warp), warp:any, block, lanes (all), warps:0+4", "STRATEGY", compiled=True
+        "what records: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4",
+        "STRATEGY",
+        compiled=True,
     ),
     "records": _about("records per warp and launch; auto: what the kernel needs, else 256", "N", compiled=True),
     "fill": _about("ring keeps the newest records, stop the oldest", "FILL", compiled=True),
     "clock": _about("cycles, or globaltimer", "CLOCK", compiled=True),
     "live": _about("store each record where its region ends: for kernels that hang", compiled=True),
-    "blocks": _about("blocks that record: 100 (the first 100), or first:stop:step", "RANGE"),
-    "warps": _about("warps of a block that record: 0,4-7", "LIST"),
-    "sms": _about("SMs that record: 0,4-7", "LIST"),
+    "block": _about("blocks that record, by linear number: 40, 0:100 (the first 100), 0:1000:10", "BLOCKS"),
+    "warp": _about("warps of a block that record: 0,4-7", "LIST"),
+    "sm": _about("SMs that record: 0,4-7", "LIST"),
     "pool": _about(
         "GPU memory for records per device: 512MiB (default: 1/32 of the free memory, at most 1GiB)", "SIZE"
     ),
-    "kernels": _about(
+    "kernel": _about(
         "kernels to keep, by name ('attn_*') or hash; the others are removed at the end", "GLOB", compiled=True
     ),
     "auto": _about("mark operations of these kinds", "LIST", compiled=True),
-    "regions": _about("mark these lines of source", "NAME=FILE:FIRST-LAST", compiled=True),
+    "mark": _about("mark these lines of source as a region", "NAME=FILE:FIRST-LAST", compiled=True),
 }
 
 
@@ -48,18 +51,18 @@ _ABOUT: dict[str, dict[str, object]] = {
 class Options:
     """What a user passed to profile() or enable(); None for options that were not given."""
 
-    strategy: Strategy | None = field(default=None, metadata=_ABOUT["strategy"])
+    strategy: Strategy | str | None = field(default=None, metadata=_ABOUT["strategy"])
     records: int | Literal["auto"] | None = field(default=None, metadata=_ABOUT["records"])
     fill: Fill | None = field(default=None, metadata=_ABOUT["fill"])
     clock: Clock | None = field(default=None, metadata=_ABOUT["clock"])
     live: bool | None = field(default=None, metadata=_ABOUT["live"])
-    blocks: SupportsIndex | range | slice | None = field(default=None, metadata=_ABOUT["blocks"])
-    warps: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["warps"])
-    sms: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["sms"])
+    block: BlockSelection | None = field(default=None, metadata=_ABOUT["block"])
+    warp: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["warp"])
+    sm: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["sm"])
     pool: int | None = field(default=None, metadata=_ABOUT["pool"])
-    kernels: str | Sequence[str] | None = field(default=None, metadata=_ABOUT["kernels"])
+    kernel: str | Sequence[str] | None = field(default=None, metadata=_ABOUT["kernel"])
     auto: str | Sequence[str] | bool | None = field(default=None, metadata=_ABOUT["auto"])
-    regions: str | Sequence[str] | Mapping[str, str] | None = field(default=None, metadata=_ABOUT["regions"])
+    mark: str | Sequence[str] | Mapping[str, str] | None = field(default=None, metadata=_ABOUT["mark"])
 
     @staticmethod
     def of(arguments: Mapping[str, Any]) -> Options:
@@ -71,18 +74,19 @@ class Options:
 
         Args:
             base: what holds for options that were not given.
-            kernels: patterns of kernel names, which limit auto= and regions=.
+            kernels: patterns of kernel names, which limit auto= and mark=.
 
         Raises:
             UsageError: an option has no such value.
         """
         given = {one.name: getattr(self, one.name, None) for one in fields(Recording)}
-        given["selection"] = Selection.of(self.auto, self.regions, kernels)
+        given["strategy"] = None if self.strategy is None else strategy_of(self.strategy)
+        given["selection"] = Selection.of(self.auto, self.mark, kernels)
         return replace(base, **{name: value for name, value in given.items() if value is not None})
 
     def sampling(self) -> Sampling:
         """The blocks, warps and SMs that record. Raises UsageError."""
-        return Sampling.of(self.blocks, self.warps, self.sms)
+        return Sampling.of(self.block, self.warp, self.sm)
 
     def pool_bytes(self) -> int | None:
         """Bytes of GPU memory to record into, per device; None for the default. Raises UsageError."""
@@ -109,7 +113,7 @@ def in_effect(recording: Recording, sampling: Sampling, **session: object) -> di
         session: the remaining options by name.
     """
     values: dict[str, Any] = {**vars(sampling), **vars(recording), **session}
-    values |= {"auto": recording.selection.kinds, "regions": recording.selection.lines}
+    values |= {"auto": recording.selection.kinds, "mark": recording.selection.lines}
     found = {option.name: _json(values[option.name]) for option in OPTIONS}
     return {name: value for name, value in found.items() if value not in (None, [])}
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
 from ..errors import UsageError
-from ..marks.strategies import Elected, Strategy
+from ..marks.strategies import Elected, Strategy, strategy_of
 from .selection.auto import Selection
 
 Clock = Literal["cycles", "globaltimer"]
@@ -53,9 +53,7 @@ class Recording:
     selection: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.strategy, Strategy):
-            known = "Lane0Warp0(), Elected(), TargetWarp(n) or AllThreads()"
-            raise UsageError(f"strategy={self.strategy!r}: expected {known}")
+        strategy_of(self.strategy)
         if self.records != "auto" and not (
             isinstance(self.records, int) and 1 <= self.records <= 1 << MAX_LOG2_RECORDS
         ):

@@ -10,10 +10,9 @@ from typing import SupportsIndex
 import numpy as np
 
 from ..capture import layout
+from ..capture.blocks import END, BlockSelection, selections
 from ..errors import UsageError
 from ..marks.strategies import MAX_WARPS
-
-_END = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -21,67 +20,72 @@ class Sampling:
     """A choice of blocks, warps and SMs; None for all.
 
     Attributes:
-        blocks: linear indices x + nx * (y + ny * z). A stride counts modulo 2^32 from the first block.
-        warps: warps of a block.
-        sms: SMs.
+        block: linear numbers x + nx * (y + ny * z). A stride counts modulo 2^32 from the first block.
+        warp: warps of a block.
+        sm: SMs.
     """
 
-    blocks: range | None = None
-    warps: tuple[int, ...] | None = None
-    sms: tuple[int, ...] | None = None
+    block: range | None = None
+    warp: tuple[int, ...] | None = None
+    sm: tuple[int, ...] | None = None
 
     @staticmethod
     def of(
-        blocks: SupportsIndex | range | slice | None = None,
-        warps: SupportsIndex | Iterable[SupportsIndex] | None = None,
-        sms: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        block: BlockSelection | None = None,
+        warp: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        sm: SupportsIndex | Iterable[SupportsIndex] | None = None,
     ) -> Sampling:
         """From what a user passed.
 
         Args:
-            blocks: 100 (the first 100), range(0, 1000, 8) or slice(10, None).
-            warps: one number or several.
-            sms: one number or several.
+            block: linear numbers: 40, "0:100", range(0, 1000, 8), slice(10, None), or a list that forms a range.
+            warp: one number or several.
+            sm: one number or several.
 
         Raises:
             UsageError: anything else.
         """
-        return Sampling(_blocks(blocks), _members("warps", warps, MAX_WARPS), _members("sms", sms, layout.MAX_SMS))
+        return Sampling(_blocks(block), _members("warp", warp, MAX_WARPS), _members("sm", sm, layout.MAX_SMS))
 
     def gate(self, epoch: int, stripes: int) -> np.ndarray:
         """The gate's 128 bytes as one layout.GATE record."""
         gate = np.zeros((), layout.GATE)
-        blocks = self.blocks if self.blocks is not None else range(_END)
+        blocks = self.block if self.block is not None else range(END)
         first, step = blocks.start, blocks.step
         gate["epoch"], gate["stripes"] = epoch, stripes
-        gate["sampled"] = self.blocks is not None or self.sms is not None
-        gate["warp_mask"] = 0xFFFFFFFF if self.warps is None else sum(1 << warp for warp in self.warps)
+        gate["sampled"] = self.block is not None or self.sm is not None
+        gate["warp_mask"] = 0xFFFFFFFF if self.warp is None else sum(1 << warp for warp in self.warp)
         gate["block_magic"] = layout.block_magic(step)
         gate["block_first"], gate["block_count"] = first, max(0, blocks.stop - first)
-        sms = range(layout.MAX_SMS) if self.sms is None else self.sms
+        sms = range(layout.MAX_SMS) if self.sm is None else self.sm
         for sm in sms:
             gate["sm_mask"][sm // 32] |= np.uint32(1 << sm % 32)
         return gate
 
 
-def _blocks(blocks: SupportsIndex | range | slice | None) -> range | None:
-    if blocks is None:
+def _blocks(typed: BlockSelection | None) -> range | None:
+    """One range of linear numbers: what the gate can test. Raises UsageError."""
+    if typed is None:
         return None
-    try:
-        if isinstance(blocks, range):
-            found = blocks
-        elif isinstance(blocks, slice):
-            ends = blocks.start or 0, _END if blocks.stop is None else blocks.stop, blocks.step or 1
-            found = range(*map(_number, ends))
-        else:
-            found = range(_number(blocks))
-    except TypeError as error:
-        raise UsageError(f"blocks={blocks!r}: expected a number, range(first, stop, step) or slice") from error
-    if found.start < 0 or not 0 < found.step < 1 << 32 or not found.start < found.stop <= _END:
-        raise UsageError(
-            f"blocks={blocks!r}: expected an ascending range of block indices, 0 to 2^63 - 1, that is not empty"
-        )
-    return found
+    found = selections(typed)
+    if any(len(one.axes) > 1 for one in found):
+        text = "a recording selects blocks by linear number, because its kernels have different grids"
+        more = "such as '#40' or 0:100; select coordinates when you read it: trace.filter(block=...), --block"
+        raise UsageError(f"block {' '.join(map(str, found))}: {text}, {more}")
+    joined = _joined([one.axes[0] for one in found])
+    if joined is None or joined.step >> 32:
+        raise UsageError(f"block {' '.join(map(str, found))}: expected blocks at one distance, such as 0:1000:10")
+    return joined
+
+
+def _joined(ranges: list[range]) -> range | None:
+    """The range of all numbers; None if they are no arithmetic progression."""
+    if len(ranges) == 1 or any(one.stop - one.start > 1 << 20 for one in ranges):
+        return ranges[0] if len(ranges) == 1 else None
+    numbers = np.unique(np.concatenate([np.array(one) for one in ranges]))
+    steps = np.unique(np.diff(numbers))
+    step = int(steps[0]) if len(steps) else 1
+    return range(int(numbers[0]), int(numbers[-1]) + 1, step) if len(steps) <= 1 else None
 
 
 def _members(what: str, members: SupportsIndex | Iterable[SupportsIndex] | None, end: int) -> tuple[int, ...] | None:

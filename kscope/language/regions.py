@@ -9,20 +9,15 @@ from copy import copy
 from types import TracebackType
 from typing import Any, Literal
 
-from ..errors import UsageError
 from ..instrument import registry
 from ..marks.grammar import Act, How, Mark, check_name
 from ..marks.predicates import constant_predicate
-from ..marks.strategies import Strategy
+from ..marks.strategies import Strategy, strategy_of
 
 
 def _spec(strategy: Any) -> str | None:
     strategy = getattr(strategy, "value", strategy)
-    if strategy is None:
-        return None
-    if not isinstance(strategy, Strategy):
-        raise UsageError(f"strategy={strategy!r}: expected Lane0Warp0(), Elected(), TargetWarp(n) or AllThreads()")
-    return strategy.spec
+    return None if strategy is None else strategy_of(strategy).spec
 
 
 def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any, when: Any = None) -> None:
@@ -45,14 +40,14 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
 
     Args:
         name: constant string, 1 to 512 bytes of UTF-8 including the track.
-        strategy: which lanes record; None for the session's strategy.
+        strategy: which lanes record, such as AllThreads() or its text "all"; None for the session's strategy.
         value: i32, u32 or f32 to store with each record; evaluated on entry. None for no value.
         track: constant string; draw the scope on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, evaluated once, on entry; the scope is recorded if it is nonzero. A constant False
             emits no code. None for always.
 
     Raises:
-        UsageError: the name or track is not a constant string, or the strategy is not a Strategy.
+        UsageError: the name or track is not a constant string, or there is no such strategy.
     """
 
     __triton_builtin__ = True
@@ -63,7 +58,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
         self,
         name: Any,
         *,
-        strategy: Strategy | None = None,
+        strategy: Strategy | str | None = None,
         value: Any = None,
         track: Any = None,
         when: Any = None,
@@ -147,7 +142,7 @@ class _Selected(scope):
 
 
 def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
-    """The scope of a region that auto= or regions= selected in unmarked code.
+    """The scope of a region that auto= or mark= selected in unmarked code.
 
     Args:
         name: the region's name.
@@ -160,7 +155,7 @@ def instant(
     name: Any,
     value: Any = None,
     *,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     track: Any = None,
     when: Any = None,
     _semantic: Any = None,
@@ -170,7 +165,7 @@ def instant(
     Args:
         name: constant string, 1 to 512 bytes of UTF-8 including the track.
         value: i32, u32 or f32 to store with the record; None for no value.
-        strategy: which lanes record; None for the session's strategy.
+        strategy: which lanes record, such as AllThreads() or its text "all"; None for the session's strategy.
         track: constant string; draw it on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, recorded if nonzero. A constant False emits no code. None for always.
 
@@ -185,7 +180,7 @@ def counter(
     name: Any,
     value: Any,
     *,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     track: Any = None,
     when: Any = None,
     _semantic: Any = None,
@@ -195,7 +190,7 @@ def counter(
     Args:
         name: constant string, 1 to 512 bytes of UTF-8 including the track.
         value: i32, u32 or f32.
-        strategy: which lanes record; None for the session's strategy.
+        strategy: which lanes record, such as AllThreads() or its text "all"; None for the session's strategy.
         track: constant string; draw it on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, recorded if nonzero. A constant False emits no code. None for always.
 

@@ -27,7 +27,7 @@ Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
 ValueType = Literal["i32", "u32", "f32"]
 Origin = Literal["source", "auto", "lines"]
 How = Literal["with", "call", "auto", "lines"]
-"""What placed a mark: a `with` or a call in the source; auto= or regions= in unmarked code."""
+"""What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code."""
 
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
@@ -45,7 +45,7 @@ ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
 HOWS: tuple[How, ...] = ("with", "call")
 """Packed marks always come from source code."""
-PACKED_STRATEGIES: tuple[str | None, ...] = (None, "block", "warp", "lanes")
+PACKED_STRATEGIES: tuple[str | None, ...] = (None, "lane0-warp0", "elected", "all")
 """A packed strategy: an index into this tuple, a warp mask << 2 for TargetWarp, or PACKED_ANY_LANE."""
 PACKED_ANY_LANE = 1 << 34
 

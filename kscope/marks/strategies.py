@@ -1,19 +1,20 @@
-"""The four recording strategies. The *spec* is a strategy's text in marks, cache keys, captures and options.
+"""The four recording strategies. The *spec* is a strategy's text, in Python, options, marks, cache keys and captures.
 
-Lane0Warp0()            block       one thread per block
-Elected()               warp        lane 0 of every warp (default)
-Elected(any_lane=True)  warp:any    in every warp the first active lane
-TargetWarp(0, 4)        warps:0+4   lane 0 of the named warps
-AllThreads()            lanes       every thread
+Lane0Warp0()            lane0-warp0   one thread per block
+Elected()               elected       lane 0 of every warp (default)
+Elected(any_lane=True)  elected-any   in every warp the first active lane
+TargetWarp(0, 4)        warps:0,4     lane 0 of the named warps
+AllThreads()            all           every thread
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import UsageError
 
-ANY_LANE = "warp:any"
+ANY_LANE = "elected-any"
 """The spec of Elected(any_lane=True)."""
 MAX_WARPS = 32
 """Warps per block: 1024 threads / 32."""
@@ -25,7 +26,7 @@ class Strategy:
 
     @property
     def spec(self) -> str:
-        """The strategy as text, such as "warps:0+4"."""
+        """The strategy as text, such as "warps:0,4"."""
         raise AssertionError("a Strategy is one of Lane0Warp0, Elected, TargetWarp, AllThreads")
 
     def records(self, warp: int, lane: int) -> bool:
@@ -39,7 +40,7 @@ class Lane0Warp0(Strategy):
 
     @property
     def spec(self) -> str:
-        return "block"
+        return "lane0-warp0"
 
     def records(self, warp: int, lane: int) -> bool:
         return warp == 0 and lane == 0
@@ -67,7 +68,7 @@ class Elected(Strategy):
 
     @property
     def spec(self) -> str:
-        return ANY_LANE if self.any_lane else "warp"
+        return ANY_LANE if self.any_lane else "elected"
 
     def records(self, warp: int, lane: int) -> bool:
         return lane == 0
@@ -79,7 +80,7 @@ class AllThreads(Strategy):
 
     @property
     def spec(self) -> str:
-        return "lanes"
+        return "all"
 
     def records(self, warp: int, lane: int) -> bool:
         return True
@@ -114,7 +115,7 @@ class TargetWarp(Strategy):
 
     @property
     def spec(self) -> str:
-        return "warps:" + "+".join(map(str, self.warps))
+        return "warps:" + ",".join(map(str, self.warps))
 
     def records(self, warp: int, lane: int) -> bool:
         return lane == 0 and warp in self.warps
@@ -123,11 +124,15 @@ class TargetWarp(Strategy):
 _PLAIN = {strategy.spec: strategy for strategy in (Lane0Warp0(), Elected(), Elected(any_lane=True), AllThreads())}
 
 
+EXPECTED = "'lane0-warp0', 'elected', 'elected-any', 'all', or 'warps:0,4' with numbers of warps"
+"""The spellings, for errors."""
+
+
 def parse_strategy(spec: str) -> Strategy:
     """Parse a spec.
 
     Args:
-        spec: block, warp, warp:any, lanes, or warps:N+M.
+        spec: lane0-warp0, elected, elected-any, all, or warps:N,M.
 
     Raises:
         UsageError: the spec is invalid.
@@ -135,6 +140,23 @@ def parse_strategy(spec: str) -> Strategy:
     if spec in _PLAIN:
         return _PLAIN[spec]
     head, _, rest = spec.partition(":")
-    if head == "warps" and rest and all(part.isdecimal() for part in rest.split("+")):
-        return TargetWarp(*(int(part) for part in rest.split("+")))
-    raise UsageError(f"strategy {spec!r}: expected block, warp, warp:any, lanes, or warps:N+M such as warps:0+4")
+    if head == "warps" and rest and all(part.isdecimal() for part in rest.split(",")):
+        return TargetWarp(*(int(part) for part in rest.split(",")))
+    raise UsageError(f"strategy={spec!r}: expected {EXPECTED}")
+
+
+def strategy_of(value: Any) -> Strategy:
+    """A strategy as a user passes it.
+
+    Args:
+        value: a Strategy or its spec; inside a jit function also a constant with a `value`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    value = getattr(value, "value", value)
+    if isinstance(value, str):
+        return parse_strategy(value)
+    if not isinstance(value, Strategy):
+        raise UsageError(f"strategy={value!r}: expected {EXPECTED}, or kscope.Elected() and the like")
+    return value

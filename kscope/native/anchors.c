@@ -253,10 +253,14 @@ int64_t ks_reach(int64_t from, int64_t to, const int64_t *first, const int64_t *
     return 0;
 }
 
+enum { LEVELS = 64 };
+
 /* Of one row of anchors: how far its band lies above and below its chord, and where its slabs end. */
 typedef struct {
     double *above, *below;
-    int64_t *end; /* of the slab that begins here, -1 where none does */
+    int64_t *end;      /* of the slab that begins here, -1 where none does */
+    int64_t *of_level; /* anchors where slabs begin, by the level of the distance to their ends */
+    int64_t level[LEVELS + 1]; /* where each level begins there */
     double middle, origin, pace;
 } Row;
 
@@ -284,6 +288,22 @@ static void fill_corners(Row *row, int64_t count, const double *x, const double 
     }
 }
 
+/* Sort the anchors where slabs begin by the level of the distance to their ends. */
+static void fill_levels(Row *row, int64_t count)
+{
+    memset(row->level, 0, sizeof(row->level));
+    for (int64_t i = 0; i < count; i++)
+        if (row->end[i] >= 0)
+            row->level[level_of(row->end[i] - i) + 1]++;
+    for (int level = 0; level < LEVELS; level++)
+        row->level[level + 1] += row->level[level];
+    for (int64_t i = 0; i < count; i++)
+        if (row->end[i] >= 0)
+            row->of_level[row->level[level_of(row->end[i] - i)]++] = i;
+    memmove(row->level + 1, row->level, sizeof(int64_t) * LEVELS);
+    row->level[0] = 0;
+}
+
 /* The most that each slab's line may be off: at its ends, and anywhere inside. Returns -1 without memory. */
 int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
                   const int64_t *slab, const double *low, const double *high, double fast, double slow,
@@ -293,10 +313,11 @@ int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t 
     int64_t most = 1;
     for (int64_t one = from; one < to; one++)
         most = last[one] - first[one] + 1 > most ? last[one] - first[one] + 1 : most;
-    double *const space = malloc((2 * sizeof(double) + sizeof(int64_t)) * (size_t)most);
+    double *const space = malloc(2 * (sizeof(double) + sizeof(int64_t)) * (size_t)most);
     if (!space)
         return -1;
-    Row row = {space, space + most, (int64_t *)(space + 2 * most), 0, 0, 0};
+    int64_t *const places = (int64_t *)(space + 2 * most);
+    Row row = {space, space + most, places, places + most, {0}, 0, 0, 0};
     for (int64_t one = from; one < to; one++) {
         const int64_t a = first[one], z = last[one], count = z - a + 1;
         int64_t longest = 0;
@@ -321,12 +342,11 @@ int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t 
                 longest = end - i > longest ? end - i : longest;
             }
         }
+        fill_levels(&row, count);
         for (int level = 0; longest && level <= level_of(longest); level++) {
             const int64_t half = (int64_t)1 << level; /* above[i] is now the largest of 2^level from i on */
-            for (int64_t i = 0; i < count; i++) {
-                const int64_t end = row.end[i];
-                if (end < 0 || level_of(end - i) != level)
-                    continue;
+            for (int64_t at = row.level[level]; at < row.level[level + 1]; at++) {
+                const int64_t i = row.of_level[at], end = row.end[i];
                 const int64_t s = slab[a + i], other = end - half;
                 const double ahead = start[s] - chord(&row, x[a + i]);
                 const double behind = start[s] + (x[a + end] - x[a + i]) * rate[s] - chord(&row, x[a + end]);

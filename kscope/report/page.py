@@ -18,9 +18,9 @@ import orjson
 
 STYLES = ("theme.css", "layout.css", "panels.css")
 SCRIPTS = (
-    "dom.js", "units.js", "color.js", "unpack.js", "model.js", "slices.js", "view.js", "axis.js", "overview.js",
-    "cells.js", "lanes.js", "boxes.js", "hits.js", "details.js", "table.js", "histogram.js", "imbalance.js",
-    "search.js", "input.js", "main.js",
+    "dom.js", "units.js", "color.js", "unpack.js", "model.js", "blocks.js", "slices.js", "view.js", "axis.js",
+    "overview.js", "cells.js", "lanes.js", "boxes.js", "hits.js", "details.js", "table.js", "histogram.js",
+    "imbalance.js", "search.js", "input.js", "main.js",
 )  # fmt: skip
 """In the order in which they form one script."""
 _ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}

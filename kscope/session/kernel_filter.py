@@ -1,4 +1,4 @@
-"""Kernels by name or hash: `profile(kernels="attn_*")`, applied to what was recorded."""
+"""Kernels by name or hash: `profile(kernel="attn_*")`, applied to what was recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Patterns:
             return Patterns()
         globs = (kernels,) if isinstance(kernels, str) else tuple(kernels) if isinstance(kernels, Sequence) else ()
         if not globs or not all(isinstance(glob, str) and glob for glob in globs):
-            raise UsageError(f"kernels={kernels!r}: expected a pattern of names such as 'attn_*', or several")
+            raise UsageError(f"kernel={kernels!r}: expected a pattern of names such as 'attn_*', or several")
         return Patterns(globs)
 
     @property
@@ -62,19 +62,19 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
     problems, globs = capture.problems, ", ".join(patterns.globs)
     if known and not kept:
         marked = ", ".join(sorted({*known.values()}))
-        problems += (Problem("nothing", f"no kernel is called {globs} (kernels=); those with marks: {marked}"),)
+        problems += (Problem("nothing", f"no kernel is called {globs} (kernel=); those with marks: {marked}"),)
     elif recorded and not recorded & kept:
         others = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
-        problems += (Problem("nothing", f"no kernel called {globs} (kernels=) recorded; these did: {others}"),)
+        problems += (Problem("nothing", f"no kernel called {globs} (kernel=) recorded; these did: {others}"),)
     return replace(capture, modules=tuple(modules), devices=devices, problems=problems)
 
 
 def unselected(selection: Selection, modules: Sequence[ModuleMeta], frontends: Sequence[str]) -> list[Problem]:
-    """Problems of auto= and regions= that marked nothing in the modules, or that no frontend supports."""
+    """Problems of auto= and mark= that marked nothing in the modules, or that no frontend supports."""
     able = {what for name in frontends for what in registry.frontend(name).selects}
     possible = replace(selection, kinds=selection.kinds if "kinds" in able else ())
     found = list(unmatched(possible, modules))
-    texts = {"kinds": "auto= (kinds of operation)", "lines": "regions= (lines of source)"}
+    texts = {"kinds": "auto= (kinds of operation)", "lines": "mark= (lines of source)"}
     missing = [text for what, text in texts.items() if getattr(selection, what) and what not in able]
     if missing and frontends:
         names = ", ".join(frontends)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, SupportsIndex
 
+from ..capture.blocks import BlockSelection
 from ..instrument.options import Options
 from ..instrument.recording import Clock, Fill
 from ..marks.strategies import Strategy
@@ -18,18 +19,18 @@ from .session import Session
 def profile(
     path: str | os.PathLike[str] | None = None,
     *,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     records: int | Literal["auto"] | None = None,
     fill: Fill | None = None,
     clock: Clock | None = None,
     live: bool | None = None,
-    blocks: SupportsIndex | range | slice | None = None,
-    warps: SupportsIndex | Iterable[SupportsIndex] | None = None,
-    sms: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    block: BlockSelection | None = None,
+    warp: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    sm: SupportsIndex | Iterable[SupportsIndex] | None = None,
     pool: int | None = None,
-    kernels: str | Sequence[str] | None = None,
+    kernel: str | Sequence[str] | None = None,
     auto: str | Sequence[str] | bool | None = None,
-    regions: str | Sequence[str] | Mapping[str, str] | None = None,
+    mark: str | Sequence[str] | Mapping[str, str] | None = None,
     then: Transforms | None = None,
     export: Paths | None = None,
     enabled: bool = True,
@@ -42,23 +43,24 @@ def profile(
         path: file for the capture, name.kscope; checked before anything runs. %r is the rank in a job, %p the process
             id. If the body raises, the capture is
             saved as name.failed.kscope and an existing `path` stays as it was.
-        strategy: what records: Elected() (lane 0 of every warp, the default), Lane0Warp0(), TargetWarp(n) or
-            AllThreads().
+        strategy: what records: "elected" (lane 0 of every warp, the default), "elected-any", "lane0-warp0",
+            "warps:0,4" or "all"; or Elected(), Lane0Warp0(), TargetWarp(0, 4), AllThreads().
         records: records per warp and launch, rounded up to a power of two; "auto" (default) is what the kernel needs
             if no region is in a loop, else 256.
         fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.
         clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
         live: store each record where its region ends, for kernels that hang.
-        blocks: blocks that record: 100 (the first 100), range(0, 1000, 8) or slice(10, None). No recompilation.
-        warps: warps of a block that record, one number or several. No recompilation.
-        sms: SMs that record, one number or several. No recompilation.
+        block: blocks that record, by linear number x + nx * (y + ny * z): 40 (that one), range(100) or "0:100" (the
+            first 100), range(0, 1000, 8). No recompilation.
+        warp: warps of a block that record, one number or several. No recompilation.
+        sm: SMs that record, one number or several. No recompilation.
         pool: bytes of device memory to record into, per device; by default 1/32 of the free memory, at most 1 GiB.
             Records are drained while kernels run: the pool limits bursts, not the session.
-        kernels: kernels to keep: names with * and ?, or hashes such as "0x7fa21c3". Other kernels also record and are
-            removed at the end; `auto` and `regions` do not touch them.
+        kernel: kernels to keep: names with * and ?, or hashes such as "0x7fa21c3", one or several. Other kernels also
+            record and are removed at the end; `auto` and `mark` do not touch them.
         auto: kinds of operation to mark in kernels without annotations, such as "wait,wgmma,loops"; True for the
             usual ones, False for none.
-        regions: lines of source to mark, such as "load=attn.py:41-47".
+        mark: lines of source to mark as regions, such as "load=attn.py:41-47".
         then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
         export: files to export prof.trace to if the body does not raise; checked before anything runs.
         enabled: False records, compiles and writes nothing.

@@ -80,7 +80,7 @@ if hasattr(os, "register_at_fork"):
 def recording(options: Options | None = None) -> Recording:
     """The given compile-time options over those of enable(), else over the defaults. Raises UsageError."""
     options = options or Options()
-    return options.recording(STATE.prepared or Recording(), Patterns.of(options.kernels).names)
+    return options.recording(STATE.prepared or Recording(), Patterns.of(options.kernel).names)
 
 
 def hook(new: Recording | None) -> None:
@@ -188,22 +188,22 @@ def taken() -> Generator[None]:
 
 def enable(
     *,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     records: int | Literal["auto"] | None = None,
     fill: Fill | None = None,
     clock: Clock | None = None,
     live: bool | None = None,
     auto: str | Sequence[str] | bool | None = None,
-    regions: str | Sequence[str] | Mapping[str, str] | None = None,
-    kernels: str | Sequence[str] | None = None,
+    mark: str | Sequence[str] | Mapping[str, str] | None = None,
+    kernel: str | Sequence[str] | None = None,
 ) -> None:
     """Prepare: kernels compiled from now on carry their marks, which record inside profile().
 
     May be called again with other options.
 
     Args:
-        strategy, records, fill, clock, live, auto, regions: as for kscope.profile().
-        kernels: names, with * and ?, of the kernels that `auto` and `regions` mark.
+        strategy, records, fill, clock, live, auto, mark: as for kscope.profile().
+        kernel: names, with * and ?, of the kernels that `auto` and `mark` mark.
 
     Raises:
         UsageError: an option has no such value, or a session is active.
@@ -212,7 +212,7 @@ def enable(
     options = Options.of(locals())
     with alone():
         refuse_nested("kscope.enable()")
-        prepared = options.recording(Recording(), Patterns.of(options.kernels).names)
+        prepared = options.recording(Recording(), Patterns.of(options.kernel).names)
         try:
             hook(prepared)
         except BaseException:

@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..analysis.shown import preformatted
+from ..capture.blocks import BlockSelection
+from ..capture.capture import load_capture
 from ..capture.model import CaptureData, Problem
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..util.text import counted
+from .notebook import MOST, Page, page, show
 
 if TYPE_CHECKING:
+    from ..analysis.compare import Comparison
+    from ..analysis.critical import Edge, Path
+    from ..analysis.idle import Gaps
+    from ..analysis.occupancy import Occupancy
+    from ..analysis.overlap import Overlap
     from ..analysis.summary import Summary
 
-_MOST_NAMES = 8
+_MOST_NAMES, _MOST_ROWS = 8, 10
 
 
 class Trace(TraceData):
@@ -30,7 +39,7 @@ class Trace(TraceData):
         region: str | Iterable[str] | None = None,
         track: str | Iterable[str] | None = None,
         launch: int | range | Iterable[int] | None = None,
-        block: int | range | Iterable[int] | None = None,
+        block: BlockSelection | None = None,
         warp: int | range | Iterable[int] | None = None,
         lane: int | range | Iterable[int] | None = None,
         sm: int | range | Iterable[int] | None = None,
@@ -43,7 +52,9 @@ class Trace(TraceData):
         Args:
             kernel, region: names or patterns such as "attn_*", one or several; kernels also by hash.
             track: names or patterns of user tracks.
-            launch, block, warp, lane, sm, device: a number, a range, or several numbers.
+            launch, warp, lane, sm, device: a number, a range, or several of them.
+            block: "0,8" or (0, 8), a block by its coordinates; "0:4,8", ranges of them; 40 or "#40", a block by its
+                linear number x + nx * (y + ny * z); range(100) or "0:100"; or several as a list.
             time: (first, last) in ns after `origin`; keeps records that overlap with it.
             where: (n,) bool, a mask.
 
@@ -51,7 +62,7 @@ class Trace(TraceData):
             A new trace.
 
         Raises:
-            UsageError: a name matches nothing, or a mask has another shape.
+            UsageError: a name or number that the trace does not have, or a mask of another shape.
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         return filters.select(self, given)
@@ -73,6 +84,114 @@ class Trace(TraceData):
         from ..analysis.summary import summarize  # loaded on first use
 
         return summarize(self, by, roles)
+
+    def gaps(
+        self,
+        *,
+        of: str | None = None,
+        wait: Iterable[str] | None = None,
+        roles: Mapping[str, Iterable[int]] | None = None,
+        top: int = 10,
+    ) -> Gaps:
+        """Waits, time in no region by neighboring regions, and the longest gaps.
+
+        Args:
+            of: gaps within this region instead of time in no region.
+            wait: names of regions that wait; by default those with a word such as "wait" in their name.
+            roles: role names and their warps; inferred without.
+            top: how many single gaps.
+
+        Raises:
+            UsageError: no such region, or a negative `top`.
+        """
+        from ..analysis.idle import gaps
+
+        return gaps(self, of=of, wait=wait, roles=roles, top=top)
+
+    def overlap(self, *, roles: Mapping[str, Iterable[int]] | None = None) -> tuple[Overlap, ...]:
+        """What the warps of a block did at the same time: a matrix per kernel.
+
+        Args:
+            roles: role names and their warps; inferred without.
+        """
+        from ..analysis.overlap import overlap
+
+        return overlap(self, roles)
+
+    def occupancy(self, bins: int = 40) -> Occupancy:
+        """Waves of blocks by launch, use of each SM, and warps alive per SM over time.
+
+        Args:
+            bins: of the time axis.
+
+        Raises:
+            UsageError: bins < 1.
+        """
+        from ..analysis.occupancy import occupancy
+
+        return occupancy(self, bins)
+
+    def path(self, *edges: Edge | tuple[str, str] | tuple[str, str, int], launch: int = 0, block: int = 0) -> Path:
+        """The critical path of one block, as in ``trace.path(("load", "wait_full"), ("mma", "wait_empty", 4))``.
+
+        Args:
+            *edges: pairs (signal, wait): the end of region `signal` satisfies region `wait`; with a third part, so
+                many rounds later.
+            launch: index into `launches`.
+            block: linear block index.
+
+        Raises:
+            UsageError: no edge, a region that the block does not have, a negative lag, or a block without records.
+        """
+        from ..analysis.critical import Edge, critical_path
+
+        named = [
+            one if isinstance(one, Edge) else Edge(one[0], one[1], one[2] if len(one) == 3 else 0) for one in edges
+        ]
+        return critical_path(self, named, launch, block)
+
+    def compare(self, other: TraceData, *, level: float | None = None, least: float | None = None) -> Comparison:
+        """What became slower from this trace to the other, with intervals.
+
+        Args:
+            other: the trace after the change.
+            level: of the intervals, 0.95.
+            least: the smallest change that counts, 0.01 for 1 %.
+
+        Raises:
+            UsageError: a part that is not from 0 to 1.
+        """
+        from ..analysis.compare import Options, compare
+
+        usual = Options()
+        level, least = usual.level if level is None else level, usual.least if least is None else least
+        return compare(self, other, Options(level=level, least=least))
+
+    def plot(self, *, limit: int | None = MOST, height: int = 640) -> Page:
+        """The report page, SM x time, for a notebook: self-contained, without a network or a server.
+
+        Args:
+            limit: records to draw, the first by time; None for all.
+            height: of the frame, in pixels.
+
+        Returns:
+            A page, which a notebook shows, and which has `save(path)`.
+        """
+        return page(self, limit, height)
+
+    def show(self, *, limit: int | None = None) -> None:
+        """Show the report page: in a notebook below the cell, else in the browser.
+
+        Args:
+            limit: records to draw, the first by time; None for half a million in a notebook, all in the browser.
+        """
+        show(self, limit)
+
+    def html(self) -> str:
+        """The counts and the longest regions as HTML, which a notebook shows."""
+        return preformatted(f"{self!r}\n\n{self.summary().text(140, _MOST_ROWS)}")
+
+    _repr_html_ = html
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> int:
         """Write a file in the format of its suffix: .pftrace, .json, .parquet, .arrow, .csv, .hatchet and more
@@ -137,7 +256,7 @@ def decode(capture: CaptureData) -> Trace:
     """Decode a capture. Never raises on damaged data: damage is reported in `Trace.problems`.
 
     Args:
-        capture: from profile() or kscope.load().
+        capture: from profile() or kscope.load_capture().
 
     Returns:
         The trace.
@@ -145,6 +264,23 @@ def decode(capture: CaptureData) -> Trace:
     from ..decoding.assemble import assemble  # the decoder is loaded on first use
 
     return as_read(assemble(capture), _why_empty(capture))
+
+
+def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Trace:
+    """Read a `.kscope` file and decode it. Safe for untrusted files.
+
+    Args:
+        path: a capture's file. kscope.load_capture() reads it without decoding.
+        max_bytes: as in load_capture().
+
+    Returns:
+        The trace.
+
+    Raises:
+        FormatError: not a capture, truncated, damaged, of another version, or larger than `max_bytes` unpacked.
+        OSError: the file cannot be read.
+    """
+    return decode(load_capture(path, max_bytes=max_bytes))
 
 
 def _why_empty(capture: CaptureData) -> str:

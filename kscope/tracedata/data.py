@@ -20,10 +20,10 @@ Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 
 COLUMNS = (
-    "kernel", "launch", "block", "warp", "lane", "sm", "region", "kind", "track",
-    "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value", "user_track",
+    "kernel", "launch", "block", "block_x", "block_y", "block_z", "warp", "lane", "sm", "region", "kind", "track",
+    "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value", "warp_row",
 )  # fmt: skip
-"""The columns of a Trace, in the order of its tables."""
+"""The columns of tables, in their order. `track` is the user's (Trace.user_track), `warp_row` is Trace.track."""
 KIND_NAMES = ("none", *(kind.name.lower() for kind in Kind))
 """The names of the column `kind`, by number."""
 _SPANS, _VALUES = (Kind.SPAN, Kind.SPAN_VALUE), (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER)

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..capture.blocks import BlockSelection, selections
 from ..errors import UsageError
+from ..util.text import nearest, number_ranges, some
 from .data import T
 from .kernel_names import hashed, kernel_names, of_kernels
+from .warps import Warps
 
-_OF_WARPS = ("launch", "block", "warp", "lane", "sm", "device")
+_OF_WARPS = ("launch", "warp", "lane", "sm", "device")
+_SHOWN = 8
 
 
 def select(trace: T, given: Mapping[str, Any]) -> T:
@@ -28,6 +32,8 @@ def select(trace: T, given: Mapping[str, Any]) -> T:
         if name in given:
             column = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)
             rows &= _members(name, given[name], column)
+    if "block" in given:
+        rows &= _blocks(warps, given["block"])
     mask = rows[trace.track]
     if "region" in given:
         mask &= _matching("region", given["region"], [found.name for found in trace.regions])[trace.region]
@@ -59,17 +65,47 @@ def _matching(
         if (number := hashed(pattern)) is not None and numbers:
             hits |= np.array([number == one for one in numbers], bool)
         if not hits.any():
-            known = ", ".join(sorted({*shown} - {"?"})[:20]) or "none"
-            raise UsageError(f"filter({what}={pattern!r}): no such {what}; this trace has {known}")
+            known = sorted({*shown} - {"?"})
+            raise UsageError(
+                f"filter({what}={pattern!r}): no such {what}; this trace has {some(known)}{nearest(pattern, known)}"
+            )
         found |= hits
     return found
 
 
-def _members(what: str, members: int | range | Iterable[int], column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    if isinstance(members, range):
-        start, stop, step = members.start, members.stop, members.step
-        return np.asarray((column >= start) & (column < stop) & ((column.astype(np.int64) - start) % step == 0))
-    values = [members] if isinstance(members, (int, np.integer)) else list(members)
-    if not all(isinstance(value, (int, np.integer)) for value in values):
-        raise UsageError(f"filter({what}={members!r}): expected a number, a range or several numbers")
-    return np.isin(column, values)
+def _members(
+    what: str, members: int | range | Iterable[int | range], column: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """(w,) bool: the rows with these numbers. A number that no row has, and a range without any, is an error."""
+    parts = [members] if isinstance(members, (int, np.integer, range)) else list(members)
+    if not all(isinstance(part, (int, np.integer, range)) for part in parts):
+        raise UsageError(f"filter({what}={members!r}): expected a number, a range or several of them")
+    known: list[int] = np.unique(column).tolist()
+    ranges = [part for part in parts if isinstance(part, range)]
+    numbers = {int(part) for part in parts if not isinstance(part, range)}
+    missing = [number_ranges(sorted(numbers.difference(known)), _SHOWN)] if numbers.difference(known) else []
+    missing += [f"{one.start}-{one.stop - 1}" for one in ranges if not any(number in one for number in known)]
+    if known and missing:
+        has = number_ranges(known, _SHOWN)
+        raise UsageError(f"{what} {', '.join(missing)}: not in this trace, which has {what} {has}")
+    chosen = [number for number in known if number in numbers or any(number in one for one in ranges)]
+    return np.isin(column, chosen)
+
+
+def _blocks(warps: Warps, typed: BlockSelection) -> npt.NDArray[np.bool_]:
+    """(w,) bool: the rows of these blocks. A selection that no row matches is an error."""
+    selected = selections(np.unique(typed).tolist() if isinstance(typed, np.ndarray) else typed)
+    numbers = np.array([one.number for one in selected if one.number is not None], np.int64)
+    found = np.isin(warps.block, numbers)
+    missing = [str(number) for number in np.setdiff1d(numbers, warps.block).tolist()]
+    for one in selected:
+        if one.number is None:
+            hits = one.mask(warps.block, warps.block_xyz, warps.grid)
+            found |= hits
+            missing += [] if hits.any() else [str(one)]
+    if len(warps) and missing:
+        first = np.unique(warps.block, return_index=True)[1]
+        shown = " ".join(warps.blocks(first[:_SHOWN]).strings())
+        more = f" and {len(first) - _SHOWN:,} more" if len(first) > _SHOWN else ""
+        raise UsageError(f"block {missing[0]}: not in this trace, which has block {shown}{more}")
+    return found

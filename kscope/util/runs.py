@@ -25,6 +25,12 @@ def heads(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(fresh(*columns))
 
 
+def ranges(first: Int64, count: Int64) -> Int64:
+    """The numbers of many ranges in turn: count[i] of them from first[i] on."""
+    before = np.cumsum(count) - count
+    return np.asarray(np.arange(int(count.sum())) + np.repeat(first - before, count))
+
+
 def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
     """Groups of equal values (n,), in order of value, from 0.
 

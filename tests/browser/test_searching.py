@@ -59,6 +59,7 @@ def test_search_continues_on_the_next_sm(show: Show) -> None:
     [
         ("sm 17", "view.place === model.about.places.findIndex(([, sm]) => sm === 17)"),
         ("SM:3", "view.place === 3"),
+        ("block #9", f"view.selection && model.lanes.block[{LANE}] === 9"),
         ("block 7 warp 2", f"view.selection && model.lanes.block[{LANE}] === 7 && model.lanes.warp[{LANE}] === 2"),
     ],
 )  # fmt: skip
@@ -68,6 +69,18 @@ def test_search_goes_to_places(show: Show, typed: str, check: str) -> None:
     page.type(typed)
     page.key("Enter")
     assert page.until(check)
+
+
+def test_search_takes_the_coordinates_of_blocks_as_the_command_line_does(show: Show) -> None:
+    trace = golden("attention")
+    page = show(trace)
+    blocks = np.array(trace.warps.blocks(np.arange(len(trace.warps))).strings())
+    for typed, chosen in (("0,8", "0,8"), ("#128", "0,8"), ("128", "0,8"), ("0:4,8:9", "0,8")):
+        page.run(f"search('block {typed}')")
+        selected = "[...model.lanes.block.keys()].filter((lane) => view.query.block.some((one) => inBlocks(lane, one)))"
+        assert page.run(f"{selected}.length") == int((blocks == chosen).sum()) > 0
+        assert set(page.run(f"{selected}.map(blockText)")) == {chosen}
+        assert trace.filter(block=typed).block.tolist() == trace.filter(block=chosen).block.tolist()
 
 
 def test_a_search_without_matches_is_reported(show: Show) -> None:

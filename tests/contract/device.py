@@ -27,7 +27,7 @@ def record(program: Program, ready: Callable[[Program], Launch]) -> Capture:
     a plain one before it is ever prepared, and not within."""
     recording, sampling = program.recording, program.sampling
     compiled = {name: getattr(recording, name) for name in ("strategy", "records", "fill", "clock", "live")}
-    chosen = {"blocks": sampling.blocks, "warps": sampling.warps, "sms": sampling.sms, "pool": program.pool}
+    chosen = {"block": sampling.block, "warp": sampling.warp, "sm": sampling.sm, "pool": program.pool}
     if program.state != "plain":
         kscope.enable(**compiled)
     try:

@@ -163,7 +163,7 @@ def strategies(out: cute.Tensor, n: cutlass.Int32):
             out[1] = 2
         with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
             out[2] = 3
-        with kscope.region("lanes", strategy=kscope.AllThreads()):
+        with kscope.region("lanes", strategy="all"):
             out[3] = 4
 
 

@@ -138,7 +138,7 @@ def strategies(warp: Warp, n: int) -> None:
             warp.work(10)
         with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
             warp.work(10)
-        with kscope.region("lanes", strategy=kscope.AllThreads()):
+        with kscope.region("lanes", strategy="all"):
             warp.work(10)
 
 

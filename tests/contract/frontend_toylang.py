@@ -142,7 +142,7 @@ def strategies(k: Tracer, out: str, n: Value) -> None:
             k.store(out, 1, 2)
         with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
             k.store(out, 2, 3)
-        with kscope.region("lanes", strategy=kscope.AllThreads()):
+        with kscope.region("lanes", strategy="all"):
             k.store(out, 3, 4)
 
 

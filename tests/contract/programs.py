@@ -64,7 +64,7 @@ class Program:
     @property
     def whole(self) -> Program:
         """The same where nothing keeps a lane from recording that the machine decides."""
-        return replace(self, pool=None, sampling=replace(self.sampling, sms=None), some=False)
+        return replace(self, pool=None, sampling=replace(self.sampling, sm=None), some=False)
 
 
 SMALL_POOL = 2 << 20
@@ -157,21 +157,21 @@ PROGRAMS = (
         ("coordinates",),
         grid=(4, 3, 2),
         block=(8, 4, 2),
-        sampling=Sampling.of(blocks=range(2, 20, 5), warps=1),
+        sampling=Sampling.of(block=range(2, 20, 5), warp=1),
     ),
     Program(
         "sampled_sms",
         "blocks on SMs of even number",
         ("coordinates",),
         grid=(4, 3, 2),
-        sampling=Sampling.of(sms=range(0, layout.MAX_SMS, 2)),
+        sampling=Sampling.of(sm=range(0, layout.MAX_SMS, 2)),
         some=True,
     ),
     Program(
         "sampled_nowhere",
         "blocks on an SM that no machine has",
         ("coordinates",),
-        sampling=Sampling.of(sms=layout.MAX_SMS - 1),
+        sampling=Sampling.of(sm=layout.MAX_SMS - 1),
     ),
     Program(
         "scarce_pool",

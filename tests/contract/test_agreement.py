@@ -95,7 +95,7 @@ def test_the_decoder_agrees_with_the_reference_reader(program: Program) -> None:
 def test_captures_keep_their_records_through_a_file(tmp_path: Path) -> None:
     capture = frontend_sim.run(BY_NAME["values"])
     capture.save(tmp_path / "values.kscope")
-    loaded = read(kscope.load(tmp_path / "values.kscope"))
+    loaded = read(kscope.load_capture(tmp_path / "values.kscope"))
     assert loaded == read(capture)
     assert any(lane.records for lane in loaded)
 

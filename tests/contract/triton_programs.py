@@ -128,7 +128,7 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
                 tl.store(out, 2)
             with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
                 tl.store(out, 3)
-            with kscope.region("lanes", strategy=kscope.AllThreads()):
+            with kscope.region("lanes", strategy="all"):
                 tl.store(out, 4)
 
     @jit

@@ -89,9 +89,9 @@ def softmax_in(language: str) -> Callable[[], Any]:
 
 
 CAPTURES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
-    "matmul": (matmul, {"blocks": 4}),
-    "attention": (attention, {"blocks": range(0, 512, 128)}),
-    "warp_specialized": (warp_specialized, {"blocks": 4}),
+    "matmul": (matmul, {"block": range(4)}),
+    "attention": (attention, {"block": range(0, 512, 128)}),
+    "warp_specialized": (warp_specialized, {"block": range(4)}),
     "four": (four, {}),
     "lanes": (four, {"strategy": kscope.AllThreads()}),
     "ring": (loop, {"records": 16}),
@@ -99,7 +99,7 @@ CAPTURES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "globaltimer": (loop, {"clock": "globaltimer", "records": 64}),
     "block": (loop, {"strategy": kscope.Lane0Warp0()}),
     "graph": (graph, {}),
-    **{f"softmax_{language}": (softmax_in(language), {"blocks": 4}) for language in LANGUAGES},
+    **{f"softmax_{language}": (softmax_in(language), {"block": range(4)}) for language in LANGUAGES},
 }
 
 

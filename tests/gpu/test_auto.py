@@ -138,7 +138,7 @@ def test_lines_of_the_tutorials_softmax(u: ModuleType, table: Table) -> None:
         "max": f"{u.FILE}:{case.line('the maximum')}",
         "exp": f"{u.FILE}:{case.line('the exponential')}-{case.line('the sum')}",
     }
-    trace = recorded("softmax 512 x 1000, 3 ranges of lines", launch, check, table, regions=regions)
+    trace = recorded("softmax 512 x 1000, 3 ranges of lines", launch, check, table, mark=regions)
     found = counts(trace)
     assert found["rows"] == programs * 4
     assert found["max"] == found["exp"] == rows * 4
@@ -163,7 +163,7 @@ def test_the_tutorials_layer_norm(u: ModuleType, table: Table) -> None:
         out.zero_()
 
     mean = f"mean={u.FILE}:{case.line('the mean')}"
-    trace = recorded("layer norm 256 x 2048", launch, check, table, auto="load,store,loops", regions=mean)
+    trace = recorded("layer norm 256 x 2048", launch, check, table, auto="load,store,loops", mark=mean)
     found, turns = counts(trace), width // block
     assert found["mean"] == rows * 4
     assert found[f"store {u.FILE}:{case.line('the store')}"] == rows * 4 * turns
@@ -221,7 +221,7 @@ def test_lines_of_a_warp_specialized_loop(u: ModuleType, table: Table) -> None:
         f"load={u.FILE}:{case.line('load a')}-{case.line('load b')}",
         f"dot={u.FILE}:{case.line('the dot')}",
     ]
-    trace = recorded("the same, 2 ranges of lines", launch, check, table, regions=regions)
+    trace = recorded("the same, 2 ranges of lines", launch, check, table, mark=regions)
     found = counts(trace)
     assert set(found) == {"load", "dot"}
     assert found["dot"] >= blocks * 8 * turns
@@ -300,7 +300,7 @@ def test_a_compiled_attention_and_mlp_block(tmp_path: Path, table: Table) -> Non
     plain, auto, dry = (torch.load(tmp_path / f"{name}.pt") for name in ("plain", "auto", "dry"))
     for other in (auto, dry):
         torch.testing.assert_close(other, plain, atol=2e-2, rtol=2e-2)
-    trace = kscope.decode(kscope.load(tmp_path / "auto.kscope"))
+    trace = kscope.load(tmp_path / "auto.kscope")
     kernels = {launch.kernel for launch in trace.launches}
     assert any("tem_fused" in kernel for kernel in kernels), kernels  # attention
     assert any("per_fused" in kernel or "red_fused" in kernel for kernel in kernels), kernels  # the norms

@@ -34,7 +34,7 @@ def _importable(module: str) -> bool:
 def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
     message = _kscope("demo", "-o", "d.pftrace", cwd=tmp_path)
     assert "a Triton matmul on this GPU" in message
-    trace = kscope.decode(kscope.load(tmp_path / "kscope-demo.kscope"))
+    trace = kscope.load(tmp_path / "kscope-demo.kscope")
     assert {problem.kind for problem in trace.problems} <= CLOCKS
     # 8 warps of 64 blocks: the loop, the epilogue, and two regions in each of 16 iterations
     assert len(trace) == 64 * 8 * (2 + 2 * 16)

@@ -172,7 +172,7 @@ def test_sessions_follow_each_other(build: Build) -> None:
     unit = Unit(build("one"))
     kscope_cuda.arm(unit.library)
     for n in (1, 2, 3):
-        with kscope.profile(warps=0, blocks=2) as prof:
+        with kscope.profile(warp=0, block=range(2)) as prof:
             unit.run(n)
         assert counts(prof.trace) == {"block": 2, "step": 2 * n, "twice": 2 * n}
 

@@ -26,7 +26,7 @@ def test_the_demo_records_on_the_gpu(tmp_path: Path, language: str) -> None:
         pytest.skip(f"needs {language}")
     done = run([sys.executable, "-m", "kscope", "demo", "--on", language, "-o", "d.pftrace"], cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    trace = kscope.decode(kscope.load(tmp_path / "kscope-demo.kscope"))
+    trace = kscope.load(tmp_path / "kscope-demo.kscope")
     assert {problem.kind for problem in trace.problems} <= CLOCKS
     # 32 warps of 256 blocks: the loop, the store, and two regions in each of 16 iterations
     assert len(trace) == 256 * 32 * (2 + 2 * 16)

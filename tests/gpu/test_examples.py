@@ -30,7 +30,7 @@ def recorded(tmp_path: Path, example: str, file: str, *arguments: str) -> tuple[
     """An example's trace and output."""
     done = run([sys.executable, str(EXAMPLES / f"{example}.py"), *arguments], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    return kscope.decode(kscope.load(tmp_path / file)), done.stdout
+    return kscope.load(tmp_path / file), done.stdout
 
 
 def test_every_installed_language_records_the_same_regions(tmp_path: Path, table: Callable[[str, str], None]) -> None:

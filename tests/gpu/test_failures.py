@@ -33,7 +33,7 @@ with kscope.profile(sys.argv[1]) as prof:
         tmp_path / "run.kscope",
     )
     assert done.returncode == 1 and "CUDA error" in done.stderr, done.stderr
-    trace = kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))
+    trace = kscope.load(tmp_path / "run.failed.kscope")
     counts = {row.region: row.count for row in trace.summary().regions}
     assert sum(counts[name] for name in ("one", "two", "three", "four")) == 1000 * 64 * 4, trace.problems
     problems = {problem.kind: problem for problem in trace.problems}
@@ -90,7 +90,7 @@ os._exit(0)
     )
     path = tmp_path / "run.failed.kscope"
     assert f"interrupted {path}\nrecords 4" in done.stdout, done.stdout + done.stderr
-    trace = kscope.decode(kscope.load(path))
+    trace = kscope.load(path)
     assert len(trace) == 4 and "unfinished" in {problem.kind for problem in trace.problems}
     lifetimes = (trace.warps.last_tick - trace.warps.first_tick) * trace.warps.tick_ns
     assert lifetimes.min() > 4e9  # to the alarm, though the last record ended within microseconds

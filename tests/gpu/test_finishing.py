@@ -28,7 +28,7 @@ def test_kernels_are_kept_by_hash(k: ModuleType) -> None:
         k.other[(8,)](out, num_warps=1)
     hashes = {launch.kernel: launch.hash for launch in prof.trace.launches}
     assert len(hashes) == 2
-    with kscope.profile(kernels=hashes["other"]) as prof:
+    with kscope.profile(kernel=hashes["other"]) as prof:
         k.four[(8,)](out, num_warps=1)
         k.other[(8,)](out, num_warps=1)
     assert prof.trace.kernels == ("other",) and not doubts(prof.trace)

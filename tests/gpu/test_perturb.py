@@ -38,7 +38,7 @@ def test_one_command_shows_the_effect_of_marks_on_a_kernel(
     tmp_path: Path, table: Table, selected: tuple[str, ...]
 ) -> None:
     (tmp_path / "job.py").write_text(re.sub(r" *with kscope.*\n    ( .*)", r"\1", JOB) if selected else JOB)
-    command = [sys.executable, "-m", "kscope", "perturb", *selected, "--json", "--kernels", "scale", "job.py"]
+    command = [sys.executable, "-m", "kscope", "perturb", *selected, "--json", "--kernel", "scale", "job.py"]
     done = run(command, cwd=tmp_path, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)

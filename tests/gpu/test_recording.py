@@ -158,7 +158,7 @@ def test_a_reset_drops_what_was_recorded(k: ModuleType) -> None:
 
 def test_kernels_are_selected_by_name(k: ModuleType) -> None:
     out = k.ints(10)
-    with kscope.profile(kernels="oth*") as prof:
+    with kscope.profile(kernel="oth*") as prof:
         k.four[(10,)](out, num_warps=1)
         k.other[(10,)](out, num_warps=1)
     assert len(prof.trace) == 10
@@ -166,7 +166,7 @@ def test_kernels_are_selected_by_name(k: ModuleType) -> None:
 
 def test_blocks_warps_and_strategies_are_sampled(k: ModuleType) -> None:
     out = k.ints(1000)
-    with kscope.profile(blocks=range(100, 1000, 7), warps=(0, 2)) as prof:
+    with kscope.profile(block=range(100, 1000, 7), warp=(0, 2)) as prof:
         k.four[(1000,)](out, num_warps=4)
     assert len(prof.trace) == len(range(100, 1000, 7)) * 2 * k.RECORDS
     with kscope.profile(strategy=kscope.Lane0Warp0()) as prof:
@@ -206,7 +206,7 @@ def test_a_capture_is_saved_and_read_again(k: ModuleType, tmp_path: Path) -> Non
     out = k.ints(10)
     with kscope.profile(tmp_path / "run.kscope") as prof:
         k.four[(10,)](out, num_warps=1)
-    again = kscope.decode(kscope.load(tmp_path / "run.kscope"))
+    again = kscope.load(tmp_path / "run.kscope")
     assert len(again) == len(prof.trace) == 40
     assert again.start_ns.tolist() == prof.trace.start_ns.tolist()
 

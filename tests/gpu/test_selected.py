@@ -106,7 +106,7 @@ def test_lines_of_a_product_record_and_its_result_is_unchanged(kernels: Kernels)
         kernels.lines("product", "left[", "right["),
         kernels.lines("product", ("for i", "for (int i"), "total +="),
     )
-    with kscope.profile(regions={"loads": loads, "multiply": multiply}) as prof:
+    with kscope.profile(mark={"loads": loads, "multiply": multiply}) as prof:
         marked = kernels.product()
     assert not doubts(prof.trace)
     assert counted(prof.trace) == {"loads": BLOCKS * WARPS * TURNS, "multiply": BLOCKS * WARPS * TURNS}
@@ -116,7 +116,7 @@ def test_lines_of_a_product_record_and_its_result_is_unchanged(kernels: Kernels)
 
 def test_jumps_out_of_the_lines_end_the_region(kernels: Kernels) -> None:
     plain = kernels.leaves()
-    with kscope.profile(regions={"body": kernels.lines("leaves", "if", "total += k")}) as prof:
+    with kscope.profile(mark={"body": kernels.lines("leaves", "if", "total += k")}) as prof:
         assert np.array_equal(kernels.leaves(), plain)
     assert not doubts(prof.trace)
     assert counted(prof.trace) == {"body": 8 * 2 * (LIMIT + 1)}
@@ -125,7 +125,7 @@ def test_jumps_out_of_the_lines_end_the_region(kernels: Kernels) -> None:
 
 def test_kinds_of_statements_record(kernels: Kernels, table: Table) -> None:
     plain = kernels.product()
-    with kscope.profile(auto="loop,barrier,store", kernels="product") as prof:
+    with kscope.profile(auto="loop,barrier,store", kernel="product") as prof:
         assert np.array_equal(kernels.product(), plain)
     assert not doubts(prof.trace)
     found: Counter[str] = Counter()
@@ -140,6 +140,6 @@ def test_kinds_of_statements_record(kernels: Kernels, table: Table) -> None:
 
 def test_kernels_matching_no_pattern_are_unchanged(kernels: Kernels) -> None:
     plain = kernels.product()
-    with kscope.profile(auto=True, kernels="attn_*") as prof:
+    with kscope.profile(auto=True, kernel="attn_*") as prof:
         assert np.array_equal(kernels.product(), plain)
     assert len(prof.trace) == 0

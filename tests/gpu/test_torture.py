@@ -195,7 +195,7 @@ with kscope.profile(sys.argv[1]) as prof:
         ns,
     )
     assert done.returncode != 0, done.stdout
-    trace = kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))
+    trace = kscope.load(tmp_path / "run.failed.kscope")
     assert len(trace) > 100 * 64 * 4 * 4
     problems = {problem.kind: problem for problem in trace.problems}
     assert "CUDA_ERROR" in problems["driver"].text

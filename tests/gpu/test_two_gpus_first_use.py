@@ -129,7 +129,7 @@ with kscope.profile(sys.argv[1]) as prof:
         tmp_path / "run.kscope",
     )
     assert done.returncode == 1 and f"drained {2 * 264 * 16}" in done.stdout, done.stdout + done.stderr
-    capture = kscope.load(tmp_path / "run.failed.kscope")
+    capture = kscope.load_capture(tmp_path / "run.failed.kscope")
     trace = kscope.decode(capture)
     assert [len(trace.filter(device=device)) >= 264 * 16 for device in (0, 1)] == [True, True]
     assert any("device 1: " in problem.text and "CUDA_ERROR" in problem.text for problem in capture.problems)

@@ -144,7 +144,7 @@ def judged(outcome: Outcome, *, pairs: bool = True) -> Outcome:
     return outcome
 
 
-SPECS: tuple[str | None, ...] = (None, None, None, "block", "warp", "lanes", "warps:0+2", ANY_LANE)
+SPECS: tuple[str | None, ...] = (None, None, None, "block", "warp", "lanes", "warps:0,2", ANY_LANE)
 STRATEGIES: tuple[Strategy, ...] = (
     Elected(), Lane0Warp0(), TargetWarp(1), TargetWarp(0, 2, 31), AllThreads(), Elected(any_lane=True)
 )  # fmt: skip

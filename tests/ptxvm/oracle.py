@@ -57,13 +57,13 @@ def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
     """Whether the gate lets this thread's block, warp and SM record."""
     x, y, z, _ = thread.key
     block = x + shape.grid[0] * (y + shape.grid[1] * z)
-    if sampling.blocks is not None:
-        first = sampling.blocks.start
-        if not first <= block < sampling.blocks.stop or ((block - first) & M32) % sampling.blocks.step:
+    if sampling.block is not None:
+        first = sampling.block.start
+        if not first <= block < sampling.block.stop or ((block - first) & M32) % sampling.block.step:
             return False
-    if sampling.warps is not None and thread.warp not in sampling.warps:
+    if sampling.warp is not None and thread.warp not in sampling.warp:
         return False
-    return sampling.sms is None or thread.special["%smid"] in sampling.sms
+    return sampling.sm is None or thread.special["%smid"] in sampling.sm
 
 
 def begins_right_behind_ends(

@@ -202,7 +202,7 @@ def test_compressed_device_code_has_a_size_limit(data: bytes) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        ["--warp", "0-99999999999"], ["--block", "0-999999999999999999"], ["--launch", "9" * 5000],
+        ["--warp", "0-99999999999"], ["--block", "0:9999999999999999999"], ["--launch", "9" * 5000],
         ["--sm", ",".join(["0-1000000"] * 3)], ["--top", "9" * 5000], ["--role", "a=0-99999999999"],
     ],
 )  # fmt: skip

@@ -104,10 +104,10 @@ def test_lanes_that_all_record_keep_their_rows() -> None:
 
 
 def test_the_any_lane_strategy_parses_from_its_spec() -> None:
-    strategy = parse_strategy("warp:any")
+    strategy = parse_strategy("elected-any")
     assert strategy == ANY != kscope.Elected()
-    assert strategy.spec == "warp:any"
-    assert kscope.Elected().spec == "warp"
+    assert strategy.spec == "elected-any"
+    assert kscope.Elected().spec == "elected"
     with pytest.raises(UsageError, match=r"Elected\(any_lane='yes'\): expected True or False"):
         kscope.Elected(any_lane="yes")  # type: ignore[arg-type]  # the point of the test
 

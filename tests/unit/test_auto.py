@@ -56,7 +56,7 @@ def test_line_selections_round_trip_through_text(region: str, file: str, first: 
     ],
 )
 def test_invalid_line_ranges_are_refused_with_the_typed_text(text: str, reason: str) -> None:
-    with pytest.raises(UsageError, match="region") as refused:
+    with pytest.raises(UsageError, match=r"mark|region") as refused:
         Lines.of(text)
     assert reason in str(refused.value)
 
@@ -86,18 +86,18 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
         with pytest.raises(UsageError, match="is not a kind of operation; expected wait"):
             Selection.of(auto)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(UsageError, match="expected NAME=FILE"):
-        Selection.of(regions=7)  # type: ignore[arg-type]  # what is refused
+        Selection.of(mark=7)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(UsageError, match="is not a kind of operation"):
         kscope.profile(auto="wiat")
     with pytest.raises(UsageError, match="is not a range of lines"):
-        kscope.enable(regions="load=a.py:x")
+        kscope.enable(mark="load=a.py:x")
 
 
 def test_regions_come_as_one_several_or_by_name() -> None:
     lines = (Lines("load", "a.py", 4, 5), Lines("dot", "a.py", 7, 7))
     for regions in (["load=a.py:4-5", "dot=a.py:7"], {"load": "a.py:4-5", "dot": "a.py:7"}):
-        assert Selection.of(regions=regions) == Selection(lines=lines)
-    assert Selection.of(regions="dot=a.py:7") == Selection(lines=lines[1:])
+        assert Selection.of(mark=regions) == Selection(lines=lines)
+    assert Selection.of(mark="dot=a.py:7") == Selection(lines=lines[1:])
 
 
 def test_kernels_are_selected_by_pattern() -> None:
@@ -191,4 +191,4 @@ def test_command_line_flags_give_the_same_selection() -> None:
     assert typed() == {}
     assert typed("--auto") == {"auto": True}
     assert typed("--auto", "--kinds", "wait,loops") == typed("--kinds", "wait,loops") == {"auto": "wait,loops"}
-    assert typed("--region", "a=x.py:1", "--region", "b=x.py:2") == {"regions": ["a=x.py:1", "b=x.py:2"]}
+    assert typed("--mark", "a=x.py:1", "--mark", "b=x.py:2") == {"mark": ["a=x.py:1", "b=x.py:2"]}

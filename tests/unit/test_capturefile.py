@@ -48,7 +48,7 @@ def small() -> Capture:
         7,
         two,
         (synth.module(),),
-        {"strategy": "warp"},
+        {"strategy": "elected"},
         (Problem("odd", "a sentence", 2),),
         {"cuda": "13.0"},
         {(1 << 64) - 1: LaunchCount(3, 5)},
@@ -95,16 +95,22 @@ ODD = "caf\udce9"
 
 
 def test_metadata_with_unencodable_text_and_huge_numbers_is_saved(tmp_path: Path) -> None:
-    given = {"kernels": [ODD], "pool": 10**30, "least": -(10**30), ODD: (Path(ODD), {ODD}, None, True, float("nan"))}
+    given = {"kernel": [ODD], "pool": 10**30, "least": -(10**30), ODD: (Path(ODD), {ODD}, None, True, float("nan"))}
     module = replace(synth.module(), kernels=(KernelMeta(ODD, 1, 3),), regions=(RegionMeta(ODD, None, f"{ODD}:3"),))
     device = replace(synth.device([synth.slab([])]), name=ODD)
     capture = Capture(7, (device,), (module,), given, (Problem("odd", ODD),), {"command": ["a.py", ODD]})
     found = load_capture(written(tmp_path, capture))
-    seen = {"kernels": ["caf?"], "pool": (1 << 64) - 1, "least": -(1 << 63)}
+    seen = {"kernel": ["caf?"], "pool": (1 << 64) - 1, "least": -(1 << 63)}
     assert found.options == {**seen, "caf?": ["caf?", "{'caf\\udce9'}", None, True, None]}
     assert found.host == {"command": ["a.py", "caf?"]} and found.problems == (Problem("odd", "caf?"),)
     assert found.devices[0].name == "caf?" and found.modules[0].kernels == (KernelMeta("caf?", 1, 3),)
     assert found.modules[0].regions == (RegionMeta("caf?", None, "caf?:3"),)
+
+
+def test_options_of_earlier_captures_have_their_present_names(tmp_path: Path) -> None:
+    given = {"blocks": [0, 512, 128], "warps": [0], "sms": [1], "kernels": ["a*"], "regions": ["a=b.py:1"]}
+    found = load_capture(written(tmp_path, Capture(7, (), (), given, (), {})))
+    assert found.options == dict(zip(("block", "warp", "sm", "kernel", "mark"), given.values(), strict=True))
 
 
 @given(

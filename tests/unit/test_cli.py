@@ -144,9 +144,9 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--launch", "9"), "--launch 9: not in this capture, which has launch 0"),
-        (("--sm", "500-502"), "--sm 500-502: not in this capture, which has sm "),
-        (("--device", "1"), "--device 1: not in this capture, which has device 0"),
+        (("--launch", "9"), "launch 9: not in this trace, which has launch 0"),
+        (("--sm", "500-502"), "sm 500-502: not in this trace, which has sm "),
+        (("--device", "1"), "device 1: not in this trace, which has device 0"),
         (("--warp", "4-2"), "--warp 4-2: 4-2 has no number, expected 2-4"),
         (("--time", "5s:6s"), "--time 5s:6s: no record then; this capture's last one ends at "),
         (("--names", "a,b"), "--names a,b: only for other profilers' data"),
@@ -160,7 +160,7 @@ def test_impossible_filters_are_refused(
 
 
 def test_filters_without_a_common_match_are_reported(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = kscope.decode(kscope.load(capture))
+    trace = kscope.load(capture)
     first = trace.filter(sm=int(trace.sm[0]))
     other = next(block for block in trace.block.tolist() if block not in set(first.block.tolist()))
     assert cli.main(["summary", str(capture), "--sm", str(trace.sm[0]), "--block", str(other)]) == 0

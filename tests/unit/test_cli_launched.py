@@ -62,14 +62,14 @@ def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path) -> None:
-    done = run(tmp_path, "--warps", "0", "torchrun", "train.py", "0")
+    done = run(tmp_path, "--warp", "0", "torchrun", "train.py", "0")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")) == ["", "child of a rank", "child of a rank", "helper True"]
     assert sorted(done.stderr.splitlines()) == [
         f"kscope: train.rank{rank}.kscope: 1 records; kscope summary train.rank{rank}.kscope" for rank in "01"
     ]
     for rank in (0, 1):
-        capture = kscope.load(tmp_path / f"train.rank{rank}.kscope")
+        capture = kscope.load_capture(tmp_path / f"train.rank{rank}.kscope")
         assert capture.host["rank"] == rank
         assert capture.options["warps"] == [0]
         assert len(kscope.decode(capture)) == 1

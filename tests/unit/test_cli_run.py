@@ -54,7 +54,7 @@ def _kscope(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _records(path: Path) -> int:
-    return len(kscope.decode(kscope.load(path)))
+    return len(kscope.load(path))
 
 
 def test_a_script_is_recorded_into_a_file_of_its_name(folder: Path) -> None:
@@ -144,7 +144,7 @@ ODD = os.fsdecode(b"caf\xe9")
 
 @pytest.mark.parametrize(
     "typed",
-    [("script.py", ODD), (f"{ODD}/script.py",), ("--kernels", f"*{ODD[-1]}*", "script.py"), ("-m", "script", ODD)],
+    [("script.py", ODD), (f"{ODD}/script.py",), ("--kernel", f"*{ODD[-1]}*", "script.py"), ("-m", "script", ODD)],
     ids=["an argument", "a folder", "a pattern", "an argument of a module"],
 )
 def test_run_accepts_non_utf8_arguments(folder: Path, typed: tuple[str, ...]) -> None:
@@ -153,7 +153,7 @@ def test_run_accepts_non_utf8_arguments(folder: Path, typed: tuple[str, ...]) ->
     _script(folder / ODD, "launch()")
     done = _kscope("run", *typed, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert _records(folder / "script.kscope") == (0 if "--kernels" in typed else RECORDS)
+    assert _records(folder / "script.kscope") == (0 if "--kernel" in typed else RECORDS)
     assert _kscope("run", "--dry-run", *typed, cwd=folder).returncode == 0
 
 
@@ -292,9 +292,9 @@ def test_a_syntax_error_is_shown(folder: Path) -> None:
 
 def test_options_reach_the_session(folder: Path) -> None:
     _script(folder, "kscope_sim.launch(kernel, grid=8, block=64)")
-    assert cli.main(["run", "-q", "--strategy", "block", "--blocks", "::2", "--records", "8", "script.py"]) == 0
-    capture = kscope.load("script.kscope")
-    assert capture.options["strategy"] == "block"
+    assert cli.main(["run", "-q", "--strategy", "lane0-warp0", "--block", "::2", "--records", "8", "script.py"]) == 0
+    capture = kscope.load_capture("script.kscope")
+    assert capture.options["strategy"] == "lane0-warp0"
     assert capture.options["records"] == 8
     assert len(kscope.decode(capture)) == 4
 
@@ -310,8 +310,8 @@ def test_empty_recordings_name_the_filters_that_may_be_the_cause(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "plain.py").write_text("print('hello')")
-    assert cli.main(["run", "--sms", "7", "--strategy", "warps:9", "plain.py"]) == 0
-    assert "and --strategy --sms may have excluded every kernel" in capsys.readouterr().err
+    assert cli.main(["run", "--sm", "7", "--strategy", "warps:9", "plain.py"]) == 0
+    assert "and --strategy --sm may have excluded every kernel" in capsys.readouterr().err
 
 
 def test_a_script_without_marks_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,16 +339,16 @@ BAD = [
     (["run", "-o", "x.pftrace", "script.py"], "must end in .kscope"),
     (["run", "-o", "nowhere/x.kscope", "script.py"], "does not exist"),
     (["run", "-o", "folder.kscope", "script.py"], "folder"),
-    (["run", "--strategy", "wrap", "script.py"], "expected block, warp, warp:any, lanes"),
+    (["run", "--strategy", "wrap", "script.py"], "expected 'lane0-warp0', 'elected', 'elected-any', 'all'"),
     (["run", "--records", "many", "script.py"], "--records many"),
     (["run", "--records", "0", "script.py"], "records=0"),
     (["run", "--fill", "grow", "script.py"], "fill='grow'"),
     (["run", "--clock", "sundial", "script.py"], "clock='sundial'"),
-    (["run", "--blocks", "a:b", "script.py"], "--blocks a:b"),
-    (["run", "--blocks", "9:3", "script.py"], "not empty"),
-    (["run", "--warps", "x", "script.py"], "--warps x"),
-    (["run", "--warps", "40", "script.py"], "0 to 31"),
-    (["run", "--sms", "1-", "script.py"], "--sms 1-"),
+    (["run", "--block", "a:b", "script.py"], "block a:b"),
+    (["run", "--block", "9:3", "script.py"], "not empty"),
+    (["run", "--warp", "x", "script.py"], "--warp x"),
+    (["run", "--warp", "40", "script.py"], "0 to 31"),
+    (["run", "--sm", "1-", "script.py"], "--sm 1-"),
     (["run", "--pool", "lots", "script.py"], "--pool lots"),
     (["run", "--pool", "0", "script.py"], "--pool 0: expected at least 16KiB"),
     (["run", "--pool", "1KiB", "script.py"], "--pool 1KiB: expected at least 16KiB"),

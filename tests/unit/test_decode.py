@@ -77,7 +77,7 @@ def test_every_kept_record_is_decoded_once_and_every_other_counted(data: st.Data
     drawn = [data.draw(slabs(block, near)) for block in range(data.draw(st.integers(0, 6)))]
     gaps = [np.zeros((data.draw(st.integers(0, 3)), 16), np.uint32) for _ in drawn]
     parts = [part for (lines, _, _), gap in zip(drawn, gaps, strict=True) for part in (gap, lines)]
-    trace = decode(replace(synth.capture(*parts, names=NAMES), options={"blocks": "some"}))
+    trace = decode(replace(synth.capture(*parts, names=NAMES), options={"block": [0, 9, 1]}))
     assert Counter(rows(trace)) == Counter(row for _, kept, _ in drawn for row in kept)
     assert trace.warps.records.tolist() == np.bincount(trace.track, minlength=len(drawn)).tolist()
     assert sum(kinds(trace).get(kind, 0) for kind in ("overwritten", "refused")) == sum(more for *_, more in drawn)

@@ -233,6 +233,6 @@ def test_same_kernel_everywhere_runs_installed_languages_and_names_the_rest(tmp_
         assert language in title.split() or re.search(f"^{language}: (left out, No module|no GPU here)", out, re.M), (
             language
         )
-    trace = kscope.decode(kscope.load(tmp_path / "everywhere.kscope"))
+    trace = kscope.load(tmp_path / "everywhere.kscope")
     assert len(trace.launches) == 2 * len(title.split())
     assert {trace.region_names()[region] for region in trace.region.tolist()} == SOFTMAX | GEMM

@@ -38,7 +38,7 @@ COUNTS = {
 
 
 def trace(name: str) -> kscope.Trace:
-    return kscope.decode(kscope.load(GOLDEN / f"{name}.kscope"))
+    return kscope.load(GOLDEN / f"{name}.kscope")
 
 
 def names(got: kscope.Trace) -> list[str]:
@@ -57,7 +57,7 @@ def test_every_expected_record_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_capture_with_missing_records_reports_a_problem(name: str) -> None:
-    whole = kscope.load(GOLDEN / f"{name}.kscope")
+    whole = kscope.load_capture(GOLDEN / f"{name}.kscope")
     lines = whole.devices[0].lines
     damaged = lines[:0], lines[1:2], lines[:1], lines * 0, lines[::2].copy()
     for some in damaged:
@@ -126,3 +126,8 @@ def test_prologue_and_epilogue_bounds_are_ordered(name: str) -> None:
         least, most = bounds[f"{part}_least"], bounds[f"{part}_most"]
         known = least.known & most.known
         assert (least.values[known] <= most.values[known]).all()
+
+
+def test_the_strategies_of_earlier_captures_have_their_texts_of_today() -> None:
+    assert kscope.load_capture(GOLDEN / "lanes.kscope").options["strategy"] == "all"
+    assert {module.strategy for module in kscope.load_capture(GOLDEN / "four.kscope").modules} == {"elected"}

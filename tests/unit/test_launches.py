@@ -70,7 +70,7 @@ def test_missing_blocks_make_a_launch_partial_unless_sampled() -> None:
     assert "1 launch recorded in part (2 blocks missing)" in problem.text
     from dataclasses import replace
 
-    assert partial(decode(replace(capture, options={"blocks": "range(0, 4, 2)"}))) == 0
+    assert partial(decode(replace(capture, options={"block": [0, 4, 2]}))) == 0
 
 
 def test_a_grid_beyond_32_bits_of_blocks_is_indexed_exactly() -> None:
@@ -136,7 +136,7 @@ def test_a_kernel_without_any_record_is_named() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"options": {"blocks": [0, 2, 1]}},
+        {"options": {"block": [0, 2, 1]}},
         {"launches": {}},
         {"launches": {5: LaunchCount(9)}},  # a kernel that kernels= removed
         {"problems": (Problem("drain", "draining stopped"),)},

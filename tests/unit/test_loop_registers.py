@@ -92,7 +92,7 @@ FORMS: dict[str, tuple[tuple[Node, ...], int]] = {
     "two ways in, in another loop": ((within(loop(region(value="%v3", work=30), 3, "two ways in")),), 1),
     "in a region of its name": ((Node("region", ("dot", None, "%v0", False), ((loop(region()),),)),), 1),
     "in a branch": ((Node("if", ("%v0", 1), ((loop(region()),), (loop(region("load")), TICK))),), 2),
-    "of a strategy of its own": ((TICK, loop(region(spec="lanes")), loop(region("load", spec="warps:0+2"))), 2),
+    "of a strategy of its own": ((TICK, loop(region(spec="all")), loop(region("load", spec="warps:0,2"))), 2),
     "a load in front of its region": ((Node("loop", ("bottom", 9), ((LOAD, *mixed(2), region()), mixed(2))),), 1),
     "a load in its region": ((Node("loop", ("bottom", 9), ((around(LOAD, *mixed(3)),), mixed(1))),), 1),
     "a load in its long region": ((Node("loop", ("bottom", 9), ((around(LOAD, *mixed(30)),), ())),), 1),
@@ -143,8 +143,8 @@ def test_loop_registers_do_not_change_records(form: str) -> None:
         {"pool": Pool((Ring(5, head=40, free=-8), Ring(0)))},
         {"bound": False},
         {"epoch": 0},
-        {"sampling": Sampling.of(warps=1)},
-        {"sampling": Sampling.of(blocks=range(4, 6))},
+        {"sampling": Sampling.of(warp=1)},
+        {"sampling": Sampling.of(block=range(4, 6))},
     ],
     ids=["a full pool", "some refused", "the ring's edge", "not bound", "not armed", "one warp", "one block"],
 )
@@ -161,16 +161,16 @@ def test_a_lane_without_a_slab_stores_nothing(form: str, fill: Any, changes: dic
 
 def test_conflicting_strategies_in_one_region_store_and_count_with_the_exits() -> None:
     """If the marks disagree, the storing lanes also count: a counted record that is never stored would stay missing."""
-    text = written((TICK, loop(region(spec="lanes")))).text().replace("exit dot - lanes", "exit dot - block")
+    text = written((TICK, loop(region(spec="all")))).text().replace("exit dot - all", "exit dot - lane0-warp0")
     low = plan.lower(text, Recording(), frontend="test").text
     stored = re.findall(r"@(\w+) st\.global\.v4\.b32 \[ks_to", low)
     counted = re.findall(r"@(\w+) add\.u32 ks_n, ks_n, 1; *\n\t@\w+ mov", low)
-    assert stored == counted == ["ks_on0"]
+    assert stored == counted == ["ks_on2"]  # of "all", "elected" and "lane0-warp0"
 
 
 _values = st.sampled_from(["%v0", "%v1", "%v2", "%v3", "%n0", "7"])
 _names = st.sampled_from(["load", "dot", "a b/c", "überlauf", "wait.x"])
-_specs = st.sampled_from([None, None, None, "block", "warp", "lanes", "warps:0+2"])
+_specs = st.sampled_from([None, None, None, "lane0-warp0", "elected", "all", "warps:0,2"])
 _assigned = st.builds(
     lambda *args: Node("assign", args),
     st.sampled_from(["add.u32", "xor.b32", "mul.lo.u32", "sub.s32", "min.u32"]),

@@ -35,7 +35,7 @@ MARKS = st.builds(
     act=st.sampled_from(["enter", "exit", "instant", "counter", "pin", "kernel"]),
     name=NAMES,
     type=st.sampled_from([None, "i32", "u32", "f32"]),
-    strategy=st.sampled_from([None, "block", "warp", "lanes", "warps:0+31"]),
+    strategy=st.sampled_from([None, "lane0-warp0", "elected", "all", "warps:0,31"]),
     how=st.sampled_from(["with", "call"]),
     operand=st.sampled_from([None, "%r12", "$1", "0xFFFFFFF9", "-7", "%f3"]),
 )

@@ -15,7 +15,7 @@ MODULE = ModuleMeta(
     "triton",
     (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2)),
     (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot"), RegionMeta("sum", "f32", None, 1)),
-    strategy="warps:0+4",
+    strategy="warps:0,4",
     problems=(Problem("pairing", "a mark was deleted", 3),),
 )
 
@@ -40,7 +40,7 @@ def test_metadata_end_at_the_nul_byte() -> None:
         ("frontend", 3, "frontend"),
         ("clock", "sundial", "cycles, globaltimer"),
         ("fill", None, "ring, stop"),
-        ("strategy", "everyone", "block, warp, warp:any, lanes"),
+        ("strategy", "everyone", "expected 'lane0-warp0', 'elected'"),
         ("kernels", [["k", -1, 8]], "from 0 to"),
         ("kernels", [["k", 1, 63]], "from 2 to 20"),
         ("kernels", [["k", 1.5, 3]], "kernel's id"),
@@ -86,3 +86,17 @@ def test_arbitrary_field_values_are_read_or_refused(value: object) -> None:
             metadata.from_json(data)
         except FormatError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        ("block", "lane0-warp0"),
+        ("warp", "elected"),
+        ("warp:any", "elected-any"),
+        ("lanes", "all"),
+        ("warps:0+4", MODULE.strategy),
+    ],
+)
+def test_the_strategies_of_earlier_captures_are_read(earlier: str, now: str) -> None:
+    assert metadata.from_dict({**metadata.to_dict(MODULE), "strategy": earlier}).strategy == now

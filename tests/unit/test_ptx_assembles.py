@@ -50,7 +50,7 @@ def test_every_option_assembles(arch: str, clock: str, fill: str) -> None:
     mov.u32 %r1, %tid.x;
     mov.f32 %f1, 0f3F800000;
     //kscope enter outer f32 lanes with %f1
-    //kscope instant here i32 warps:0+31 call %r1
+    //kscope instant here i32 warps:0,31 call %r1
     //kscope counter depth u32 block call 7
     //kscope pin x - - call %r1
     //kscope exit outer - lanes with

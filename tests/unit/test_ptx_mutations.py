@@ -86,8 +86,8 @@ BATTERY = [
     for pool in (ROOM, TIGHT, Pool((Ring(5, head=40, free=-8), Ring(0))), Pool((Ring(0), Ring(3, free=3))))
     for options in (
         {"order": "lockstep"},
-        {"order": "turns", "sampling": Sampling.of(warps=31)},
-        {"order": "turns", "sampling": Sampling.of(blocks=range(4, 6))},
+        {"order": "turns", "sampling": Sampling.of(warp=31)},
+        {"order": "turns", "sampling": Sampling.of(block=range(4, 6))},
         {"order": "turns", "epoch": 0},
     )
 ]

@@ -138,7 +138,7 @@ def test_sampling_by_block_reaches_past_two_to_the_thirty_two(data: st.DataObjec
     nx, ny, nz = shape.grid
     assume(0 <= linear < nx * ny * nz)
     block = (linear % nx, linear // nx % ny, linear // (nx * ny))
-    sampling = Sampling.of(blocks=range(first, first + count, step))
+    sampling = Sampling.of(block=range(first, first + count, step))
     judged(execute(simple(shape=shape, blocks=(block,), threads=(0,), sampling=sampling)))
 
 

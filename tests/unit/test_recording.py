@@ -80,7 +80,7 @@ def test_equal_recordings_have_one_tag_in_every_process() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("strategy", "warp", "Lane0Warp0"),
+        ("strategy", "warp", "lane0-warp0"),
         ("records", 0, "'auto' or 1 to"),
         ("records", (1 << MAX_LOG2_RECORDS) + 1, "'auto' or 1 to"),
         ("records", 1.5, "'auto' or 1 to"),

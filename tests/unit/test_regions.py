@@ -65,7 +65,15 @@ def test_zero_is_recorded_as_a_value(listener: Listener) -> None:
 def test_both_marks_of_a_region_contain_the_strategy(listener: Listener) -> None:
     with kscope.region("load", strategy=kscope.TargetWarp(0, 4)):
         pass
-    assert [mark.strategy for mark, _, _ in listener.heard] == ["warps:0+4"] * 2
+    assert [mark.strategy for mark, _, _ in listener.heard] == ["warps:0,4"] * 2
+
+
+def test_a_strategy_may_be_its_text(listener: Listener) -> None:
+    with kscope.region("load", strategy="warps:0,4"):
+        pass
+    kscope.instant("here", strategy="all")
+    kscope.counter("depth", 1, strategy="elected-any")
+    assert [mark.strategy for mark, _, _ in listener.heard] == ["warps:0,4"] * 2 + ["all", "elected-any"]
 
 
 def test_a_scope_is_declared_once_and_entered_anywhere(listener: Listener) -> None:
@@ -145,7 +153,7 @@ def test_a_name_is_checked_where_it_is_written(word: Any, name: object) -> None:
 
 @pytest.mark.parametrize("strategy", ["warp", 0, kscope.Elected])
 def test_a_strategy_is_checked_where_it_is_written(strategy: object) -> None:
-    with pytest.raises(UsageError, match="expected Lane0Warp0"):
+    with pytest.raises(UsageError, match="expected 'lane0-warp0'"):
         kscope.region("load", strategy=strategy)  # type: ignore[arg-type]  # the error is the test
 
 

@@ -22,7 +22,7 @@ def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found is not None
     names: dict[str, object] = {}
     exec(compile(found[1], str(PAGE), "exec"), names)
-    assert len(kscope.load("run.kscope").devices[0].lines)
+    assert len(kscope.load_capture("run.kscope").devices[0].lines)
 
 
 def test_the_simulator_page_shows_every_public_method_of_warp() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kscope
+from kscope.cli import options
 from kscope.errors import UsageError
+from kscope.instrument.options import Options
+from kscope.instrument.recording import Recording
 from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp, parse_strategy
 
 ANY = st.sampled_from([Lane0Warp0(), Elected(), AllThreads()]) | st.lists(
@@ -54,12 +60,39 @@ def test_target_warp_needs_a_warp() -> None:
         TargetWarp()
 
 
-@pytest.mark.parametrize("spec", ["", "warps", "warps:", "warps:1+", "warps:x", "Elected", "lanes:1"])
+@pytest.mark.parametrize(
+    "spec", ["", "warps", "warps:", "warps:1,", "warps:1+2", "warps:x", "Elected", "all:1", "warp"]
+)
 def test_an_unknown_spec_lists_the_known_ones(spec: str) -> None:
-    with pytest.raises(UsageError, match="block, warp, warp:any, lanes, or warps:N"):
+    with pytest.raises(UsageError, match="'lane0-warp0', 'elected', 'elected-any', 'all', or 'warps:0,4'"):
         parse_strategy(spec)
 
 
 def test_the_base_class_is_not_a_strategy() -> None:
     with pytest.raises(AssertionError, match="one of"):
         Strategy().records(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("lane0-warp0", Lane0Warp0()),
+        ("elected", Elected()),
+        ("elected-any", Elected(any_lane=True)),
+        ("warps:0,4", TargetWarp(0, 4)),
+        ("all", AllThreads()),
+    ],
+)
+def test_python_takes_the_texts_of_the_command_line(text: str, strategy: Strategy) -> None:
+    assert strategy.spec == text
+    assert Options(strategy=text).recording(Recording()) == Options(strategy=strategy).recording(Recording())
+    parser = argparse.ArgumentParser()
+    options.add(parser)
+    assert options.given(parser.parse_args(["--strategy", text])) == {"strategy": strategy}
+
+
+def test_a_text_that_is_no_strategy_says_what_was_passed() -> None:
+    with pytest.raises(UsageError, match="strategy='lanes': expected 'lane0-warp0'"):
+        kscope.profile(strategy="lanes")
+    with pytest.raises(UsageError, match="strategy=4: expected 'lane0-warp0'"):
+        kscope.scope("load", strategy=4)  # type: ignore[arg-type]  # the error is the test

@@ -97,15 +97,15 @@ def test_tables_have_the_track(trace: Trace, tmp_path: Path) -> None:
     trace.export(tmp_path / "run.csv")
     with open(tmp_path / "run.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    reported = {(row["region"], row["user_track"]) for row in rows}
+    reported = {(row["region"], row["track"]) for row in rows}
     assert reported == {("all", ""), ("compute", ""), ("load", "loads"), ("issued", "loads"), ("depth", "queue")}
 
 
 def test_arrow_and_pandas_have_the_track(trace: Trace) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("pandas")
-    column = trace.to_arrow().column("user_track").to_pylist()
-    frame = trace.to_pandas()["user_track"]
+    column = trace.to_arrow().column("track").to_pylist()
+    frame = trace.to_pandas()["track"]
     expected = [None if number < 0 else trace.user_tracks[number] for number in trace.user_track.tolist()]
     assert column == expected
     assert [None if missing else name for name, missing in zip(frame, frame.isna(), strict=True)] == expected

@@ -30,7 +30,7 @@ needs_speedscope = pytest.mark.skipif(not SPEEDSCOPE, reason="no speedscope: mak
 
 
 def trace(name: str) -> Trace:
-    return kscope.decode(kscope.load(GOLDEN / f"{name}.kscope"))
+    return kscope.load(GOLDEN / f"{name}.kscope")
 
 
 def shown(metric: str, file: Path) -> dict[str, float]:

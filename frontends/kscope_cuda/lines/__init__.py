@@ -1,6 +1,6 @@
 """Marks unannotated CUDA C++: selected lines, and statements of selected kinds.
 
-kscope run --region load=kernels.cu:10-20 script.py
+kscope run --mark load=kernels.cu:10-20 script.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What to mark in kernels without annotations: operations by kind, source lines by range.
 
-kscope.profile(auto="wait,wgmma,loops", regions="load=attn.py:41-47", kernels="attn_*")
+kscope.profile(auto="wait,wgmma,loops", mark="load=attn.py:41-47", kernel="attn_*")
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lines:
         name: the region's name.
         file: the end of the source's path in whole parts: attn.py, or models/attn.py, or all of it.
         first, last: the first and the last line.
-        origin: "lines" if regions= named the lines, "auto" if auto= found them.
+        origin: "lines" if mark= named the lines, "auto" if auto= found them.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Lines:
         file, colon, numbers = place.rpartition(":")
         first, dash, last = numbers.partition("-")
         if not (equals and colon and name.strip() and file.strip()):
-            raise UsageError(f"region {text!r}: expected {GRAMMAR}")
+            raise UsageError(f"mark {text!r}: expected {GRAMMAR}")
         if not all(number.isascii() and number.isdecimal() for number in (first, *([last] if dash else []))):
-            raise UsageError(f"region {text!r}: {numbers!r} is not a range of lines; expected {GRAMMAR}")
+            raise UsageError(f"mark {text!r}: {numbers!r} is not a range of lines; expected {GRAMMAR}")
         found = Lines(check_name(name.strip()), file.strip(), int(first), int(last or first))
         if not 1 <= found.first <= found.last:
-            raise UsageError(f"region {text!r}: lines count from 1, and the first comes before the last")
+            raise UsageError(f"mark {text!r}: lines count from 1, and the first comes before the last")
         return found
 
     def in_file(self, path: str) -> bool:
@@ -108,13 +108,13 @@ class Selection:
     @staticmethod
     def of(
         auto: str | Sequence[str] | bool | None = None,
-        regions: str | Sequence[str] | Mapping[str, str] | None = None,
+        mark: str | Sequence[str] | Mapping[str, str] | None = None,
         kernels: tuple[str, ...] = (),
     ) -> Selection | None:
-        """From what a user passed; None if auto and regions were not given. Raises UsageError."""
-        if auto is None and regions is None:
+        """From what a user passed; None if auto and mark were not given. Raises UsageError."""
+        if auto is None and mark is None:
             return None
-        kinds, lines = _kinds(auto), _lines(regions)
+        kinds, lines = _kinds(auto), _lines(mark)
         return Selection(kinds, lines, kernels) if kinds or lines else Selection()
 
     def __bool__(self) -> bool:
@@ -204,10 +204,10 @@ def _kinds(auto: object) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind in found)
 
 
-def _lines(regions: object) -> tuple[Lines, ...]:
-    if isinstance(regions, Mapping):
-        regions = [f"{name}={place}" for name, place in regions.items()]
-    words = [regions] if isinstance(regions, str) else list(regions) if isinstance(regions, Sequence) else None
-    if regions is not None and (words is None or not all(isinstance(word, str) for word in words)):
-        raise UsageError(f"regions={regions!r}: expected {GRAMMAR}, or several of them")
+def _lines(mark: object) -> tuple[Lines, ...]:
+    if isinstance(mark, Mapping):
+        mark = [f"{name}={place}" for name, place in mark.items()]
+    words = [mark] if isinstance(mark, str) else list(mark) if isinstance(mark, Sequence) else None
+    if mark is not None and (words is None or not all(isinstance(word, str) for word in words)):
+        raise UsageError(f"mark={mark!r}: expected {GRAMMAR}, or several of them")
     return tuple(dict.fromkeys(Lines.of(word) for word in words or ()))

@@ -94,7 +94,7 @@ def test_summaries_come_as_csv_and_markdown(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "summary", WS, "--json", "--region", "wait*", "--block", "0-1", "--warp", "0,6")
+    _, out, _ = run(capsys, "summary", WS, "--json", "--region", "wait*", "--block", "0:2", "--warp", "0,6")
     rows = {row["region"]: row["count"] for row in json.loads(out)["regions"]}
     assert rows == {"wait_ready": 2 * 32, "wait_empty": 2 * 32}
     _, out, _ = run(capsys, "summary", MATMUL, "--json", "--time", ":1.02us")
@@ -114,8 +114,11 @@ def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[s
         (("gaps", WS, "--of", "loop"), "of='loop': no such region"),
         (("gaps", WS, "--wait", "loop"), "wait='loop': no such region"),
         (("path", WS, "--edge", "ask"), "expected SIGNAL:WAIT"),
-        (("path", WS, "--edge", "ask:wait_ready", "--block", "0-1"), "a path goes through one block"),
-        (("path", WS, "--edge", "ask:wait_ready", "--block", "99"), "launch 0, block 99: no records"),
+        (("path", WS, "--edge", "ask:wait_ready", "--block", "0:2"), "a path goes through one block"),
+        (
+            ("path", WS, "--edge", "ask:wait_ready", "--block", "99"),
+            "block 99: not in this trace, which has block 0,0 1,0 2,0 3,0",
+        ),
         (("overhead", WS, "--cost", "many"), "--cost many: expected cycles"),
         (("overhead", WS, "--cost", "2,28"), "0 <= inside <= cycles"),
         (("compare", WS, WS, "--least", "x"), "--least x: expected a part"),
@@ -191,14 +194,14 @@ def everything(trace: kscope.Trace) -> None:
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.kscope")), ids=lambda path: path.stem)
 def test_every_golden_capture_goes_through_every_analysis(path: Path) -> None:
-    everything(kscope.decode(kscope.load(path)))
+    everything(kscope.load(path))
 
 
 @given(rng=st.randoms(use_true_random=False), name=st.sampled_from(["warp_specialized", "ring", "four", "globaltimer"]))
 def test_words_with_flipped_bits_crash_no_analysis(rng: random.Random, name: str) -> None:
     from dataclasses import replace
 
-    capture = kscope.load(GOLDEN / f"{name}.kscope")
+    capture = kscope.load_capture(GOLDEN / f"{name}.kscope")
     [device] = capture.devices
     lines = device.lines.copy()
     for _ in range(rng.randrange(1, 30)):
@@ -218,7 +221,7 @@ def test_files_that_are_cut_or_damaged_are_refused_or_read(
     path = tmp_path_factory.mktemp("cut") / "x.kscope"
     path.write_bytes(data)
     with suppress(FormatError, UsageError):
-        everything(kscope.decode(kscope.load(path)))
+        everything(kscope.load(path))
 
 
 HOSTILE = (

@@ -108,6 +108,15 @@ def test_confidence_intervals_cover_the_truth_at_their_rate() -> None:
     assert inside >= 50  # 57 expected; fewer than 50 in one of 10,000 tries
 
 
+def test_the_interval_of_very_many_blocks_is_as_wide_as_the_spread_of_their_mean() -> None:
+    a, b = run(seed=1, blocks=3000), run(seed=2, blocks=3000)
+    for row in compare(a, b).regions:
+        error = 60 / 1000 / math.sqrt(4 * 3000) * math.sqrt(2)
+        assert (row.unit, row.a_units) == ("block", 3000)
+        assert row.high - row.low == pytest.approx(2 * 1.96 * error, rel=0.15)
+        assert row.low < row.change < row.high
+
+
 def test_noise_is_rarely_called_a_change() -> None:
     changed = sum(verdicts(run(seed=seed), run(seed=seed + 500))["dot"] in ("slower", "faster") for seed in range(30))
     assert changed <= 3

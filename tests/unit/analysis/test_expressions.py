@@ -236,7 +236,7 @@ def test_names_that_need_quotes_are_suggested_in_quotes() -> None:
 
 
 def test_conditions_hold_for_golden_captures(root: Path) -> None:
-    golden = kscope.decode(kscope.load(root / "tests" / "golden" / "ring.kscope"))
+    golden = kscope.load(root / "tests" / "golden" / "ring.kscope")
     assert [one.holds for one in checks.check(golden, ["dropped == 400", "step.count == 240", "blocks == 4"])] == [
         True
     ] * 3

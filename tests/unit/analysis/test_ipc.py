@@ -319,7 +319,7 @@ def test_cutracer_files_round_trip(tmp_path: Path) -> None:
 
 
 def test_launches_carry_their_kernels_hash(root: Path) -> None:
-    capture = kscope.load(root / "tests" / "golden" / "graph.kscope")
+    capture = kscope.load_capture(root / "tests" / "golden" / "graph.kscope")
     ids = {kernel.id for module in capture.modules for kernel in module.kernels if kernel.name == "four"}
     found = {launch.hash for launch in kscope.decode(capture).launches}
     assert len(found) == 1

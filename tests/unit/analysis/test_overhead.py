@@ -117,7 +117,7 @@ def test_points_have_no_row_and_a_warp_without_records_no_cost() -> None:
 
 
 def test_a_timer_too_coarse_for_the_cost_is_refused(root: Path) -> None:
-    trace = kscope.decode(kscope.load(root / "tests" / "golden" / "globaltimer.kscope"))
+    trace = kscope.load(root / "tests" / "golden" / "globaltimer.kscope")
     for work in (overheads, compensate):
         with pytest.raises(UsageError, match='record with clock="cycles"'):
             work(trace, COST)  # type: ignore[operator]  # both take the same

@@ -237,10 +237,10 @@ def test_a_script_that_fails_fails_the_command(
 
 def test_flags_of_the_recording_reach_the_run_with_marks() -> None:
     options = cli.parser().parse_args(
-        ["perturb", "--records", "64", "--live", "--region", "a=k.py:1-2", "--region", "b=k.py:4",
-         "--kernels", "attn_*", "job.py", "--records", "8"]
+        ["perturb", "--records", "64", "--live", "--mark", "a=k.py:1-2", "--mark", "b=k.py:4",
+         "--kernel", "attn_*", "job.py", "--records", "8"]
     )  # fmt: skip
-    assert perturb._typed(options) == ["--records=64", "--live", "--region=a=k.py:1-2", "--region=b=k.py:4"]
+    assert perturb._typed(options) == ["--records=64", "--live", "--mark=a=k.py:1-2", "--mark=b=k.py:4"]
     assert options.args == ["--records", "8"]
 
 
@@ -298,6 +298,6 @@ def test_arbitrary_ncu_output_parses_without_errors(text: str, cut: int) -> None
 
 
 def test_kernel_patterns_become_ncu_regexes(tmp_path: Path) -> None:
-    command = nsight.command("ncu", tmp_path / "log", ["python", "job.py"], "attn_*")
-    assert command[command.index("--kernel-name") + 1] == "regex:^(?:attn_.*)$"
+    command = nsight.command("ncu", tmp_path / "log", ["python", "job.py"], ["attn_*", "mm"])
+    assert command[command.index("--kernel-name") + 1] == "regex:^(?:attn_.*)$|^(?:mm)$"
     assert command[-2:] == ["python", "job.py"]

@@ -154,7 +154,7 @@ def test_kernel_ids_in_code_match_their_notes() -> None:
     (note,) = (
         note for note in binary_notes.find(compiled(ALL, IN_PLACE, to="cubin")) if note.kind == binary_notes.KERNEL
     )
-    assert (note.text, note.file, note.log2_records, note.strategy) == ("void k(int *, int)", "unit.cu", 8, "warp")
+    assert (note.text, note.file, note.log2_records, note.strategy) == ("void k(int *, int)", "unit.cu", 8, "elected")
     ptx = compiled(ALL, IN_PLACE).decode()
     low = f"mov.u32 ks_x, {_signed(note.id & 0xFFFFFFFF)}; mov.u32 ks_y, {_signed(note.id >> 32)};"
     assert low in ptx
@@ -168,9 +168,9 @@ def test_kernel_ids_in_code_match_their_notes() -> None:
         (["-DKSCOPE_FILL=stop"], {"fill": "stop"}),
         (["-DKSCOPE_RECORDS=1000"], {"log2_records": 10}),
         (["-DKSCOPE_RECORDS=1"], {"log2_records": 2}),
-        (["-DKSCOPE_STRATEGY=kscope::TargetWarp<1\\,3>"], {"strategy": "warps:1+3"}),
-        (["-DKSCOPE_WARPS=0x8000000a"], {"strategy": "warps:1+3+31"}),
-        ([], {"clock": "cycles", "fill": "ring", "log2_records": 8, "strategy": "warp"}),
+        (["-DKSCOPE_STRATEGY=kscope::TargetWarp<1\\,3>"], {"strategy": "warps:1,3"}),
+        (["-DKSCOPE_WARPS=0x8000000a"], {"strategy": "warps:1,3,31"}),
+        ([], {"clock": "cycles", "fill": "ring", "log2_records": 8, "strategy": "elected"}),
     ],
 )
 def test_a_kernels_note_contains_its_recording_options(defines: list[str], expected: dict[str, object]) -> None:

@@ -88,8 +88,8 @@ def test_region_locations_are_those_of_their_macros() -> None:
 def test_kernels_have_source_names_and_unique_ids() -> None:
     metas = describe(compiled(SOURCE + KERNELS, IN_PLACE, to="cubin"))
     kernels = {kernel.name: meta.strategy for meta in metas for kernel in meta.kernels}
-    tiled = {"ns::tiled<T = float, int N = 2>": "lanes", "ns::tiled<T = int, int N = 3>": "lanes"}
-    assert kernels == {"k": "warp", **tiled}
+    tiled = {"ns::tiled<T = float, int N = 2>": "all", "ns::tiled<T = int, int N = 3>": "all"}
+    assert kernels == {"k": "elected", **tiled}
     assert len({kernel.id for meta in metas for kernel in meta.kernels}) == 3
 
 

@@ -90,4 +90,4 @@ def test_the_first_lane_that_gets_there_records(gpu, frontend, arch):
     (found,) = {
         m.strategy for m in map(grammar.parse, gpu.compiled[-1].replace('"', "\n").splitlines()) if m is not None
     }
-    assert found == "warp:any"
+    assert found == "elected-any"

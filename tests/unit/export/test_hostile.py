@@ -155,7 +155,7 @@ def test_every_name_field_accepts_any_text(suffix: str, name: str, tmp_path: Pat
 def test_a_table_of_pandas_holds_any_name(name: str) -> None:
     pytest.importorskip("pandas")
     table = _everywhere(name).to_pandas()
-    for column in ("kernel", "region", "user_track"):
+    for column in ("kernel", "region", "track"):
         assert set(table[column]) == {name.encode("utf-8", "replace").decode()}
 
 

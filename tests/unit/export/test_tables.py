@@ -65,6 +65,8 @@ def same(found: Any, trace: Trace) -> None:
     for name in COLUMNS:
         if name in ("kernel", "region", "kind"):
             assert found[name].astype(str).tolist() == expected[name].astype(str).tolist()
+        elif name == "track":
+            assert found[name].isna().tolist() == expected[name].isna().tolist()
         elif name == "value":  # text formats have no NaN of the user's
             np.testing.assert_array_equal(found[name].to_numpy(float), expected[name].to_numpy(float))
         else:

@@ -57,7 +57,7 @@ def test_call_tree_nodes_are_distinguished_by_parents_and_have_self_time() -> No
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(GOLDEN.glob("*.kscope"))])
 def test_tree_times_add_up_to_warp_lifetimes(name: str) -> None:
-    trace = kscope.decode(kscope.load(GOLDEN / f"{name}.kscope"))
+    trace = kscope.load(GOLDEN / f"{name}.kscope")
     nodes = stacks(trace)
     lived = np.where(trace.warps.finished, trace.warps.end_ns - trace.warps.start_ns, 0).sum()
     assert sum(node.ns for node in nodes) == pytest.approx(lived, rel=1e-6)

@@ -286,7 +286,7 @@ def test_the_options_of_the_recording_reach_the_kernel(frontend: Any, written: W
     """)
     frontend.enable(Recording(strategy=AllThreads(), clock="globaltimer", records=64))
     about = metadata_of(ptx(built(space["kernel"], SIGNATURE)))
-    assert (about.strategy, about.clock, about.kernels[0].log2_records) == ("lanes", "globaltimer", 6)
+    assert (about.strategy, about.clock, about.kernels[0].log2_records) == ("all", "globaltimer", 6)
 
 
 def test_the_demos_kernel_has_its_regions(enabled: Any) -> None:

@@ -39,7 +39,7 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     ("with kscope.region: x[0] = 1", "a region needs a name"),
     ('with kscope.region(""): x[0] = 1', "must have 1 to 512 bytes"),
     ("with kscope.region(7): x[0] = 1", "must be a string known at compile time"),
-    ('with kscope.region("a", strategy=3): x[0] = 1', "expected Lane0Warp0(), Elected(), TargetWarp(n)"),
+    ('with kscope.region("a", strategy=3): x[0] = 1', "expected 'lane0-warp0', 'elected', 'elected-any', 'all'"),
     ('with kscope.region("a", color=3): x[0] = 1', "unexpected keyword argument 'color'"),
     ('with kscope.region(*("a",)): x[0] = 1', "write the arguments out"),
     ('with kscope.region("a", value=True): x[0] = 1', "the bool True"),

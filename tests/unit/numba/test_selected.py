@@ -407,7 +407,7 @@ def launch():
 
 plain, code = launch(), module.kernel.fn.__code__
 loop, adds = (f"kernels_to_simulate.py:{number}" for number in sys.argv[1:])
-for options in ({"regions": "a=" + loop}, {"regions": ["h=" + adds]}, {"auto": True}):
+for options in ({"mark": "a=" + loop}, {"mark": ["h=" + adds]}, {"auto": True}):
     with kscope.profile(**options) as prof:
         assert (launch() == plain).all()
     print(*sorted({str(name).split()[0] for name in prof.trace.region_names()[prof.trace.region]}))

@@ -259,7 +259,7 @@ with gpu():
     code = launch(kernels.kernel)
     launch(kernels.bare)
 hits = [sum(kernel.stats.cache_hits.values()) for kernel in (kernels.kernel, kernels.bare)]
-print(hits[0], int(b"kscope_ctl" in code), int(b'"strategy":"lanes"' in code), hits[1])
+print(hits[0], int(b"kscope_ctl" in code), int(b'"strategy":"all"' in code), hits[1])
 """
 
 

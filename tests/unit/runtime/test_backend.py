@@ -457,7 +457,7 @@ def test_errors_in_a_forked_child_explain_why_it_cannot_record(bench: Make) -> N
 def test_the_gate_carries_what_is_sampled(bench: Make) -> None:
     rig = bench()
     rig.backend.module_loaded(MODULE)
-    rig.backend.arm(3, Sampling.of(blocks=range(2, 100, 3), warps=(0, 5), sms=2), rig.pool)
+    rig.backend.arm(3, Sampling.of(block=range(2, 100, 3), warp=(0, 5), sm=2), rig.pool)
     gate = rig.gpu.memory(MODULE).gate
     assert gate["epoch"] == 3 and gate["sampled"] == 1 and gate["warp_mask"] == 0b100001
     assert (gate["block_first"], gate["block_count"], gate["sm_mask"][0]) == (2, 98, 4)

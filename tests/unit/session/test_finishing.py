@@ -79,7 +79,7 @@ def test_kernels_are_selected_by_hash() -> None:
     assert len(prof.trace.filter(kernel=[hashes["work"].upper().replace("X", "x"), "att*"])) == len(prof.trace)
     with pytest.raises(UsageError, match="no such kernel"):
         prof.trace.filter(kernel="0x1")
-    with kscope.profile(kernels=hashes["work"]) as prof:
+    with kscope.profile(kernel=hashes["work"]) as prof:
         launch(work)
         launch(attention)
     assert prof.trace.kernels == ("work",) and len(prof.trace)

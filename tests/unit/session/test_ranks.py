@@ -76,7 +76,7 @@ def test_a_capture_names_its_rank_and_its_process(rank: None, tmp_path: Path) ->
         pass
     assert prof.path == tmp_path / "run.1.kscope"
     assert (tmp_path / "run.1.json").exists()
-    host = kscope.load(tmp_path / "run.1.kscope").host
+    host = kscope.load_capture(tmp_path / "run.1.kscope").host
     assert (host["rank"], host["world"], host["pid"]) == (1, 2, os.getpid())
     assert host["hostname"]
 

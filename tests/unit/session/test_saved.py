@@ -37,7 +37,7 @@ def leave_in(prof: session.Session) -> None:
 def test_a_path_gets_the_capture(tmp_path: Path) -> None:
     with kscope.profile(tmp_path / "run.kscope"):
         launch()
-    assert len(kscope.decode(kscope.load(tmp_path / "run.kscope"))) == 2
+    assert len(kscope.load(tmp_path / "run.kscope")) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["run.kscope"]
 
 
@@ -48,7 +48,7 @@ def test_a_failing_body_does_not_overwrite_the_last_good_capture(tmp_path: Path)
     with pytest.raises(ZeroDivisionError) as error:
         fail_in(prof := kscope.profile(tmp_path / "run.kscope"))
     assert (tmp_path / "run.kscope").read_bytes() == good
-    assert len(kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))) == 4 == len(prof.trace)
+    assert len(kscope.load(tmp_path / "run.failed.kscope")) == 4 == len(prof.trace)
     if sys.version_info >= (3, 11):
         assert "run.failed.kscope" in error.value.__notes__[0]
 
@@ -142,7 +142,7 @@ def test_a_session_that_atexit_ends_is_saved(tmp_path: Path) -> None:
     paths = os.pathsep.join(sys.path)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": paths})
     assert (done.stdout, done.stderr) == ("1\n", "")
-    assert len(kscope.decode(kscope.load(tmp_path / "run.kscope"))) == 100
+    assert len(kscope.load(tmp_path / "run.kscope")) == 100
     with gzip.open(tmp_path / "run.kscope.json.gz") as file:
         assert len(json.load(file)["traceEvents"]) >= 100
 

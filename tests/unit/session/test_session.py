@@ -63,22 +63,22 @@ def test_an_empty_session_explains_why_it_is_empty() -> None:
     (problem,) = prof.trace.problems
     assert problem.kind == "empty"
     assert "no records: no kernel with regions was loaded while recording was on" in problem.text
-    with kscope.profile(blocks=range(100, 101)) as prof:
+    with kscope.profile(block=range(100, 101)) as prof:
         launch(work)
     (problem,) = prof.trace.problems
     assert "no records: kernels with regions were loaded (work), but none was launched in the session" in problem.text
 
 
 def test_kernels_are_selected_by_name() -> None:
-    with kscope.profile(kernels="att*") as prof:
+    with kscope.profile(kernel="att*") as prof:
         launch(work)
         launch(attention)
     assert len(prof.trace) == 2 and set(prof.trace.kernels) == {"attention"}
-    assert prof.capture.options["kernels"] == ["att*"]
+    assert prof.capture.options["kernel"] == ["att*"]
 
 
 def test_a_pattern_that_no_kernel_matches_is_reported() -> None:
-    with kscope.profile(kernels="conv_*") as prof:
+    with kscope.profile(kernel="conv_*") as prof:
         launch(work)
     (problem,) = prof.trace.problems
     assert len(prof.trace) == 0
@@ -95,17 +95,17 @@ def test_selected_kernels_without_records_are_reported_beside_those_with_records
         launch(work)
     known = replace(one.capture, modules=both.capture.modules)
     (problem,) = only(known, Patterns.of("att*")).problems
-    assert (problem.kind, problem.text) == ("nothing", "no kernel called att* (kernels=) recorded; these did: work")
+    assert (problem.kind, problem.text) == ("nothing", "no kernel called att* (kernel=) recorded; these did: work")
     assert only(known, Patterns.of("wo*")).problems == ()
 
 
 def test_captures_contain_their_options() -> None:
-    options = {"strategy": kscope.Lane0Warp0(), "records": 64, "blocks": 1, "warps": 0, "pool": 1 << 20}
+    options = {"strategy": kscope.Lane0Warp0(), "records": 64, "block": "0:1", "warp": 0, "pool": 1 << 20}
     with kscope.profile(**options) as prof:
         launch()
     assert prof.capture.options == {
-        "strategy": "block", "records": 64, "fill": "ring", "clock": "cycles", "live": False,
-        "blocks": [0, 1, 1], "warps": [0], "pool": 1 << 20,
+        "strategy": "lane0-warp0", "records": 64, "fill": "ring", "clock": "cycles", "live": False,
+        "block": [0, 1, 1], "warp": [0], "pool": 1 << 20,
     }  # fmt: skip
     assert len(prof.trace) == 1
     host = prof.capture.host
@@ -366,16 +366,16 @@ def test_an_unsupported_dsl_does_not_stop_others_from_recording(
 
 
 def test_profile_selection_reaches_the_compiler(log: list[str]) -> None:
-    with kscope.profile(auto="load,waits", regions="one=a.py:3-4", kernels="att*") as prof:
+    with kscope.profile(auto="load,waits", mark="one=a.py:3-4", kernel="att*") as prof:
         pass
     assert prof._recording.selection == Selection(("wait", "load"), (Lines("one", "a.py", 3, 4),), ("att*",))
     assert prof.capture.options["auto"] == ["wait", "load"]
-    assert prof.capture.options["regions"] == ["one=a.py:3-4"]
+    assert prof.capture.options["mark"] == ["one=a.py:3-4"]
 
 
 def test_sessions_inherit_prepared_options_unless_changed(log: list[str]) -> None:
-    kscope.enable(auto="wait", kernels="att*")
-    with kscope.profile(kernels="other") as inherited:
+    kscope.enable(auto="wait", kernel="att*")
+    with kscope.profile(kernel="other") as inherited:
         pass
     with kscope.profile(auto=False) as nothing:
         pass
@@ -384,10 +384,10 @@ def test_sessions_inherit_prepared_options_unless_changed(log: list[str]) -> Non
 
 
 def test_selections_without_a_supporting_frontend_are_reported() -> None:
-    with kscope.profile(auto=True, regions="one=a.py:3") as prof:
+    with kscope.profile(auto=True, mark="one=a.py:3") as prof:
         launch()
     assert len(prof.trace) == 2
     texts = [problem.text for problem in prof.trace.problems]
     assert any("region one=a.py:3: no kernel that ran has an operation at these lines" in text for text in texts)
-    requested = "auto= (kinds of operation) and regions= (lines of source)"
+    requested = "auto= (kinds of operation) and mark= (lines of source)"
     assert f"{requested}: not supported by the imported DSLs (sim)" in texts

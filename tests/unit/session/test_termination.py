@@ -87,7 +87,7 @@ def test_the_recording_is_saved_and_the_last_good_capture_stays(tmp_path: Path, 
     status, text = _terminated(_start(tmp_path, what))
     assert status == -signal.SIGTERM
     assert text == f"kscope: terminated; the recording up to then is in {tmp_path / 'run.failed.kscope'}\n"
-    assert len(kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))) == 1
+    assert len(kscope.load(tmp_path / "run.failed.kscope")) == 1
     assert (tmp_path / "run.kscope").read_text() == "good"
 
 
@@ -95,13 +95,13 @@ def test_the_recording_of_kscope_run_is_saved_too(tmp_path: Path) -> None:
     script = SCRIPT.replace('with kscope.profile("run.kscope"):', "if True:")
     status, text = _terminated(_start(tmp_path, "in_c", "-m", "kscope", "run", script=script))
     assert status == -signal.SIGTERM and "terminated; the recording up to then is in" in text
-    assert len(kscope.decode(kscope.load(tmp_path / "script.failed.kscope"))) == 1
+    assert len(kscope.load(tmp_path / "script.failed.kscope")) == 1
 
 
 def test_the_programs_signal_handler_replaces_the_sessions(tmp_path: Path) -> None:
     status, text = _terminated(_start(tmp_path, "with_a_handler"))
     assert status == 3 and text == ""
-    assert len(kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))) == 1
+    assert len(kscope.load(tmp_path / "run.failed.kscope")) == 1
 
 
 def test_a_crashing_child_does_not_affect_its_parent(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_crashing_child_does_not_affect_its_parent(tmp_path: Path) -> None:
 def test_the_default_action_is_back_after_the_session(tmp_path: Path) -> None:
     status, text = _terminated(_start(tmp_path, "after"))
     assert status == -signal.SIGTERM and text == ""
-    assert len(kscope.decode(kscope.load(tmp_path / "run.kscope"))) == 1
+    assert len(kscope.load(tmp_path / "run.kscope")) == 1
 
 
 def test_a_session_that_is_dropped_is_freed_at_once(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_a_selected_call_includes_the_inlined_operations():
 def test_names_have_any_spelling(tmp_path):
     line = CASES["softmax"].line("the load")
     name = 'lädt "q" k'
-    selection = Selection.of(regions=f"{name}={PATH}:{line}")
+    selection = Selection.of(mark=f"{name}={PATH}:{line}")
     assert [region.name for region in about(build("softmax", 90, selection)).regions] == [name]
 
 
@@ -279,7 +279,7 @@ def test_every_selection_has_its_own_kernel_in_every_order(frontend):
         "nothing selected": Recording(),
         "waits": Recording(selection=Selection(("wait",))),
         "waits and loads": Recording(selection=Selection(("wait", "load"))),
-        "a line": Recording(selection=Selection.of(regions=lines("softmax", "max", "the maximum"))),
+        "a line": Recording(selection=Selection.of(mark=lines("softmax", "max", "the maximum"))),
     }
     texts = {}
     for name in (*states, *reversed(states)):
@@ -340,7 +340,7 @@ def test_ranges_of_every_width_pair(frontend):
     first, last = CASES["matmul"].line("the loop"), CASES["matmul"].line("the store")
     ranges = list(itertools.pairwise(range(first, last + 1, 3)))
     regions = {f"{a}-{b}": f"{FILE}:{a}-{b}" for a, b in [*ranges, (first - 5, first + 2), (first + 1, last)]}
-    known = about(build("matmul", 90, Selection.of(regions=regions)))
+    known = about(build("matmul", 90, Selection.of(mark=regions)))
     assert not [problem for problem in known.problems if problem.kind == "pairing"]
     assert {region.name for region in known.regions} >= {f"{a}-{b}" for a, b in ranges[:2]}
 

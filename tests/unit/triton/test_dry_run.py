@@ -78,7 +78,7 @@ def test_a_dry_run_lists_kernels_places_and_costs_every_time(dry):
 
 def test_lines_and_kernels_are_selected_and_what_matches_none_is_named(dry):
     region = f"max={FILE}:{CASES['softmax'].line('the maximum')}"
-    options = "--dry-run", "--region", region, "--region", "no=other.py:7", "--kernels", "soft*"
+    options = "--dry-run", "--mark", region, "--mark", "no=other.py:7", "--kernel", "soft*"
     done = dry(*options, names=("softmax", "leaving"), arguments=("--auto",))
     assert done.returncode == 0, done.stderr
     assert "the script speaks ['--auto']" in done.stdout
@@ -116,7 +116,7 @@ def test_scripts_without_kernels_are_reported(tmp_path, capsys):
     [
         (("--dry-run", "-o", "x.kscope"), "a dry run records nothing"),
         (("--kinds", "wiat"), "'wiat' is not a kind of operation; expected wait, async_wait"),
-        (("--region", "load=a.py"), "expected NAME=FILE:FIRST-LAST"),
+        (("--mark", "load=a.py"), "expected NAME=FILE:FIRST-LAST"),
     ],
 )
 def test_invalid_dry_run_options_are_refused_before_the_script_starts(tmp_path, capsys, options, reason):

@@ -33,7 +33,7 @@ function setUpBalance() {
     if (!hit) return;
     if (balance.across === "place") choosePlace(hit.column);
     if (balance.across === "warp") search(`warp ${hit.column}`);
-    if (balance.across === "block") search(`block ${model.figures.first_block[hit.column]}`);
+    if (balance.across === "block") search(`block #${model.figures.first_block[hit.column]}`);
     if (view.focus !== hit.name) chooseFocus(hit.name);
   };
 }
@@ -47,7 +47,7 @@ function columnText(column) {
   if (balance.across === "place") return placeText(column);
   if (balance.across === "warp") return `warp ${column}`;
   const [first, last] = [model.figures.first_block[column], model.figures.last_block[column]];
-  return last > first ? `blocks ${first} to ${last}` : `block ${first}`;
+  return last > first ? `blocks ${blockOfAny(first)} to ${blockOfAny(last)}` : `block ${blockOfAny(first)}`;
 }
 
 /** The rows to show: names with spans that match the search. */

@@ -8,7 +8,7 @@ const KEYS = [
   ["[  ]", "previous, next launch"],
   ["f", "fit the selection or the measured range"],
   ["0", "show everything"],
-  ["/", "search: load, >2us, sm 17, block 5, warp 3, launch 2"],
+  ["/", "search: load, >2us, sm 17, block 0,8, warp 3, launch 2"],
   ["Enter  n  N", "next match, previous match"],
   [",  .", "previous, next record in the same line"],
   ["shift + drag", "measure a time range"],

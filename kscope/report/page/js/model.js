@@ -37,15 +37,6 @@ function placeOf(sm, near = 0) {
   return same >= 0 ? same : model.about.places.findIndex(([, one]) => one === sm);
 }
 
-/** A block index with as many dimensions as the grid: x; x,y or x,y,z. */
-function blockText(lane) {
-  const { lanes, launches } = model;
-  const block = lanes.block[lane];
-  const [nx, ny, nz] = ["x", "y", "z"].map((axis) => Math.max(1, launches[axis][lanes.launch[lane]]));
-  const at = [block % nx, Math.floor(block / nx) % ny, Math.floor(block / (nx * ny))];
-  return at.slice(0, nz > 1 ? 3 : ny > 1 ? 2 : 1).join(",");
-}
-
 function laneText(lane) {
   const { lanes } = model;
   const deeper = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";

@@ -2,12 +2,12 @@
 //
 //   load            regions whose name contains the text          sm 17     that SM
 //   load >2us       the longer ones of them                       launch 3  that launch
-//   >=1us <2us      any region, by duration                       block 5   records of that block; also warp 3
+//   >=1us <2us      any region, by duration                       block 0,8 that block (blocks.js); also warp 3
 //   attn            if no region matches: kernels whose name contains the text
 //
 // Other records are faded; Enter goes to the next match, first on this SM.
 
-const PLACE_WORDS = new Set(["sm", "launch", "block", "warp"]);
+const PLACE_WORDS = new Set(["sm", "launch", "warp"]);
 
 /** Parse a search text. */
 function parseQuery(text) {
@@ -29,14 +29,19 @@ function parseQuery(text) {
   for (let at = 0; at < tokens.length; at++) {
     const limit = /^([<>]=?)(.+)$/.exec(tokens[at]);
     const ns = limit ? parseTime(limit[2]) : NaN;
-    const place = /^(sm|launch|block|warp)[:#]?(\d+)$/i.exec(tokens[at]);
+    const place = /^(sm|launch|warp)[:#]?(\d+)$/i.exec(tokens[at]);
     const word = tokens[at].toLowerCase();
+    const joined = /^block:?([\d#].*)$/i.exec(tokens[at]);
+    const blocks = parseBlocks(joined ? joined[1] : word === "block" ? (tokens[at + 1] ?? "") : "");
     if (!Number.isNaN(ns)) {
       // > excludes equality
       if (limit[1][0] === ">") query.least = limit[1] === ">" ? ns * (1 + 1e-12) : ns;
       else query.most = limit[1] === "<" ? ns * (1 - 1e-12) : ns;
     } else if (place) query[place[1].toLowerCase()] = Number(place[2]);
-    else if (PLACE_WORDS.has(word) && /^\d+$/.test(tokens[at + 1] ?? "")) query[word] = Number(tokens[++at]);
+    else if (blocks) {
+      query.block = [...(query.block ?? []), blocks];
+      if (!joined) at++;
+    } else if (PLACE_WORDS.has(word) && /^\d+$/.test(tokens[at + 1] ?? "")) query[word] = Number(tokens[++at]);
     else rest.push(tokens[at]);
   }
   query.words = rest.join(" ").toLowerCase();
@@ -67,7 +72,7 @@ function matcher() {
     if (!active) return true;
     if (active.kernels && !active.kernels.has(model.launches.kernel[model.lanes.launch[line.lane]])) return false;
     if (active.warp !== null && model.lanes.warp[line.lane] !== active.warp) return false;
-    if (active.block !== null && model.lanes.block[line.lane] !== active.block) return false;
+    if (active.block !== null && !active.block.some((axes) => inBlocks(line.lane, axes))) return false;
     if (index < 0 || (!active.least && active.most === Infinity)) return true;
     const ns = line.dur[index] * model.lanes.pace[line.lane];
     return kindOf(code) === SPAN && ns >= active.least && ns <= active.most;

@@ -118,15 +118,13 @@ def printed(command: str, lines: int | None = None) -> str:
 
 def gate() -> str:
     """A condition that the fixed kernel of the tutorial meets and the slow one does not: half way between them."""
-    slow, fast = (
-        kscope.decode(kscope.load(TUTORIAL / f"{name}.kscope")).summary().lanes[0].time_ns for name in ("slow", "fast")
-    )
+    slow, fast = (kscope.load(TUTORIAL / f"{name}.kscope").summary().lanes[0].time_ns for name in ("slow", "fast"))
     return f'kscope assert fast.kscope "problems == 0" "attention.mean_time < {(slow + fast) / 2000:.0f}us"'
 
 
 def origin() -> str:
     """Where the tutorial's captures come from."""
-    device = kscope.load(TUTORIAL / "slow.kscope").devices[0].name
+    device = kscope.load_capture(TUTORIAL / "slow.kscope").devices[0].name
     if device != "simulated":
         return f"The captures were recorded on an {device}, with [record.py](record.py)."
     return """\
@@ -149,7 +147,7 @@ def pictures() -> dict[str, str]:
         "gate": words(layout.GATE),
         "stripe": words(layout.STRIPE),
         "constants": constants(),
-        "summary": kscope.decode(kscope.load(CAPTURE)).summary().text(COLUMNS),
+        "summary": kscope.load(CAPTURE).summary().text(COLUMNS),
         "tutorial_summary": printed("kscope summary slow.kscope"),
         "tutorial_occupancy": printed("kscope occupancy slow.kscope --launch 0", 8),
         "tutorial_blocks": printed("kscope summary slow.kscope --launch 0 --region softmax --by block --top 4", 7),

@@ -24,7 +24,7 @@ WIDTH, WIDE = 1280, 1600
 def report(browser: Page, capture: Path, image: Path) -> None:
     """The page of `kscope view`, as it opens."""
     with tempfile.TemporaryDirectory() as folder:
-        kscope.decode(kscope.load(capture)).export(Path(folder) / "x.html")
+        kscope.load(capture).export(Path(folder) / "x.html")
         browser.open(Path(folder) / "x.html")
         browser.until("window.report && report.ready")
         browser.picture(image)
@@ -62,7 +62,7 @@ def main() -> None:
     with Page(program, WIDE, 900) as browser:
         report(browser, TUTORIAL / "slow.kscope", IMAGES / f"report-{WIDE}.png")
     with Page(program, WIDTH, 480) as browser:
-        trace = kscope.decode(kscope.load(TUTORIAL / "slow.kscope"))
+        trace = kscope.load(TUTORIAL / "slow.kscope")
         perfetto(browser, trace.filter(launch=0, sm=range(2)), IMAGES / "tutorial-perfetto.png")
 
 

@@ -55,7 +55,7 @@ def test_the_page_shows_what_the_commands_print(printed: dict[str, str]) -> None
 
 
 def test_the_fixed_kernel_has_a_shorter_tail_and_the_same_regions() -> None:
-    slow, fast = (kscope.decode(kscope.load(TUTORIAL / f"{name}.kscope")) for name in ("slow", "fast"))
+    slow, fast = (kscope.load(TUTORIAL / f"{name}.kscope") for name in ("slow", "fast"))
     assert len(slow) == len(fast)
     assert slow.problems == fast.problems == ()
     times = [trace.summary().lanes[0].time_ns for trace in (slow, fast)]
@@ -78,7 +78,7 @@ def test_the_gate_lets_only_the_fixed_kernel_pass(environment: dict[str, str]) -
 
 def test_the_captures_name_no_machine_and_no_folder() -> None:
     for name in ("slow", "fast"):
-        capture = kscope.load(TUTORIAL / f"{name}.kscope")
+        capture = kscope.load_capture(TUTORIAL / f"{name}.kscope")
         assert not {"hostname", "pid", "command"} & capture.host.keys()
         places = [region.where or "" for module in capture.modules for region in module.regions]
         assert places and all(re.fullmatch(r"\w+\.py:\d+", place) for place in places)
@@ -90,7 +90,7 @@ def test_the_model_takes_the_times_of_the_recorded_kernel() -> None:
         from model import CYCLES  # type: ignore[import-not-found]  # a script of the tutorial, found by path
     finally:
         sys.path.remove(str(TUTORIAL))
-    recorded = kscope.decode(kscope.load(ROOT / "tests" / "golden" / "attention.kscope")).filter(warp=0)
+    recorded = kscope.load(ROOT / "tests" / "golden" / "attention.kscope").filter(warp=0)
     for name, (low, high) in CYCLES.items():
         found = np.percentile(recorded.filter(region=name).dur_cycles, [10, 90])
         assert (low, high) == pytest.approx(found, abs=1)
@@ -119,7 +119,7 @@ def test_the_howto_of_pipelines_reads_its_capture_right() -> None:
     page = (ROOT / "docs" / "howto" / "warp-specialized.md").read_text()
     part = re.search(r"`wait_empty` for (\d+) %", page)
     assert part is not None
-    trace = kscope.decode(kscope.load(ROOT / "tests" / "golden" / "warp_specialized.kscope"))
+    trace = kscope.load(ROOT / "tests" / "golden" / "warp_specialized.kscope")
     waits = trace.filter(region="wait_empty")
     mine = np.isin(trace.warps.warp, np.unique(waits.warp))
     life = float(np.sum((trace.warps.end_ns - trace.warps.start_ns)[mine]))

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+import kscope
 from kscope.capture import layout
 from kscope.capture.problem_groups import GROUP_OF, GROUPS
 
@@ -100,6 +101,15 @@ def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
     offered = re.compile(r"pip install [^`\n]*\bkscope(\[|['\"`\s]|$)")
     commands = {path.name: found[0] for path in texts if (found := offered.search(path.read_text()))}
     assert {name: command for name, command in commands.items() if "in a checkout" not in command} == {}
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (DOCS / "api.md").read_text()
+    shown = {name.split(".")[-1] for name in re.findall(r"^::: ([\w.]+)$", page, re.M)}
+    shown |= {name for members in re.findall(r"members: \[(.*?)\]", page) for name in members.split(", ")}
+    errors = {name for name in kscope.__all__ if name.endswith("Error")}
+    assert set(kscope.__all__) - {"__version__"} - errors <= shown
+    assert "::: kscope.errors" in page
 
 
 DESIGN_WORDS = re.compile(r"\b(slabs?|stripes?|claim(?:s|ed|ing)?|drain(?:s|ed|ing)?|anchors?|teach(?:es)?)\b", re.I)

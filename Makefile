@@ -11,7 +11,7 @@ test-variations: TESTS := variation and not slow and not gpu
 # Neighboring tests share compiled modules; an idle worker takes tests of the other.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-variations test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
+.PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
@@ -72,6 +72,11 @@ $(CACHE)/speedscope:
 	mkdir -p $@
 	cd $@ && npm pack --silent speedscope@1.25.0 && tar xzf speedscope-1.25.0.tgz
 
+.venv-docs/.made: .ci/docs.txt
+	@.ci/venv .venv-docs $(PYTHON)
+	.venv-docs/bin/pip install -q -r .ci/docs.txt
+	@touch $@
+
 # On a GPU the demo needs Triton, which launches kernels through PyTorch.
 .venv/.demo: .venv/.base
 	$(if $(wildcard /dev/nvidia0),.venv/bin/pip install -q -e '.[triton]' "torch==2.13.0",)
@@ -79,6 +84,16 @@ $(CACHE)/speedscope:
 
 demo: .venv/.demo  ## record and show a kernel: on the GPU if there is one, else simulated
 	.venv/bin/kscope demo
+
+# The site's pages lie side by side as in the repository, so that a link leads to the same place in both.
+docs: .venv-docs/.made  ## the documentation site in .cache/site, with strict links
+	rm -rf $(CACHE)/docs && mkdir -p $(CACHE)/docs
+	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples) $(CACHE)/docs
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet --clean
+
+pictures: .venv/.test  ## renew what is computed on the pages, and the screenshots; needs chromium
+	$(ON_PATH) .venv/bin/python docs/pictures.py
+	$(ON_PATH) .venv/bin/python docs/screenshots.py
 
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
@@ -168,4 +183,4 @@ fuzz: .venv-fuzz/.test  ## coverage-guided fuzzing of one reader: make fuzz TARG
 	    -artifact_prefix=$(CACHE)/fuzz/$(TARGET)/ $(CACHE)/fuzz/$(TARGET) tests/torture/corpus/$(TARGET)
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-newest .venv-peers .venv-fuzz .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-newest .venv-peers .venv-fuzz .venv-docs .cache build dist *.egg-info

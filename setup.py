@@ -1,6 +1,8 @@
-"""The compiled part of kscope; everything else stands in pyproject.toml."""
+"""The compiled part of kscope, and the description that a package index shows; all else stands in pyproject.toml."""
 
 import hashlib
+import os
+import re
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -20,4 +22,31 @@ native = Extension(
     optional=True,
 )
 
-setup(ext_modules=[native], options={"bdist_wheel": {"py_limited_api": "cp310"}})
+
+def description(readme: str, repository: str) -> str:
+    """The README for a package index, where a path of the repository leads nowhere.
+
+    Args:
+        readme: the README's text.
+        repository: an address that ends with the commit, `https://HOST/OWNER/NAME/blob/COMMIT`: links and pictures lead
+            there. Empty: links become plain text, and pictures are left out.
+    """
+    text = re.sub(r"<!--.*?-->\n?", "", readme, flags=re.S)
+    inside = r"\((?!https?:|#)([^)]+)\)"
+    if not repository:
+        return re.sub(rf"\[([^\]]*)\]{inside}", r"\1", re.sub(rf"!\[[^\]]*\]{inside}\n*", "", text))
+    pictures = repository.replace("/blob/", "/raw/")
+    text = re.sub(rf"(!\[[^\]]*\]){inside}", rf"\1({pictures}/\2)", text)
+    return re.sub(rf"(\[[^\]]*\]){inside}", rf"\1({repository}/\2)", text)
+
+
+REPOSITORY = os.environ.get("KSCOPE_REPOSITORY", "")
+"""Set by a release: where the description's links lead, and the project's addresses."""
+
+setup(
+    long_description=description(Path("README.md").read_text(encoding="utf-8"), REPOSITORY),
+    long_description_content_type="text/markdown",
+    project_urls={"Source": REPOSITORY, "Changelog": f"{REPOSITORY}/CHANGELOG.md"} if REPOSITORY else {},
+    ext_modules=[native],
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+)

@@ -18,17 +18,15 @@ import kscope
 
 HERE = Path(__file__).resolve().parent
 IMAGES, TUTORIAL = HERE / "img", HERE / "tutorial"
-WIDTH = 1280
+WIDTH, WIDE = 1280, 1600
 
 
-def report(browser: Page, capture: Path, image: Path, script: str = "") -> None:
-    """The page of `kscope view`, as it opens or after a script."""
+def report(browser: Page, capture: Path, image: Path) -> None:
+    """The page of `kscope view`, as it opens."""
     with tempfile.TemporaryDirectory() as folder:
         kscope.load(capture).export(Path(folder) / "x.html")
         browser.open(Path(folder) / "x.html")
         browser.until("window.report && report.ready")
-        if script:
-            browser.run(script)
         browser.picture(image)
 
 
@@ -61,6 +59,8 @@ def main() -> None:
     with Page(program, WIDTH, 760) as browser:
         for name in ("slow", "fast"):
             report(browser, TUTORIAL / f"{name}.kscope", IMAGES / f"tutorial-{name}.png")
+    with Page(program, WIDE, 900) as browser:
+        report(browser, TUTORIAL / "slow.kscope", IMAGES / f"report-{WIDE}.png")
     with Page(program, WIDTH, 480) as browser:
         trace = kscope.load(TUTORIAL / "slow.kscope")
         perfetto(browser, trace.filter(launch=0, sm=range(2)), IMAGES / "tutorial-perfetto.png")

@@ -46,9 +46,9 @@ def record(folder: Path, simulate: bool) -> None:
     for name, heavy_first in (("slow", False), ("fast", True)):
         path = folder / f"{name}.kscope"
         if not simulate:
-            with kscope.profile(strategy=kscope.Lane0Warp0()):
+            with kscope.profile(strategy="lane0-warp0"):
                 attention.on_gpu(heavy_first)
-        with kscope.profile(strategy=kscope.Lane0Warp0()) as prof:
+        with kscope.profile(strategy="lane0-warp0") as prof:
             if simulate:
                 from model import simulate as launch
 

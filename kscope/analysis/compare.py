@@ -19,6 +19,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from .cells import Cells, cells
 from .occupancy import waves
+from .shown import Shown
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -86,8 +87,8 @@ class Change:
     b_units: int
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Two recordings compared.
 
     Attributes:

@@ -21,14 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.blocks import BlockSelection
+from ..capture.layout import Kind
 from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import fresh, ranges
-from ..util.text import counted
-from .overlap import NO_REGION
+from ..util.text import counted, nearest, some
+from .overlap import NO_REGION, WAIT_WORDS
 from .segments import NONE, flatten, span_names
+from .shown import Shown
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -63,8 +65,8 @@ class Step:
     via: str = ""
 
 
-@dataclass(frozen=True)
-class Path:
+@dataclass(frozen=True, repr=False)
+class Path(Shown):
     """The critical path of a block.
 
     Attributes:
@@ -98,6 +100,8 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
         UsageError: no block or several, no records, an edge with a region that is not in the block, or a negative lag.
     """
     edges = tuple(edges)
+    if not edges:
+        raise UsageError(f"no edge: name a region that signals and one that waits for it; {_offered(trace)}")
     mine = filters.select(trace, {"launch": launch, "block": block})
     if not len(mine) or not mine.is_span.any():
         raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
@@ -108,7 +112,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
         for name in (edge.signal, edge.wait):
             if name not in known:
                 raise UsageError(f"{edge.signal}:{edge.wait}: no region {name!r} in this block, which has "
-                                 f"{', '.join(sorted(known))}")  # fmt: skip
+                                 f"{some(sorted(known))}{nearest(name, known)}")  # fmt: skip
         if edge.lag < 0:
             raise UsageError(f"{edge.signal}:{edge.wait}:{edge.lag}: expected a lag of 0 or more")
     waits = _Waits.of(mine, edges)
@@ -123,6 +127,14 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
     steps_named = tuple(Step(step.kind, label[step.row], step.start_ns, step.end_ns, step.via) for step in steps)
     at = mine.warps.blocks(mine.track[:1].astype(np.int64)).strings()[0]
     return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched)
+
+
+def _offered(trace: TraceData) -> str:
+    """The regions of a trace for an error, waits first."""
+    names = sorted({one.name for one in trace.regions if one.known and one.kind in (Kind.SPAN, Kind.SPAN_VALUE)})
+    waiting = [name for name in names if any(word in name.lower() for word in WAIT_WORDS)]
+    rest = [name for name in names if name not in waiting]
+    return f"this trace has waits {some(waiting)}, and regions {some(rest)}"
 
 
 @dataclass(frozen=True)

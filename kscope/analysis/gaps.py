@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import group_equal
+from ..util.text import nearest, some
 from .overlap import NO_REGION
 from .segments import NONE, Cutter, Segments
 
@@ -190,7 +191,7 @@ def _cutter(trace: TraceData, of: str | None) -> tuple[Cutter, int]:
     """(of the trace, the name of pieces that are gaps)."""
     found = Cutter(trace)
     if of is not None and of not in found.names:
-        raise UsageError(f"of={of!r}: no such region; this trace has {', '.join(found.names) or 'none'}")
+        raise UsageError(f"of={of!r}: no such region; this trace has {some(found.names)}{nearest(of, found.names)}")
     return found, NONE if of is None else found.names.index(of)
 
 

@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..tracedata.info import Info, info
 from ..tracedata.nesting import lane_aligned, parents
 from ..util.runs import extents, heads
 from .segments import span_names
+from .shown import Shown
 from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
@@ -23,6 +25,10 @@ Sm = tuple[int, int]
 _NAN = float("nan")
 _DUST = 1e-9
 """Rounding error of an empty bin."""
+
+
+_UNKNOWN = "the other blocks' SMs and times are unknown, so waves, ramp and tail are not given"
+_LEAST = "an SM's use is a lower bound"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +105,37 @@ class Waves:
     ramp_ns: float
     tail_ns: float
     tail_idle: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Occupancy(Shown):
+    """Waves of blocks, and use of SMs.
+
+    Attributes:
+        launches: waves of blocks by launch.
+        sms: use of each SM.
+        over_time: SM x time.
+        recorded: how the trace was recorded.
+        limits: what is unknown because a part of the blocks or warps recorded, in words.
+    """
+
+    launches: tuple[Waves, ...]
+    sms: tuple[SmUse, ...]
+    over_time: Overview
+    recorded: Info
+    limits: tuple[str, ...]
+
+
+def occupancy(trace: TraceData, bins: int = 40) -> Occupancy:
+    """Waves of blocks, use of each SM, and warps alive over time in `bins` bins."""
+    launches, recorded = waves(trace), info(trace)
+    limits: tuple[str, ...] = ()
+    if any(row.blocks < row.grid_blocks for row in launches):
+        some = "some blocks selected" if trace.filtered else recorded.blocks_text
+        limits = (f"{some}: {_UNKNOWN}, and {_LEAST}",)
+    elif "warp" in recorded.sampling:
+        limits = (f"only warp {recorded.sampling['warp']} of each block recorded: {_LEAST}",)
+    return Occupancy(launches, utilization(trace), overview(trace, bins), recorded, limits)
 
 
 def overview(trace: TraceData, bins: int = 512, first: float | None = None, last: float | None = None) -> Overview:

@@ -20,8 +20,10 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import fresh, group_equal, heads
+from ..util.text import nearest, some
 from .groups import Roles, role
 from .segments import NONE, Cutter, Segments
+from .shown import Shown
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -33,8 +35,8 @@ _CELLS = 1 << 18
 """Edges times states counted at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class Overlap:
+@dataclass(frozen=True, eq=False, repr=False)
+class Overlap(Shown):
     """One kernel, with s states.
 
     Attributes:
@@ -141,7 +143,8 @@ def waits(
     else:
         waiting = {wait} if isinstance(wait, str) else set(wait)
         for name in sorted(waiting - known):
-            raise UsageError(f"wait={name!r}: no such region; this trace has {', '.join(sorted(known)) or 'none'}")
+            names = sorted(known)
+            raise UsageError(f"wait={name!r}: no such region; this trace has {some(names)}{nearest(name, names)}")
     found = []
     for one in matrices:
         life: dict[str, float] = {}

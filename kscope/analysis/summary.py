@@ -21,6 +21,7 @@ from .data import PointStats, RegionStats, SummaryData
 from .groups import Groups, Roles, group, label, split_keys
 from .imbalance import ACROSS, describe, members, worst
 from .quantiles import quantiles
+from .shown import Shown
 from .table import render
 from .wall import wall_ns
 from .warp_stats import WarpStats, notes, warp_stats
@@ -30,9 +31,9 @@ Float = npt.NDArray[np.float64]
 _NAN = float("nan")
 
 
-@dataclass(frozen=True)
-class Summary(SummaryData):
-    """The rows of SummaryData as dicts, CSV, Markdown and text; ``str()`` is the table for a terminal."""
+@dataclass(frozen=True, repr=False)
+class Summary(Shown, SummaryData):
+    """The rows of SummaryData as dicts, CSV, Markdown, DataFrame and text; ``str()`` is the table for a terminal."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One dict per region, with the fields of RegionStats; one column per part of the key."""
@@ -54,8 +55,13 @@ class Summary(SummaryData):
         """Regions (the `top` longest) as a Markdown table, with readable units."""
         return tabular.markdown(self, top)
 
-    def __str__(self) -> str:
-        return self.text()
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row per region and the fields of RegionStats; one column per part of the key.
+
+        Raises:
+            MissingError: pandas is not installed.
+        """
+        return tabular.frame(self)
 
     def text(self, width: int | None = None, top: int | None = 50) -> str:
         """The table for a terminal.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from ..util.packages import import_pandas
 from .data import RegionStats, SummaryData
 from .table import CELLS, hints
 
@@ -52,6 +53,16 @@ def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
         "problems": [asdict(row) for row in summary.problems],
         "notes": list(summary.notes),
     }
+
+
+def frame(summary: SummaryData) -> Any:
+    """The regions as a pandas.DataFrame. Raises MissingError without pandas."""
+    pandas = import_pandas("Summary.to_pandas()")
+    return pandas.DataFrame([flat(row, summary.by) for row in summary.regions], columns=_columns(summary.by))
+
+
+def _columns(by: Sequence[str]) -> list[str]:
+    return [name for field in fields(RegionStats) for name in (by if field.name == "key" else (field.name,))]
 
 
 def csv(rows: Iterable[dict[str, Any]]) -> str:

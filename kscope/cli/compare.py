@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import math
 from dataclasses import asdict
 from pathlib import Path
 
-from ..analysis.compare import Change, Comparison, Options, compare
-from ..analysis.table import cut, grid, terminal, time_text, wrapped
+from ..analysis.compare import Options, compare
 from ..errors import UsageError
 from .command import Command
 from .filters import add_opening, json, opened
 
-_UNITS = {"launch": "launches", "block": "blocks", "warp": "warps"}
 SLOWER = 1
 """Exit code of --fail-slower if something is slower."""
 
@@ -43,50 +40,9 @@ def comparison(options: argparse.Namespace) -> int:
     if options.json:
         print(json(asdict(found)))
     else:
-        print(text(found))
+        print(found)
     slower = any(row.verdict == "slower" for row in (*found.kernels, *found.regions))
     return SLOWER if options.fail_slower and slower else 0
-
-
-def text(found: Comparison, width: int | None = None) -> str:
-    """The comparison for a terminal."""
-    width = terminal(width)
-    rows = [*found.kernels, *found.regions]
-    if not rows:
-        return "no records in either"
-    several = len({row.kernel for row in rows}) > 1
-    names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
-    columns: dict[str, list[str]] = {
-        "a": [time_text(row.a_mean_ns) for row in rows],
-        "b": [time_text(row.b_mean_ns) for row in rows],
-        "change": [_signed(row.change) for row in rows],
-        "interval": [_interval(row) for row in rows],
-        "count": [_pair(row.a_count, row.b_count) for row in rows],
-        "drawn": [f"{_pair(row.a_units, row.b_units)} {_unit(row)}" for row in rows],
-        "verdict": [row.verdict for row in rows],
-    }
-    lines = grid("mean of", names, columns, width, ("count", "drawn", "interval"))
-    lines += ["", f"verdict: {found.verdict}"]
-    if found.kernels and max(min(row.a_units, row.b_units) for row in found.kernels) == 1:
-        lines += wrapped("one launch on a side: intervals cover differences between blocks, not runs", width)
-    lines += [line for one in found.problems for line in wrapped(f"! {one}", width)]
-    return "\n".join(cut(line, width) for line in lines)
-
-
-def _signed(part: float) -> str:
-    return "-" if math.isnan(part) else f"{part:+.1%}"
-
-
-def _interval(row: Change) -> str:
-    return "-" if math.isnan(row.low) else f"{row.low:+.1%} to {row.high:+.1%}"
-
-
-def _unit(row: Change) -> str:
-    return row.unit if row.a_units == row.b_units == 1 else _UNITS[row.unit]
-
-
-def _pair(a: int, b: int) -> str:
-    return f"{a:,}" if a == b else f"{a:,} / {b:,}"
 
 
 def _part(flag: str, typed: str) -> float:

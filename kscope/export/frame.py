@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import MissingError
 from ..tracedata.data import COLUMNS, KIND_NAMES, NO_TRACK, TraceData
+from ..util.packages import import_pandas
 from ..util.portable import clean
-from ..util.text import install_command
 
 Int64 = npt.NDArray[np.int64]
 
@@ -28,7 +27,7 @@ def frame(trace: TraceData) -> Any:
     Raises:
         MissingError: pandas is not installed.
     """
-    pandas = imported("to_pandas()")
+    pandas = import_pandas("to_pandas()")
     names: dict[str, tuple[Sequence[str | None], Any]] = {
         "kernel": (trace.kernels, trace.kernel),
         "region": ([one.name if one.known or one.name != "?" else None for one in trace.regions], trace.region),
@@ -47,15 +46,6 @@ def frame(trace: TraceData) -> Any:
         else:
             data[column] = trace.track if column == "warp_row" else getattr(trace, column)
     return pandas.DataFrame(data)
-
-
-def imported(what: str) -> Any:
-    """The module pandas. Raises MissingError, which names what needs it."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingError(f"{what} needs pandas: {install_command('pandas')}") from error
-    return pandas
 
 
 def _categories(names: Sequence[str | None], *, ordered: bool) -> tuple[list[str], Int64]:

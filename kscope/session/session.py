@@ -1,4 +1,4 @@
-"""What profile() returns: kernels record in the body of a `with`."""
+"""What profile() returns: it records in the body of a `with`, in a decorated function, or from start() to stop()."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
+from html import escape
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from ..instrument import registry
 from ..instrument.backend import Backend
 from ..instrument.options import Options, in_effect
 from . import capture_path
+from .forms import Forms
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 _epochs = count(1)
 
 
-class Session:
-    """What kscope.profile() returns: a context manager, and afterwards what was recorded.
+class Session(Forms):
+    """What kscope.profile() returns: a context manager and a decorator, and afterwards what was recorded.
 
     Attributes:
         path: the file that the capture is saved to; None for none.
@@ -60,6 +62,19 @@ class Session:
         self._trace: tuple[Capture, Trace] | None = None
         self._statement: weakref.ref[Callable[..., None]] | None = None
 
+    def __repr__(self) -> str:
+        state = "recording" if STATE.active is self else "not started" if self._capture is None else "recorded"
+        where = f", saved to {self.saved}" if self.saved else f", to be saved to {self.path}" if self.path else ""
+        return f"<kscope.Session: {state}{'' if self.enabled else ', off'}{where}>"
+
+    def _repr_html_(self) -> str:
+        """The trace's summary after the recording, for notebooks."""
+        return escape(repr(self)) if self._capture is None else self.trace.html()
+
+    def _renew(self) -> None:
+        self._capture = self._trace = self.saved = None
+        self._launches, self._was_paused = {}, False
+
     @property
     def capture(self) -> Capture:
         """The capture: everything recorded after the body, everything so far inside it.
@@ -70,7 +85,9 @@ class Session:
         if self._capture is not None:
             return self._capture
         if STATE.active is not self:
-            raise UsageError("prof.capture: nothing is recorded before the body of `with kscope.profile() as prof:`")
+            raise UsageError(
+                "prof.capture: nothing is recorded before the body of `with kscope.profile() as prof:` or prof.start()"
+            )
         return self._collect(wait=False)
 
     @property
@@ -134,7 +151,9 @@ class Session:
     def _within(self, what: str) -> bool:
         """Whether the session records. Raises UsageError outside its body."""
         if STATE.active is not self and self.enabled:
-            raise UsageError(f"prof.{what}() outside the body of `with kscope.profile() as prof:`")
+            raise UsageError(
+                f"prof.{what}() outside the body of `with kscope.profile() as prof:`, or before prof.start()"
+            )
         return self.enabled
 
     def __enter__(self) -> Session:

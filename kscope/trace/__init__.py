@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..analysis.shown import preformatted
 from ..capture.blocks import BlockSelection
 from ..capture.capture import load_capture
 from ..capture.model import CaptureData, Problem
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..util.text import counted
+from .notebook import MOST, Page, page, show
 
 if TYPE_CHECKING:
+    from ..analysis.compare import Comparison
+    from ..analysis.critical import Edge, Path
+    from ..analysis.idle import Gaps
+    from ..analysis.occupancy import Occupancy
+    from ..analysis.overlap import Overlap
     from ..analysis.summary import Summary
 
-_MOST_NAMES = 8
+_MOST_NAMES, _MOST_ROWS = 8, 10
 
 
 class Trace(TraceData):
@@ -77,6 +84,114 @@ class Trace(TraceData):
         from ..analysis.summary import summarize  # loaded on first use
 
         return summarize(self, by, roles)
+
+    def gaps(
+        self,
+        *,
+        of: str | None = None,
+        wait: Iterable[str] | None = None,
+        roles: Mapping[str, Iterable[int]] | None = None,
+        top: int = 10,
+    ) -> Gaps:
+        """Waits, time in no region by neighboring regions, and the longest gaps.
+
+        Args:
+            of: gaps within this region instead of time in no region.
+            wait: names of regions that wait; by default those with a word such as "wait" in their name.
+            roles: role names and their warps; inferred without.
+            top: how many single gaps.
+
+        Raises:
+            UsageError: no such region, or a negative `top`.
+        """
+        from ..analysis.idle import gaps
+
+        return gaps(self, of=of, wait=wait, roles=roles, top=top)
+
+    def overlap(self, *, roles: Mapping[str, Iterable[int]] | None = None) -> tuple[Overlap, ...]:
+        """What the warps of a block did at the same time: a matrix per kernel.
+
+        Args:
+            roles: role names and their warps; inferred without.
+        """
+        from ..analysis.overlap import overlap
+
+        return overlap(self, roles)
+
+    def occupancy(self, bins: int = 40) -> Occupancy:
+        """Waves of blocks by launch, use of each SM, and warps alive per SM over time.
+
+        Args:
+            bins: of the time axis.
+
+        Raises:
+            UsageError: bins < 1.
+        """
+        from ..analysis.occupancy import occupancy
+
+        return occupancy(self, bins)
+
+    def path(self, *edges: Edge | tuple[str, str] | tuple[str, str, int], launch: int = 0, block: int = 0) -> Path:
+        """The critical path of one block, as in ``trace.path(("load", "wait_full"), ("mma", "wait_empty", 4))``.
+
+        Args:
+            *edges: pairs (signal, wait): the end of region `signal` satisfies region `wait`; with a third part, so
+                many rounds later.
+            launch: index into `launches`.
+            block: linear block index.
+
+        Raises:
+            UsageError: no edge, a region that the block does not have, a negative lag, or a block without records.
+        """
+        from ..analysis.critical import Edge, critical_path
+
+        named = [
+            one if isinstance(one, Edge) else Edge(one[0], one[1], one[2] if len(one) == 3 else 0) for one in edges
+        ]
+        return critical_path(self, named, launch, block)
+
+    def compare(self, other: TraceData, *, level: float | None = None, least: float | None = None) -> Comparison:
+        """What became slower from this trace to the other, with intervals.
+
+        Args:
+            other: the trace after the change.
+            level: of the intervals, 0.95.
+            least: the smallest change that counts, 0.01 for 1 %.
+
+        Raises:
+            UsageError: a part that is not from 0 to 1.
+        """
+        from ..analysis.compare import Options, compare
+
+        usual = Options()
+        level, least = usual.level if level is None else level, usual.least if least is None else least
+        return compare(self, other, Options(level=level, least=least))
+
+    def plot(self, *, limit: int | None = MOST, height: int = 640) -> Page:
+        """The report page, SM x time, for a notebook: self-contained, without a network or a server.
+
+        Args:
+            limit: records to draw, the first by time; None for all.
+            height: of the frame, in pixels.
+
+        Returns:
+            A page, which a notebook shows, and which has `save(path)`.
+        """
+        return page(self, limit, height)
+
+    def show(self, *, limit: int | None = None) -> None:
+        """Show the report page: in a notebook below the cell, else in the browser.
+
+        Args:
+            limit: records to draw, the first by time; None for half a million in a notebook, all in the browser.
+        """
+        show(self, limit)
+
+    def html(self) -> str:
+        """The counts and the longest regions as HTML, which a notebook shows."""
+        return preformatted(f"{self!r}\n\n{self.summary().text(140, _MOST_ROWS)}")
+
+    _repr_html_ = html
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> int:
         """Write a file in the format of its suffix: .pftrace, .json, .parquet, .arrow, .csv, .hatchet and more

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..capture.blocks import BlockSelection, selections
 from ..errors import UsageError
-from ..util.text import number_ranges
+from ..util.text import nearest, number_ranges, some
 from .data import T
 from .kernel_names import hashed, kernel_names, of_kernels
 from .warps import Warps
@@ -65,8 +65,10 @@ def _matching(
         if (number := hashed(pattern)) is not None and numbers:
             hits |= np.array([number == one for one in numbers], bool)
         if not hits.any():
-            known = ", ".join(sorted({*shown} - {"?"})[:20]) or "none"
-            raise UsageError(f"filter({what}={pattern!r}): no such {what}; this trace has {known}")
+            known = sorted({*shown} - {"?"})
+            raise UsageError(
+                f"filter({what}={pattern!r}): no such {what}; this trace has {some(known)}{nearest(pattern, known)}"
+            )
         found |= hits
     return found
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..capture.layout import Kind
 from ..errors import UsageError
+from ..util.text import nearest, some
 from .data import T
 from .region import MOST_REGIONS, Region
 
@@ -96,8 +97,8 @@ def compose(*transforms: Callable[[T], T]) -> Callable[[T], T]:
 def _matching(what: str, pattern: str, regions: Sequence[Region]) -> list[int]:
     found = [number for number, one in enumerate(regions) if one.name == pattern or fnmatchcase(one.name, pattern)]
     if not found:
-        known = ", ".join(sorted({one.name for one in regions} - {"?"})[:20]) or "none"
-        raise UsageError(f"{what}({pattern!r}): no such region; this trace has {known}")
+        known = sorted({one.name for one in regions} - {"?"})
+        raise UsageError(f"{what}({pattern!r}): no such region; this trace has {some(known)}{nearest(pattern, known)}")
     return found
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+_LONG = 200
+"""Letters of a typed name that are compared."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -27,3 +31,16 @@ def number_ranges(numbers: Iterable[int], most: int | None = None) -> str:
     parts = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
     more = "" if most is None or len(parts) <= most else f" and {len(parts) - most:,} more"
     return ",".join(parts[:most]) + more
+
+
+def some(names: Sequence[str], most: int = 20) -> str:
+    """Names for an error: `most` of them, and how many more there are; "none" without."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "none"
+
+
+def nearest(typed: str, names: Iterable[str]) -> str:
+    """``; did you mean load?`` if one of the names is similar to what was typed, else nothing."""
+    by_letters = {name.lower(): name for name in reversed(list(names))}
+    found = get_close_matches(typed.lower()[:_LONG], by_letters, 1, 0.6)
+    return f"; did you mean {by_letters[found[0]]}?" if found else ""

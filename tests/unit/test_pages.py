@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+import kscope
 from kscope.capture import layout
 from kscope.capture.problem_groups import GROUP_OF, GROUPS
 
@@ -100,3 +101,44 @@ def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
     offered = re.compile(r"pip install [^`\n]*\bkscope(\[|['\"`\s]|$)")
     commands = {path.name: found[0] for path in texts if (found := offered.search(path.read_text()))}
     assert {name: command for name, command in commands.items() if "in a checkout" not in command} == {}
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (DOCS / "api.md").read_text()
+    shown = {name.split(".")[-1] for name in re.findall(r"^::: ([\w.]+)$", page, re.M)}
+    shown |= {name for members in re.findall(r"members: \[(.*?)\]", page) for name in members.split(", ")}
+    errors = {name for name in kscope.__all__ if name.endswith("Error")}
+    assert set(kscope.__all__) - {"__version__"} - errors <= shown
+    assert "::: kscope.errors" in page
+
+
+DESIGN_WORDS = re.compile(r"\b(slabs?|stripes?|claim(?:s|ed|ing)?|drain(?:s|ed|ing)?|anchors?|teach(?:es)?)\b", re.I)
+
+
+def test_pages_for_users_do_without_the_words_of_the_design() -> None:
+    """A name in code, such as the kind `drain`, is what the reader sees on the screen; prose says it otherwise."""
+    pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "design"] + [ROOT / "README.md"]
+    assert len(pages) > 40
+    found = {}
+    for page in pages:
+        prose = re.sub(r"```.*?```|`[^`]*`|^    .*?$", "", page.read_text(), flags=re.S | re.M)
+        if words := set(DESIGN_WORDS.findall(prose)):
+            found[page.name] = words
+    assert found == {}
+
+
+def test_the_concepts_page_needs_at_most_20_terms() -> None:
+    """A term is a word that the page sets in bold, or in italics where it is first used."""
+    page = (DOCS / "concepts.md").read_text().partition("\n\n")[2]
+    terms = {term.lower().rstrip(".") for term in re.findall(r"(?<![*\w])\*{1,2}([^*\n]+)\*{1,2}", page)}
+    assert {"mark", "region", "warp", "capture", "trace"} <= terms
+    assert len(terms) <= 20, sorted(terms)
+
+
+def test_every_page_is_in_the_sites_navigation_and_howtos_fit_a_screen() -> None:
+    site = (ROOT / "mkdocs.yml").read_text()
+    pages = [str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md")]
+    assert [page for page in pages if page not in site] == []
+    howtos = list((DOCS / "howto").glob("*.md"))
+    assert len(howtos) == 10
+    assert {page.name: lines for page in howtos if (lines := len(page.read_text().splitlines())) > 60} == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import kscope
+from kscope import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial"
@@ -98,6 +100,36 @@ def test_the_model_takes_the_times_of_the_recorded_kernel() -> None:
     for name, (low, high) in CYCLES.items():
         found = np.percentile(recorded.filter(region=name).dur_cycles, [10, 90])
         assert (low, high) == pytest.approx(found, abs=1)
+
+
+RECORDED = sorted(
+    line
+    for page in (ROOT / "docs" / "howto").glob("*.md")
+    for line in newcomer.commands(page.read_text())
+    if "tests/golden/" in line
+)
+
+
+@pytest.mark.parametrize("command", RECORDED)
+def test_commands_of_the_howtos_run_on_the_recorded_captures(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out or list(tmp_path.glob("*.pftrace"))
+
+
+def test_the_howto_of_pipelines_reads_its_capture_right() -> None:
+    """The producer waits for room for 60 % of its life."""
+    page = (ROOT / "docs" / "howto" / "warp-specialized.md").read_text()
+    part = re.search(r"`wait_empty` for (\d+) %", page)
+    assert part is not None
+    trace = kscope.load(ROOT / "tests" / "golden" / "warp_specialized.kscope")
+    waits = trace.filter(region="wait_empty")
+    mine = np.isin(trace.warps.warp, np.unique(waits.warp))
+    life = float(np.sum((trace.warps.end_ns - trace.warps.start_ns)[mine]))
+    assert round(100 * float(waits.dur_ns.sum()) / life) == int(part[1])
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")

@@ -81,6 +81,7 @@ function readAddress() {
 let writing = 0;
 
 function writeAddress() {
+  if (location.protocol === "about:") return; // a notebook's frame has no address
   clearTimeout(writing);
   writing = setTimeout(() => {
     const now = new URLSearchParams({ place: view.place, from: view.begin.toFixed(1), to: view.end.toFixed(1) });

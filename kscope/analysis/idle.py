@@ -1,0 +1,61 @@
+"""Where warps did nothing of their own: waits, gaps by neighboring regions, and the longest gaps, as one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from ..tracedata.data import TraceData
+from ..util.progress import Step, no_progress
+from .gaps import Between, Gap, between, longest
+from .groups import Roles
+from .overlap import Wait, waits
+from .shown import Shown
+
+
+@dataclass(frozen=True, repr=False)
+class Gaps(Shown):
+    """Waits and gaps.
+
+    Attributes:
+        waits: time in waiting regions and in no region, by role, with what other warps did meanwhile.
+        between: gaps by neighboring regions, longest total first.
+        longest: the longest single gaps.
+        of: the region within which gaps were searched; None for time in no region.
+        top: how many single gaps were requested.
+    """
+
+    waits: tuple[Wait, ...]
+    between: tuple[Between, ...]
+    longest: tuple[Gap, ...]
+    of: str | None
+    top: int
+
+
+def gaps(
+    trace: TraceData,
+    *,
+    of: str | None = None,
+    wait: Iterable[str] | None = None,
+    roles: Roles | None = None,
+    top: int = 10,
+    step: Step = no_progress,
+) -> Gaps:
+    """Find waits and gaps.
+
+    Args:
+        trace: the trace.
+        of: gaps within this region instead of time in no region.
+        wait: names of regions that wait; by default those with such a word in their name.
+        roles: warp numbers by role name; inferred without.
+        top: how many single gaps.
+        step: progress in records.
+
+    Raises:
+        UsageError: no such region, or a negative `top`.
+    """
+    if top < 0:
+        raise UsageError(f"top={top}: expected a number of gaps")
+    found = between(trace, of), longest(trace, top, of)
+    return Gaps(waits(trace, list(wait) if wait is not None else None, roles, step), *found, of, top)

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from .groups import Roles, role
+from .roles import Named
+from .roles import roles as find_roles
 from .segments import NONE, Segments, flatten, recorded
 
 Int64 = npt.NDArray[np.int64]
@@ -83,18 +84,19 @@ class Wait:
     beside: tuple[tuple[str, str, float], ...]
 
 
-def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
+def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
     """One matrix per kernel, of the warps with records.
 
     Args:
         trace: the trace.
-        roles: warp numbers by name; inferred without.
+        roles: warp numbers by name; without, as kernels name them, or inferred.
         step: progress callback, called with the number of new records done.
 
     Raises:
         UsageError: a role without a valid warp number.
     """
-    pieces, (of_lane, role_names) = recorded(trace, flatten(trace)), role(trace, roles)
+    pieces, of_rows = recorded(trace, flatten(trace)), find_roles(trace, roles)
+    of_lane, role_names = of_rows.code, of_rows.names
     state, states = _states(trace, pieces, of_lane, role_names)
     warps = trace.warps
     found, kernels = [], kernel_names(trace)
@@ -120,7 +122,7 @@ def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = No
 def waits(
     trace: TraceData,
     wait: str | Iterable[str] | None = None,
-    roles: Roles | None = None,
+    roles: Named | None = None,
     step: Step | None = None,
 ) -> tuple[Wait, ...]:
     """Where warps waited, longest first.

@@ -20,6 +20,7 @@ from .ids import IdTable, Names
 from .lane_joining import join
 from .launches import Launches, block_index, number
 from .lost import Lost, find_lost
+from .role_marks import with_roles
 from .slabs import Slabs, find
 
 Int64 = npt.NDArray[np.int64]
@@ -99,8 +100,9 @@ def assemble(capture: CaptureData) -> TraceData:
         problems=tuple(problems),
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
+        device_names=tuple(device.name for device in capture.devices),
     )
-    return join(trace, launches.in_turn)
+    return with_roles(join(trace, launches.in_turn))
 
 
 def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[list[ModuleMeta], Names]:
@@ -251,6 +253,7 @@ def _warps(
         lane=slabs.lane,
         sm=slabs.sm,
         cluster_rank=(header["cluster"] & 255).astype(np.uint8),
+        role=np.full(len(owner), -1, np.int16),
         start_ns=start,
         end_ns=np.where(slabs.finished, start + (last - slabs.first_tick) * rate, np.nan),
         finished=slabs.finished,

@@ -100,6 +100,8 @@ class TraceData:
         problems: what a reader of the trace must know.
         lost_launches: launches that left no record while the pool was full, by kernel.
         tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
+        device_names: the models of the devices, empty if unknown.
+        role_names: names of the roles that kernels name with kscope.role(); Warps.role indexes them.
     """
 
     region: npt.NDArray[np.uint16]
@@ -118,6 +120,8 @@ class TraceData:
     problems: tuple[Problem, ...] = ()
     lost_launches: tuple[LostLaunches, ...] = ()
     tuning_launches: int = 0
+    device_names: tuple[str, ...] = ()
+    role_names: tuple[str, ...] = ()
     _whole: tuple[Any, Int64] | None = None
 
     def __len__(self) -> int:

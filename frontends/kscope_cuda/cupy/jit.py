@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kscope.instrument.hooks import Hook
-from kscope.language.regions import counter, instant, scope
+from kscope.language.regions import counter, instant, role, scope
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
@@ -28,7 +28,7 @@ from .hook_points import expressions, translator
 _MACRO = "KSCOPE_JIT"
 _STATEMENT, _STATEMENTS, _EXPRESSION = "_transpile_stmt", "_transpile_stmts", "_transpile_expr"
 _WRAPPER = "transpile_function_wrapper"
-_POINTS = (instant, counter)
+_POINTS = (instant, counter, role)
 _TYPES: dict[str, tuple[ValueType, str, str]] = {
     **dict.fromkeys(("int8", "int16", "int32"), ("i32", "int", "r")),
     **dict.fromkeys(("uint8", "uint16", "uint32"), ("u32", "unsigned int", "r")),

@@ -60,7 +60,7 @@ def test_the_table_sorts_and_a_row_looks_for_its_region(show: Show) -> None:
     rows = "[...document.querySelectorAll('#table tbody tr')]"
     page.run(f"{rows}.find((row) => row.cells[0].textContent === 'store').click()")
     assert text(page, "#durations .of") == "store"
-    assert page.run("document.querySelectorAll('#table tr.chosen').length") == 1
+    assert page.run("document.querySelectorAll('#table tr.focused').length") == 1
     assert text(page, "#durations li .num").split()[1] in ("ns", "µs")
 
 

@@ -46,6 +46,12 @@ function blockText(lane) {
   return at.slice(0, nz > 1 ? 3 : ny > 1 ? 2 : 1).join(",");
 }
 
+/** A warp with its role, if that is known: "producer 4". */
+function warpText(lane) {
+  const { about, lanes } = model;
+  return `${about.roles[lanes.role[lane]] || "warp"} ${lanes.warp[lane]}`;
+}
+
 function laneText(lane) {
   const { lanes } = model;
   const deeper = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .language.regions import counter as counter
     from .language.regions import instant as instant
     from .language.regions import region as region
+    from .language.regions import role as role
     from .language.regions import scope as scope
     from .marks.strategies import AllThreads as AllThreads
     from .marks.strategies import Elected as Elected
@@ -80,6 +81,7 @@ __all__ = [
     "profile",
     "readers",
     "region",
+    "role",
     "scope",
     "smid",
     "transforms",
@@ -98,7 +100,7 @@ _HOME = {
     "transforms": "tracedata.transforms:",
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),
     **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.device"),
-    **dict.fromkeys(("counter", "instant", "region", "scope"), "language.regions"),
+    **dict.fromkeys(("counter", "instant", "region", "role", "scope"), "language.regions"),
     "profile": "session.profile",
     **dict.fromkeys(("disable", "enable"), "session.states"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),

@@ -18,12 +18,12 @@ import numpy as np
 
 from kscope.errors import UsageError
 from kscope.instrument.code_objects import closure
-from kscope.language.regions import counter, instant, scope
+from kscope.language.regions import counter, instant, role, scope
 from kscope.marks.grammar import NEVER, Mark
 
 from .source import location
 
-_CALLS = (instant, counter)
+_CALLS = (instant, counter, role)
 _METHODS = ("enter", "exit", "pin")
 _CHAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
 _CONSTANTS = ("name", "strategy", "track")
@@ -74,7 +74,7 @@ class Evaluator:
         self.scopes: dict[str, scope] = {}
 
     def bound_call(self, node: ast.Call) -> Callable[[], Any] | None:
-        """A function that runs a call of instant(), counter() or a scope's method; None for other calls."""
+        """A function that runs a call of instant(), counter(), role() or a scope's method; None for other calls."""
         method: Any = None
         if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
             owner = self.scope(node.func.value)

@@ -1,4 +1,4 @@
-"""Numba extensions for functions without source: LOAD.enter(), LOAD.exit(), instant() and counter().
+"""Numba extensions for functions without source: LOAD.enter(), LOAD.exit(), instant(), counter() and role().
 
 Without source there is nothing to rewrite, so Numba types and lowers these calls itself. The extensions are
 registered once and affect only functions that use kscope.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kscope.errors import UsageError
-from kscope.language.regions import counter, instant, scope
+from kscope.language.regions import counter, instant, role, scope
 from kscope.marks.constants import with_constant
 
 from .emit import signature_and_emitter
@@ -42,7 +42,7 @@ def register(emits_marks: Callable[[], bool]) -> None:
     _registered = True
     _extending.register_model(ScopeType)(_models.OpaqueModel)
     _extending.typeof_impl.register(scope)(lambda declared, context: ScopeType(declared))
-    for function in (instant, counter):
+    for function in (instant, counter, role):
         _register_function(function, emits_marks)
     methods = {name: _method(name, emits_marks) for name in _METHODS}
 
@@ -56,7 +56,7 @@ def register(emits_marks: Callable[[], bool]) -> None:
 
 
 def _register_function(function: Any, emits_marks: Callable[[], bool]) -> None:
-    """Register instant() or counter(); the name must be a literal."""
+    """Register instant(), counter() or role(); the name must be a literal."""
 
     def bind(arguments: tuple[Any, ...]) -> tuple[Callable[[], Any], Any]:
         name = getattr(arguments[0], "literal_value", None)
@@ -65,9 +65,10 @@ def _register_function(function: Any, emits_marks: Callable[[], bool]) -> None:
                 f"kscope.{function.__name__}(): the name must be a string literal in a function without source"
             )
         value = arguments[1] if len(arguments) > 1 else None
-        return lambda: function(name, value), value
+        return lambda: function(name, *arguments[1:]), value
 
-    template = _template(function, bind, inspect.signature(lambda name, value=None: None), emits_marks)
+    shape = inspect.signature((lambda name: None) if function is role else lambda name, value=None: None)
+    template = _template(function, bind, shape, emits_marks)
     _templates.infer_global(function, _types.Function(template))
 
 

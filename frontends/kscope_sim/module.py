@@ -19,7 +19,7 @@ from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.grammar import Mark, ValueType, format_name
 
 _OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
-_MARKS = (regions.region, regions.scope, regions.instant, regions.counter)
+_MARKS = (regions.region, regions.scope, regions.instant, regions.counter, regions.role)
 _WORDS = {word.__name__ for word in _MARKS}
 _LIBRARIES = {"numpy", *sys.stdlib_module_names} - {"__main__"}
 _ANY = "any"

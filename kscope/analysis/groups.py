@@ -1,12 +1,8 @@
-"""Groups of warps: by kernel, launch, role, SM, warp, block, device, lane or track.
-
-A *role* is the job that warps of one number have in every block of a kernel. Roles are named (``{"producer": [4]}``) or
-inferred: warps that record the same regions share a role, named after the region with the longest total.
-"""
+"""Groups of warps: by kernel, launch, role, SM, warp, block, device, lane or track."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +12,9 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.warps import Warps
 from ..util.runs import group_equal
-from ..util.text import number_ranges
+from .roles import Named, roles
 
 Int64 = npt.NDArray[np.int64]
-Roles = Mapping[str, Iterable[int]]
 Key = tuple[int | str, ...]
 KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane", "track")
 """Keys for grouping, coarse to fine. Warps of different kernels are never combined."""
@@ -49,14 +44,14 @@ class Groups:
 
 
 def group(
-    trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None, track: Int64 | None = None
+    trace: TraceData, by: str | Iterable[str] = (), named: Named | None = None, track: Int64 | None = None
 ) -> Groups:
     """Group the rows of Trace.warps.
 
     Args:
         trace: the trace.
         by: keys of KEYS, as a list or separated by commas.
-        roles: warp numbers by name of the role; inferred without.
+        named: warp numbers by name of the role, see roles().
         track: (w,) index into Trace.user_tracks of each row, for a trace from tracks.spread(); -1 for none.
 
     Returns:
@@ -71,8 +66,9 @@ def group(
     labels: dict[str, tuple[str, ...]] = {}
     for key in by_keys:
         if key == "role":
-            code, labels[key] = role(trace, roles)
-            columns.append(code)
+            found_roles = roles(trace, named)
+            labels[key] = found_roles.names
+            columns.append(found_roles.code)
         elif key == "track":
             labels[key] = (NO_TRACK, *trace.user_tracks)
             columns.append(np.zeros(len(warps), np.int64) if track is None else track + 1)
@@ -113,47 +109,6 @@ def split_keys(by: str | Iterable[str]) -> list[str]:
 def label(by: Iterable[str], key: Key) -> str:
     """A group's name: ``launch 3, SM 5``."""
     return ", ".join(f"{_WORDS.get(name, name)} {value}" for name, value in zip(by, key, strict=True))
-
-
-def role(trace: TraceData, named: Roles | None = None) -> tuple[Int64, tuple[str, ...]]:
-    """(code (w,), names): the role of every row. Warps that `named` leaves out have the role ``other``."""
-    if named:
-        return _named(trace, named)
-    warps = trace.warps
-    if not len(trace):
-        return np.zeros(len(warps), np.int64), ("no region",)
-    place = warps.kernel * 1024 + warps.warp
-    first, _, of = group_equal(place)
-    places = place[first]
-    time = np.zeros((len(places), len(trace.regions)))
-    weight = np.maximum(trace.dur_cycles, 0) + 1.0
-    np.add.at(time, (of[trace.track], trace.region), weight)
-    found: dict[tuple[int, bytes], list[int]] = {}
-    for row, number in enumerate(places.tolist()):
-        found.setdefault((number // 1024, (time[row] > 0).tobytes()), []).append(row)
-    code_of_place, names = np.zeros(len(places), np.int64), []
-    for number, rows in enumerate(found.values()):
-        code_of_place[rows] = number
-        total = time[rows].sum(axis=0)
-        most = trace.regions[int(total.argmax())].name if total.any() else "no region"
-        names.append(f"{most} (warp {number_ranges((places[rows] % 1024).tolist())})")
-    return code_of_place[of], tuple(names)
-
-
-def _named(trace: TraceData, named: Roles) -> tuple[Int64, tuple[str, ...]]:
-    names = (*named, "other")
-    code = np.full(32, len(named), np.int64)
-    for number, (name, members) in enumerate(named.items()):
-        warps = sorted({int(member) for member in members})
-        if not warps or not 0 <= warps[0] <= warps[-1] < 32:
-            raise UsageError(f"role {name!r}: expected warp numbers from 0 to 31, such as {{{name!r}: [0, 1]}}")
-        taken = [warp for warp in warps if code[warp] != len(named)]
-        if taken:
-            raise UsageError(
-                f"role {name!r}: warp {number_ranges(taken)} has the role {names[int(code[taken[0]])]!r} already"
-            )
-        code[warps] = number
-    return code[trace.warps.warp.astype(np.int64)], names
 
 
 def _check_keys(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..util.progress import Step, no_progress
 from .gaps import Between, Gap, between, longest
-from .groups import Roles
 from .overlap import Wait, waits
+from .roles import Named
 from .shown import Shown
 
 
@@ -38,7 +38,7 @@ def gaps(
     *,
     of: str | None = None,
     wait: Iterable[str] | None = None,
-    roles: Roles | None = None,
+    roles: Named | None = None,
     top: int = 10,
     step: Step = no_progress,
 ) -> Gaps:

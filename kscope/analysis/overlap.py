@@ -21,7 +21,8 @@ from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import fresh, group_equal, heads
 from ..util.text import nearest, some
-from .groups import Roles, role
+from .roles import Named
+from .roles import roles as find_roles
 from .segments import NONE, Cutter, Segments
 from .shown import Shown
 
@@ -86,18 +87,19 @@ class Wait:
     beside: tuple[tuple[str, str, float], ...]
 
 
-def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
+def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
     """One matrix per kernel, of the warps with records.
 
     Args:
         trace: the trace.
-        roles: warp numbers by name; inferred without.
+        roles: warp numbers by name; without, as kernels name them, or inferred.
         step: progress callback, called with the number of new records done.
 
     Raises:
         UsageError: a role without a valid warp number.
     """
-    cutter, (of_lane, role_names) = Cutter(trace), role(trace, roles)
+    cutter, of_rows = Cutter(trace), find_roles(trace, roles)
+    of_lane, role_names = of_rows.code, of_rows.names
     width = len(cutter.names) + 1  # states: role x region, no region first
     regions = [NO_REGION, *cutter.names]
     warps, rows = trace.warps, cutter.recorded
@@ -123,7 +125,7 @@ def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = No
 def waits(
     trace: TraceData,
     wait: str | Iterable[str] | None = None,
-    roles: Roles | None = None,
+    roles: Named | None = None,
     step: Step | None = None,
 ) -> tuple[Wait, ...]:
     """Where warps waited, longest first.

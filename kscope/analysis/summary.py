@@ -18,9 +18,10 @@ from ..util.portable import clean
 from . import tabular
 from .cells import SPANS, Cells, cells, under_tick
 from .data import PointStats, RegionStats, SummaryData
-from .groups import Groups, Roles, group, label, split_keys
+from .groups import Groups, group, label, split_keys
 from .imbalance import ACROSS, describe, members, worst
 from .quantiles import quantiles
+from .roles import Named
 from .shown import Shown
 from .table import render
 from .wall import wall_ns
@@ -73,14 +74,14 @@ class Summary(Shown, SummaryData):
         return render(self, width, top)
 
 
-def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
+def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | None = None) -> Summary:
     """The summary of a trace by kernel and region. 10 million records take one to two seconds on two cores.
 
     Args:
         trace: the trace.
         by: more keys of groups.KEYS: "sm", or "launch,sm". With "track" each user track counts as a warp; regions on no
             track have the key "-".
-        roles: warp numbers by name, for `by="role"`; inferred without.
+        roles: warp numbers by name, for `by="role"`; without, as kernels name them, or inferred.
 
     Raises:
         UsageError: an unknown key.

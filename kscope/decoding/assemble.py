@@ -21,6 +21,7 @@ from .ids import IdTable, Names
 from .lane_joining import join
 from .launches import Launches, number
 from .lost import Lost, find_lost
+from .role_marks import with_roles
 from .slabs import Slabs, find
 
 Int64 = npt.NDArray[np.int64]
@@ -107,7 +108,7 @@ def assemble(capture: CaptureData) -> TraceData:
         tuning_launches=capture.tuning_launches,
         recorded=_about(capture),
     )
-    return join(trace, launches.in_turn)
+    return with_roles(join(trace, launches.in_turn))
 
 
 def _about(capture: CaptureData) -> Recorded:
@@ -271,6 +272,7 @@ def _warps(
         lane=slabs.lane,
         sm=slabs.sm,
         cluster_rank=(header["cluster"] & 255).astype(np.uint8),
+        role=np.full(len(owner), -1, np.int16),
         start_ns=start,
         end_ns=np.where(slabs.finished, start + (last - slabs.first_tick) * rate, np.nan),
         finished=slabs.finished,

@@ -1,8 +1,9 @@
 """Chrome's trace event JSON ("Trace Event Format", Google, 2016), for chrome://tracing and Perfetto.
 
-A launch is a process (or an SM, see groups.py), a recording warp a thread. A tid of 0, 1 or its pid makes viewers merge
+A GPU is a process; a launch and each of its warps are threads (groups.py). A tid of 0, 1 or its pid makes viewers merge
 tracks and drop slices, so tids start after all pids. They rise in display order, because Perfetto sorts by them and
-ignores sort_index. Records are written as columns of text, padded with spaces to equal width; other events by orjson.
+ignores sort_index. Times count from baseTimeNanoseconds, UNIX ns. Records are written as columns of text, padded with
+spaces to equal width; other events by orjson.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from ..tracedata.info import info
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
-from . import lifetimes, text
-from .groups import hierarchy
+from . import row_notes, text
+from .groups import TOP, Group, hierarchy
+from .launch_rows import launch_row
 from .text import SPACE, Bytes
-from .timeline import LIFETIME, UNFINISHED, Timeline
+from .timeline import EMPTY, Timeline
 
 Event = dict[str, Any]
 Int64 = npt.NDArray[np.int64]
 Rows = slice | Int64
 _CHUNK = 1 << 14
-_PROBLEMS_PID = 1
 _FIRST_PID = 2
 _SHORT = 64
 """Longer names are written in separate batches by power of two of their length, so that they do not widen all rows."""
@@ -41,7 +42,10 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     about: dict[str, Any] = {"tool": "kscope", "origin_unix_ns": timeline.origin, "tick_ns": timeline.trace.tick_ns}
     about["recorded"] = info(timeline.trace).to_dict()
     problems = [one.as_dict() for one in timeline.problems]
-    head = orjson.dumps({"displayTimeUnit": "ns", "otherData": {**about, "problems": problems}})
+    head = orjson.dumps({
+        "displayTimeUnit": "ns", "baseTimeNanoseconds": max(0, timeline.origin),
+        "otherData": {**about, "problems": problems},
+    })  # fmt: skip
     file.write(head[:-1] + b',"traceEvents":[\n')
     threads = _threads(timeline)
     first = True
@@ -60,47 +64,70 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
 
 
 @dataclass(frozen=True)
+class _Thread:
+    """A row: its process, its name, and the launch that it shows, or the row of trace.warps."""
+
+    pid: int
+    name: str
+    launch: int | None = None
+    row: int | None = None
+
+
+@dataclass(frozen=True)
 class _Threads:
-    """pid, tid: (tracks,) int64. names: (pid, name) of drawn tracks by tid. free: an unused tid."""
+    """pid, tid: (tracks,) int64. rows: threads by tid, in display order. processes: names by pid. free: unused tid."""
 
     pid: Int64
     tid: Int64
-    names: dict[int, tuple[int, str]]
-    processes: list[str]
+    rows: dict[int, _Thread]
+    processes: dict[int, str]
     free: int
 
 
 def _threads(timeline: Timeline) -> _Threads:
     drawn = hierarchy(timeline)
-    first = _FIRST_PID + max(len(drawn.processes), len(timeline.trace.launches)) + 1
+    gpus = {at: _FIRST_PID + number for number, at in enumerate(_top(drawn.groups))}
+    processes = {pid: clean(drawn.groups[at].name) for at, pid in gpus.items()} or {_FIRST_PID: "GPU"}
+    before: dict[int, list[_Thread]] = {}
+    for one in drawn.groups:
+        if one.launch is not None:
+            before.setdefault(one.place, []).append(_Thread(gpus[one.parent], clean(one.name), one.launch))
     pid, tid = np.zeros((2, timeline.tracks), np.int64)
-    tid[drawn.index] = np.arange(first, first + len(drawn.index))
-    pid[drawn.index] = _FIRST_PID + drawn.process
-    groups = [f"{name} " if name else "" for _, _, name in drawn.groups]
-    titles = [clean(groups[group] + name) for group, name in zip(drawn.group.tolist(), drawn.names(), strict=True)]
-    columns = (tid[drawn.index].tolist(), pid[drawn.index].tolist(), titles)
-    names = {number: (process, title) for number, process, title in zip(*columns, strict=True)}
-    return _Threads(pid, tid, names, drawn.processes, first + timeline.tracks)
+    free = _FIRST_PID + len(processes) + 1
+    rows: dict[int, _Thread] = {}
+    columns = (drawn.index.tolist(), drawn.row.tolist(), drawn.parent.tolist(), drawn.names())
+    for at, (track, row, parent, name) in enumerate(zip(*columns, strict=True)):
+        for one in (*before.get(at, ()), _Thread(gpus[parent], clean(name), row=row)):
+            rows[free] = one
+            free += 1
+        pid[track], tid[track] = gpus[parent], free - 1
+    return _Threads(pid, tid, rows, processes, free)
+
+
+def _top(groups: list[Group]) -> list[int]:
+    return [at for at, one in enumerate(groups) if one.parent == TOP]
 
 
 def _other_events(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
     """All events except the records."""
-    yield _problems(timeline, threads.free)
-    yield from _names(threads)
-    yield from _lifetimes(timeline, threads)
+    yield from _names(timeline, threads)
+    yield _launches(timeline, threads)
+    yield from _empty(timeline, threads)
     yield from _arrows(timeline, threads)
+    yield _problems(timeline, threads.free)
 
 
 def _problems(timeline: Timeline, tid: int) -> list[Event]:
+    """Problems: instants at the beginning, on the last row of the first GPU."""
     if not timeline.problems:
         return []
-    place = {"pid": _PROBLEMS_PID, "tid": tid}
-    process = _meta("process_name", {"name": "kscope: problems of this recording"}, **place)
+    place = {"pid": _FIRST_PID, "tid": tid}
     return [
-        process,
+        _meta("thread_name", {"name": "problems of this recording"}, **place),
+        _meta("thread_sort_index", {"sort_index": tid}, **place),
         *(
             {
-                "ph": "i", "s": "g", "ts": 0, "name": clean(f"{one.kind}: {one.text}"),
+                "ph": "i", "s": "t", "ts": 0, "name": clean(f"{one.kind}: {one.text}"),
                 "args": {"count": one.count}, **place,
             }
             for one in timeline.problems
@@ -112,38 +139,52 @@ def _meta(name: str, args: Event, *, pid: int, tid: int) -> Event:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
 
 
-def _names(threads: _Threads) -> Iterator[list[Event]]:
-    before = None
-    for tid, (pid, name) in threads.names.items():
-        place = {"pid": pid, "tid": tid}
-        if pid != before:  # sorted by process
-            yield [_meta("process_name", {"name": clean(threads.processes[pid - _FIRST_PID])}, **place)]
-            before = pid
-        yield [_meta("thread_name", {"name": name}, **place), _meta("thread_sort_index", {"sort_index": tid}, **place)]
+def _names(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+    """Names of processes and threads; the arguments of a row are those of its name."""
+    for pid, name in threads.processes.items():
+        yield [_meta("process_name", {"name": name}, pid=pid, tid=threads.free)]
+    roles = timeline.roles
+    role = [roles.names[code] for code in roles.code.tolist()]
+    known = [
+        (one.name, one.values.tolist(), one.known.tolist())
+        for one in (row_notes.arguments(timeline.trace) if timeline.view.args else ())
+    ]
+    for tid, thread in threads.rows.items():
+        place, about = {"pid": thread.pid, "tid": tid}, Event()
+        if thread.row is not None and timeline.view.args:
+            about = {"role": clean(role[thread.row])}
+            about |= {name: values[thread.row] for name, values, valid in known if valid[thread.row]}
+        yield [
+            _meta("thread_name", {"name": thread.name, **about}, **place),
+            _meta("thread_sort_index", {"sort_index": tid}, **place),
+        ]
 
 
-def _lifetimes(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
-    warps, count = timeline.trace.warps, len(timeline.trace)
-    arguments = lifetimes.arguments(timeline.trace) if timeline.view.args else ()
-    for part in chunks(len(timeline.alive)):
-        rows = timeline.alive[part]
+def _launches(timeline: Timeline, threads: _Threads) -> list[Event]:
+    events = []
+    for tid, thread in threads.rows.items():
+        if thread.launch is not None:
+            row = launch_row(timeline, thread.launch)
+            times = {"ts": row.begin / 1000, "dur": (row.end - row.begin) / 1000}
+            about = {"name": clean(row.name), "cat": "launch", "args": row.arguments}
+            events.append({"ph": "X", "pid": thread.pid, "tid": tid, **times, **about})
+    return events
+
+
+def _empty(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+    """The slices of warps without records."""
+    count = len(timeline.trace)
+    for part in chunks(len(timeline.empty)):
+        rows = timeline.empty[part]
         items = slice(count + part.start, count + part.stop)
-        columns = (
-            threads.pid[rows], threads.tid[rows], timeline.begin[items], timeline.end[items], warps.finished[rows],
-        )  # fmt: skip
-        events: list[Event] = [
+        columns = (threads.pid[rows], threads.tid[rows], timeline.begin[items], timeline.end[items])
+        yield [
             {
-                "ph": "X", "name": LIFETIME if done else UNFINISHED, "cat": "warp", "pid": pid,
-                "tid": tid, "ts": begin / 1000, "dur": (end - begin) / 1000,
+                "ph": "X", "name": EMPTY, "cat": "warp", "pid": pid, "tid": tid, "ts": begin / 1000,
+                "dur": (end - begin) / 1000,
             }
-            for pid, tid, begin, end, done in zip(*(column.tolist() for column in columns), strict=True)
+            for pid, tid, begin, end in zip(*(column.tolist() for column in columns), strict=True)
         ]  # fmt: skip
-        for argument in arguments:
-            triples = zip(events, argument.values[rows].tolist(), argument.known[rows].tolist(), strict=True)
-            for event, value, known in triples:
-                if known:
-                    event.setdefault("args", {})[argument.name] = value
-        yield events
 
 
 def _arrows(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
@@ -185,11 +226,13 @@ class _Records:
             self._tables[width] = text.table([self._names[number] for number in same.tolist()], SPACE)
         places = zip(threads.pid.tolist(), threads.tid.tolist(), strict=True)
         self._places = text.table([b',"pid":%d,"tid":%d' % place for place in places], SPACE)
-        self._threads = {tid: name for tid, (_, name) in threads.names.items()}
+        self._threads = {tid: thread.name for tid, thread in threads.rows.items()}
         self._tid = threads.tid
         clock = trace.warps.timer.astype(np.intp)
         rows = timeline.rows
         self._clock = text.table([b',"args":{"cycles":', b',"args":{"timer_ns":'], SPACE)[clock[rows]]
+        lines = [b"" if one.where is None else b',"where":' + orjson.dumps(clean(one.where)) for one in trace.regions]
+        self._lines = text.table([*lines, *lines], SPACE) if any(lines) else None
         self._valued = np.array([region.kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE) for region in trace.regions])
 
     def rows(self, part: slice) -> list[Bytes]:
@@ -223,9 +266,10 @@ class _Records:
         exact = self._timeline.exact
         if exact is None:
             return text.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+        lines = [] if self._lines is None else [self._lines.take(self._trace.region[at], axis=0)]
         start = np.rint(np.clip(exact[at], -_FAR, _FAR) * 1000).astype(np.int64)
         cells += [self._clock.take(self._timeline.track[at], axis=0), text.whole(self._trace.dur_cycles[at], SPACE)]
-        cells += [b',"start_ns":', text.thousandths(start, SPACE), *self._value(at, b',"value":', b"")]
+        cells += [b',"start_ns":', text.thousandths(start, SPACE), *self._value(at, b',"value":', b""), *lines]
         return text.rows(len(names), *cells, b"}}")
 
     def _points(self, at: Rows, names: Bytes) -> Bytes:

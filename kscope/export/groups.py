@@ -1,26 +1,54 @@
-"""The hierarchy of a timeline: launch, group, lane, and their names; the same for every format.
+"""The hierarchy of a timeline: GPU, launch, group, row, and their names; the same for every format.
 
     group      a launch holds     which hold
     sm         SM 12              block 3 warp 0
     block      block 3 SM 12      warp 0
     warp       warp 0             block 3 SM 12
 
-With processes="groups" the first two levels swap: SM 12 is a process, and holds launches if there are several.
+With processes="groups", groups are outermost, and hold launches if there are several.
+
+Viewers open with only the outermost level expanded, so the rows of a GPU's first launch are not nested: they follow the
+launch's row directly, with the group in their names ("SM 12 · block 3 warp 0"). Formats without nesting list all
+launches like this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from ..util.cells import Cells, constant, decimals, joined
+from ..util.cells import Cells, chosen, constant, decimals, joined
+from ..util.portable import clean
 from ..util.runs import fresh
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
+TOP = -1
+"""The parent of a GPU."""
+BETWEEN = " · "
+"""Between the levels of a row's name."""
+_UNFINISHED = b" (unfinished)"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of rows.
+
+    Attributes:
+        name: its name.
+        parent: index of the group that holds it, or TOP.
+        place: number of rows above it.
+        launch: the launch that it shows as a slice, None for none.
+    """
+
+    name: str
+    parent: int
+    place: int
+    launch: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,23 +58,20 @@ class Hierarchy:
     Attributes:
         index: (t,) the track.
         row: (t,) row of trace.warps.
-        process: (t,) index into `processes`.
-        group: (t,) index into `groups`.
-        groups: (process, number, name) of each group: the number orders those of a process; one without a name is not
-            drawn.
+        gpu: (t,) index into trace.devices.
+        parent: (t,) index into `groups` of the group that holds the track.
+        groups: GPUs, launches and groups, parents first, in display order.
         labels: (t,) names of the tracks without their suffixes.
         suffixes: suffixes by place in (t,), of user tracks and tracks of crossing spans.
-        processes: names of the processes.
     """
 
     index: Int64
     row: Int64
-    process: Int64
-    group: Int64
-    groups: list[tuple[int, int, str]]
+    gpu: Int64
+    parent: Int64
+    groups: list[Group]
     labels: Cells
     suffixes: dict[int, str]
-    processes: list[str]
 
     def names(self) -> list[str]:
         """(t,) names of the tracks."""
@@ -56,92 +81,129 @@ class Hierarchy:
         return names
 
 
-def hierarchy(timeline: Timeline, *, padded: bool = False) -> Hierarchy:
+def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
     """Arrange the drawn tracks.
 
     Args:
         timeline: the timeline.
-        padded: group numbers have leading zeros, for viewers that sort by name.
+        nested: later launches hold their groups, and these their rows; else all rows are on one level.
     """
     warps = timeline.trace.warps
     drawn = np.zeros(timeline.tracks, bool)
-    drawn[timeline.alive] = True
+    drawn[timeline.drawn] = True
     drawn[len(warps) :] = True
     index = np.flatnonzero(drawn)
     row = timeline.rows[index]
+    gpu = warps.device[row].astype(np.int64)
     launch, block, warp, sm = (getattr(warps, name)[row].astype(np.int64) for name in ("launch", "block", "warp", "sm"))
     group = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
     swapped = timeline.view.processes == "groups"
-    device = warps.device[row] if swapped and timeline.view.group == "sm" else np.zeros(len(row), np.int64)
     outer, inner = (group, launch) if swapped else (launch, group)
-    order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, device))
-    index, row, inner, outer, device = (column[order] for column in (index, row, inner, outer, device))
-    first, grouped = fresh(outer, device), fresh(outer, device, inner)
-    process, starts, heads = np.cumsum(first) - 1, np.flatnonzero(first), np.flatnonzero(grouped)
-    titles = _titles(timeline, row, padded)
-    if swapped:
-        several = len(timeline.trace.launches) > 1
-        named = zip(titles(starts), row[starts].tolist(), strict=True)
-        processes = [_process(timeline, title, at) for title, at in named]
-        names = [launch_name(timeline, number) if several else "" for number in inner[heads].tolist()]
-    else:
-        processes = [launch_name(timeline, number) for number in outer[starts].tolist()]
-        names = titles(heads)
-    groups = list(zip(process[heads].tolist(), inner[heads].tolist(), names, strict=True))
+    order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, gpu))
+    index, row, gpu, launch, outer, inner = (one[order] for one in (index, row, gpu, launch, outer, inner))
+    groups, parent = list[Group](), np.empty(len(index), np.int64)
+    named = np.zeros(len(index), bool)  # rows whose names begin with the inner group
+    several = not swapped or len(np.unique(launch)) > 1
+    heads, holder = np.flatnonzero(fresh(gpu, outer)), TOP
+    outer_names, inner_names = _groups(timeline, row, nested), _launch_names(timeline, launch)
+    if not swapped:
+        outer_names, inner_names = inner_names, outer_names
+    for first, stop in pairwise([*heads.tolist(), len(index)]):
+        new = not first or gpu[first] != gpu[first - 1]
+        name = outer_names([first])[0]
+        if swapped:
+            more = f" on {gpu_name(timeline, int(gpu[first]))}" if len(timeline.trace.devices) > 1 else ""
+            groups.append(Group(name + more, TOP, first))
+            parent[first:stop] = len(groups) - 1
+        else:
+            if new:
+                holder = len(groups)
+                groups.append(Group(gpu_name(timeline, int(gpu[first])), TOP, first))
+            groups.append(Group(name, holder, first, int(launch[first])))
+            parent[first:stop] = holder if new or not nested else len(groups) - 1
+        named[first:stop] = several and (not nested or (new and not swapped))
+        if nested and several and not named[first]:
+            here = len(groups) - 1
+            starts = first + np.flatnonzero(fresh(inner[first:stop]))
+            names = inner_names(starts.tolist())
+            for below, (at, end) in zip(names, pairwise([*starts.tolist(), stop]), strict=True):
+                groups.append(Group(below, here, at))
+                parent[at:end] = len(groups) - 1
+    before = _launch_cells(timeline, launch) if swapped else _titled(timeline, row)
+    between = constant(BETWEEN.encode(), len(row))
+    labels = joined(before.where(named), between.where(named), _labels(timeline, row))
     extra = np.flatnonzero(index >= len(warps))
-    more = [timeline.more[number].suffix for number in (index[extra] - len(warps)).tolist()]
-    suffixes = dict(zip(extra.tolist(), more, strict=True))
-    place = np.cumsum(grouped) - 1
-    return Hierarchy(index, row, process, place, groups, _labels(timeline, row), suffixes, processes)
+    more_tracks = [timeline.more[number].suffix for number in (index[extra] - len(warps)).tolist()]
+    suffixes = dict(zip(extra.tolist(), more_tracks, strict=True))
+    return Hierarchy(index, row, gpu, parent, groups, labels, suffixes)
 
 
-def _process(timeline: Timeline, group: str, row: int) -> str:
-    """The name of a group that is a process. Blocks omit the SM, which differs between launches."""
-    trace, by = timeline.trace, timeline.view.group
-    if by == "block":
-        return f"block {trace.warps.blocks(np.array([row])).strings()[0]}"
-    if by == "sm" and len(trace.devices) > 1:
-        return f"{group} on device {trace.devices[trace.warps.device[row]]}"
-    return group
+def gpu_name(timeline: Timeline, index: int) -> str:
+    """``NVIDIA H200``, with its number if there are several."""
+    trace = timeline.trace
+    name = next((gpu.name for gpu in trace.recorded.gpus if gpu.device == trace.devices[index]), "")
+    if len(trace.devices) > 1:
+        return f"GPU {trace.devices[index]}{BETWEEN}{name}" if name else f"GPU {trace.devices[index]}"
+    return name or "GPU"
 
 
-def _titles(timeline: Timeline, row: Int64, padded: bool) -> Callable[[Int64], list[str]]:
-    """Names the groups of some of the drawn tracks (t,), whose rows are `row`."""
+def _launch_names(timeline: Timeline, launch: Int64) -> Callable[[list[int]], list[str]]:
+    """Names launches, ``matmul #3``, by place in `launch`."""
+    return lambda at: [f"{timeline.trace.launches[one].kernel} #{one}" for one in launch[at].tolist()]
+
+
+def _launch_cells(timeline: Timeline, launch: Int64) -> Cells:
+    """The name of each launch."""
+    distinct, which = np.unique(launch, return_inverse=True)
+    names = _launch_names(timeline, distinct)(list(range(len(distinct))))
+    return chosen([clean(name).encode() for name in names], which)
+
+
+def _groups(timeline: Timeline, row: Int64, padded: bool) -> Callable[[list[int]], list[str]]:
+    """Names groups, ``SM 12``, by place in `row`. padded: where groups are the outermost level, which viewers sort by
+    name, SMs have leading zeros."""
+    outermost = timeline.view.processes == "groups"
+    digits = len(str(int(timeline.trace.warps.sm.max(initial=0)))) if outermost and padded else 1
+
+    def names(at: list[int]) -> list[str]:
+        if outermost and timeline.view.group == "block":  # its SM differs between launches
+            return [f"block {name}" for name in timeline.trace.warps.blocks(row[at]).strings()]
+        return _titled(timeline, row[at], digits).strings()
+
+    return names
+
+
+def _titled(timeline: Timeline, row: Int64, digits: int = 1) -> Cells:
+    """The names of the groups of rows."""
     warps, group = timeline.trace.warps, timeline.view.group
-    column: npt.NDArray[np.integer] = warps.sm if group == "sm" else warps.block if group == "block" else warps.warp
-    digits = len(str(int(column[row].max(initial=0)))) if padded else 1
-    axes = (warps.grid[row].max(axis=0, initial=1) - 1).tolist()
-    least = [len(str(most)) for most in axes] if padded else [1, 1, 1]
-
-    def titles(at: Int64) -> list[str]:
-        some = row[at]
-        if group == "block":
-            return joined(constant(b"block ", len(at)), warps.blocks(some, least), _on_sm(timeline, some)).strings()
-        word = b"SM " if group == "sm" else b"warp "
-        return joined(constant(word, len(at)), decimals(column[some], digits)).strings()
-
-    return titles
+    if group == "block":
+        return joined(constant(b"block ", len(row)), warps.blocks(row), _on_sm(timeline, row))
+    if group == "sm":
+        return joined(constant(b"SM ", len(row)), decimals(warps.sm[row], digits))
+    return _warps(timeline, row)
 
 
 def _on_sm(timeline: Timeline, row: Int64) -> Cells:
     return joined(constant(b" SM ", len(row)), decimals(timeline.trace.warps.sm[row]))
 
 
+def _warps(timeline: Timeline, row: Int64) -> Cells:
+    """``warp 4``, with its role if that is known: ``producer warp 4``."""
+    word = constant(b"warp ", len(row))
+    names = timeline.roles.known
+    parts = [chosen([clean(f"{name} ").encode() if name else b"" for name in names], timeline.roles.code[row])]
+    return joined(*parts, word, decimals(timeline.trace.warps.warp[row]))
+
+
 def _labels(timeline: Timeline, row: Int64) -> Cells:
     """Names of tracks in their groups."""
     warps, group = timeline.trace.warps, timeline.view.group
-    if group == "sm":
-        return warps.labels(row)
     lane = warps.lane[row]
     lanes = joined(constant(b" lane ", len(row)), decimals(lane)).where(lane > 0)
+    unfinished = constant(_UNFINISHED, len(row)).where(~warps.finished[row])
+    blocks = joined(constant(b"block ", len(row)), warps.blocks(row))
+    if group == "sm":
+        return joined(blocks, constant(b" ", len(row)), _warps(timeline, row), lanes, unfinished)
     if group == "block":
-        return joined(constant(b"warp ", len(row)), decimals(warps.warp[row]), lanes)
-    return joined(constant(b"block ", len(row)), warps.blocks(row), _on_sm(timeline, row), lanes)
-
-
-def launch_name(timeline: Timeline, launch: int) -> str:
-    """``matmul #3``, with the device if there are several. Launch numbers have equally many digits."""
-    info = timeline.trace.launches[launch]
-    digits = len(str(len(timeline.trace.launches) - 1))
-    device = f" on device {info.device}" if len(timeline.trace.devices) > 1 else ""
-    return f"{info.kernel} #{launch:0{digits}}{device}"
+        return joined(_warps(timeline, row), lanes, unfinished)
+    return joined(blocks, _on_sm(timeline, row), lanes, unfinished)

@@ -1,34 +1,35 @@
 """Events as rows of bytes of equal width, column by column.
 
-    word  0  0a LEN 40 t    a packet, and the time since the previous one: a varint of four bytes
-          1  t t t 50
-          2  01 5a LEN 48   the packet sequence; an event, and its type
-          3  type 50 n n    a begin: its name. An end has no name; its type fills the four bytes
-          4  58 u u u       its track
+    word  0  0a LEN 40 t    a packet, and its time: a varint of nine bytes, UNIX ns
+          1  t t t t
+          2  t t t t
+          3  50 81 80 80    the packet sequence
+          4  00 5a LEN 48   an event, and its type
+          5  type 50 n n    a begin: its name. An end has no name; its type fills the four bytes
+          6  58 u u u       its track
     then, if the file has them:
-      3 words  cycles of a begin: 22 0a 08 NAME | 18 c c c | c c c c. Of an end, words 3 to 7 are its track, then its
+      3 words  cycles of a begin: 22 0a 08 NAME | 18 c c c | c c c c. Of an end, words 5 to 9 are its track, then its
                exact begin in ns: 02 48 02 58 | u u u 22 | 0b 08 NAME 29 | double
+      2 words  the source line of a begin or an instant: 22 06 08 NAME | 88 01 i i
       4 words  the value of a begin or an instant, the number of a counter
       3 words  name and track again, five bytes each, if there are too many for the fields above
 
 Padding is valid protobuf: varints may be longer than necessary, and the last occurrence of a field counts, so unused
-words repeat the type. The few events that exceed a row (lifetimes with arguments, ends of arrows) are made one by one.
+words repeat the type. The few events that exceed a row (ends of arrows) are made one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import native
 from .pflong import padded
-from .pfslots import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, cycles, filler, times, values
-from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, Names, varint
+from .pfslots import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, clocks, cycles, filler, times, values
+from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, WHERE, Names, varint
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -39,23 +40,16 @@ U64 = npt.NDArray[np.uint64]
 
 FEW_NAMES, FEW_TRACKS = 1 << 14, 1 << 21
 """Limits of varints of two and three bytes."""
-_SMALL = 1 << 28
-"""Times between events that fit a row, in ns."""
-_EVENT = 11  # bytes before the event itself
+_SEQUENCE = 0x50 | (SEQUENCE | 0x80) << 8 | 0x8080 << 16
+_EVENT = 19  # bytes before the event itself
 _NAMELESS, _NAMELESS_END = 0x00808080 | COUNTER, 0x00808080 | END
 _PLACED_END, _EXACT = 0x58 << 24 | (END << 8 | 0x48) << 8 | END, 0x29 << 24 | START_NS << 16 | 0x080B
 _CYCLES, _TIMER = CYCLES << 24 | 0x080A22, TIMER_NS << 24 | 0x080A22
 
 
-def advance(delta: int) -> bytes:
-    """A packet that only advances the time by `delta` ns."""
-    body = b"\x40" + varint(delta) + b"\x50" + varint(SEQUENCE)
-    return b"\x0a" + varint(len(body)) + body
-
-
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Columns of the items (m,) of a few blocks. ticks: -1 for lifetimes. exact: bits of the float64 ns, or None."""
+    """Columns of the items (m,) of a few blocks. ticks: -1 for slices of warps. exact: bits of float64 ns, or None."""
 
     name: Unsigned
     track: npt.NDArray[np.int32]
@@ -74,11 +68,12 @@ class RowEncoder:
         self._name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
         self._track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
         self._many = len(names.text) >= FEW_NAMES or names.tracks >= FEW_TRACKS
-        self.words = 5 + 3 * args + 4 * (names.values is not None) + 3 * self._many
+        self._where = _lines(names) if args and names.lines else None
+        self.words = 7 + 3 * args + 2 * (self._where is not None) + 4 * (names.values is not None) + 3 * self._many
         name, track = self._name_ids & np.uint32(FEW_NAMES - 1), self._track_ids & np.uint32(FEW_TRACKS - 1)
         name, track = times(name) & np.uint32(0x7FFF), times(track) & np.uint32(0x7FFFFF)
         self._packet = self.words * 4 - 2
-        lead = np.uint32(SEQUENCE | 0x5A << 8 | (self._packet - 9) << 16 | 0x48 << 24)
+        lead = np.uint32(0x5A << 8 | (self._packet - 17) << 16 | 0x48 << 24)
         self._named = _pair(lead, np.uint32(BEGIN | 0x50 << 8) | name << np.uint32(16))
         self._ended = _pair(lead, np.uint32(_PLACED_END if args else _NAMELESS_END))
         place = np.uint32(0x58) | track << np.uint32(8)
@@ -94,20 +89,23 @@ class RowEncoder:
 
     def begins(self, columns: Columns, at: Int64, items: Int64, out: U32) -> None:
         """Fill rows (m, words) with begins, instants and counters: items (m,), at indices `at` of the columns."""
-        names, place = self._names, 5
+        names, place = self._names, 7
         name, track = columns.name.take(at), columns.track.take(at)
         kind = None if names.kinds is None else names.kinds.take(items)
-        _put(out, 2, self._named.take(name))
+        _put(out, 4, self._named.take(name))
         if kind is not None:
             points = np.flatnonzero((kind == Names.POINT) | (kind == Names.POINT_VALUE))
-            out[points, 3] += np.uint32(INSTANT - BEGIN)
-            out[np.flatnonzero(kind == Names.COUNTER), 3] = _NAMELESS
+            out[points, 5] += np.uint32(INSTANT - BEGIN)
+            out[np.flatnonzero(kind == Names.COUNTER), 5] = _NAMELESS
         if self._exact is None:
-            out[:, 4] = self._placed.take(track).astype(np.uint32)
+            out[:, 6] = self._placed.take(track).astype(np.uint32)
         else:
-            _put(out, 4, self._placed.take(track))
+            _put(out, 6, self._placed.take(track))
             _cycles(columns.ticks.take(at), kind, out)
-            place = 8
+            place = 10
+        if self._where is not None:
+            _put(out, place, self._where.take(name))
+            place += 2
         if names.values is not None and kind is not None:
             record = items < self._records
             number = np.zeros(len(items))
@@ -122,27 +120,31 @@ class RowEncoder:
 
     def ends(self, columns: Columns, at: Int64, items: Int64, out: U32) -> None:
         """Fill rows (m, words) with ends; arguments as in begins()."""
-        place, track = 5, columns.track.take(at)
-        _put(out, 2, self._ended)
+        place, track = 7, columns.track.take(at)
+        _put(out, 4, self._ended)
         if columns.exact is None:
-            out[:, 4] = self._placed.take(track).astype(np.uint32)
+            out[:, 6] = self._placed.take(track).astype(np.uint32)
         else:
-            _put(out, 4, self._placed_end.take(track))
-            _put(out, 6, columns.exact.take(at))
-            place = 8
+            _put(out, 6, self._placed_end.take(track))
+            _put(out, 8, columns.exact.take(at))
+            place = 10
+        if self._where is not None:
+            out[:, place : place + 2] = filler(np.array(END, np.uint32))
+            place += 2
         if self._names.values is not None:
             out[:, place : place + 4] = filler(np.array(END, np.uint32))
             place += 4
         if self._many:
             self._wide_ids(out[:, place:], None, track, np.arange(len(at)), END)
 
-    def set_times(self, out: U32, delta: Unsigned) -> None:
-        """Fill words 0 and 1 of rows: `delta` (m,) ns after the previous event, or 0 if that does not fit."""
-        if int(delta.max(initial=0)) >= _SMALL:
-            delta = np.where(delta < _SMALL, delta, 0)
-        words = times(delta.astype(np.uint32, copy=False))
-        out[:, 0] = words << np.uint32(24) | np.uint32(0x0A | self._packet << 8 | 0x40 << 16)
-        out[:, 1] = words >> np.uint32(8) | np.uint32(0x50 << 24)
+    def set_times(self, out: U32, now: U64) -> None:
+        """Fill words 0 to 3 of rows: `now` (m,) UNIX ns, below 2^63."""
+        words, last = clocks(now)
+        low = words.astype(np.uint32)
+        out[:, 0] = low << np.uint32(24) | np.uint32(0x0A | self._packet << 8 | 0x40 << 16)
+        out[:, 1] = (words >> np.uint64(8)).astype(np.uint32)
+        out[:, 2] = (words >> np.uint64(40)).astype(np.uint32) | last << np.uint32(24)
+        out[:, 3] = _SEQUENCE
 
     def _wide_ids(
         self, out: U32, name: Unsigned | None, track: npt.NDArray[np.int32], nameless: Int64 | None, sort: int
@@ -159,54 +161,22 @@ class RowEncoder:
         out[...] = where.view("<u4")
 
 
-def packets(
-    encoder: RowEncoder, rows: U32, delta: Unsigned, more: Mapping[int, bytes], lives: Int64, fields: U8
-) -> Iterator[memoryview | bytes]:
-    """Rows as bytes, in pieces. Long times between events get an advance() packet.
+def packets(encoder: RowEncoder, rows: U32, now: U64, more: Mapping[int, bytes]) -> Iterator[memoryview | bytes]:
+    """Rows as bytes, in pieces.
 
     Args:
         encoder: made the rows.
         rows: (m, words).
-        delta: (m,) ns after the previous event.
+        now: (m,) UNIX ns.
         more: extra fields by row.
-        lives: rows of further events with extra fields, ascending.
-        fields: (len(lives), bytes), these fields.
     """
-    encoder.set_times(rows, delta)
+    encoder.set_times(rows, now)
     flat, done = rows.view(np.uint8), 0
-    longer = _extended(flat[lives], fields)
-
-    def piece(first: int, stop: int) -> bytes | memoryview:
-        a, b = np.searchsorted(lives, (first, stop)).tolist()
-        return spliced(flat[first:stop], lives[a:b] - first, longer[a:b])
-
-    far = np.flatnonzero(delta >= _SMALL) if int(delta.max(initial=0)) >= _SMALL else ()
-    before = {int(row): advance(int(delta[row])) for row in far}
-    for row in sorted({*before, *more}):
-        yield piece(done, row)
-        yield before.get(row, b"")
-        if row in more:
-            yield _extended(flat[row : row + 1], np.frombuffer(more[row], np.uint8)[None]).tobytes()
-        else:
-            yield piece(row, row + 1)
+    for row in sorted(more):
+        yield flat[done:row].reshape(-1).data
+        yield _extended(flat[row : row + 1], np.frombuffer(more[row], np.uint8)[None]).tobytes()
         done = row + 1
-    yield piece(done, len(rows))
-
-
-def spliced(rows: U8, at: Int64, other: U8) -> bytes | memoryview:
-    """The rows (m, width) as bytes, with those of `other` (k, bytes) in place of the rows `at` (k,)."""
-    if not len(at):
-        return rows.reshape(-1).data
-    if native.available():
-        out = np.empty(rows.size + len(at) * (other.shape[1] - rows.shape[1]), np.uint8)
-        native.call("splice", rows, *rows.shape, at, len(at), other, other.shape[1], out)
-        return out.data
-    places = zip([0, *(at + 1).tolist()], [*at.tolist(), len(rows)], strict=True)
-    return b"".join(
-        data
-        for (first, stop), instead in zip_longest(places, other)
-        for data in (rows[first:stop].tobytes(), b"" if instead is None else instead.tobytes())
-    )
+    yield flat[done:].reshape(-1).data
 
 
 def _extended(rows: U8, fields: U8) -> U8:
@@ -220,23 +190,32 @@ def _extended(rows: U8, fields: U8) -> U8:
 
 
 def _cycles(ticks: Int64, kind: U8 | None, out: U32) -> None:
-    """Fill words 6 and 7 of begins, or words 5 to 7 with filler. Modifies `ticks`."""
+    """Fill words 8 and 9 of begins, or words 7 to 9 with filler. Modifies `ticks`."""
     if kind is not None:
         ticks[kind >= Names.POINT] = -1
-    _put(out, 6, cycles(ticks))
+    _put(out, 8, cycles(ticks))
     if int(ticks.view(np.uint64).max(initial=0)) >= MOST_CYCLES:
         without = np.flatnonzero(ticks.view(np.uint64) >= MOST_CYCLES)
         sort = np.uint32(BEGIN) if kind is None else SORTS[kind[without]]
-        out[without, 5:8] = np.reshape(filler(np.asarray(sort)), (-1, 1))
+        out[without, 7:10] = np.reshape(filler(np.asarray(sort)), (-1, 1))
 
 
 def _clocks(timeline: Timeline, names: Names) -> U32:
-    """Word 5 by track: the argument that names a duration in ticks."""
+    """Word 7 by track: the argument that names a duration in ticks."""
     timer = timeline.trace.warps.timer
     rows = timeline.rows
     named = np.full(names.tracks, _CYCLES, np.uint32)  # unused for counters
     named[: len(rows)][timer[rows]] = _TIMER
     return named
+
+
+def _lines(names: Names) -> U64:
+    """The annotation of each name's source line as two words, or filler."""
+    sorts = np.array(names.sorts, np.uint32)
+    words = _pair(filler(sorts), filler(sorts))
+    for name, line in names.lines.items():
+        words[name] = (0x88 | 0x01 << 8 | (line & 127 | 128) << 16 | line >> 7 << 24) << 32 | WHERE << 24 | 0x080622
+    return words
 
 
 def _pair(first: Any, second: Any) -> U64:

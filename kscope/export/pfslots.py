@@ -39,6 +39,14 @@ def cycles(ticks: Int64) -> U64:
     return words
 
 
+def clocks(now: U64) -> tuple[U64, U32]:
+    """Numbers (m,) below 2^63 as varints of nine bytes: the first eight, and the last."""
+    low, high = now & np.uint64((1 << 28) - 1), now >> np.uint64(28) & np.uint64((1 << 28) - 1)
+    words = _sevens(low | high << np.uint64(32), np.uint64(0x00003FFF00003FFF), np.uint64(0x007F007F007F007F))
+    words |= np.uint64(0x8080808080808080)
+    return words, (now >> np.uint64(56)).astype(np.uint32)
+
+
 def times(delta: U32) -> U32:
     """Numbers (m,) below 2^28 as varints of four bytes."""
     words = _sevens(delta, np.uint32(0x3FFF), np.uint32(0x007F007F))

@@ -1,10 +1,10 @@
 """Perfetto's .pftrace, written with numpy alone.
 
-One packet sequence, events in order of time on an incremental clock, every event padded to equal width, so that columns
-become bytes.
+One packet sequence, events in order of time, every event padded to equal width, so that columns become bytes. Times are
+UNIX ns: a clock snapshot would get a group of its own in Perfetto's UI.
 
 Order at equal times: ends of spans, inner first; begins, outer first; then items without length, each begin before its
-end. Items of a lane are sorted by end, lifetimes last: so this is the order of their indices, reversed for begins, and
+end. Items of a lane are sorted by end: so this is the order of their indices, reversed for begins, and
 a stable sort by time keeps it.
 """
 
@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from ..util.parallel import CHUNK, chunks, each, map_ahead
 from ..util.progress import Step
-from .pflong import ExtraFields
-from .pfrows import RowEncoder, advance, packets
+from .pflong import Arrows
+from .pfrows import RowEncoder, packets
 from .pftracks import Names, head
 from .timeline import Timeline
 
@@ -40,16 +40,14 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     """Write the file. Memory: the columns and a few windows of events."""
     names = Names(timeline)
     spans, points = int(timeline.span.sum()), int((~timeline.span).sum())
-    events, all_events = 0, 2 * (spans + len(timeline.alive)) + points
-    clock = reported = 0
+    events, all_events = 0, 2 * (spans + len(timeline.empty)) + points
+    reported = 0
     windows = _Events(timeline, names).windows()
     begun = list(islice(windows, 1))  # the pool makes others while this thread writes the head
     file.write(head(timeline, names))
     for window in chain(begun, windows):
-        file.write(advance(window.first - clock))
         for piece in window.pieces:
             file.write(piece)
-        clock = window.last
         events += window.events
         done = len(timeline.trace) * events // all_events
         step(done - reported)
@@ -74,10 +72,8 @@ class _Arranged:
 
 @dataclass(frozen=True)
 class _Window:
-    """Encoded events from `first` to `last` ns."""
+    """Encoded events."""
 
-    first: int
-    last: int
     pieces: list[memoryview | bytes]
     events: int
 
@@ -107,8 +103,8 @@ class _Events:
 
         each(work, chunks(count))
         self._flat = bool(flat)
-        self._encoder, self._extra = RowEncoder(timeline, names), ExtraFields(timeline)
-        self._names = names
+        self._encoder, self._arrows = RowEncoder(timeline, names), Arrows(timeline.flows)
+        self._names, self._origin = names, max(0, timeline.origin)
 
     def windows(self) -> Iterator[_Window]:
         """The windows in order of time, encoded in parallel, a few ahead of the consumer."""
@@ -131,26 +127,22 @@ class _Events:
         arranged = self._arranged(low, high)
         if not len(arranged.time):
             return None
-        more = self._extra.of_arrows(arranged.items, arranged.ends)
+        more = self._arrows.fields(arranged.items, arranged.ends)
         table, order = self._rows(arranged, more), _order(arranged.time)
         out: list[memoryview | bytes] = []
-        first = before = int(arranged.time[order[0]])
         space = np.empty((min(len(order), CHUNK), self._encoder.words), np.uint32)
         for part in chunks(len(order)):
             index = order[part]
             rows = table.take(index, axis=0, out=space[: len(index)], mode="clip")
-            now = rows[:, 0].copy() if arranged.time.dtype == np.uint32 else arranged.time.take(index)
+            now = arranged.time.take(index).astype(np.uint64) + np.uint64(self._origin + low)
             longer = np.flatnonzero(rows[:, 1]).tolist() if more else ()
             extra = {row: more[int(index[row])] for row in longer}
-            delta = np.diff(now, prepend=now.dtype.type(before))
-            lives = self._extra.of_lifetimes(arranged.items[index], arranged.ends[index])
-            out.append(b"".join(packets(self._encoder, rows, delta, extra, *lives)))
-            before = int(now[-1])
-        return _Window(low + first, low + before, out, len(order))
+            out.append(b"".join(packets(self._encoder, rows, now, extra)))
+        return _Window(out, len(order))
 
     def _rows(self, arranged: _Arranged, more: Collection[int]) -> npt.NDArray[np.uint32]:
-        """Rows (m, words) of events in tie order. Words 0 and 1 hold the low 32 bits of the time, and 1 if the event is
-        in `more`; set_times() overwrites them."""
+        """Rows (m, words) of events in tie order. Word 1 holds 1 if the event is in `more`; set_times() overwrites
+        it."""
         rows = np.empty((len(arranged.items), self._encoder.words), np.uint32)
         columns = self._encoder.columns(partial(_near, blocks=arranged.blocks))
         for first, last, fill in (
@@ -160,7 +152,7 @@ class _Events:
             for part in chunks(last - first):
                 part = slice(part.start + first, part.stop + first)
                 fill(columns, arranged.index[part], arranged.items[part], rows[part])
-                rows[part, 0], rows[part, 1] = arranged.time[part], 0
+                rows[part, 1] = 0
         rows[list(more), 1] = 1
         at = np.flatnonzero(arranged.ends[arranged.ending :]) + arranged.ending
         if len(at):

@@ -1,15 +1,15 @@
-"""The head of a .pftrace: clocks, names, and the tree of tracks.
+"""The head of a .pftrace: names, and the tree of tracks.
 
-    launch (a process) -> group, such as an SM (groups.py; or swapped) -> lane -> counters
+    GPU -> launch -> group, such as an SM (groups.py; or swapped) -> rows of warps, each before its counters
 
-Perfetto's UI sorts processes and their children by name and ignores ranks, so numbers of launches and groups have
-leading zeros. Fields: trace_packet.proto, track_descriptor.proto, clock_snapshot.proto and interned_data.proto of
-Perfetto v52.
+Perfetto's UI expands the outermost group if it is the only one, and nothing else, so nothing stands beside the GPU: no
+process, no clock snapshot, no group of problems. Fields: trace_packet.proto, track_descriptor.proto, track_event.proto
+and interned_data.proto of Perfetto v52.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,24 +18,25 @@ from ..capture.layout import Kind
 from ..tracedata.info import info
 from ..util.cells import Cells, constant, joined, varints
 from ..util.parallel import chunks
-from .groups import hierarchy
-from .timeline import LIFETIME, UNFINISHED, Timeline
+from .groups import BETWEEN, TOP, hierarchy
+from .launch_rows import LaunchRow, launch_row
+from .row_notes import described
+from .timeline import EMPTY, Timeline
 
 Int64 = npt.NDArray[np.int64]
 
-INCREMENTAL, BOOTTIME, REALTIME = 64, 6, 1
 SEQUENCE = 1
-ARGUMENTS = (
-    "value", "cycles", "start_ns", "timer_ns", "records", "dropped",
-    "prologue_least", "prologue_most", "epilogue_least", "epilogue_most", "error_ns",
-)  # fmt: skip
-"""Interned names of annotations, numbered from 1: of records, then of lifetimes (lifetimes.py)."""
-VALUE, CYCLES, START_NS, TIMER_NS = range(1, 5)
+ARGUMENTS = ("value", "cycles", "start_ns", "timer_ns", "where")
+"""Interned names of annotations, numbered from 1."""
+VALUE, CYCLES, START_NS, TIMER_NS, WHERE = range(1, 6)
+PROBLEMS = "problems of this recording"
 
 FIRST_TRACK = 16
-_PROBLEMS_TRACK = 8
 _EXPLICIT, _NO_MERGE = 3, 2
-_TYPE_INSTANT = 3
+_TYPE_BEGIN, _TYPE_END, _TYPE_INSTANT = 1, 2, 3
+_MOST_RANK = (1 << 31) - 1
+_MOST_LINES = (1 << 14) - 1
+"""Source lines that fit a varint of two bytes; regions of further ones are shown without."""
 
 
 def varint(value: int) -> bytes:
@@ -71,7 +72,7 @@ def packet(body: bytes) -> bytes:
 
 
 _UNMERGED = number(15, _NO_MERGE)
-_OF_SEQUENCE = number(10, SEQUENCE) + varint(60 << 3 | 2)
+_ORDERED = number(11, _EXPLICIT)
 
 
 class Names:
@@ -85,6 +86,9 @@ class Names:
         counters: (track, region) of each counter track.
         kinds: (n + w,) uint8 codes, or None if all are PLAIN.
         values: (n,) float64, or None if all are PLAIN.
+        where: source lines.
+        lines: number of the source line, from 1, by index into `text`.
+        sorts: the type of an event by index into `text`.
     """
 
     PLAIN, SPAN_VALUE, POINT, POINT_VALUE, COUNTER = range(5)
@@ -92,10 +96,21 @@ class Names:
     def __init__(self, timeline: Timeline) -> None:
         trace = timeline.trace
         names = [region.name for region in trace.regions]
-        self.text = [LIFETIME, UNFINISHED, *names, *(f"{name} (duration unknown)" for name in names)]
+        self.text = [EMPTY, *names, *(f"{name} (duration unknown)" for name in names)]
         self.name = np.empty(len(timeline.begin), np.uint16 if len(self.text) < 1 << 16 else np.uint32)
-        np.add(trace.region, 2, out=self.name[: len(trace)], casting="unsafe")
-        self.name[len(trace) :] = ~trace.warps.finished[timeline.alive]
+        np.add(trace.region, 1, out=self.name[: len(trace)], casting="unsafe")
+        self.name[len(trace) :] = 0
+        known = sorted({region.where for region in trace.regions if region.where})[:_MOST_LINES]
+        self.where, line = known, {where: index + 1 for index, where in enumerate(known)}
+        self.lines = {
+            1 + index + more: line[region.where or ""]
+            for index, region in enumerate(trace.regions)
+            for more in (0, len(names))
+            if (region.where or "") in line and region.kind != Kind.COUNTER
+        }
+        points = [3 if region.kind in (Kind.INSTANT, Kind.INSTANT_VALUE) else 1 for region in trace.regions]
+        points = [4 if region.kind == Kind.COUNTER else one for region, one in zip(trace.regions, points, strict=True)]
+        self.sorts = [1, *points, *(3 for _ in points)]
         self.track = timeline.track
         self.counters: list[tuple[int, int]] = []
         self.tracks = timeline.tracks
@@ -117,7 +132,7 @@ class Names:
         code[lost & (kind == Kind.SPAN)] = self.POINT
         code[lost & (kind == Kind.SPAN_VALUE)] = self.POINT_VALUE
         self.name[: len(trace)][lost] += len(trace.regions)
-        self.kinds = np.concatenate([code, np.zeros(len(timeline.alive), np.uint8)])
+        self.kinds = np.concatenate([code, np.zeros(len(timeline.empty), np.uint8)])
         self.values = trace.value
         counts = np.flatnonzero(code == self.COUNTER)
         if len(counts):
@@ -131,14 +146,9 @@ class Names:
 
 def head(timeline: Timeline, names: Names) -> bytes:
     """The bytes before the first event."""
-    clocks = block(1, number(1, BOOTTIME) + number(2, 0))
-    clocks += block(1, number(1, REALTIME) + number(2, max(0, timeline.origin)))
-    clocks += block(1, number(1, INCREMENTAL) + number(2, 0) + number(3, 1))
-    interned = b"".join(block(2, number(1, index + 1) + block(2, text)) for index, text in enumerate(names.text))
-    interned += b"".join(block(3, number(1, index + 1) + block(2, text)) for index, text in enumerate(ARGUMENTS))
-    first = block(6, clocks) + number(10, SEQUENCE) + number(13, 1)
-    first += block(59, number(58, INCREMENTAL)) + block(12, interned)
-    return b"".join([packet(first), packet(_recorded(timeline)), *_tree(timeline, names), *_problems(timeline)])
+    interned = _texts(2, names.text) + _texts(3, ARGUMENTS) + _texts(29, names.where)
+    first = packet(number(10, SEQUENCE) + number(13, 1) + block(12, interned))
+    return b"".join([first, packet(_recorded(timeline)), *_tree(timeline, names)])
 
 
 def _recorded(timeline: Timeline) -> bytes:
@@ -146,69 +156,88 @@ def _recorded(timeline: Timeline) -> bytes:
     return number(10, SEQUENCE) + block(5, block(2, block(1, "kscope") + block(2, info(timeline.trace).line)))
 
 
-def _problems(timeline: Timeline) -> list[bytes]:
-    """Problems: instants at time 0 on a separate track."""
-    if not timeline.problems:
-        return []
-    packets = [_descriptor(_PROBLEMS_TRACK, None, "kscope: problems of this recording")]
-    for problem in timeline.problems:
-        event = number(9, _TYPE_INSTANT) + number(11, _PROBLEMS_TRACK) + block(23, f"{problem.kind}: {problem.text}")
-        packets.append(packet(number(8, 0) + number(10, SEQUENCE) + block(11, event)))
-    return packets
-
-
-def _descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: bytes = b"") -> bytes:
-    body = b"\x08" + varint(uuid) + block(2, name) + extra
-    if parent is not None:
-        body += b"\x28" + varint(parent) + b"\x60" + varint(min(rank, (1 << 31) - 1)) + _UNMERGED
-    body = _OF_SEQUENCE + varint(len(body)) + body
-    return b"\x0a" + varint(len(body)) + body
+def _texts(field: int, texts: Sequence[str]) -> bytes:
+    """Interned strings, numbered from 1."""
+    return b"".join(block(field, number(1, index + 1) + block(2, text)) for index, text in enumerate(texts))
 
 
 def _tree(timeline: Timeline, names: Names) -> Iterator[bytes]:
-    """Descriptors of the drawn launches, groups, tracks and counters, parents first."""
-    drawn = hierarchy(timeline, padded=True)
-    process = FIRST_TRACK + names.tracks
-    group = process + len(drawn.processes)
-    ordered = number(11, _EXPLICIT)
-    for index, name in enumerate(drawn.processes):
-        yield _process(process + index, index, name)
-    for index, (parent, rank, name) in enumerate(drawn.groups):
-        if name:
-            yield _descriptor(group + index, process + parent, name, rank, ordered)
-    titled = np.array([bool(name) for _, _, name in drawn.groups], bool)
-    parents = np.where(titled[drawn.group], group + drawn.group, process + drawn.process)
-    extra = ordered if names.counters else b""
+    """Descriptors of the GPUs, and of the drawn launches, groups, tracks and counters, parents first; the launches as
+    slices, and the problems as instants."""
+    drawn = hierarchy(timeline, nested=True)
+    group, origin = FIRST_TRACK + names.tracks, max(0, timeline.origin)
+    held = _held(timeline, names)
+    step = 2 + max(map(len, held.values()), default=0)  # ranks between two rows: their group's, and their counters'
+    for index, one in enumerate(drawn.groups):
+        parent = None if one.parent == TOP else group + one.parent
+        yield descriptor(group + index, parent, one.name, one.place * step, _ORDERED)
+        if one.launch is not None:
+            yield from launch_slice(launch_row(timeline, one.launch), group + index, origin)
+    parents = group + drawn.parent
+    notes = described(timeline, drawn.row)
     for part in chunks(len(drawn.index)):
-        ranks = np.arange(part.start, part.stop)
-        body = _bodies(FIRST_TRACK + drawn.index[part], parents[part], drawn.labels.take(part), ranks, extra)
-        body = body.where(~np.isin(ranks, list(drawn.suffixes)))
+        ranks = np.arange(part.start, part.stop) * step + 1
+        columns = (FIRST_TRACK + drawn.index[part], parents[part], drawn.labels.take(part), ranks, notes.take(part))
+        body = _bodies(*columns).where(~np.isin(np.arange(part.start, part.stop), list(drawn.suffixes)))
         yield body.tobytes()
-    labels = drawn.names() if drawn.suffixes else []
-    for rank in drawn.suffixes:
-        yield _descriptor(FIRST_TRACK + int(drawn.index[rank]), int(parents[rank]), labels[rank], rank, extra)
-    for rank, (track, region) in enumerate(names.counters):
-        place = FIRST_TRACK + timeline.tracks + rank
-        name = timeline.trace.regions[region].name
-        yield _descriptor(place, FIRST_TRACK + track, name, rank, block(8, b""))
+    labels = drawn.names() if drawn.suffixes or held else []
+    for at in drawn.suffixes:
+        yield descriptor(FIRST_TRACK + int(drawn.index[at]), int(parents[at]), labels[at], at * step + 1)
+    for at in np.flatnonzero(np.isin(drawn.index, list(held))).tolist() if held else ():
+        for more, (place, region) in enumerate(held[int(drawn.index[at])], 2):
+            name = f"{labels[at]}{BETWEEN}{timeline.trace.regions[region].name}"
+            yield descriptor(place, int(parents[at]), name, at * step + more, block(8, b""))
+    yield from _problems(timeline, group + len(drawn.groups), group, len(drawn.index) * step)
 
 
-def _bodies(uuids: Int64, parents: Int64, names: Cells, ranks: Int64, extra: bytes) -> Cells:
-    """As _descriptor, of many tracks."""
+def _held(timeline: Timeline, names: Names) -> dict[int, list[tuple[int, int]]]:
+    """(uuid, region) of the counters of each track that has some."""
+    held: dict[int, list[tuple[int, int]]] = {}
+    for number, (track, region) in enumerate(names.counters):
+        held.setdefault(track, []).append((FIRST_TRACK + timeline.tracks + number, region))
+    return held
+
+
+def _problems(timeline: Timeline, uuid: int, gpu: int, rank: int) -> Iterator[bytes]:
+    """Problems: instants at the beginning, on the last row of the first GPU or group."""
+    if not timeline.problems:
+        return
+    yield descriptor(uuid, gpu if len(timeline.drawn) else None, PROBLEMS, rank)
+    for problem in timeline.problems:
+        event = number(9, _TYPE_INSTANT) + number(11, uuid) + block(23, f"{problem.kind}: {problem.text}")
+        yield packet(number(8, max(0, timeline.origin)) + number(10, SEQUENCE) + block(11, event))
+
+
+def launch_slice(row: LaunchRow, uuid: int, origin: int) -> Iterator[bytes]:
+    """A launch as a slice on its row."""
+    notes = b""
+    for name, value in row.arguments.items():
+        shown = block(6, value) if isinstance(value, str) else number(4, value)
+        notes += block(4, block(10, name) + shown)
+    begin = number(9, _TYPE_BEGIN) + number(11, uuid) + block(23, row.name) + notes
+    end = number(9, _TYPE_END) + number(11, uuid)
+    for ns, event in ((row.begin, begin), (row.end, end)):
+        yield packet(number(8, origin + ns) + number(10, SEQUENCE) + block(11, event))
+
+
+def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: bytes = b"") -> bytes:
+    """A track. rank: its place among those of the same parent."""
+    body = number(1, uuid) + block(2, name) + extra
+    if parent is not None:
+        body += number(5, parent) + number(12, min(rank, _MOST_RANK)) + _UNMERGED
+    return packet(number(10, SEQUENCE) + block(60, body))
+
+
+def _bodies(uuids: Int64, parents: Int64, names: Cells, ranks: Int64, notes: Cells) -> Cells:
+    """As descriptor(), of many tracks with a description."""
 
     def always(data: bytes) -> Cells:
         return constant(data, len(uuids))
 
-    ranks = np.minimum(ranks, (1 << 31) - 1)
     fields = joined(
-        always(b"\x08"), varints(uuids), always(b"\x12"), varints(names.sizes), names, always(extra),
-        always(b"\x28"), varints(parents), always(b"\x60"), varints(ranks), always(_UNMERGED),
+        always(b"\x08"), varints(uuids), always(b"\x12"), varints(names.sizes), names,
+        always(b"\x28"), varints(parents), always(b"\x60"), varints(np.minimum(ranks, _MOST_RANK)), always(_UNMERGED),
+        always(b"\x72"), varints(notes.sizes), notes,
     )  # fmt: skip
-    track = joined(always(_OF_SEQUENCE), varints(fields.sizes), fields)
+    track = joined(always(number(10, SEQUENCE) + varint(60 << 3 | 2)), varints(fields.sizes), fields)
     return joined(always(b"\x0a"), varints(track.sizes), track)
-
-
-def _process(uuid: int, index: int, name: str) -> bytes:
-    """A process: the top level of the timeline."""
-    process = block(3, number(1, index + 1) + block(6, name))
-    return packet(number(10, SEQUENCE) + block(60, number(1, uuid) + process + number(11, _EXPLICIT)))

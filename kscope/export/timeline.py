@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ..analysis.roles import Roles, roles
 from ..analysis.warp_stats import warp_ends
 from ..capture.model import Problem
 from ..tracedata.data import TraceData
@@ -20,8 +21,8 @@ from .flows import Flows, flows
 from .view import View
 
 Int64 = npt.NDArray[np.int64]
-UNFINISHED = "warp (unfinished)"
-LIFETIME = "warp"
+EMPTY = "no records"
+"""The slice of a warp without records, from its start to its end."""
 MOST_EMPTY = 100_000
 """Warps without records that are drawn, the first by time; further ones make files large and show nothing."""
 _FAR = float(1 << 60)
@@ -50,7 +51,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Items: the trace's n records in lane order, then the lifetimes of the w drawn warps.
+    """Items: the trace's n records in lane order, then one slice for each of the w drawn warps without records.
 
     Attributes:
         trace: the trace, limited.
@@ -58,7 +59,9 @@ class Timeline:
         track: (n + w,) int32: below len(trace.warps) the track of that warp, then those of `more`.
         span: (n,) bool, the record has a duration; others are instants, counters and spans of unknown duration.
         more: tracks besides those of the warps.
-        alive: (w,) int64, drawn rows of trace.warps.
+        drawn: rows of trace.warps, ascending.
+        empty: (w,) int64, those of them without records.
+        roles: the roles of the rows of trace.warps.
         origin: UNIX ns.
         exact: (n + w,) float64, begins in unrounded ns after trace.origin; None without view.args.
         flows: arrows between records.
@@ -72,7 +75,9 @@ class Timeline:
     track: npt.NDArray[np.int32]
     span: npt.NDArray[np.bool_]
     more: tuple[Track, ...]
-    alive: Int64
+    drawn: Int64
+    empty: Int64
+    roles: Roles
     origin: int
     exact: npt.NDArray[np.float64] | None
     flows: Flows
@@ -113,44 +118,43 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
     """
     view = view or View()
     trace, problems = first(trace, limit)
-    alive, hidden = _alive(trace)
-    begin, end, exact, base = _whole_ns(trace, alive, view.args)
+    drawn, empty, hidden = _drawn(trace)
+    begin, end, exact, base = _whole_ns(trace, empty, view.args)
     span = trace.is_span
     if not span.all():  # damaged instants may have two times
         points = np.flatnonzero(~span)
         end[points] = begin[points]
     track, more = _tracks(trace, span, begin, end)
-    track = np.concatenate([track, alive.astype(np.int32)])
+    track = np.concatenate([track, empty.astype(np.int32)])
     arrows, unlinked = flows(trace, begin, end, view.flows)
     return Timeline(
-        trace, begin, end, track, span, more, alive, trace.origin + base, exact, arrows, view,
+        trace, begin, end, track, span, more, drawn, empty, roles(trace), trace.origin + base, exact, arrows, view,
         (*problems, *hidden, *unlinked, *trace.problems),
     )  # fmt: skip
 
 
-def _alive(trace: TraceData) -> tuple[Int64, list[Problem]]:
-    """Drawn rows of trace.warps: those with records, and in an unfiltered trace MOST_EMPTY of the others."""
+def _drawn(trace: TraceData) -> tuple[Int64, Int64, list[Problem]]:
+    """Drawn rows of trace.warps: those with records, and in an unfiltered trace MOST_EMPTY of the others; and these."""
     used = np.zeros(len(trace.warps), bool)
     used[trace.track] = True
     empty = np.flatnonzero(~used)
     if trace.filtered or not len(empty):
-        return np.flatnonzero(used), []
-    kept = empty[np.argsort(trace.warps.start_ns[empty], kind="stable")[:MOST_EMPTY]]
+        return np.flatnonzero(used), empty[:0], []
+    kept = np.sort(empty[np.argsort(trace.warps.start_ns[empty], kind="stable")[:MOST_EMPTY]])
     used[kept] = True
     more = len(empty) - len(kept)
     text = f"{more:,} of {len(empty):,} warps without records left out, the latest ones"
-    return np.flatnonzero(used), [Problem("limited", text, more)] if more else []
+    return np.flatnonzero(used), kept, [Problem("limited", text, more)] if more else []
 
 
-def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
+def _whole_ns(trace: TraceData, empty: Int64, keep: bool) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
     """Begins and ends rounded to ns, exact begins if `keep`, and the subtracted base. Rounding is monotonic, so nesting
     is preserved."""
     warps, count = trace.warps, len(trace)
-    begin, end = np.empty((2, count + len(alive)), np.int64)
+    begin, end = np.empty((2, count + len(empty)), np.int64)
     base = int(np.rint(warps.start_ns.min(initial=np.inf))) if len(warps) else 0
     first = np.clip(warps.start_ns - base, -_FAR, _FAR)
-    edge = np.zeros(len(warps), np.int64)
-    exact = np.empty(count + len(alive)) if keep else None
+    exact = np.empty(count + len(empty)) if keep else None
 
     def work(part: slice) -> None:
         track = trace.track[part].astype(np.intp)
@@ -162,17 +166,13 @@ def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64,
             exact[part] = ns + base
         ticks += np.maximum(trace.dur_cycles[part], 0)
         end[part] = np.rint(np.clip(ticks * pace + start, -_FAR, _FAR))
-        last = np.flatnonzero(track[1:] != track[:-1])
-        if part.stop == count or trace.track[part.stop] != track[-1]:
-            last = np.append(last, len(track) - 1)
-        edge[track[last]] = end[part][last]  # the last record of a track has the greatest end
 
     each(work, chunks(count))
-    begin[count:] = np.rint(first[alive])
+    begin[count:] = np.rint(first[empty])
     if exact is not None:
-        exact[count:] = warps.start_ns[alive]
-    lived = np.rint(np.clip(np.nan_to_num(warp_ends(trace)[alive] - base, nan=-1.0), -_FAR, _FAR))
-    end[count:] = np.maximum(np.maximum(lived.astype(np.int64), edge[alive]), begin[count:])
+        exact[count:] = warps.start_ns[empty]
+    lived = np.rint(np.clip(np.nan_to_num(warp_ends(trace)[empty] - base, nan=-1.0), -_FAR, _FAR))
+    end[count:] = np.maximum(lived.astype(np.int64), begin[count:])
     least = int(begin.min(initial=0))
     if least < 0:  # only damaged records begin before their warp
         begin -= least

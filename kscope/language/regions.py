@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ..instrument import registry
-from ..marks.grammar import Act, How, Mark, check_name
+from ..marks.grammar import ROLE_TRACK, Act, How, Mark, check_name
 from ..marks.predicates import constant_predicate
 from ..marks.strategies import Strategy, strategy_of
 
@@ -201,5 +201,23 @@ def counter(
         _place("counter", check_name(name, track), _spec(strategy), "call", value, _semantic, when)
 
 
-for _builtin in (instant, counter, scope.enter, scope.exit, scope.pin):
+def role(name: Any, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
+    """Name what the calling warp does, such as ``producer``. Tables, the report and timelines group and label warps by
+    it, instead of by the regions that they record.
+
+    It stores one record, which is not part of the trace. Call it once, anywhere in the warp's code; where a ring
+    overwrites the first records, at its end. Warps of the same number in other blocks of the kernel have the same role,
+    unless they name another one.
+
+    Args:
+        name: constant string, 1 to 512 bytes of UTF-8 including the track.
+        strategy: which lanes record; None for the session's strategy.
+
+    Raises:
+        UsageError: an argument is invalid; see scope.
+    """
+    _place("instant", check_name(name, ROLE_TRACK), _spec(strategy), "call", None, _semantic)
+
+
+for _builtin in (instant, counter, role, scope.enter, scope.exit, scope.pin):
     vars(_builtin)["__triton_builtin__"] = True  # read by the compiler's call protocol

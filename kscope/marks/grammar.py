@@ -40,6 +40,8 @@ NEVER = "0"
 """A predicate that is always false."""
 TRACK = "\x1f"
 """Separates a region's name from its track in Mark.name."""
+ROLE_TRACK = "kscope.role"
+"""The track of instants that name the role of their warp."""
 
 ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))

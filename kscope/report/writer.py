@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from .._version import __version__
+from ..analysis.roles import roles
 from ..analysis.summary import Summary, summarize
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
@@ -23,6 +24,7 @@ from .heat import Heat
 from .pack import Packed, narrow, pack
 from .page import written
 from .scene import Scene, gathered, parts, scene
+from .tables import tables
 
 _Place = tuple[list[dict[str, Any]], list[heat.Cells], Figures]
 
@@ -84,7 +86,7 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
 def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
     """What the page needs about the trace, except columns."""
     trace, lanes, codes = shown.trace, shown.lanes, shown.codes
-    typed = slices.valued_codes(shown)
+    typed, of_role = slices.valued_codes(shown), roles(trace)
     alive = sum(one.alive_ns for one in summary.warps)
     wheres = {one.name: clean(one.where) for one in reversed(trace.regions) if one.where}  # the first of a name
     return {
@@ -102,6 +104,8 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
         "points": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                    for row in summary.points],
         "clock": trace.recorded.clock, "recorded": clean(info(trace).line),
+        "roles": [clean(name) for name in of_role.known], "role_names": [clean(name) for name in of_role.names],
+        "tables": [asdict(one) for one in tables(trace)],
         "notes": [clean(note) for note in summary.notes],
         "problems": [one.as_dict() for one in trace.problems],
     }  # fmt: skip
@@ -113,6 +117,7 @@ def _lanes(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:
     return {
         "place": narrow(lanes.place), "row": narrow(lanes.row), "launch": narrow(warps.launch[rows]),
         "block": narrow(warps.block[rows]), "warp": warps.warp[rows], "lane": warps.lane[rows],
+        "role": narrow(roles(shown.trace).code[rows]),
         "count": narrow(lanes.count), "lost": narrow(np.maximum(warps.written[rows] - warps.records[rows], 0)),
         "done": warps.finished[rows].astype(np.uint8), "timer": warps.timer[rows].astype(np.uint8),
         "start": lanes.start, "end": lanes.end, "pace": warps.tick_ns[rows],

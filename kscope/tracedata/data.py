@@ -102,6 +102,7 @@ class TraceData:
         lost_launches: launches that left no record while the pool was full, by kernel.
         tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
         recorded: GPU, versions, command and options; info() has them in words.
+        role_names: names of the roles that kernels name with kscope.role(); Warps.role indexes them.
     """
 
     region: npt.NDArray[np.uint16]
@@ -121,6 +122,7 @@ class TraceData:
     lost_launches: tuple[LostLaunches, ...] = ()
     tuning_launches: int = 0
     recorded: Recorded = field(default_factory=Recorded)
+    role_names: tuple[str, ...] = ()
     _whole: tuple[Any, Int64] | None = None
 
     def __len__(self) -> int:

@@ -26,6 +26,7 @@ class Warps:
         block_xyz, grid, threads: (w, 3), block index, grid and block dimensions.
         warp, lane, sm: as in Trace.
         cluster_rank: 0 without clusters.
+        role: int16, index into Trace.role_names of the role that the warp named, -1 for none.
         start_ns, end_ns: float64, ns after Trace.origin; end_ns is NaN if the warp did not finish.
         finished: whether the warp finished.
         first_tick, last_tick: int64, the first and the last clock; of an unfinished warp the clock when the data was
@@ -50,6 +51,7 @@ class Warps:
     lane: npt.NDArray[np.uint8]
     sm: npt.NDArray[np.uint16]
     cluster_rank: npt.NDArray[np.uint8]
+    role: npt.NDArray[np.int16]
     start_ns: npt.NDArray[np.float64]
     end_ns: npt.NDArray[np.float64]
     finished: npt.NDArray[np.bool_]

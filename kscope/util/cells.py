@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,3 +86,12 @@ def varints(values: npt.NDArray[np.integer]) -> Cells:
 def joined(*parts: Cells) -> Cells:
     """Texts of the same rows, one behind the other."""
     return Cells(np.hstack([part.data for part in parts]), np.hstack([part.used for part in parts]))
+
+
+def chosen(texts: Sequence[bytes], index: npt.NDArray[np.integer]) -> Cells:
+    """One of a few texts in each row, by its index (n,)."""
+    table = np.zeros((max(len(texts), 1), max(map(len, texts), default=0)), np.uint8)
+    used = np.zeros(table.shape, bool)
+    for row, text in enumerate(texts):
+        table[row, : len(text)], used[row, : len(text)] = np.frombuffer(text, np.uint8), True
+    return Cells(table[index], used[index])

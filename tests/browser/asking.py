@@ -59,7 +59,7 @@ def corner(page: Page, which: str) -> tuple[float, float, float, float]:
 def middle(page: Page, which: str) -> tuple[float, float]:
     """The middle of a canvas, right of the labels."""
     x, y, width, height = corner(page, which)
-    return x + (width + 68) / 2, y + height / 2
+    return x + (width + 118) / 2, y + height / 2
 
 
 def text(page: Page, selector: str) -> str:
@@ -74,7 +74,7 @@ def painted(page: Page, which: str) -> int:
         const canvas = document.querySelector('{which} canvas');
         const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', {{ willReadFrequently: true }});
         copy.drawImage(canvas, 0, 0);
-        const {{ data }} = copy.getImageData(68, 0, canvas.width - 68, canvas.height);
+        const {{ data }} = copy.getImageData(118, 0, canvas.width - 118, canvas.height);
         let count = 0;
         for (let i = 3; i < data.length; i += 4) count += data[i] > 0;
         return count; }})"""

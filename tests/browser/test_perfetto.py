@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import synth
+from browser.asking import golden
 from browser.chromium import Page
 from synth import Rec, instant
 
@@ -85,7 +87,7 @@ def test_perfetto_finds_every_slice_with_its_length_and_depth(
     spans = np.flatnonzero(trace.is_span)
     ns = np.rint(trace.start_ns + np.nan_to_num(trace.dur_ns)) - np.rint(trace.start_ns)
     names = trace.region_names()[trace.region]
-    expected = Counter((names[at], int(ns[at]), int(trace.depth[at]) + 1) for at in spans)
+    expected = Counter((names[at], int(ns[at]), int(trace.depth[at])) for at in spans)
     assert Counter(map(tuple, found)) == expected
     assert wrong == []
     assert counters == [[0.5]] * 4
@@ -96,14 +98,14 @@ def test_perfetto_shows_arguments_and_arrows(browser: Page, trace: Trace, suffix
     trace.export(tmp_path / f"x{suffix}", flows=[("load", "dot")])
     argument = "(select int_value from args where args.arg_set_id = slice.arg_set_id and key like '%{}')"
     with opened(browser, tmp_path / f"x{suffix}") as query:
-        cycles = query(f"select name, {argument.format('cycles')} from slice where name in ('load', 'tile', 'warp')")
+        cycles = query(f"select name, {argument.format('cycles')} from slice where name in ('load', 'tile')")
         values = query(f"select {argument.format('value')} from slice where name in ('dot', 'mark')")
         arrows = query(
             "select a.name, b.name, a.track_id = b.track_id from flow "
             "join slice a on a.id = slice_out join slice b on b.id = slice_in"
         )
         problems = query("select name from slice where name like 'lost%'")
-    assert Counter(map(tuple, cycles)) == {("load", 100): 4, ("tile", 610): 4, ("warp", 99_000): 4}
+    assert Counter(map(tuple, cycles)) == {("load", 100): 4, ("tile", 610): 4}
     assert sorted(value for (value,) in values) == [-2] * 4 + [7] * 4
     assert arrows == [["load", "dot", 1]] * 4
     assert problems == [["lost: 2 warps found the pool full and did not record: raise pool="]]
@@ -112,21 +114,22 @@ def test_perfetto_shows_arguments_and_arrows(browser: Page, trace: Trace, suffix
 @pytest.mark.parametrize(
     ("group", "tracks"),
     [
-        ("sm", {("SM 00", "block 0 warp 0"), ("SM 10", "block 1 warp 1")}),
-        ("block", {("block 0 SM 0", "warp 0"), ("block 1 SM 10", "warp 1")}),
-        ("warp", {("warp 0", "block 0 SM 0"), ("warp 1", "block 1 SM 10")}),
+        ("sm", {"SM 0 · block 0 warp 0", "SM 10 · block 1 warp 1"}),
+        ("block", {"block 0 SM 0 · warp 0", "block 1 SM 10 · warp 1"}),
+        ("warp", {"warp 0 · block 0 SM 0", "warp 1 · block 1 SM 10"}),
     ],
 )
-def test_perfetto_groups_lanes_as_requested(
-    browser: Page, trace: Trace, group: str, tracks: set[tuple[str, str]], tmp_path: Path
+def test_perfetto_groups_rows_as_requested(
+    browser: Page, trace: Trace, group: str, tracks: set[str], tmp_path: Path
 ) -> None:
     trace.export(tmp_path / "x.pftrace", group=group)
     with opened(browser, tmp_path / "x.pftrace") as query:
         found = query(
             "select distinct p.name, t.name from slice s join track t on s.track_id = t.id "
-            "join track p on p.id = t.parent_id"
+            "join track p on p.id = t.parent_id where t.name like '%warp%'"
         )
-    assert {tuple(row) for row in found} >= tracks
+    assert {gpu for gpu, _ in found} == {"synthetic"}
+    assert {row for _, row in found} >= tracks
     assert len(found) == 4
 
 
@@ -137,9 +140,51 @@ def test_perfetto_adds_up_a_hundred_thousand_slices(browser: Page, tmp_path: Pat
     with opened(browser, tmp_path / "x.pftrace") as query:
         [[count, total, deepest, cycles]] = query(
             "select count(*), sum(dur), max(depth), sum(int_value) from slice join args using (arg_set_id) "
-            "where name <> 'warp' and key like '%cycles'"
+            "where key like '%cycles'"
         )
     ns = np.rint(whole.start_ns + whole.dur_ns) - np.rint(whole.start_ns)
-    assert (count, deepest) == (100_000, 2)
+    assert (count, deepest) == (100_000, 1)
     assert total == int(ns.sum())
     assert cycles == int(whole.dur_cycles.sum())
+
+
+_SHOWN = """[...document.querySelectorAll('.pf-track__title')]
+    .filter((one) => { const box = one.getBoundingClientRect();
+                       return box.height > 0 && box.top >= 0 && box.bottom <= innerHeight; })
+    .map(({ textContent: text }) => text.replace(/\\s/g, ' ').replace(/^(.*)\\1$/, '$1'))"""
+"""The names of the rows in the window; Perfetto holds each twice, the second for its tooltip."""
+
+
+def _warps(browser: Page) -> list[str]:
+    """The names of all rows in the window, once rows of warps are shown."""
+    browser.until(f"{_SHOWN}.some((name) => name.includes('warp'))", 15)
+    return list(browser.run(_SHOWN))
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_perfetto_opens_with_the_rows_of_the_first_launch_below_the_gpu(
+    browser: Page, suffix: str, tmp_path: Path
+) -> None:
+    golden("attention").export(tmp_path / f"x{suffix}")
+    number = r"( \d+)?"  # Perfetto adds a thread's number to its name
+    with opened(browser, tmp_path / f"x{suffix}"):
+        shown = _warps(browser)
+        groups = browser.run("app.trace.workspace.children.map((one) => one.name)")
+    rows = [f"SM {sm} · block 0,{y} warp {warp}" for sm, y in ((7, 16), (94, 8)) for warp in range(8)]
+    for name, expected in zip(shown, ["NVIDIA H200", "attention #0", *rows], strict=False):
+        assert re.fullmatch(re.escape(expected) + number, name)
+    assert len(shown) > len(rows)
+    assert len(groups) == 1
+
+
+def test_perfetto_shows_later_launches_and_problems_last(browser: Page, trace: Trace, tmp_path: Path) -> None:
+    golden("graph").export(tmp_path / "x.pftrace")
+    with opened(browser, tmp_path / "x.pftrace"):
+        shown = _warps(browser)
+    rows = [f"SM {124 + 2 * block} · block {block} warp 0" for block in range(4)]
+    assert shown == ["NVIDIA H200", "four #0", *rows, *(f"four #{launch}" for launch in range(1, 6))]
+    trace.export(tmp_path / "y.pftrace")
+    with opened(browser, tmp_path / "y.pftrace"):
+        shown = _warps(browser)
+    assert shown[:2] == ["synthetic", "matmul #0"]
+    assert shown[-1] == "problems of this recording"

@@ -102,7 +102,7 @@ def test_matches_below_a_pixel_are_colored_only_if_long_enough(show: Show) -> No
     page.run(f"search('load >{np.sort(ns)[-3]:.3f}ns')")
     code = """(() => {
         const { surface, layout } = lanesView;
-        const { data } = surface.context.getImageData(68, 0, surface.width - 68, layout[0].top + layout[0].height);
+        const { data } = surface.context.getImageData(118, 0, surface.width - 118, layout[0].top + layout[0].height);
         const [r, g, b] = colors.rgb[model.numbers.get('load')];
         let count = 0;
         const far = (i) => Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b);

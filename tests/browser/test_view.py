@@ -48,7 +48,7 @@ def test_perfettos_ui_shows_every_record_and_sends_no_requests(browser: Page) ->
         browser.until("Boolean(window.app?.trace)", 60)
         query = "app.trace.engine.query('select count(*) as n from slice where dur >= 0')"
         count = f"{query}.then((rows) => String(rows.firstRow({{ n: 0 }}).n))"
-        assert int(browser.run(count)) >= len(trace) + len(trace.warps)
+        assert int(browser.run(count)) >= len(trace) + len(trace.launches)
         origin = re.match(r"http://[^/]*/", url)
         assert origin is not None
         answered = [where for where in browser.requests if where.startswith(("http", "ws")) and origin[0] not in where]

@@ -291,6 +291,7 @@ extern "C" __global__ void tracks(int* out, int n) {
     KSCOPE_KERNEL();
     KSCOPE_REGION("load" KSCOPE_TRACK("a"));
     KSCOPE_INSTANT("done" KSCOPE_TRACK("a"));
+    KSCOPE_ROLE("worker");
     {
         KSCOPE_REGION("load" KSCOPE_TRACK("b c"));
         out[0] = 1;

@@ -264,6 +264,7 @@ def chosen(out: cute.Tensor, n: cutlass.Int32):
 def tracks(out: cute.Tensor, n: cutlass.Int32):
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
+        kscope.role("worker")
         with kscope.region("load", track="b c"):
             out[0] = 1
         with kscope.region("load"):

@@ -263,6 +263,7 @@ def chosen(out, n):
 def tracks(out, n):
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
+        kscope.role("worker")
         with kscope.region("load", track="b c"):
             out[0] = 1
         with kscope.region("load"):

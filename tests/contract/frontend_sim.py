@@ -226,6 +226,7 @@ def chosen(warp: Warp, n: int) -> None:
 def tracks(warp: Warp, n: int) -> None:
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
+        kscope.role("worker")
         with kscope.region("load", track="b c"):
             warp.work(1)
         with kscope.region("load"):

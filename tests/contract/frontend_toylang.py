@@ -233,6 +233,7 @@ def chosen(k: Tracer, out: str, n: Value) -> None:
 def tracks(k: Tracer, out: str, n: Value) -> None:
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
+        kscope.role("worker")
         with kscope.region("load", track="b c"):
             k.store(out, 0, 1)
         with kscope.region("load"):

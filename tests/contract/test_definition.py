@@ -176,7 +176,9 @@ def test_threads_read_their_position() -> None:
 
 
 def test_a_name_on_another_track_is_another_region() -> None:
-    assert regions(recorded("tracks")[0]) == ["done\x1fa", "load\x1fb c", "load", "load\x1fa"]
+    assert regions(recorded("tracks")[0]) == [
+        "done\x1fa", "worker\x1fkscope.role", "load\x1fb c", "load", "load\x1fa",
+    ]  # fmt: skip
 
 
 def test_pinned_regions_record_like_other_regions() -> None:

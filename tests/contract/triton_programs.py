@@ -199,6 +199,7 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
     def tracks(out, n):
         with kscope.region("load", track="a"):
             kscope.instant("done", track="a")
+            kscope.role("worker")
             with kscope.region("load", track="b c"):
                 tl.store(out, 1)
             with kscope.region("load"):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.export.pfrows import spliced
 from kscope.export.pftracks import varint
-from kscope.util.cells import constant, decimals, joined, varints
+from kscope.util.cells import chosen, constant, decimals, joined, varints
 
 NUMBERS = st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 300), min_size=1, max_size=20)
 
@@ -33,12 +31,6 @@ def test_parts_are_joined_where_a_condition_holds() -> None:
     assert cells.take(slice(1, 2)).strings() == ["warp 1 läne 7"]
 
 
-@pytest.mark.parametrize("native", ["0", "1"])
-@given(count=st.integers(1, 30), data=st.data())
-def test_rows_of_another_width_keep_their_columns(native: str, count: int, data: st.DataObject) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KSCOPE_NATIVE", native)
-        at = sorted(data.draw(st.sets(st.integers(0, count - 1))))
-        rows, other = np.arange(count * 3, dtype=np.uint8).reshape(-1, 3), np.full((len(at), 5), 255, np.uint8)
-        expected = b"".join(b"\xff" * 5 if row in at else rows[row].tobytes() for row in range(count))
-        assert bytes(spliced(rows, np.array(at, np.int64), other)) == expected
+def test_one_of_a_few_texts_is_chosen_in_each_row() -> None:
+    assert chosen([b"", "läne".encode(), b"x"], np.array([2, 1, 0, 1])).strings() == ["x", "läne", "", "läne"]
+    assert chosen([], np.zeros(0, np.int64)).strings() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,11 @@ def test_spans_are_complete_events_in_microseconds(trace: Trace, tmp_path: Path)
 
 def test_points_and_counters_are_separate_events(trace: Trace, tmp_path: Path) -> None:
     events = written(trace, tmp_path / "x.json")["traceEvents"]
-    assert [event["name"] for event in events if event["ph"] == "i" and event["s"] == "t"] == ["mark", "mark"]
+    rows = {event["tid"] for event in events if event["ph"] == "X"}
+    assert [event["name"] for event in events if event["ph"] == "i" and event["tid"] in rows] == ["mark", "mark"]
     counters = [event for event in events if event["ph"] == "C"]
     assert [event["args"]["value"] for event in counters] == [3, 3]
-    assert {event["name"] for event in counters} == {"queue, SM 3 block 3 warp 0", "queue, SM 8 block 8 warp 0"}
+    assert {event["name"] for event in counters} == {"queue, SM 3 · block 3 warp 0", "queue, SM 8 · block 8 warp 0"}
 
 
 def test_no_track_can_be_merged_with_another(trace: Trace, tmp_path: Path) -> None:
@@ -52,9 +54,10 @@ def test_no_track_can_be_merged_with_another(trace: Trace, tmp_path: Path) -> No
     threads = {
         (event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"
     }
-    assert sorted(threads.values()) == ["SM 3 block 3 warp 0", "SM 8 block 8 warp 0"]
-    assert {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"} == set(threads)
-    assert "matmul #0" in [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    rows = ["SM 3 · block 3 warp 0", "SM 8 · block 8 warp 0", "matmul #0", "problems of this recording"]
+    assert sorted(threads.values()) == rows
+    assert {(event["pid"], event["tid"]) for event in events if event["ph"] in "Xi"} == set(threads)
+    assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == ["synthetic"]
 
 
 def test_threads_are_numbered_from_sm_to_sm_and_warp_to_warp(tmp_path: Path) -> None:
@@ -64,21 +67,43 @@ def test_threads_are_numbered_from_sm_to_sm_and_warp_to_warp(tmp_path: Path) -> 
     ]
     events = written(decode(synth.capture(*slabs)), tmp_path / "x.json")["traceEvents"]
     threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    order = ["SM 9 block 9 warp 2", "SM 9 block 9 warp 3", "SM 10 block 10 warp 0", "SM 10 block 10 warp 1"]
-    assert [threads[tid] for tid in sorted(threads)] == order
+    order = ["matmul #0", *(f"SM {sm} · block {sm} warp {warp}" for sm, warp in ((9, 2), (9, 3), (10, 0), (10, 1)))]
+    assert [threads[tid] for tid in sorted(threads) if "problems" not in threads[tid]] == order
 
 
-def test_spans_lie_within_their_warps(trace: Trace, tmp_path: Path) -> None:
+def test_spans_lie_within_their_launch(trace: Trace, tmp_path: Path) -> None:
     events = [event for event in written(trace, tmp_path / "x.json")["traceEvents"] if event["ph"] == "X"]
-    lives = {event["tid"]: (event["ts"], event["ts"] + event["dur"]) for event in events if event["cat"] == "warp"}
-    assert all(lives[one["tid"]][0] <= one["ts"] and one["ts"] + one["dur"] <= lives[one["tid"]][1] for one in events)
+    [launch] = [event for event in events if event["cat"] == "launch"]
+    begin, end = launch["ts"], launch["ts"] + launch["dur"]
+    assert all(begin <= one["ts"] and one["ts"] + one["dur"] <= end for one in events)
+    assert launch["args"]["blocks"] == "2 of 9 recorded"
+
+
+def test_times_count_from_the_base_in_unix_ns(trace: Trace, tmp_path: Path) -> None:
+    found = written(trace, tmp_path / "x.json")
+    assert found["baseTimeNanoseconds"] == pytest.approx(trace.origin, abs=10)
+    [launch] = [event for event in found["traceEvents"] if event.get("cat") == "launch"]
+    assert launch["args"]["start_unix_ns"] == found["baseTimeNanoseconds"]
+
+
+def test_rows_and_slices_carry_what_is_known(trace: Trace, tmp_path: Path) -> None:
+    regions = tuple(replace(one, where=f"attn.py:{len(one.name)}") for one in trace.regions)
+    events = written(replace(trace, regions=regions), tmp_path / "x.json")["traceEvents"]
+    assert {e["name"]: e["args"]["where"] for e in events if e.get("cat") == "region"} == {
+        "load": "attn.py:4", "dot": "attn.py:3", "tile": "attn.py:4",
+    }  # fmt: skip
+    rows = [event["args"] for event in events if event["name"] == "thread_name" and "warp" in event["args"]["name"]]
+    assert [(row["sm"], row["linear_block"], row["warp"]) for row in rows] == [(3, 3, 0), (8, 8, 0)]
+    assert all(row["records"] == len(synth.EVERY_KIND) and "inferred" in row["role"] for row in rows)
 
 
 def test_problems_are_in_the_events_and_in_the_metadata(trace: Trace, tmp_path: Path) -> None:
     found = written(trace, tmp_path / "x.json")
     texts = [problem["text"] for problem in found["otherData"]["problems"]]
     assert texts == [problem.text for problem in trace.problems]
-    assert [event["ts"] for event in found["traceEvents"] if event.get("s") == "g"] == [0] * len(texts)
+    assert [
+        event["ts"] for event in found["traceEvents"] if event["ph"] == "i" and "count" in event.get("args", {})
+    ] == [0] * len(texts)
 
 
 def test_the_packed_file_holds_the_same(trace: Trace, tmp_path: Path) -> None:
@@ -87,7 +112,12 @@ def test_the_packed_file_holds_the_same(trace: Trace, tmp_path: Path) -> None:
 
 def test_an_empty_trace_is_valid_json(tmp_path: Path) -> None:
     events = written(decode(synth.capture()), tmp_path / "x.json")["traceEvents"]
-    assert [event["name"].partition(":")[0] for event in events] == ["process_name", "empty"]
+    assert [event["name"].partition(":")[0] for event in events] == [
+        "process_name",
+        "thread_name",
+        "thread_sort_index",
+        "empty",
+    ]
 
 
 def test_arbitrary_names_are_escaped(tmp_path: Path) -> None:

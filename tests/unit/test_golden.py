@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope.export import lifetimes
+from kscope.export import row_notes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -121,7 +121,7 @@ def test_durations_of_globaltimer_are_whole_ticks() -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_prologue_and_epilogue_bounds_are_ordered(name: str) -> None:
-    bounds = {argument.name: argument for argument in lifetimes.arguments(trace(name))}
+    bounds = {argument.name: argument for argument in row_notes.arguments(trace(name))}
     for part in ("prologue", "epilogue"):
         least, most = bounds[f"{part}_least"], bounds[f"{part}_most"]
         known = least.known & most.known

@@ -17,7 +17,7 @@ import kscope
 from kscope import cli
 from kscope.analysis import cutracer, occupancy
 from kscope.capture.capture import load_capture
-from kscope.export import lifetimes
+from kscope.export import row_notes
 from kscope.readers import proton
 from kscope.trace import Trace, decode
 from kscope.tracedata.info import info
@@ -192,7 +192,7 @@ def test_a_trace_written_for_cutracer_has_true_shares_when_it_is_read_back(tmp_p
 def test_the_least_epilogue_is_never_above_the_most() -> None:
     for path in sorted(GOLDEN.glob("*.kscope")):
         data = trace(path)
-        found = {one.name: one for one in lifetimes.arguments(data)}
+        found = {one.name: one for one in row_notes.arguments(data)}
         least, most = found["epilogue_least"], found["epilogue_most"]
         known = least.known & most.known
         assert known.any() == (~data.warps.timer).any(), path

@@ -32,7 +32,7 @@ def exported(trace: Trace, tmp_path: Path, **options: int | None) -> Replay:
 
 
 def spans(found: Replay) -> list[Slice]:
-    return [one for one in found.slices if not one.name.startswith("warp")]
+    return [one for one in found.slices if one.name != "no records"]
 
 
 def bulk(slabs: int, records: int, waves: int = 1) -> Trace:
@@ -46,7 +46,7 @@ def expected(trace: Trace) -> Counter[tuple[str, str, int, int]]:
     names = trace.region_names()[trace.region]
     ns = (np.rint(trace.start_ns + trace.dur_ns) - np.rint(trace.start_ns)).astype(int)
     return Counter(
-        (labels[track], name, depth + 1, dur)
+        (labels[track], name, depth, dur)
         for track, name, depth, dur in zip(trace.track, names, trace.depth, ns, strict=True)
     )
 
@@ -57,8 +57,8 @@ def test_every_span_is_there_with_its_track_name_depth_and_duration(
 ) -> None:
     trace = bulk(slabs, records, waves)
     found = exported(trace, tmp_path)
-    assert Counter((one.track[-1], one.name, one.depth, one.dur) for one in spans(found)) == expected(trace)
-    assert len(found.slices) == slabs * (records + 1)
+    assert Counter((one.lane, one.name, one.depth, one.dur) for one in spans(found)) == expected(trace)
+    assert len(found.slices) == slabs * records
 
 
 def test_window_size_does_not_change_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,13 +68,40 @@ def test_window_size_does_not_change_the_output(tmp_path: Path, monkeypatch: pyt
     assert exported(trace, tmp_path).slices == whole.slices
 
 
-def test_tracks_go_from_launch_to_sm_to_lane(tmp_path: Path) -> None:
-    slab = synth.slab([Rec("load", 2000, 2100)], sm=12, block=(3, 1, 0), grid=(4, 2, 1), warp=2, lane=5)
-    [one] = spans(exported(decode(synth.capture(slab)), tmp_path))
-    assert one.track == ("matmul #0", "SM 12", "block 3,1 warp 2 lane 5")
+def test_rows_of_the_first_launch_are_below_the_gpu_and_later_ones_in_their_launches(tmp_path: Path) -> None:
+    slabs = [
+        synth.slab([Rec("load", 2000, 2100)], sm=12, block=(3, 1, 0), grid=(4, 2, 1), warp=2, lane=5, grid_id=number)
+        for number in (1, 2)
+    ]
+    found = exported(decode(synth.capture(*slabs)), tmp_path)
+    assert sorted(one.track for one in spans(found)) == [
+        ("synthetic", "SM 12 · block 3,1 warp 2 lane 5"),
+        ("synthetic", "matmul #1", "SM 12", "block 3,1 warp 2 lane 5"),
+    ]
+    assert [one.track for one in found.launches] == [("synthetic", "matmul #0"), ("synthetic", "matmul #1")]
 
 
-def test_names_of_launches_and_sms_sort_numerically(tmp_path: Path) -> None:
+def test_a_launch_is_a_slice_with_its_facts(tmp_path: Path) -> None:
+    slabs = [
+        synth.slab([Rec("load", 2000, 2100)], sm=block, block=(block, 0, 0), grid=(8, 1, 1), warp=warp)
+        for block in range(2) for warp in range(3)
+    ]  # fmt: skip
+    trace = decode(synth.capture(*slabs))
+    [one] = exported(trace, tmp_path).launches
+    expected = {"grid": "8 x 1 x 1", "blocks": "2 of 8 recorded", "warps": 6, "records": 6, "SMs": 2}
+    assert expected.items() <= one.args.items()
+    ends = trace.warps.end_ns.max() - trace.warps.start_ns.min()
+    assert (one.name, one.start, one.dur) == ("matmul", 0, pytest.approx(ends, abs=1))
+
+
+def test_a_row_has_what_is_known_about_its_warp(tmp_path: Path) -> None:
+    slab = synth.slab([Rec("load", 2000, 2100)], sm=12, warp=2, cluster=1)
+    [note] = [note for path, note in exported(decode(synth.capture(slab)), tmp_path).notes.items() if "SM" in path[-1]]
+    assert note.startswith("role load (warp 2, inferred), sm 12, linear_block 0, warp 2, cluster_rank 1, start_ns 0, ")
+    assert ", records 1, " in note
+
+
+def test_launches_and_sms_are_in_numerical_order(tmp_path: Path) -> None:
     slabs = [
         synth.slab(
             [Rec("load", at, at + 100)], sm=(0, 2, 10, 131)[n % 4], grid_id=n + 1, start=at - 1000, end=at + 1000
@@ -82,9 +109,22 @@ def test_names_of_launches_and_sms_sort_numerically(tmp_path: Path) -> None:
         for n, at in enumerate(range(2_000, 122_000, 10_000))
     ]
     found = exported(decode(synth.capture(*slabs)), tmp_path)
-    tracks = [one.track[:2] for one in sorted(spans(found), key=lambda one: one.start)]
-    assert [launch for launch, _ in tracks] == [f"matmul #{n:02}" for n in range(12)]
-    assert [sm for _, sm in tracks[:4]] == ["SM 000", "SM 002", "SM 010", "SM 131"]
+    ranks = sorted((rank, path[1]) for path, rank in found.ranks.items() if len(path) == 2)
+    first = ["matmul #0", "SM 0 · block 0 warp 0"]
+    assert [name for _, name in ranks] == [*first, *(f"matmul #{n}" for n in range(1, 12))]
+
+
+def test_rows_are_in_order_of_sm_block_and_warp_each_before_its_counters(tmp_path: Path) -> None:
+    records = [Rec("load", 2000, 2100), Rec("queue", 2400, 2400, Kind.COUNTER, 1)]
+    slabs = [
+        synth.slab(records, sm=sm, warp=warp, block=(sm, 0, 0), grid=(20, 1, 1))
+        for sm, warp in ((10, 1), (9, 3), (10, 0), (9, 2))
+    ]
+    found = exported(decode(synth.capture(*slabs, names=NAMES)), tmp_path)
+    rows = [f"SM {sm} · block {sm} warp {warp}" for sm, warp in ((9, 2), (9, 3), (10, 0), (10, 1))]
+    expected = ["matmul #0", *(name for row in rows for name in (row, f"{row} · queue"))]
+    shown = [path[1] for _, path in sorted((rank, path) for path, rank in found.ranks.items())[1:]]
+    assert [name for name in shown if "problems" not in name] == expected
 
 
 def test_values_instants_and_counters_are_shown(tmp_path: Path) -> None:
@@ -103,35 +143,42 @@ def test_values_instants_and_counters_are_shown(tmp_path: Path) -> None:
         ("dot", 7),
     ]
     [(track, _, value)] = found.counters
-    assert track == ("matmul #0", "SM 0", "block 0 warp 0", "queue")
+    assert track == ("synthetic", "SM 0 · block 0 warp 0 · queue")
     assert value == 0.5
 
 
-def test_problems_stand_at_the_beginning(tmp_path: Path) -> None:
+def test_problems_are_instants_on_the_last_row_of_the_gpu(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)] * 9), lost=3))
     found = exported(trace, tmp_path)
     shown = [
-        (name, time) for track, name, time, _ in found.instants if track == ("kscope: problems of this recording",)
+        (name, time) for track, name, time, _ in found.instants if track == ("synthetic", "problems of this recording")
     ]
     assert shown == [(f"{problem.kind}: {problem.text}", 0) for problem in trace.problems]
     assert {problem.kind for problem in trace.problems} == {"lost", "overwritten"}
+    assert max(found.ranks, key=lambda path: found.ranks[path])[-1] == "problems of this recording"
 
 
-def test_an_unfinished_warps_lifetime_ends_with_its_last_record(tmp_path: Path) -> None:
-    found = exported(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=None))), tmp_path)
-    [life] = [one for one in found.slices if one.name == "warp (unfinished)"]
-    [span] = spans(found)
-    assert life.start + life.dur == span.start + span.dur
+def test_an_unfinished_warp_says_so_in_its_name(tmp_path: Path) -> None:
+    [span] = spans(exported(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=None))), tmp_path))
+    assert span.lane == "block 0 warp 0 (unfinished)"
 
 
-def test_filters_do_not_change_an_unfinished_warps_lifetime(tmp_path: Path) -> None:
-    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("dot", 5000, 9000)], end=None)))
-    lives = [
-        [one.dur for one in exported(shown, tmp_path).slices if one.name == "warp (unfinished)"]
-        for shown in (trace, trace.filter(region="load"), trace.filter(region="dot"))
-    ]
-    assert lives == [lives[0]] * 3
-    assert len(lives[0]) == 1
+def test_only_warps_without_records_have_a_slice_of_their_whole_life(tmp_path: Path) -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)]), synth.slab([], warp=1)))
+    found = exported(trace, tmp_path)
+    assert {(one.lane, one.name) for one in found.slices} == {
+        ("block 0 warp 0", "load"),
+        ("block 0 warp 1", "no records"),
+    }
+    [life] = [one for one in found.slices if one.name == "no records"]
+    assert life.dur == pytest.approx(trace.warps.end_ns[1] - trace.warps.start_ns[1], abs=1)
+
+
+def test_every_slice_and_instant_has_its_source_line(tmp_path: Path) -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("tile", 2200, 2300)]), names=NAMES))
+    regions = tuple(replace(one, where=f"attn.py:{7 + len(one.name)}") for one in trace.regions)
+    found = exported(replace(trace, regions=regions), tmp_path)
+    assert {one.name: one.args["where"] for one in found.slices} == {"load": "attn.py:11", "tile": "attn.py:11"}
 
 
 def test_spans_of_unknown_duration_become_marked_instants(tmp_path: Path) -> None:
@@ -144,7 +191,7 @@ def test_spans_of_unknown_duration_become_marked_instants(tmp_path: Path) -> Non
 def test_spans_that_cross_go_to_a_further_track(tmp_path: Path) -> None:
     records = [Rec("load", 3000, 5000), Rec("tile", 4000, 9000), Rec("dot", 8000, 9500)]
     found = exported(decode(synth.capture(synth.slab(records), names=NAMES)), tmp_path)
-    assert {(one.name, one.track[-1]) for one in spans(found)} == {
+    assert {(one.name, one.lane) for one in spans(found)} == {
         ("load", "block 0 warp 0"), ("tile", "block 0 warp 0 (2)"), ("dot", "block 0 warp 0"),
     }  # fmt: skip
     assert {one.name: one.dur for one in spans(found)} == pytest.approx({"load": 1010, "tile": 2525, "dot": 758}, abs=1)
@@ -161,7 +208,7 @@ def test_pauses_of_hours_keep_their_length(tmp_path: Path) -> None:
     assert np.diff(starts) == pytest.approx([3600e9, 29 * 3600e9], rel=1e-6)
 
 
-def test_the_clock_snapshot_carries_unix_time(tmp_path: Path) -> None:
+def test_times_are_unix_ns(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)])))
     assert exported(trace, tmp_path).realtime == pytest.approx(trace.origin, abs=10)
 
@@ -183,8 +230,8 @@ def test_a_limit_keeps_the_earliest_records_and_reports_the_rest(tmp_path: Path)
 
 def test_a_filtered_trace_shows_only_its_lanes(tmp_path: Path) -> None:
     found = exported(bulk(20, 30).filter(block=1, region="tile"), tmp_path)
-    assert {one.name for one in found.slices} == {"tile", "warp"}
-    assert {one.track[-1].rsplit(" warp", 1)[0] for one in found.slices} == {"block 1"}
+    assert {one.name for one in found.slices} == {"tile"}
+    assert {one.lane.rsplit(" warp", 1)[0] for one in found.slices} == {"block 1"}
 
 
 def test_large_exports_warn_and_too_large_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_a_timeline_has_a_row_per_lane_and_track_below_the_lane(trace: Trace, tm
     trace.export(tmp_path / "run.json")
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     threads = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
-    assert threads[:3] == ["SM 0 block 0 warp 0", "SM 0 block 0 warp 0 loads", "SM 0 block 0 warp 0 queue"]
+    assert threads[1:4] == [f"SM 0 · block 0 warp 0{track}" for track in ("", " loads", " queue")]
     trace.export(tmp_path / "run.pftrace")
     assert b"block 0 warp 0 loads" in (tmp_path / "run.pftrace").read_bytes()
 
@@ -201,12 +201,10 @@ def test_a_pftrace_has_every_span_on_its_track(trace: Trace, tmp_path: Path) -> 
     assert found.in_order
     assert found.stray_ends == found.unfinished == 0
     reported = {
-        (one.track[-1].removeprefix("block 0 warp 0"), one.name)
-        for one in found.slices
-        if "block 0 warp 0" in one.track[-1]
+        (one.lane.removeprefix("block 0 warp 0"), one.name) for one in found.slices if "block 0 warp 0" in one.lane
     }
-    assert reported == {("", "warp"), ("", "all"), ("", "compute"), (" loads", "load")}
-    assert {track[-1].removeprefix("block 0 warp 0") for track, *_ in found.instants} >= {" loads"}
+    assert reported == {("", "all"), ("", "compute"), (" loads", "load")}
+    assert {track[-1].rsplit(" · ", 1)[-1].removeprefix("block 0 warp 0") for track, *_ in found.instants} >= {" loads"}
     names = trace.region_names()[trace.region]
     assert sum(one.name == "load" for one in found.slices) == int((names == "load").sum())
 
@@ -230,7 +228,7 @@ def test_spans_of_any_tracks_are_all_drawn_and_nest_within_theirs(steps: list[tu
         kscope_sim.launch(kernel, grid=1, block=32)
     trace = prof.trace
     drawn = timeline.timeline(trace)
-    assert len(drawn.track) == len(trace) + len(trace.warps)
+    assert len(drawn.track) == len(trace) + len(drawn.empty)
     for track in {*drawn.track[: len(trace)].tolist()}:
         mine = [(int(b), int(e)) for b, e, t in zip(drawn.begin, drawn.end, drawn.track, strict=True) if t == track]
         crossing = [(x, y) for x in mine for y in mine if x[0] < y[0] < x[1] < y[1]]

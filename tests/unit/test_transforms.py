@@ -78,7 +78,7 @@ def test_regions_go_to_separate_tracks(tmp_path: Path) -> None:
     trace = transforms.regroup(_trace(), lambda name: name if name in ("load", "dot") else None)
     assert set(trace.user_tracks) == {"load", "dot"}
     trace.export(tmp_path / "x.pftrace")
-    tracks = {one.name: one.track[-1] for one in replay(tmp_path / "x.pftrace").slices}
+    tracks = {one.name: one.lane for one in replay(tmp_path / "x.pftrace").slices}
     assert tracks["load"].endswith("load") and tracks["dot"].endswith("dot")
     assert tracks["tile"] in ("block 0 warp 0", "block 0 warp 1")
     assert transforms.regroup(trace, {"*": None}).user_tracks == ()

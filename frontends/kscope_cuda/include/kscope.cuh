@@ -13,6 +13,7 @@
 //   KSCOPE_REGION_IF("load", k % 8 == 0);         recorded if the predicate holds on entry; also REGION_V_IF,
 //                                                 INSTANT_IF, INSTANT_V_IF, COUNTER_IF: the predicate comes last
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads"));  drawn on a track of that name, below its warp; any name can have one
+//   KSCOPE_ROLE("producer");                      what this warp does: labels its row
 //   KSCOPE_PIN(x);                                the computation of x stays before this line
 //
 // After the name or the value a mark may name its strategy: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads,
@@ -170,6 +171,7 @@ int kscope_control(int unit, unsigned long long* address) {
 #define KSCOPE_INSTANT(...)
 #define KSCOPE_INSTANT_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_COUNTER(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_ROLE(...)
 #define KSCOPE_REGION_IF(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_REGION_V_IF(name, value, ...) KSCOPE_UNUSED_(value), KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_INSTANT_IF(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
@@ -1167,5 +1169,6 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_MARK_V_(instant, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_COUNTER(name, ...) \
   KSCOPE_MARK_V_(counter, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_ROLE(name) KSCOPE_INSTANT(name KSCOPE_TRACK("kscope.role"))
 #endif  // KSCOPE, device code
 #endif  // KSCOPE_CUH

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from synth import Rec
 
 from kscope.analysis.data import RegionStats
-from kscope.analysis.groups import group, role
+from kscope.analysis.groups import group
 from kscope.analysis.imbalance import imbalance
 from kscope.analysis.occupancy import utilization
+from kscope.analysis.roles import roles as find_roles
 from kscope.analysis.summary import summarize
 from kscope.errors import UsageError
 from kscope.trace import Trace, decode
@@ -210,9 +211,10 @@ def test_a_balanced_region_has_a_score_of_one() -> None:
 
 def test_roles_are_found_by_what_warps_record() -> None:
     made = [traces.Lane(warp=warp, end=3000, spans=[("load" if warp == 4 else "dot", 1100, 1200)]) for warp in range(5)]
-    code, names = role(traces.trace(made))
-    assert names == ("dot (warp 0-3)", "load (warp 4)")
-    assert code.tolist() == [0, 0, 0, 0, 1]
+    found = find_roles(traces.trace(made))
+    assert found.names == ("dot (warp 0-3, inferred)", "load (warp 4, inferred)")
+    assert found.code.tolist() == [0, 0, 0, 0, 1]
+    assert found.known == ("", "")
 
 
 def test_roles_have_user_given_names() -> None:

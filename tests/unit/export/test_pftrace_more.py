@@ -32,11 +32,13 @@ def exported(trace: Trace, tmp_path: Path, **options: object) -> Replay:
 
 
 def spans(found: Replay) -> list[Slice]:
-    return [one for one in found.slices if not one.name.startswith("warp")]
+    return [one for one in found.slices if one.name != "no records"]
 
 
-def lives(found: Replay) -> list[Slice]:
-    return [one for one in found.slices if one.name.startswith("warp")]
+def notes(found: Replay) -> dict[str, str]:
+    """What the description of the only warp's row says, by name."""
+    [text] = [note for path, note in found.notes.items() if "warp" in path[-1]]
+    return dict(part.rsplit(" ", 1) for part in text.split(", ") if " " in part)  # type: ignore[misc]  # pairs
 
 
 def valued(name: str, start: int, end: int, value: int) -> Rec:
@@ -54,28 +56,33 @@ def test_a_span_carries_its_cycles_its_exact_start_and_its_value(tmp_path: Path)
 def test_slices_without_extra_arguments_have_only_their_value(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("tile", 2000, 2107), valued("load", 2200, 2301, 5)]), names=NAMES))
     found = exported(trace, tmp_path, args=False)
-    assert {one.name: one.args for one in found.slices} == {"tile": {}, "load": {"value": 5}, "warp": {}}
+    assert {one.name: one.args for one in found.slices} == {"tile": {}, "load": {"value": 5}}
 
 
-def test_lifetimes_have_the_recording_cost_of_their_warp(tmp_path: Path) -> None:
+def test_rows_have_the_recording_cost_of_their_warp(tmp_path: Path) -> None:
     slab = synth.slab([Rec("tile", 1700, 2107)] * 9, start=1000, end=9000, width=36, log2=3)
-    [life] = lives(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))
-    del life.args["start_ns"], life.args["error_ns"]
-    assert life.args == {
+    found = notes(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))
+    expected = {
         "cycles": 8000, "records": 9, "dropped": 1, "prologue_least": 36, "prologue_most": 700,
         "epilogue_least": 36, "epilogue_most": 9000 - 2107 + 36,
     }  # fmt: skip
+    assert {name: int(found[name]) for name in expected} == expected
 
 
 @pytest.mark.parametrize("narrowed", ["filter", "limit"])
-def test_filters_do_not_change_lifetime_arguments(narrowed: str, tmp_path: Path) -> None:
+def test_filters_do_not_change_what_a_row_says_about_its_warp(narrowed: str, tmp_path: Path) -> None:
     records = [Rec("load", 1700, 1800), Rec("dot", 2000, 2100), Rec("load", 2200, 2300)]
     trace = decode(synth.capture(synth.slab(records, start=1000, end=9000), names=("load", "dot")))
     limit = 1 if narrowed == "limit" else None
     part = trace if limit else trace.filter(region="dot")
-    [whole], [life] = lives(exported(trace, tmp_path)), lives(exported(part, tmp_path, limit=limit))
-    assert life.args == whole.args
-    assert (life.args["prologue_most"], life.args["epilogue_most"]) == (700, 9000 - 2300 + life.args["epilogue_least"])
+    whole, shown = notes(exported(trace, tmp_path)), notes(exported(part, tmp_path, limit=limit))
+    whole.pop("role load (warp 0,", None)
+    assert {name: shown[name] for name in whole if not name.startswith("role")} == {
+        name: text for name, text in whole.items() if not name.startswith("role")
+    }
+    assert (int(shown["prologue_most"]), int(shown["epilogue_most"])) == (
+        700, 9000 - 2300 + int(shown["epilogue_least"]),
+    )  # fmt: skip
 
 
 def test_crossing_spans_keep_their_times(tmp_path: Path) -> None:
@@ -88,9 +95,9 @@ def test_crossing_spans_keep_their_times(tmp_path: Path) -> None:
 
 def test_unfinished_warps_have_no_epilogue_arguments(tmp_path: Path) -> None:
     slab = synth.slab([Rec("tile", 1700, 2107)], start=1000, end=None, width=36)
-    [life] = lives(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))
-    assert not life.args.keys() & {"cycles", "epilogue_least", "epilogue_most"}
-    assert life.args["prologue_most"] == 700
+    found = notes(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))
+    assert not found.keys() & {"cycles", "epilogue_least", "epilogue_most"}
+    assert int(found["prologue_most"]) == 700
 
 
 def test_globaltimer_ticks_are_not_labeled_cycles(tmp_path: Path) -> None:
@@ -144,8 +151,8 @@ def test_many_names_and_tracks_stay_apart(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("group", "tracks"),
     [
-        ("sm", {("SM 04", "block 2 warp 1"), ("SM 04", "block 2 warp 3"), ("SM 11", "block 10 warp 1")}),
-        ("block", {("block 02 SM 4", "warp 1"), ("block 02 SM 4", "warp 3"), ("block 10 SM 11", "warp 1")}),
+        ("sm", {("SM 4", "block 2 warp 1"), ("SM 4", "block 2 warp 3"), ("SM 11", "block 10 warp 1")}),
+        ("block", {("block 2 SM 4", "warp 1"), ("block 2 SM 4", "warp 3"), ("block 10 SM 11", "warp 1")}),
         ("warp", {("warp 1", "block 2 SM 4"), ("warp 3", "block 2 SM 4"), ("warp 1", "block 10 SM 11")}),
     ],
 )
@@ -155,15 +162,7 @@ def test_lanes_are_grouped_as_requested(group: str, tracks: set[tuple[str, str]]
         for sm, block, warp in ((4, 2, 1), (4, 2, 3), (11, 10, 1))
     ]
     found = exported(decode(synth.capture(*slabs, names=NAMES)), tmp_path, group=group)
-    assert {one.track for one in found.slices} == {("matmul #0", *track) for track in tracks}
-
-
-def test_blocks_of_three_axes_sort_by_name(tmp_path: Path) -> None:
-    slabs = [
-        synth.slab([Rec("tile", 2000, 2100)], block=(x, y, 0), grid=(12, 3, 1)) for x, y in ((2, 1), (10, 2), (0, 0))
-    ]
-    found = exported(decode(synth.capture(*slabs, names=NAMES)), tmp_path, group="block")
-    assert {one.track[1] for one in found.slices} == {"block 02,1 SM 0", "block 10,2 SM 0", "block 00,0 SM 0"}
+    assert {one.track for one in found.slices} == {("synthetic", " · ".join(track)) for track in tracks}
 
 
 def test_an_arrow_goes_from_each_load_to_every_warp_that_uses_it(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_an_arrow_goes_from_each_load_to_every_warp_that_uses_it(tmp_path: Path)
     ]
     trace = decode(synth.capture(producer, *consumers, names=NAMES))
     arrows = exported(trace, tmp_path, flows=[("load", "dot")]).arrows
-    assert sorted((one.track[-1], one.value, other.track[-1], other.value) for one, other in arrows) == sorted(
+    assert sorted((one.lane, one.value, other.lane, other.value) for one, other in arrows) == sorted(
         ("block 0 warp 0", tile, f"block 0 warp {warp}", tile) for warp in (1, 2) for tile in range(3)
     )
 

@@ -1,4 +1,4 @@
-"""What a timeline's processes are: launches that hold SMs, or SMs (blocks, warps) that hold launches."""
+"""What a timeline's processes are: GPUs that hold launches, or SMs (blocks, warps) that hold launches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _pftrace(path: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for one in replay(path).slices:
         if one.name == "load":
-            found[one.track[0]].add(" ".join(one.track[1:]))
+            found[one.track[0]].add(" · ".join(one.track[1:]))
     return dict(found)
 
 
@@ -66,7 +66,7 @@ def test_exported_processes_keep_launches_on_separate_threads(suffix: str, tmp_p
     path = tmp_path / f"x{suffix}"
     _trace(2).export(path, group="block", processes="groups")
     assert (_chrome if suffix == ".json" else _pftrace)(path) == {
-        f"block {block}": {f"matmul #{launch} warp {warp}" for launch in (0, 1) for warp in (0, 1)}
+        f"block {block}": {f"matmul #{launch} · warp {warp}" for launch in (0, 1) for warp in (0, 1)}
         for block in range(4)
     }
 
@@ -80,7 +80,7 @@ def test_process_grouping_neither_loses_nor_merges_spans(group: str, tmp_path: P
         trace.export(tmp_path / "x.json", group=group, processes=processes)
         found = replay(tmp_path / "x.pftrace")
         assert found.stray_ends == found.unfinished == 0
-        spans.append(sorted((one.name, one.start, one.dur) for one in found.slices))
+        spans.append(sorted((one.name, one.start + found.realtime, one.dur) for one in found.slices))
         assert sum(map(len, _chrome(tmp_path / "x.json").values())) == len({one.track for one in found.slices}) == 16
     assert spans[0] == spans[1]
 

@@ -135,7 +135,7 @@ def test_the_timeline_limits_warps_without_records(
     recorded = synth.slab([synth.Rec("load", 2000, 2100)], warp=9)
     trace = decode(synth.capture(*empty, recorded))
     drawn = timeline.timeline(trace)
-    assert trace.warps.warp[drawn.alive].tolist() == [3, 4, 9]
+    assert trace.warps.warp[drawn.drawn].tolist() == [3, 4, 9]
     assert drawn.problems[0].text == "3 of 5 warps without records left out, the latest ones"
     trace.export(tmp_path / f"x{suffix}")
     shown = (tmp_path / f"x{suffix}").read_bytes()

@@ -1,6 +1,6 @@
 // The time axis of the overview and the lanes: a gutter for labels, then time.
 
-const GUTTER = 68,
+const GUTTER = 118,
   RULER = 20;
 
 const scaleOf = (width) => (width - GUTTER) / (view.end - view.begin);

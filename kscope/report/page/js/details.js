@@ -30,6 +30,7 @@ function ofSelection() {
   const facts = [
     ["begins", momentText(begin - model.launches.begin[launch], 0.1)],
     ["block", blockText(lane)],
+    ["role", model.about.role_names[model.lanes.role[lane]]],
     ["warp", warp],
     ["launch", launchText(launch)],
   ];

@@ -2,7 +2,7 @@
 
 const histogram = { surface: null, bars: [], hover: null };
 const BAR = 4; // minimum width of a bar, pixels
-const SPARK = { width: 56, height: 18 }; // as in panels.css
+const SPARK = { width: 48, height: 18 }; // as in panels.css
 
 /** The lower and upper duration of a bin, ns. */
 function binEdges(bin) {

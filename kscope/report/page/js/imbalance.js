@@ -67,7 +67,13 @@ function balanceRow(name) {
   return { values, median };
 }
 
-const balanceGutter = () => Math.min(110, balance.surface.width * 0.33);
+/** As wide as the longest name, within limits. */
+function balanceGutter() {
+  const { context, width } = balance.surface;
+  context.font = CANVAS_FONT;
+  const names = balanceRows().map((name) => context.measureText(model.about.names[name]).width);
+  return Math.min(Math.max(60, ...names) + 20, 160, width * 0.5);
+}
 
 function drawBalance() {
   const { surface } = balance;
@@ -90,8 +96,8 @@ function drawBalance() {
     values.forEach((value, column) => {
       context.fillStyle = value ? deviation(value / median - 1) : themed("--sunken");
       context.fillRect(gutter + column * wide, y + 1, Math.max(wide - (wide > 4 ? 1 : 0), 0.6), balance.row - 2);
-      const far = Math.abs(Math.log(value / median));
-      if (value && (!worst || far > worst.far)) worst = { far, times: value / median, name, column };
+      const far = value - median; // the time that it costs, so that short regions do not count as much as long ones
+      if (value > median * 1.01 && far > (worst?.far ?? 0)) worst = { far, times: value / median, name, column };
     });
   });
   if (balance.across === "place" && names.length) {
@@ -100,7 +106,7 @@ function drawBalance() {
   }
   const times = worst && `${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
   const most = worst && `${columnText(worst.column)}, ${times}`;
-  document.querySelector("#balance .scale").textContent = worst?.far > 0.01 ? `farthest from the median: ${most}` : "";
+  document.querySelector("#balance .scale").textContent = worst ? `farthest above the median: ${most}` : "";
 }
 
 function shortened(context, text, width) {

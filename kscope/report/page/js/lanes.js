@@ -111,8 +111,7 @@ function drawRow(context, place, width, matches) {
   context.textAlign = "right";
   if (row.same) {
     context.fillStyle = themed("--soft");
-    const lane = row.warp % 32 ? `.${row.warp % 32}` : "";
-    context.fillText(`warp ${Math.floor(row.warp / 32)}${lane}`, GUTTER - 8, top + Math.min(height / 2, LABEL));
+    context.fillText(shortened(context, rowText(row), GUTTER - 12), GUTTER - 8, top + Math.min(height / 2, LABEL));
   }
   context.textAlign = "left";
   context.save();
@@ -129,6 +128,19 @@ function drawRow(context, place, width, matches) {
   pictures.forEach((picture, number) => picture && stretch(context, picture, top + number * high, high, width));
   for (const draw of overlays.splice(0)) draw();
   context.restore();
+}
+
+/** A row's label: the block in the window, or the first of several, and the warp. */
+function rowText(row) {
+  const { lanes } = model;
+  const shown = row.lanes
+    .slice(laneAfter(row, view.begin))
+    .map(({ lane }) => lane)
+    .filter((lane) => lanes.start[lane] <= view.end);
+  const lane = row.warp % 32 ? `.${row.warp % 32}` : "";
+  if (!shown.length) return `warp ${Math.floor(row.warp / 32)}${lane}`;
+  const more = shown.some((other) => lanes.block[other] !== lanes.block[shown[0]]) ? "…" : "";
+  return `${blockText(shown[0])}${more} · ${warpText(shown[0])}${lane}`;
 }
 
 /** Draw a warp's lifetime as background, with a red end if it did not finish. */

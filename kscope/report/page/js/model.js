@@ -37,6 +37,12 @@ function placeOf(sm, near = 0) {
   return same >= 0 ? same : model.about.places.findIndex(([, one]) => one === sm);
 }
 
+/** A warp with its role, if that is known: "producer 4". */
+function warpText(lane) {
+  const { about, lanes } = model;
+  return `${about.roles[lanes.role[lane]] || "warp"} ${lanes.warp[lane]}`;
+}
+
 function laneText(lane) {
   const { lanes } = model;
   const deeper = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";

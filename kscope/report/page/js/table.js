@@ -16,14 +16,41 @@ const COLUMNS = [
 ];
 const NOTABLE = 1.5; // highlight imbalance from here
 const MOST_ROWS = 500;
-const table = { sort: "warp time", down: true };
+const table = { sort: "warp time", down: true, shown: "regions" };
 
 function setUpTable() {
+  const names = ["regions", ...model.about.tables.map(({ name }) => name)];
+  const buttons = names.map((name) => element("button", { type: "button" }, name));
+  buttons.forEach((button, at) => {
+    button.onclick = () => {
+      table.shown = names[at];
+      drawTable();
+    };
+  });
+  document.querySelector("#table .choice").replaceChildren(...buttons);
   on(drawTable, "query", "focus", "theme");
+}
+
+/** One of the further tables, whose cells are text. */
+function plainTable({ head, words, rows, note }) {
+  const kind = (at) => (at < words ? "word" : "num");
+  const cells = (row, tag) => row.map((text, at) => element(tag, { className: kind(at) }, nameText(text)));
+  const body = rows.map((row) => element("tr", {}, ...cells(row, "td")));
+  const made = element(
+    "table",
+    { className: "plain" },
+    element("thead", {}, element("tr", {}, ...cells(head, "th"))),
+    element("tbody", {}, ...body),
+  );
+  return note ? [made, element("p", { className: "note" }, note)] : [made];
 }
 
 function drawTable() {
   const { about } = model;
+  for (const button of document.querySelectorAll("#table .choice button"))
+    button.setAttribute("aria-pressed", button.textContent === table.shown);
+  const other = about.tables.find(({ name }) => name === table.shown);
+  if (other) return document.querySelector("#table .body").replaceChildren(...plainTable(other));
   const columns = shownColumns();
   const head = element(
     "tr",

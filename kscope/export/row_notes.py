@@ -1,5 +1,7 @@
-"""Arguments of lifetime slices.
+"""What a timeline says about a row: its warp's place, its lifetime, and what recording cost it.
 
+sm, linear_block, warp  its place; cluster_rank in kernels with clusters
+start_ns         its start, ns after the trace's origin
 cycles           from the start anchor to the end anchor (timer_ns with clock="globaltimer")
 records, dropped records written, and how many of them are missing
 prologue_least   cycles of the start anchor: lower bound of the recording cost before the kernel's code
@@ -17,14 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import TraceData
+from ..util.cells import Cells, chosen, constant, decimals, joined
+from ..util.portable import clean
 from ..util.runs import heads
+from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    """One argument of all lifetimes.
+    """One number about every row.
 
     Attributes:
         name: its name.
@@ -47,17 +52,35 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     done = warps.finished
     anchored = done & recorded & cycles
     error = np.clip(np.nan_to_num(np.ceil(warps.error_ns)), 0, 1 << 62).astype(np.int64)
+    every, clusters = np.ones(len(warps), bool), np.isin(warps.kernel, warps.kernel[warps.cluster_rank > 0])
     return (
+        Argument("sm", warps.sm.astype(np.int64), every),
+        Argument("linear_block", warps.block, every),
+        Argument("warp", warps.warp.astype(np.int64), every),
+        Argument("cluster_rank", warps.cluster_rank.astype(np.int64), clusters),
+        Argument("start_ns", np.rint(np.clip(warps.start_ns, 0, 1 << 62)).astype(np.int64), every),
         Argument("cycles", life, done & cycles),
         Argument("timer_ns", life, done & warps.timer),
-        Argument("records", warps.written, np.ones(len(warps), bool)),
+        Argument("records", warps.written, every),
         Argument("dropped", warps.written - warps.records, warps.written > warps.records),
-        Argument("prologue_least", warps.start_width, np.ones(len(warps), bool)),
+        Argument("prologue_least", warps.start_width, every),
         Argument("prologue_most", np.maximum(first - warps.first_tick, 0), recorded & cycles),
         Argument("epilogue_least", warps.end_width, done),
         Argument("epilogue_most", np.maximum(warps.first_tick + life - last, 0) + warps.end_width, anchored),
         Argument("error_ns", error, np.isfinite(warps.error_ns)),
     )
+
+
+def described(timeline: Timeline, rows: Int64) -> Cells:
+    """The arguments of rows (t,) as text: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
+    roles = timeline.roles
+    parts = [constant(b"role ", len(rows)), chosen([clean(name).encode() for name in roles.names], roles.code[rows])]
+    for one in arguments(timeline.trace) if timeline.view.args else ():
+        known = one.known[rows]
+        if known.any():
+            parts.append(constant(f", {one.name} ".encode(), len(rows)).where(known))
+            parts.append(decimals(np.maximum(one.values[rows], 0)).where(known))
+    return joined(*parts)
 
 
 def _extent(trace: TraceData) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:

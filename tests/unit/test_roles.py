@@ -1,0 +1,83 @@
+"""Roles that a kernel names: kscope.role() in a kernel, up to the rows of a timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kscope
+import kscope_sim
+from kscope.analysis.roles import roles
+from kscope.trace import Trace
+
+
+def recorded(kernel: Any, **options: Any) -> Trace:
+    with kscope.profile(**options) as prof:
+        kscope_sim.launch(kernel, grid=2, block=96)
+    trace: Trace = prof.trace
+    return trace
+
+
+def pipeline(warp: Any) -> None:
+    if warp.index == 2:
+        kscope.role("producer")
+        with kscope.region("load"):
+            warp.work(3)
+        return
+    if warp.index == 1:
+        kscope.role("consumer")
+    with kscope.region("dot"):
+        warp.work(5)
+
+
+def test_named_roles_win_and_the_rest_is_inferred() -> None:
+    found = roles(recorded(pipeline))
+    assert [found.names[code] for code in found.code] == 2 * ["dot (warp 0-1, inferred)", "consumer", "producer"]
+    assert dict(zip(found.names, found.inferred, strict=True)) == {
+        "consumer": False, "producer": False, "dot (warp 0-1, inferred)": True,
+    }  # fmt: skip
+
+
+def test_the_marks_of_roles_are_no_records_of_the_trace() -> None:
+    trace = recorded(pipeline)
+    assert [region.name for region in trace.regions if region.name in ("producer", "consumer")] == []
+    assert len(trace) == 6
+    assert trace.warps.records.tolist() == trace.warps.written.tolist() == [1] * 6
+    assert "producer" not in trace.summary().text(100)
+
+
+def test_a_summary_by_role_has_the_named_roles() -> None:
+    rows = recorded(pipeline).summary(by="role").regions
+    assert {(row.key, row.region) for row in rows} == {
+        (("producer",), "load"), (("consumer",), "dot"), (("dot (warp 0-1, inferred)",), "dot"),
+    }  # fmt: skip
+
+
+def test_the_callers_roles_override_those_of_the_kernel() -> None:
+    found = roles(recorded(pipeline), {"both": [1, 2]})
+    assert [found.names[code] for code in found.code] == 2 * ["other", "both", "both"]
+
+
+def test_a_warp_whose_mark_was_overwritten_has_the_role_of_its_number() -> None:
+    def kernel(warp: Any) -> None:
+        kscope.role("worker")
+        for _ in range(1 if warp.block[0] else 9):
+            with kscope.region("step"):
+                warp.work(1)
+
+    trace = recorded(kernel, records=4)
+    assert set(trace.warps.role.tolist()) == {-1, 0}
+    found = roles(trace)
+    assert {found.names[code] for code in found.code} == {"worker"}
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_rows_of_timelines_begin_with_the_named_role(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    recorded(pipeline).export(path)
+    shown = path.read_bytes().decode(errors="replace")
+    for block in (0, 1):
+        for row in ("warp 0", "consumer warp 1", "producer warp 2"):
+            assert f"block {block} {row}" in shown

@@ -16,6 +16,8 @@ const COLUMNS = [
 ];
 const NOTABLE = 1.5; // highlight imbalance from here
 const MOST_ROWS = 500;
+const ALL_COLUMNS = 1400; // pixels from which on there are the columns of WIDE
+const WIDE = new Set(["mean", "max"]);
 const table = { sort: "warp time", down: true, shown: "regions" };
 
 function setUpTable() {
@@ -99,10 +101,11 @@ const sparks = new IntersectionObserver((seen) => {
   }
 });
 
-/** Without nested regions, self equals warp time. */
+/** Without nested regions, self equals warp time. A narrow window has no room for every column. */
 function shownColumns() {
   table.nested ??= model.about.table.some((row) => row.self_ns < row.warp_time_ns * 0.9999);
-  return COLUMNS.filter(([name]) => name !== "self" || table.nested);
+  const roomy = innerWidth >= ALL_COLUMNS;
+  return COLUMNS.filter(([name]) => (name !== "self" || table.nested) && (roomy || !WIDE.has(name)));
 }
 
 const HEADS = {

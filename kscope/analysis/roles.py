@@ -91,9 +91,10 @@ def _inferred(trace: TraceData) -> tuple[Int64, tuple[str, ...]]:
     place = warps.kernel * _WARPS + warps.warp
     first, _, of = group_equal(place)
     places = place[first]
-    time = np.zeros((len(places), len(trace.regions)))
+    size = len(places), len(trace.regions)
+    cell = of[trace.track] * size[1] + trace.region
     weight = np.maximum(trace.dur_cycles, 0) + 1.0
-    np.add.at(time, (of[trace.track], trace.region), weight)
+    time = np.bincount(cell, weights=weight, minlength=size[0] * size[1]).reshape(size)
     found: dict[tuple[int, bytes], list[int]] = {}
     for row, number in enumerate(places.tolist()):
         found.setdefault((number // _WARPS, (time[row] > 0).tobytes()), []).append(row)

@@ -119,8 +119,8 @@ def called(out, n):
 
 def test_enter_and_exit_calls_become_marks(enabled, gpu):
     assert placed(translate(called, OUT, INT)) == [
-        "enter load call", "enter item i32 block call", "exit item block call", "exit load call",
-        "instant here call", "instant there i32 call", "counter depth i32 lanes call",
+        "enter load call", "enter item i32 lane0-warp0 call", "exit item lane0-warp0 call", "exit load call",
+        "instant here call", "instant there i32 call", "counter depth i32 all call",
     ]  # fmt: skip
     assert b"kscope_ctl" in compile(gpu, called, OUT, INT)
 

@@ -21,8 +21,8 @@ from .ids import IdTable, Names
 from .lane_joining import join
 from .launches import Launches, number
 from .lost import Lost, find_lost
-from .role_marks import with_roles
 from .slabs import Slabs, find
+from .warp_roles import with_roles
 
 Int64 = npt.NDArray[np.int64]
 _TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
@@ -108,7 +108,8 @@ def assemble(capture: CaptureData) -> TraceData:
         tuning_launches=capture.tuning_launches,
         recorded=_about(capture),
     )
-    return with_roles(join(trace, launches.in_turn))
+    roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
+    return with_roles(join(trace, launches.in_turn), [roles.get(number, ()) for number in kernel_ids.tolist()])
 
 
 def _about(capture: CaptureData) -> Recorded:

@@ -26,7 +26,7 @@ class Warps:
         block_xyz, grid, threads: (w, 3), block index, grid and block dimensions.
         warp, lane, sm: as in Trace.
         cluster_rank: 0 without clusters.
-        role: int16, index into Trace.role_names of the role that the warp named, -1 for none.
+        role: int16, index into Trace.role_names of the warp's role, -1 if it is unknown.
         start_ns, end_ns: float64, ns after Trace.origin; end_ns is NaN if the warp did not finish.
         finished: whether the warp finished.
         first_tick, last_tick: int64, the first and the last clock; of an unfinished warp the clock when the data was

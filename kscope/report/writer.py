@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import IO, Any
 
 import numpy as np
 
 from .._version import __version__
+from ..analysis.critical import Edge, GivenEdge, as_edges
 from ..analysis.roles import roles
 from ..analysis.summary import Summary, summarize
 from ..tracedata.data import TraceData
@@ -29,17 +30,28 @@ from .tables import tables
 _Place = tuple[list[dict[str, Any]], list[heat.Cells], Figures]
 
 
-def write(trace: TraceData, file: IO[bytes], step: Step = no_progress) -> None:
-    """Write the report of a trace. A million records take about half a second, and 4 to 6 bytes each."""
-    for piece in pieces(trace, step):
+def write(trace: TraceData, file: IO[bytes], step: Step = no_progress, *, edges: Iterable[GivenEdge] = ()) -> None:
+    """Write the report of a trace. A million records take about half a second, and 4 to 6 bytes each.
+
+    Args:
+        trace: the trace.
+        file: takes bytes.
+        step: takes counts of records.
+        edges: signals and the waits that they satisfy, for the critical path.
+
+    Raises:
+        UsageError: not an edge.
+    """
+    for piece in pieces(trace, step, edges):
         file.write(piece.encode())
 
 
-def pieces(trace: TraceData, step: Step = no_progress) -> Iterator[str]:
-    """The text of the page."""
+def pieces(trace: TraceData, step: Step = no_progress, edges: Iterable[GivenEdge] = ()) -> Iterator[str]:
+    """The text of the page; arguments as in write()."""
+    named = as_edges(edges)
     summary = summarize(trace)
     shown = scene(trace, summary)
-    about = _about(shown, summary)
+    about = _about(shown, summary, named)
     return written(about, _payloads(shown, about, step))
 
 
@@ -83,7 +95,7 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
     }  # fmt: skip
 
 
-def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
+def _about(shown: Scene, summary: Summary, edges: tuple[Edge, ...]) -> dict[str, Any]:
     """What the page needs about the trace, except columns."""
     trace, lanes, codes = shown.trace, shown.lanes, shown.codes
     typed, of_role = slices.valued_codes(shown), roles(trace)
@@ -105,7 +117,7 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
                    for row in summary.points],
         "clock": trace.recorded.clock, "recorded": clean(info(trace).line),
         "roles": [clean(name) for name in of_role.known], "role_names": [clean(name) for name in of_role.names],
-        "tables": [asdict(one) for one in tables(trace)],
+        "tables": [asdict(one) for one in tables(trace, edges)],
         "notes": [clean(note) for note in summary.notes],
         "problems": [one.as_dict() for one in trace.problems],
     }  # fmt: skip

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import TraceData
-from ..util.cells import Cells, chosen, constant, decimals, joined
 from ..util.portable import clean
 from ..util.runs import heads
+from ..util.texts import Texts, chosen, constant, decimals, joined
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     )
 
 
-def described(timeline: Timeline, rows: Int64) -> Cells:
+def described(timeline: Timeline, rows: Int64) -> Texts:
     """The arguments of rows (t,) as text: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
     roles = timeline.roles
     parts = [constant(b"role ", len(rows)), chosen([clean(name).encode() for name in roles.names], roles.code[rows])]

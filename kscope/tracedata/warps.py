@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..util.cells import Cells, constant, decimals, joined
+from ..util.texts import Texts, constant, decimals, joined
 
 Int64 = npt.NDArray[np.int64]
 
@@ -81,7 +81,7 @@ class Warps:
         """A row's label: ``block 3 warp 0``, with y, z and the lane if they matter."""
         return self.labels(np.array([row])).strings()[0]
 
-    def labels(self, rows: Int64) -> Cells:
+    def labels(self, rows: Int64) -> Texts:
         """The labels of many rows."""
         lane = self.lane[rows]
         parts = [constant(b"block ", len(rows)), self.blocks(rows), constant(b" warp ", len(rows))]
@@ -90,7 +90,7 @@ class Warps:
             parts.append(joined(constant(b" lane ", len(rows)), decimals(lane)).where(lane > 0))
         return joined(*parts)
 
-    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> Cells:
+    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> Texts:
         """Block indices of many rows: ``3``, ``3,1`` or ``3,1,0``. digits: least digits of each axis."""
         x, y, z = (self.block_xyz[rows, axis] for axis in range(3))
         deep = self.grid[rows, 2] != 1

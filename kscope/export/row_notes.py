@@ -1,6 +1,6 @@
 """What a timeline says about a row: its warp's place, its lifetime, and what recording cost it.
 
-sm, linear_block, warp  its place; cluster_rank in kernels with clusters
+sm, linear_block, warp  its place; cluster, cluster_rank in kernels with clusters
 start_ns         its start, ns after the trace's origin
 cycles           from the start anchor to the end anchor (timer_ns with clock="globaltimer")
 records, dropped records written, and how many of them are missing
@@ -52,11 +52,12 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     done = warps.finished
     anchored = done & recorded & cycles
     error = np.clip(np.nan_to_num(np.ceil(warps.error_ns)), 0, 1 << 62).astype(np.int64)
-    every, clusters = np.ones(len(warps), bool), np.isin(warps.kernel, warps.kernel[warps.cluster_rank > 0])
+    every, clusters = np.ones(len(warps), bool), warps.cluster >= 0
     return (
         Argument("sm", warps.sm.astype(np.int64), every),
         Argument("linear_block", warps.block, every),
         Argument("warp", warps.warp.astype(np.int64), every),
+        Argument("cluster", warps.cluster, clusters),
         Argument("cluster_rank", warps.cluster_rank.astype(np.int64), clusters),
         Argument("start_ns", np.rint(np.clip(warps.start_ns, 0, 1 << 62)).astype(np.int64), every),
         Argument("cycles", life, done & cycles),

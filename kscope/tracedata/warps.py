@@ -25,7 +25,8 @@ class Warps:
         block: linear block index.
         block_xyz, grid, threads: (w, 3), block index, grid and block dimensions.
         warp, lane, sm: as in Trace.
-        cluster_rank: 0 without clusters.
+        cluster: linear index of the block's cluster, -1 without clusters.
+        cluster_rank: the block's rank in it, 0 without clusters.
         role: int16, index into Trace.role_names of the warp's role, -1 if it is unknown.
         start_ns, end_ns: float64, ns after Trace.origin; end_ns is NaN if the warp did not finish.
         finished: whether the warp finished.
@@ -50,6 +51,7 @@ class Warps:
     warp: npt.NDArray[np.uint8]
     lane: npt.NDArray[np.uint8]
     sm: npt.NDArray[np.uint16]
+    cluster: Int64
     cluster_rank: npt.NDArray[np.uint8]
     role: npt.NDArray[np.int16]
     start_ns: npt.NDArray[np.float64]

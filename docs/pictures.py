@@ -12,9 +12,13 @@ import io
 import os
 import re
 import shlex
+import tempfile
 from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -27,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 TUTORIAL = HERE / "tutorial"
 PAGES = (
     HERE / "design" / "protocol.md", HERE / "design" / "writing-a-frontend.md", TUTORIAL / "README.md",
-    HERE.parent / "README.md",
+    HERE / "outputs.md", HERE.parent / "README.md",
 )  # fmt: skip
 CAPTURE = HERE.parent / "tests" / "golden" / "attention.kscope"
 COLUMNS = 110
@@ -132,9 +136,31 @@ def origin() -> str:
 simulator plays the kernel's schedule, with times of regions that were measured on an H200 ([model.py](model.py))."""
 
 
+def slice_bytes(trace: kscope.Trace, **options: Any) -> float:
+    """Bytes of a .pftrace that one more slice takes: of half of the records, what they add to the other half."""
+    half = np.arange(len(trace)) % 2 == 0
+    with tempfile.TemporaryDirectory() as folder:
+        path, sizes = Path(folder) / "x.pftrace", list[int]()
+        for mask in (half | True, half):
+            trace.filter(where=mask).export(path, **options)
+            sizes.append(path.stat().st_size)
+    return (sizes[0] - sizes[1]) / int(np.count_nonzero(~half))
+
+
+@cache
+def sizes() -> str:
+    """What arguments of slices cost, measured."""
+    trace = kscope.load(TUTORIAL / "slow.kscope")
+    plain = replace(trace, regions=tuple(replace(one, where=None) for one in trace.regions))
+    lines, no_lines, no_args = slice_bytes(trace), slice_bytes(plain), slice_bytes(plain, args=False)
+    return f"""\
+`args=False` (`--no-args`) omits all but the value. A slice of a .pftrace takes {lines:.0f} bytes, {no_lines:.0f} where
+regions have no source lines, and {no_args:.0f} without arguments (measured on the tutorial's `slow.kscope`)."""
+
+
 def sentences() -> dict[str, str]:
     """Every computed sentence by its name in the page."""
-    return {"tutorial_origin": origin()}
+    return {"tutorial_origin": origin(), "slice_bytes": sizes()}
 
 
 def pictures() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Makes the tutorial's pictures of the report and of Perfetto, in headless Chromium: make pictures.
+"""Makes the pictures of the report and of Perfetto on the pages, in headless Chromium: make pictures.
 
     PYTHONPATH=.:frontends:runtime:tests python docs/screenshots.py
 
@@ -11,14 +11,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from browser.chromium import Page, binary
 
 import kscope
 
 HERE = Path(__file__).resolve().parent
-IMAGES, TUTORIAL = HERE / "img", HERE / "tutorial"
+IMAGES, TUTORIAL, GOLDEN = HERE / "img", HERE / "tutorial", HERE.parent / "tests" / "golden"
 WIDTH, WIDE = 1280, 1600
+_SELECT = """(async () => {
+    const found = await app.trace.engine.query('select slice_out as id from flow order by id limit 1 offset 2');
+    app.trace.selection.selectSqlEvent('slice', found.iter({ id: 0 }).id);
+})()"""
 
 
 def report(browser: Page, capture: Path, image: Path) -> None:
@@ -30,10 +35,10 @@ def report(browser: Page, capture: Path, image: Path) -> None:
         browser.picture(image)
 
 
-def perfetto(browser: Page, trace: kscope.Trace, image: Path) -> None:
-    """A timeline in Perfetto's UI, with all rows open and nothing but the timeline."""
+def perfetto(browser: Page, trace: kscope.Trace, image: Path, **options: Any) -> None:
+    """A timeline in Perfetto's UI, with all rows open and nothing but the timeline. options: of its export."""
     with tempfile.TemporaryDirectory() as folder:
-        trace.export(Path(folder) / "x.pftrace")
+        trace.export(Path(folder) / "x.pftrace", **options)
         serve = [sys.executable, "-m", "kscope", "view", str(Path(folder) / "x.pftrace"), "--no-browser"]
         with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as process:
             try:
@@ -45,6 +50,8 @@ def perfetto(browser: Page, trace: kscope.Trace, image: Path) -> None:
                     browser.run("app.trace.workspace.flatTracks.forEach((row) => row.name == 'System' || row.expand())")
                     browser.run("new Promise((done) => setTimeout(done, 300))")
                 browser.run("app.commands.runCommand('dev.perfetto.ToggleLeftSidebar')")
+                if "flows" in options:  # the arrows of a slice are drawn while it is selected
+                    browser.run(_SELECT)
                 browser.run("new Promise((done) => setTimeout(done, 1500))")  # it draws in steps
                 browser.picture(image)
             finally:
@@ -61,7 +68,13 @@ def main() -> None:
             report(browser, TUTORIAL / f"{name}.kscope", IMAGES / f"tutorial-{name}.png")
     with Page(program, WIDE, 900) as browser:
         report(browser, TUTORIAL / "slow.kscope", IMAGES / f"report-{WIDE}.png")
+    with Page(program, WIDTH, 760) as browser:
+        report(browser, GOLDEN / "matmul.kscope", IMAGES / "report.png")
+        pipeline = kscope.load(GOLDEN / "warp_specialized.kscope").filter(block=0)
+        perfetto(browser, pipeline, IMAGES / "arrows.png", flows=[("wait_empty", "wait_ready")])
     with Page(program, WIDTH, 480) as browser:
+        attention = kscope.load(GOLDEN / "attention.kscope").filter(block="0,8")
+        perfetto(browser, attention, IMAGES / "attention.png")
         trace = kscope.load(TUTORIAL / "slow.kscope")
         perfetto(browser, trace.filter(launch=0, sm=range(2)), IMAGES / "tutorial-perfetto.png")
 

@@ -2,24 +2,26 @@
 
 source -> ttir -> ttgir -> llir -> ptx
               |         |
-              |         marks go in here: what is selected, and what was dropped before
-              the regions of the source are read here
+              |         marks go in here: what is selected, and what was dropped before; partitions of warps are read
+              the regions of the source, and the names of partitions, are read here
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from kscope.capture.model import Problem
+from kscope.capture.model import Problem, RoleMeta
 from kscope.errors import UnsupportedError
 from kscope.instrument.selection.auto import Selection
 from kscope.lowering.plan import SourceInfo
 from kscope.marks.grammar import PREFIX, format_name
 
-from . import inserting
+from . import inserting, partitions
 from .operations import mark_in
+from .partitions import Partitions
 from .spans import Span
 from .version import VERSION
 
@@ -43,14 +45,18 @@ class Marking:
         self.spans: tuple[Span, ...] = ()
         """Where selected regions were marked."""
         self.problems: list[Problem] = []
+        self._partitions: list[Partitions] = []
+        self._roles: tuple[RoleMeta, ...] = ()
 
     def ttgir(self, stage: Stage) -> Stage:
         """Triton's stage, which may drop marks of the source."""
 
         def run(module: Any, metadata: dict[str, Any]) -> Any:
-            if not self._placed:
+            if not self._placed and not self._selection:
                 return stage(module, metadata)
             text = module.str()
+            with suppress(UnsupportedError):
+                self._partitions = partitions.function_names(text)
             self._source = text if _SPECIALIZED in text else ""
             self._flattened = _FLATTENED in text
             try:
@@ -72,18 +78,21 @@ class Marking:
             if self._selection:
                 done = inserting.insert(module, self._selection)
                 module, self.spans = done.module, done.spans
+            if self._placed or self.spans:
+                self._roles = partitions.roles(module, self._partitions)
             return stage(module, metadata)
 
         return run
 
     @property
     def source_info(self) -> SourceInfo:
-        """Places of the selected regions, because the line information of inlined code is that of its callee."""
+        """Places of the selected regions, because the line information of inlined code is that of its callee; and
+        partitions of warps."""
         places: dict[str, str] = {}
         for span in self.spans:
             if span.place is not None:
                 places.setdefault(span.mark.name, f"{span.place.file}:{span.place.line}")
-        return SourceInfo(places=places, taken_apart=_FLATTEN_REMEDY if self._flattened else "")
+        return SourceInfo(places=places, taken_apart=_FLATTEN_REMEDY if self._flattened else "", roles=self._roles)
 
     def _restored(self, module: Any) -> Any:
         text = module.str()

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
-from .cells import Cells, cells
 from .occupancy import waves
 from .shown import Shown
+from .warp_regions import WarpRegions, warp_regions
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -146,16 +146,16 @@ class _Units:
 
 @dataclass(frozen=True)
 class _Side:
-    """One recording: its cells by (kernel, region), launch times by kernel."""
+    """One recording: its rows of warp_regions() by (kernel, region), launch times by kernel."""
 
     trace: TraceData
-    found: Cells
+    found: WarpRegions
     rows: dict[tuple[str, str], Int64]
     times: dict[str, list[float]]
 
     @staticmethod
     def of(trace: TraceData) -> _Side:
-        found, rows = cells(trace), dict[tuple[str, str], list[Int64]]()
+        found, rows = warp_regions(trace), dict[tuple[str, str], list[Int64]]()
         width = max(1, len(found.names))
         code = trace.warps.kernel[found.track] * width + found.name
         used = np.flatnonzero(found.count > 0)

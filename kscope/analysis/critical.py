@@ -31,6 +31,7 @@ from ..util.text import counted, nearest, some
 from .overlap import NO_REGION, WAIT_WORDS
 from .segments import NONE, flatten, span_names
 from .shown import Shown
+from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -45,6 +46,27 @@ class Edge:
     signal: str
     wait: str
     lag: int = 0
+
+
+GivenEdge = Edge | tuple[str, str] | tuple[str, str, int]
+
+
+def as_edges(given: Iterable[GivenEdge]) -> tuple[Edge, ...]:
+    """Pairs (signal, wait) and triples (signal, wait, lag) as edges. Raises UsageError for anything else."""
+    found = []
+    for one in given:
+        parts: object = (one.signal, one.wait, one.lag) if isinstance(one, Edge) else one
+        match parts:
+            case (str(signal), str(wait)):
+                edge = Edge(signal, wait)
+            case (str(signal), str(wait), int(lag)):
+                edge = Edge(signal, wait, lag)
+            case _:
+                raise UsageError(
+                    f'edge {one!r}: expected (signal, wait) or (signal, wait, lag), such as ("load", "wait_full")'
+                )
+        found.append(edge)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -115,11 +137,43 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
                                  f"{some(sorted(known))}{nearest(name, known)}")  # fmt: skip
         if edge.lag < 0:
             raise UsageError(f"{edge.signal}:{edge.wait}:{edge.lag}: expected a lag of 0 or more")
+    return _path(mine, edges, launch)
+
+
+def path_of_last_block(trace: TraceData, edges: Iterable[Edge], launch: int) -> Path | None:
+    """The critical path of the block of a launch that ends last.
+
+    Args:
+        trace: the trace.
+        edges: as for critical_path(); those with a region that the block does not have are left out. Without edges the
+            path stays on one warp.
+        launch: index into Trace.launches.
+
+    Returns:
+        The path; None if no span of the launch was recorded.
+
+    Raises:
+        UsageError: as critical_path().
+    """
+    rows = np.flatnonzero(trace.warps.launch == launch)
+    first, last = (np.searchsorted(trace.track, rows, side) for side in ("left", "right"))
+    ends = np.where(last > first, np.nan_to_num(warp_ends(trace)[rows]), -np.inf)
+    block = trace.warps.block[rows]
+    of_last = np.flatnonzero(block == block[ends.argmax()]) if len(rows) else rows
+    mine = trace.take(ranges(first[of_last], (last - first)[of_last]))
+    if not mine.is_span.any():
+        return None
+    known = {mine.regions[number].name for number in np.unique(mine.region[mine.is_span]).tolist()}
+    return _path(mine, tuple(edge for edge in edges if {edge.signal, edge.wait} <= known), launch)
+
+
+def _path(mine: TraceData, edges: tuple[Edge, ...], launch: int) -> Path:
+    """The critical path through the records of one block."""
     waits = _Waits.of(mine, edges)
     steps = _walk(mine, waits)
     parts = _parts(mine, steps)
     total = steps[-1].end_ns - steps[0].start_ns
-    kernel = kernel_names(trace)[int(mine.warps.kernel[mine.track[0]])]
+    kernel = kernel_names(mine)[int(mine.warps.kernel[mine.track[0]])]
     ranked = sorted(parts.items(), key=lambda part: -part[1])
     shares = tuple((name, ns, ns / total if total > 0 else 0.0) for name, ns in ranked)
     rows = sorted({step.row for step in steps})

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from .cells import cells
+from .warp_regions import warp_regions
 
 Float = npt.NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def histograms(trace: TraceData, bins: int = 64) -> tuple[Histogram, ...]:
     """
     if bins < 1:
         raise UsageError(f"histograms(bins={bins}): expected 1 or more")
-    found = cells(trace)
+    found = warp_regions(trace)
     used = np.flatnonzero(found.count > 0)
     row = trace.warps.kernel[found.track[used]] * max(1, len(found.names)) + found.name[used]
     order = np.argsort(row, kind="stable")

@@ -16,7 +16,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.warps import Warps
 from ..util.runs import heads
-from .cells import cells
+from .warp_regions import warp_regions
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
     """
     if across not in ACROSS:
         raise UsageError(f"across={across!r}: expected {', '.join(ACROSS)}")
-    found = cells(trace)
+    found = warp_regions(trace)
     member_of = members(trace, across)
     ns = found.total * trace.warps.tick_ns[found.track]
     row = trace.warps.kernel[found.track] * max(1, len(found.names)) + found.name
@@ -136,7 +136,7 @@ class Worst:
 
 
 def worst(row: Int64, rows: int, member: Int64, ns: Float) -> Worst:
-    """Largest total over the median of each row. row, member, ns: (c,) of cells."""
+    """Largest total over the median of each row. row, member, ns: (c,) of rows of warp_regions()."""
     score, member_of = np.ones(rows), np.zeros(rows, np.int64)
     order = np.lexsort((member, row))
     row, member = row[order], member[order]

@@ -15,9 +15,9 @@ from ..capture.layout import record_id
 from ..machine_code.sass import Function, Site, sites
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
-from .cells import SPANS, cells
 from .data import RegionStats
 from .summary import summarize
+from .warp_regions import SPANS, warp_regions
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _cycles(trace: TraceData) -> dict[tuple[str, str], float]:
     """Mean cycles by kernel and region; none with clock="globaltimer"."""
     if trace.warps.timer.any():
         return {}
-    found, total, kernels = cells(trace), dict[tuple[str, str], tuple[int, int]](), kernel_names(trace)
+    found, total, kernels = warp_regions(trace), dict[tuple[str, str], tuple[int, int]](), kernel_names(trace)
     columns = (found.track, found.name, found.total, found.count)
     for track, name, ticks, count in zip(*(column.tolist() for column in columns), strict=True):
         key = kernels[int(trace.warps.kernel[track])], found.names[name]

@@ -18,7 +18,7 @@ from ..tracedata.data import T, TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.warps import last_ends
 from ..util.text import counted
-from .cells import cells
+from .warp_regions import warp_regions
 from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
@@ -67,7 +67,7 @@ def overheads(trace: TraceData, cost: RegionCost) -> tuple[Overhead, ...]:
         UsageError: clock="globaltimer", whose ticks are not cycles.
     """
     _cycles_only(trace)
-    found, warps = cells(trace), trace.warps
+    found, warps = warp_regions(trace), trace.warps
     life = np.bincount(warps.kernel, weights=warp_ends(trace) - warps.start_ns, minlength=len(trace.kernels))
     rows: dict[tuple[int, int], list[float]] = {}
     for track, name, count, unknown, total in zip(

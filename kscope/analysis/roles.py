@@ -1,8 +1,8 @@
 """Roles of warps, such as producer and consumer: the one function that tables, the report and exports use.
 
-A warp's role is the one that the caller names for its number, else the one that the kernel names with
-``kscope.role()``, else inferred: warps of a kernel that record the same regions share a role, named after the region
-with the longest total.
+A warp's role is the one that the caller names for its number, else the one that the trace knows (the kernel names it
+with ``kscope.role()``, or the compiler partitions the warps), else inferred: warps of a kernel that record the same
+regions share a role, named after the region with the longest total.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..marks.strategies import MAX_WARPS
 from ..tracedata.data import TraceData
 from ..util.runs import group_equal
 from ..util.text import number_ranges
@@ -21,7 +22,6 @@ from ..util.text import number_ranges
 Int64 = npt.NDArray[np.int64]
 Named = Mapping[str, Iterable[int]]
 NO_REGION = "no region"
-_WARPS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +49,8 @@ def roles(trace: TraceData, named: Named | None = None) -> Roles:
 
     Args:
         trace: the trace.
-        named: warp numbers by the role's name; other warps have the role ``other``. None to use what the kernels
-            name, and to infer the rest.
+        named: warp numbers by the role's name; other warps have the role ``other``. None to use the roles that the
+            trace knows, and to infer the rest.
 
     Raises:
         UsageError: a role without a valid warp number, or a warp with two roles.
@@ -58,10 +58,10 @@ def roles(trace: TraceData, named: Named | None = None) -> Roles:
     if named:
         return _by_number(trace, named)
     code, names = _inferred(trace)
-    marked = _marked(trace)
     if not trace.role_names:
         return Roles(code, names, (True,) * len(names))
-    code = np.where(marked >= 0, marked, code + len(trace.role_names))
+    known = trace.warps.role
+    code = np.where(known >= 0, known, code + len(trace.role_names))
     used = np.unique(code)
     every = (*trace.role_names, *names)
     place = np.zeros(len(every), np.int64)
@@ -70,25 +70,13 @@ def roles(trace: TraceData, named: Named | None = None) -> Roles:
     return Roles(place[code], tuple(every[at] for at in kept), tuple(at >= len(trace.role_names) for at in kept))
 
 
-def _marked(trace: TraceData) -> Int64:
-    """(w,) index into trace.role_names: of the row, else of another row of the same kernel and warp; -1 for none."""
-    warps = trace.warps
-    own = warps.role.astype(np.int64)
-    if not trace.role_names:
-        return own
-    _, _, of = group_equal(warps.kernel * _WARPS + warps.warp)
-    known = np.flatnonzero(own >= 0)
-    shared = np.full(int(of.max(initial=-1)) + 1, -1)
-    shared[of[known[::-1]]] = own[known[::-1]]  # of several the first
-    return np.where(own >= 0, own, shared[of])
-
-
 def _inferred(trace: TraceData) -> tuple[Int64, tuple[str, ...]]:
-    """(code (w,), names) by the regions that warps of one kernel and number record."""
+    """(code (w,), names) of the warps whose role is unknown, by the regions that warps of one kernel and number record;
+    the code of others means nothing."""
     warps = trace.warps
     if not len(trace):
         return np.zeros(len(warps), np.int64), (NO_REGION,)
-    place = warps.kernel * _WARPS + warps.warp
+    place = warps.kernel * MAX_WARPS + warps.warp
     first, _, of = group_equal(place)
     places = place[first]
     size = len(places), len(trace.regions)
@@ -96,24 +84,29 @@ def _inferred(trace: TraceData) -> tuple[Int64, tuple[str, ...]]:
     weight = np.maximum(trace.dur_cycles, 0) + 1.0
     time = np.bincount(cell, weights=weight, minlength=size[0] * size[1]).reshape(size)
     found: dict[tuple[int, bytes], list[int]] = {}
+    unknown = np.bincount(of[warps.role < 0], minlength=len(places)) > 0
     for row, number in enumerate(places.tolist()):
-        found.setdefault((number // _WARPS, (time[row] > 0).tobytes()), []).append(row)
+        if not unknown[row]:
+            continue
+        found.setdefault((number // MAX_WARPS, (time[row] > 0).tobytes()), []).append(row)
     code_of_place, names = np.zeros(len(places), np.int64), []
     for number, rows in enumerate(found.values()):
         code_of_place[rows] = number
         total = time[rows].sum(axis=0)
         most = trace.regions[int(total.argmax())].name if total.any() else NO_REGION
-        names.append(f"{most} (warp {number_ranges((places[rows] % _WARPS).tolist())}, inferred)")
+        names.append(f"{most} (warp {number_ranges((places[rows] % MAX_WARPS).tolist())}, inferred)")
     return code_of_place[of], tuple(names)
 
 
 def _by_number(trace: TraceData, named: Named) -> Roles:
     names = (*named, "other")
-    code = np.full(32, len(named), np.int64)
+    code = np.full(MAX_WARPS, len(named), np.int64)
     for number, (name, members) in enumerate(named.items()):
         warps = sorted({int(member) for member in members})
-        if not warps or not 0 <= warps[0] <= warps[-1] < 32:
-            raise UsageError(f"role {name!r}: expected warp numbers from 0 to 31, such as {{{name!r}: [0, 1]}}")
+        if not warps or not 0 <= warps[0] <= warps[-1] < MAX_WARPS:
+            raise UsageError(
+                f"role {name!r}: expected warp numbers from 0 to {MAX_WARPS - 1}, such as {{{name!r}: [0, 1]}}"
+            )
         taken = [warp for warp in warps if code[warp] != len(named)]
         if taken:
             raise UsageError(

@@ -21,7 +21,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.nesting import parents, separated
 from ..util.parallel import map_ahead
 from ..util.runs import ranges
-from .cells import SPANS
+from .warp_regions import SPANS
 from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]

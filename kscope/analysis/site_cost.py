@@ -11,8 +11,8 @@ from ..errors import KscopeError
 from ..instrument.selection.catalog import KernelSites, Site
 from ..machine_code import tools
 from ..machine_code.sass import functions, sites
-from .cells import SPANS
 from .perturbation import Perturbation, perturbation
+from .warp_regions import SPANS
 
 
 @dataclass(frozen=True)

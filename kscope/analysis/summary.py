@@ -16,7 +16,6 @@ from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.portable import clean
 from . import tabular
-from .cells import SPANS, Cells, cells, under_tick
 from .data import PointStats, RegionStats, SummaryData
 from .groups import Groups, group, label, split_keys
 from .imbalance import ACROSS, describe, members, worst
@@ -25,6 +24,7 @@ from .roles import Named
 from .shown import Shown
 from .table import render
 from .wall import wall_ns
+from .warp_regions import SPANS, WarpRegions, under_tick, warp_regions
 from .warp_stats import WarpStats, notes, warp_stats
 
 Int64 = npt.NDArray[np.int64]
@@ -88,10 +88,10 @@ def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | Non
     """
     by = split_keys(by)
     spread, track, lane = tracks.spread(trace)  # spans are inside of what is on their track
-    found = cells(spread)
+    found = warp_regions(spread)
     apart = spread is trace or "track" in by
     if not apart:
-        whole = cells(trace)
+        whole = warp_regions(trace)
         found = replace(
             found, track=lane[found.track], covered=whole.covered, quiet=whole.quiet, last_end=whole.last_end
         )
@@ -110,7 +110,9 @@ def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | Non
     )
 
 
-def _regions(trace: TraceData, groups: Groups, found: Cells, lives: tuple[WarpStats, ...]) -> tuple[RegionStats, ...]:
+def _regions(
+    trace: TraceData, groups: Groups, found: WarpRegions, lives: tuple[WarpStats, ...]
+) -> tuple[RegionStats, ...]:
     warps, names, kernels = trace.warps, found.names, kernel_names(trace)
     codes = groups.code[found.track] * max(1, len(names)) + found.name
     row_codes, row = np.unique(codes, return_inverse=True)
@@ -170,7 +172,7 @@ def _issued(trace: TraceData) -> dict[str, str | None]:
     return found
 
 
-def _wall(trace: TraceData, groups: Groups, found: Cells, row_codes: Int64) -> Float:
+def _wall(trace: TraceData, groups: Groups, found: WarpRegions, row_codes: Int64) -> Float:
     """Wall time of each row."""
     index = {name: number for number, name in enumerate(found.names)}
     of_region = np.array([index.get(one.name, -1) if one.kind in SPANS else -1 for one in trace.regions], np.int64)
@@ -181,7 +183,7 @@ def _wall(trace: TraceData, groups: Groups, found: Cells, row_codes: Int64) -> F
     return wall_ns(trace, np.where(there, row, -1), len(row_codes))
 
 
-def _starts(trace: TraceData, found: Cells, row: Int64, rows: int) -> tuple[Float, Float]:
+def _starts(trace: TraceData, found: WarpRegions, row: Int64, rows: int) -> tuple[Float, Float]:
     """First and last start of each row, ns after the start of the span's launch."""
     warps = trace.warps
     began = np.full(len(trace.launches), np.inf)
@@ -197,7 +199,7 @@ def _starts(trace: TraceData, found: Cells, row: Int64, rows: int) -> tuple[Floa
 
 
 def _imbalances(
-    trace: TraceData, groups: Groups, found: Cells, row: Int64, rows: int, pace: Float
+    trace: TraceData, groups: Groups, found: WarpRegions, row: Int64, rows: int, pace: Float
 ) -> list[tuple[dict[str, float], str]]:
     """(scores by member kind, text about the worst) of each row; kinds that the rows already separate are left out."""
     used = np.flatnonzero(found.count > 0)

@@ -15,9 +15,10 @@ from .warp_stats import WarpStats
 _OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean", "wall")
 """Columns in the order in which a narrow terminal drops them."""
 _NARROWEST = 40
-_WORTH_TELLING = 1.2
-"""Imbalances from here on are reported below the table."""
-_MOST_TOLD = 3
+_UNEVEN_FROM, _MOST_UNEVEN = 1.2, 3
+"""Imbalances from the first on are reported below the table, at most so many."""
+_SHORT = 0.01
+"""Regions with a smaller share have no imbalance worth a line."""
 
 
 def time_text(ns: float) -> str:
@@ -134,9 +135,10 @@ def grid(
 
 
 def _uneven(rows: list[RegionStats], by: Sequence[str], width: int) -> list[str]:
-    """The worst imbalances."""
-    uneven = sorted((row for row in rows if row.imbalance >= _WORTH_TELLING), key=lambda row: -row.imbalance)
-    named = [f"{label(by, row.key)}: {row.region}" if by else row.region for row in uneven[:_MOST_TOLD]]
+    """The imbalances that cost the most time: not those of short regions, however uneven they are."""
+    uneven = [row for row in rows if row.imbalance >= _UNEVEN_FROM and not row.share < _SHORT]
+    uneven.sort(key=lambda row: (1 - row.imbalance) * row.warp_time_ns)
+    named = [f"{label(by, row.key)}: {row.region}" if by else row.region for row in uneven[:_MOST_UNEVEN]]
     return [cut(f"  {name}: {row.worst}", width) for name, row in zip(named, uneven, strict=False)]
 
 

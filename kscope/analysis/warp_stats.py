@@ -13,8 +13,8 @@ from ..tracedata.kernel_names import kernel_names
 from ..tracedata.recorded import CLOCKS
 from ..util.runs import extents, group_equal
 from ..util.text import counted
-from .cells import Cells, under_tick
 from .groups import Groups, Key
+from .warp_regions import WarpRegions, under_tick
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ def warp_ends(trace: TraceData) -> Float:
     return np.where(warps.finished, warps.end_ns, warps.start_ns + (warps.last_tick - warps.first_tick) * warps.tick_ns)
 
 
-def warp_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[WarpStats, ...]:
+def warp_stats(trace: TraceData, groups: Groups, found: WarpRegions) -> tuple[WarpStats, ...]:
     """One row per group, in the order of `groups`; in a filtered trace of the warps with records."""
     warps = trace.warps
     kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
@@ -128,7 +128,7 @@ def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
     return np.bincount(code[member], minlength=groups)
 
 
-def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
+def notes(trace: TraceData, found: WarpRegions) -> tuple[str, ...]:
     """Remarks on the recording as a whole."""
     warps = trace.warps
     lines = []

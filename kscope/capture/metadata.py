@@ -2,6 +2,7 @@
 
     {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "elected",
      "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
+                                                  and, if the compiler partitions its warps: [["load", [4]], ...]
      "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
                                                   and, if they differ from null, "source" and null: kernel's index,
                                                   origin, asynchronous instruction at whose issue it ends
@@ -19,10 +20,10 @@ from typing import Any, NoReturn
 import orjson
 
 from ..errors import FormatError, UsageError
-from ..marks.strategies import parse_strategy
+from ..marks.strategies import MAX_WARPS, parse_strategy
 from ..util.portable import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
-from .model import KernelMeta, ModuleMeta, Problem, RegionMeta
+from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta
 
 MAX_BYTES = 64 << 20
 """No module's metadata is larger; more is refused before it is parsed."""
@@ -41,7 +42,7 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
         "clock": meta.clock,
         "fill": meta.fill,
         "strategy": meta.strategy,
-        "kernels": [[kernel.name, kernel.id, kernel.log2_records] for kernel in meta.kernels],
+        "kernels": [_kernel_to_list(kernel) for kernel in meta.kernels],
         "regions": [_shortest(region, 3) for region in meta.regions],
         "problems": problems_to_list(meta.problems),
     }
@@ -55,7 +56,7 @@ def from_dict(data: object) -> ModuleMeta:
         parse_strategy(strategy)
     except UsageError as error:
         raise FormatError(f"module metadata: {error}") from None
-    kernels = tuple(_kernel(row) for row in _rows("kernels", found["kernels"], 3))
+    kernels = tuple(_kernel(row) for row in _rows("kernels", found["kernels"], 3, 4))
     return ModuleMeta(
         frontend=_text("frontend", found["frontend"]),
         kernels=kernels,
@@ -119,13 +120,29 @@ def _shortest(row: Problem | RegionMeta, least: int) -> list[Any]:
     return values
 
 
+def _kernel_to_list(kernel: KernelMeta) -> list[Any]:
+    roles = [[role.name, list(role.warps)] for role in kernel.roles]
+    return [kernel.name, kernel.id, kernel.log2_records, *([roles] if roles else [])]
+
+
 def _kernel(row: list[Any]) -> KernelMeta:
-    name, number, log2 = row
+    name, number, log2, *rest = row
+    roles = tuple(_role(*one) for one in _rows("kernel's roles", rest[0], 2)) if rest else ()
+    numbers = [warp for role in roles for warp in role.warps]
+    if len(numbers) > len(set(numbers)):
+        _refuse("kernel's roles", rest[0], "no warp twice")
     return KernelMeta(
         _text("kernel's name", name),
         _number("kernel's id", number, 0, _U64),
         _number("kernel's log2_records", log2, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS),
+        roles,
     )
+
+
+def _role(name: object, warps: object) -> RoleMeta:
+    if not _text("role's name", name) or not isinstance(warps, list):
+        _refuse("a kernel's role", [name, warps], "a name and a list of warps")
+    return RoleMeta(str(name), tuple(_number("role's warp", warp, 0, MAX_WARPS - 1) for warp in warps))
 
 
 def _region(row: list[Any], kernels: int) -> RegionMeta:

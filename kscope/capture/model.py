@@ -63,6 +63,19 @@ class RegionMeta:
 
 
 @dataclass(frozen=True)
+class RoleMeta:
+    """A partition of a kernel's warps that the compiler made.
+
+    Attributes:
+        name: what the partition does: the name of its function, or of its work, such as "load".
+        warps: its warps of every block.
+    """
+
+    name: str
+    warps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class KernelMeta:
     """A kernel of a module.
 
@@ -70,11 +83,13 @@ class KernelMeta:
         name: its name.
         id: its hash, which every slab's header carries.
         log2_records: log2 of the records that one of its slabs holds.
+        roles: the compiler's partitions of its warps, if it made any; no warp is in two.
     """
 
     name: str
     id: int
     log2_records: int
+    roles: tuple[RoleMeta, ...] = ()
 
 
 @dataclass(frozen=True)

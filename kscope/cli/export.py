@@ -34,6 +34,7 @@ def add(command: Command) -> None:
     )  # fmt: skip
     flag("--force", action="store_true", help=f"write a timeline of more than {MAX_SLICES:,} slices")
     flag("--progress", action=argparse.BooleanOptionalAction, help="show a bar (default: in a terminal)")
+    filters.add_edges(parser, "; for the critical path of a page")
     timelines = parser.add_argument_group("timelines")
     flag = timelines.add_argument
     flag("--group", metavar="BY", choices=GROUPS, help=f"how to group the warps of a launch: {', '.join(GROUPS)} (sm)")
@@ -59,11 +60,14 @@ def export(options: argparse.Namespace) -> int:
     outputs.apart("-o", options.output, options.capture)
     check(options.output)
     trace = filters.read(options)
+    edges = filters.edges(options.edge)
     view = {name: getattr(options, name) for name in VIEW_OPTIONS if getattr(options, name) is not None}
     progress = sys.stderr.isatty() if options.progress is None else options.progress
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        written = trace.export(options.output, limit=options.limit, force=options.force, progress=progress, **view)
+        written = trace.export(
+            options.output, limit=options.limit, force=options.force, progress=progress, edges=edges, **view
+        )
     for warning in caught:
         print(f"kscope: {warning.message}", file=sys.stderr)
     of = f" of {len(trace):,}" if written < len(trace) else ""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
-from ..analysis.critical import Edge, critical_path
+from ..analysis.critical import critical_path
 from ..analysis.table import terminal
 from ..errors import UsageError
 from ..tracedata.info import info
@@ -35,10 +35,7 @@ def add(command: Command) -> None:
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
     )  # fmt: skip
     filters.add(path)
-    path.add_argument(
-        "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", required=True,
-        help="the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated",
-    )  # fmt: skip
+    filters.add_edges(path, required=True)
     path.add_argument("--json", action="store_true", help="steps and parts as JSON")
 
 
@@ -76,22 +73,13 @@ def critical(options: argparse.Namespace) -> int:
     Raises:
         UsageError: several launches or blocks.
     """
-    edges = [_edge(text) for text in options.edge]
+    edges = filters.edges(options.edge)
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     trace = filters.read(options)
     found = critical_path(trace, edges, launch, block)
     print(filters.json(asdict(found)) if options.json else "\n".join([*filters.sample(trace, terminal()), str(found)]))
     return 0
-
-
-def _edge(text: str) -> Edge:
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or not parts[0] or not parts[1] or (len(parts) == 3 and not is_number(parts[2])):
-        raise UsageError(
-            f"--edge {text}: expected SIGNAL:WAIT or SIGNAL:WAIT:LAG, such as load:wait_full or mma:wait_empty:4"
-        )
-    return Edge(parts[0], parts[1], int(parts[2]) if len(parts) == 3 else 0)
 
 
 def _launch(typed: list[str] | None) -> int:

@@ -21,8 +21,8 @@ from .ids import IdTable, Names
 from .lane_joining import join
 from .launches import Launches, number
 from .lost import Lost, find_lost
-from .role_marks import with_roles
 from .slabs import Slabs, find
+from .warp_roles import with_roles
 
 Int64 = npt.NDArray[np.int64]
 _TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
@@ -108,7 +108,8 @@ def assemble(capture: CaptureData) -> TraceData:
         tuning_launches=capture.tuning_launches,
         recorded=_about(capture),
     )
-    return with_roles(join(trace, launches.in_turn))
+    roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
+    return with_roles(join(trace, launches.in_turn), [roles.get(number, ()) for number in kernel_ids.tolist()])
 
 
 def _about(capture: CaptureData) -> Recorded:
@@ -253,6 +254,14 @@ def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], namele
     return problems
 
 
+def _cluster(slabs: Slabs) -> Int64:
+    """(w,) the linear index of each block's cluster in the grid of clusters; -1 without clusters."""
+    word = slabs.header["cluster"].astype(np.int64)
+    shape = np.maximum(np.stack([word >> shift & 255 for shift in (8, 16, 24)], axis=1), 1)
+    at, size = slabs.block // shape, -(-slabs.grid // shape)
+    return np.where(word > 0, at[:, 0] + size[:, 0] * (at[:, 1] + size[:, 1] * at[:, 2]), -1)
+
+
 def _warps(
     slabs: Slabs, owner: Int64, launches: Launches, kernel: Int64, axes: list[Axis], devices: list[_Device],
     last: Int64,
@@ -271,6 +280,7 @@ def _warps(
         warp=slabs.warp,
         lane=slabs.lane,
         sm=slabs.sm,
+        cluster=_cluster(slabs),
         cluster_rank=(header["cluster"] & 255).astype(np.uint8),
         role=np.full(len(owner), -1, np.int16),
         start_ns=start,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -18,6 +19,7 @@ from ..errors import UsageError
 from ..util.atomic_files import replacing, target, writable
 
 if TYPE_CHECKING:
+    from ..analysis.critical import GivenEdge
     from ..tracedata.data import TraceData
 
 DEFAULT_LIMIT = 2_000_000
@@ -36,12 +38,14 @@ class Format:
         description: a phrase for help texts.
         timeline: it draws a Timeline, with a limit and view options; else it writes a trace.
         gzip: ``.gz`` may follow the suffix.
+        page: it is a page, with a critical path.
     """
 
     module: str
     description: str
     timeline: bool = False
     gzip: bool = False
+    page: bool = False
 
     def suffixes(self, suffix: str) -> tuple[str, ...]:
         """The suffix, and the gzipped one if allowed."""
@@ -58,7 +62,7 @@ FORMATS: dict[str, Format] = {
     ".csv": Format("kscope.export.csvrows", "all columns, for spreadsheets", gzip=True),
     ".hatchet": Format("kscope.export.hatchet", "call tree for proton-viewer: cycles, normalized_cycles, time"),
     ".folded": Format("kscope.export.folded", "stacks for flamegraph.pl and inferno", gzip=True),
-    ".html": Format("kscope.report", "self-contained page for any browser"),
+    ".html": Format("kscope.report", "self-contained page for any browser", page=True),
 }
 """Suffix -> format; the first match counts."""
 
@@ -75,6 +79,7 @@ def export(
     limit: int | str | None = "auto",
     force: bool = False,
     progress: bool = False,
+    edges: Iterable[GivenEdge] = (),
     **options: Any,
 ) -> int:
     """Write a trace in the format of the path's suffix, atomically.
@@ -86,6 +91,7 @@ def export(
             "auto" for 2 million in timelines and all otherwise.
         force: write timelines of more than 15 million slices.
         progress: show a progress bar on stderr.
+        edges: of pages only: signals and the waits that they satisfy, for the critical path.
         **options: of timelines only: `group`, `processes`, `args`, `flows`, see View.
 
     Returns:
@@ -107,6 +113,9 @@ def export(
     form, module = check(path)
     if options and not form.timeline:
         raise UsageError(f"export({path.name!r}, {next(iter(options))}=...): only timelines have this option")
+    more = {"edges": edges} if edges else {}
+    if more and not form.page:
+        raise UsageError(f"export({path.name!r}, edges=...): only pages (.html) have this option")
     shown = view(**options)
     most = (DEFAULT_LIMIT if form.timeline else None) if limit == "auto" else limit
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
@@ -118,7 +127,7 @@ def export(
     with replacing(path) as raw, bar as step:
         data = drawing.timeline(trace, most, shown) if form.timeline else _first(trace, most)
         with GzipWriter(raw) if path.name.endswith(GZIP) else nullcontext(raw) as file:
-            module.write(data, file, step)
+            module.write(data, file, step, **more)
     return count
 
 

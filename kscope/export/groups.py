@@ -21,9 +21,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ..util.cells import Cells, chosen, constant, decimals, joined
 from ..util.portable import clean
 from ..util.runs import fresh
+from ..util.texts import Texts, chosen, constant, decimals, joined
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ class Hierarchy:
     gpu: Int64
     parent: Int64
     groups: list[Group]
-    labels: Cells
+    labels: Texts
     suffixes: dict[int, str]
 
     def names(self) -> list[str]:
@@ -152,7 +152,7 @@ def _launch_names(timeline: Timeline, launch: Int64) -> Callable[[list[int]], li
     return lambda at: [f"{timeline.trace.launches[one].kernel} #{one}" for one in launch[at].tolist()]
 
 
-def _launch_cells(timeline: Timeline, launch: Int64) -> Cells:
+def _launch_cells(timeline: Timeline, launch: Int64) -> Texts:
     """The name of each launch."""
     distinct, which = np.unique(launch, return_inverse=True)
     names = _launch_names(timeline, distinct)(list(range(len(distinct))))
@@ -173,7 +173,7 @@ def _groups(timeline: Timeline, row: Int64, padded: bool) -> Callable[[list[int]
     return names
 
 
-def _titled(timeline: Timeline, row: Int64, digits: int = 1) -> Cells:
+def _titled(timeline: Timeline, row: Int64, digits: int = 1) -> Texts:
     """The names of the groups of rows."""
     warps, group = timeline.trace.warps, timeline.view.group
     if group == "block":
@@ -183,11 +183,11 @@ def _titled(timeline: Timeline, row: Int64, digits: int = 1) -> Cells:
     return _warps(timeline, row)
 
 
-def _on_sm(timeline: Timeline, row: Int64) -> Cells:
+def _on_sm(timeline: Timeline, row: Int64) -> Texts:
     return joined(constant(b" SM ", len(row)), decimals(timeline.trace.warps.sm[row]))
 
 
-def _warps(timeline: Timeline, row: Int64) -> Cells:
+def _warps(timeline: Timeline, row: Int64) -> Texts:
     """``warp 4``, with its role if that is known: ``producer warp 4``."""
     word = constant(b"warp ", len(row))
     names = timeline.roles.known
@@ -195,7 +195,7 @@ def _warps(timeline: Timeline, row: Int64) -> Cells:
     return joined(*parts, word, decimals(timeline.trace.warps.warp[row]))
 
 
-def _labels(timeline: Timeline, row: Int64) -> Cells:
+def _labels(timeline: Timeline, row: Int64) -> Texts:
     """Names of tracks in their groups."""
     warps, group = timeline.trace.warps, timeline.view.group
     lane = warps.lane[row]

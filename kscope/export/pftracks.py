@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..tracedata.info import info
-from ..util.cells import Cells, constant, joined, varints
 from ..util.parallel import chunks
+from ..util.texts import Texts, constant, joined, varints
 from .groups import BETWEEN, TOP, hierarchy
 from .launch_rows import LaunchRow, launch_row
 from .row_notes import described
@@ -228,10 +228,10 @@ def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: b
     return packet(number(10, SEQUENCE) + block(60, body))
 
 
-def _bodies(uuids: Int64, parents: Int64, names: Cells, ranks: Int64, notes: Cells) -> Cells:
+def _bodies(uuids: Int64, parents: Int64, names: Texts, ranks: Int64, notes: Texts) -> Texts:
     """As descriptor(), of many tracks with a description."""
 
-    def always(data: bytes) -> Cells:
+    def always(data: bytes) -> Texts:
         return constant(data, len(uuids))
 
     fields = joined(

@@ -1,6 +1,6 @@
 """What a timeline says about a row: its warp's place, its lifetime, and what recording cost it.
 
-sm, linear_block, warp  its place; cluster_rank in kernels with clusters
+sm, linear_block, warp  its place; cluster, cluster_rank in kernels with clusters
 start_ns         its start, ns after the trace's origin
 cycles           from the start anchor to the end anchor (timer_ns with clock="globaltimer")
 records, dropped records written, and how many of them are missing
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import TraceData
-from ..util.cells import Cells, chosen, constant, decimals, joined
 from ..util.portable import clean
 from ..util.runs import heads
+from ..util.texts import Texts, chosen, constant, decimals, joined
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -52,11 +52,12 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     done = warps.finished
     anchored = done & recorded & cycles
     error = np.clip(np.nan_to_num(np.ceil(warps.error_ns)), 0, 1 << 62).astype(np.int64)
-    every, clusters = np.ones(len(warps), bool), np.isin(warps.kernel, warps.kernel[warps.cluster_rank > 0])
+    every, clusters = np.ones(len(warps), bool), warps.cluster >= 0
     return (
         Argument("sm", warps.sm.astype(np.int64), every),
         Argument("linear_block", warps.block, every),
         Argument("warp", warps.warp.astype(np.int64), every),
+        Argument("cluster", warps.cluster, clusters),
         Argument("cluster_rank", warps.cluster_rank.astype(np.int64), clusters),
         Argument("start_ns", np.rint(np.clip(warps.start_ns, 0, 1 << 62)).astype(np.int64), every),
         Argument("cycles", life, done & cycles),
@@ -71,7 +72,7 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     )
 
 
-def described(timeline: Timeline, rows: Int64) -> Cells:
+def described(timeline: Timeline, rows: Int64) -> Texts:
     """The arguments of rows (t,) as text: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
     roles = timeline.roles
     parts = [constant(b"role ", len(rows)), chosen([clean(name).encode() for name in roles.names], roles.code[rows])]

@@ -10,7 +10,7 @@ from hashlib import sha256
 from .. import ptx
 from ..capture import layout
 from ..capture import metadata as meta
-from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
+from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta
 from ..errors import PairingError, UnsupportedError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
@@ -59,11 +59,13 @@ class SourceInfo:
         kernels: symbol in the text -> the kernel's name.
         places: region -> file:line, if the text has no line information, or wrong ones.
         taken_apart: why the compiler may take regions apart, and the remedy; empty if unknown.
+        roles: the compiler's partitions of the kernels' warps.
     """
 
     kernels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     taken_apart: str = ""
+    roles: tuple[RoleMeta, ...] = ()
 
 
 def lower(
@@ -145,7 +147,8 @@ def lower(
     if has_removed_marks and not kernels:
         return Lowered(code, empty(recording, frontend), tuple(problems))
     digest = sha256(code.encode()).digest()
-    described = [KernelMeta(n, layout.kernel_hash(f"{n}\0".encode() + digest), size) for n, size in kernels]
+    ids = [layout.kernel_hash(f"{name}\0".encode() + digest) for name, _ in kernels]
+    described = [KernelMeta(name, own, size, source.roles) for own, (name, size) in zip(ids, kernels, strict=True)]
     for number, kernel_meta in enumerate(described):
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
         code = code.replace(f"KS_ID{number}_HIGH", str(kernel_meta.id >> 32))

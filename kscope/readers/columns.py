@@ -51,14 +51,14 @@ class Records:
     """Records (n,).
 
     Attributes:
-        lane: index into Lanes.
+        warp_row: index into WarpRows.
         start, duration: int64 ticks; UNKNOWN without an end.
         event: the other profiler's id.
         kind: layout.Kind.
         bits: uint32, the user's value.
     """
 
-    lane: Int64
+    warp_row: Int64
     start: Int64
     duration: Int64
     event: Int64
@@ -67,7 +67,7 @@ class Records:
 
 
 @dataclass(frozen=True, eq=False)
-class Lanes:
+class WarpRows:
     """The recording warps (l,).
 
     Attributes:
@@ -102,55 +102,55 @@ def recorded_by(profiler: str) -> Callable[[Callable[P, Trace]], Callable[P, Tra
 
 
 def trace(
-    records: Records, lanes: Lanes, names: Mapping[int, str], notes: Notes, launches: Sequence[Launch], *,
+    records: Records, warps: WarpRows, names: Mapping[int, str], notes: Notes, launches: Sequence[Launch], *,
     cycles: bool = False, noun: str = "event", origin: int | None = None,
 ) -> Trace:  # fmt: skip
     """The trace of a reader's data.
 
     Args:
-        records, lanes: the data.
+        records, warps: the data.
         names: region names by id.
         notes: the problems so far.
-        launches: the launches that lanes refer to.
+        launches: the launches that the warps refer to.
         cycles: True if ticks are SM cycles, else they are ns of %globaltimer.
         noun: the other profiler's word for an id.
         origin: ns that times are relative to; None for the first tick.
     """
-    fits = (lanes.group >= 0) & (lanes.group < MOST_GROUPS) & (lanes.block >= 0) & (lanes.block < MOST_BLOCKS)
-    placed = fits[records.lane]
+    fits = (warps.group >= 0) & (warps.group < MOST_GROUPS) & (warps.block >= 0) & (warps.block < MOST_BLOCKS)
+    placed = fits[records.warp_row]
     notes.count("garbled", np.count_nonzero(~placed), "record", "of a block or group beyond the launch, left out")
     seen = np.zeros(len(fits), bool)
-    seen[records.lane[placed]] = True
-    ran = np.full(len(fits), UNKNOWN) if lanes.last is None else lanes.last
+    seen[records.warp_row[placed]] = True
+    ran = np.full(len(fits), UNKNOWN) if warps.last is None else warps.last
     seen |= fits & (ran != UNKNOWN)
     row = np.cumsum(seen) - 1
     end = records.start + np.maximum(records.duration, 0)
     at = np.flatnonzero(placed)
-    at = at[np.lexsort((-records.start[at], end[at], row[records.lane[at]]))]
-    track = row[records.lane[at]].astype(np.int32)
+    at = at[np.lexsort((-records.start[at], end[at], row[records.warp_row[at]]))]
+    track = row[records.warp_row[at]].astype(np.int32)
     region, regions = _regions(records, at, names, notes, noun)
     start, duration = records.start[at], records.duration[at]
     selected = np.flatnonzero(seen)
     unpaired = duration == UNKNOWN
     first_tick, last_tick = _extent(track, start, end[at], ran[selected])
     base = int(first_tick.min(initial=LAST_TIME)) if origin is None and len(selected) else 0
-    tick = np.ones(len(selected)) if lanes.tick_ns is None else lanes.tick_ns[selected]
+    tick = np.ones(len(selected)) if warps.tick_ns is None else warps.tick_ns[selected]
     begins = (first_tick - base).astype(np.float64)
-    if lanes.start_ns is not None:
-        begins = np.where(np.isfinite(lanes.start_ns[selected]), lanes.start_ns[selected], begins)
+    if warps.start_ns is not None:
+        begins = np.where(np.isfinite(warps.start_ns[selected]), warps.start_ns[selected], begins)
     ends = begins + (last_tick - first_tick) * tick
-    if lanes.end_ns is not None:
-        known = lanes.end_ns[selected]
+    if warps.end_ns is not None:
+        known = warps.end_ns[selected]
         ends = np.where(np.isfinite(known) & (known >= ends), known, ends)
     counts = np.bincount(track, minlength=len(selected)).astype(np.int64)
     open_lane = np.zeros(len(selected), bool)
     open_lane[track[unpaired]] = True
-    blocks = _blocks(launches, lanes, selected)
+    blocks = _blocks(launches, warps, selected)
     zeros = np.zeros(len(selected), np.int64)
     kernels = tuple(dict.fromkeys(launch.kernel for launch in launches))
     index = {kernel: number for number, kernel in enumerate(kernels)}
     kernel_of = np.array([index[launch.kernel] for launch in launches], np.int64)
-    groups = int(lanes.group[selected].max(initial=0)) + 1
+    groups = int(warps.group[selected].max(initial=0)) + 1
     tick_seen = 0 if cycles else _tick(start, end[at])
     return as_read(TraceData(
         region=region,
@@ -159,12 +159,13 @@ def trace(
         dur_cycles=duration,
         bits=np.zeros(len(at), np.uint32) if records.bits is None else records.bits[at],
         warps=Warps(
-            device=zeros, kernel=kernel_of[lanes.launch[selected]], launch=lanes.launch[selected],
-            block=lanes.block[selected], block_xyz=np.stack([lanes.block[selected], zeros, zeros], axis=1),
+            device=zeros, kernel=kernel_of[warps.launch[selected]], launch=warps.launch[selected],
+            block=warps.block[selected], block_xyz=np.stack([warps.block[selected], zeros, zeros], axis=1),
             grid=blocks, threads=np.stack([zeros + min(1024, 32 * groups), zeros + 1, zeros + 1], axis=1),
-            warp=(lanes.group[selected] % 32).astype(np.uint8), lane=(lanes.group[selected] // 32).astype(np.uint8),
-            sm=np.clip(lanes.sm[selected], 0, 0xFFFF).astype(np.uint16), cluster_rank=zeros.astype(np.uint8),
-            role=np.full(len(selected), -1, np.int16), start_ns=begins, end_ns=np.where(open_lane, np.nan, ends),
+            warp=(warps.group[selected] % 32).astype(np.uint8), lane=(warps.group[selected] // 32).astype(np.uint8),
+            sm=np.clip(warps.sm[selected], 0, 0xFFFF).astype(np.uint16),
+            cluster=zeros - 1, cluster_rank=zeros.astype(np.uint8), role=np.full(len(selected), -1, np.int16),
+            start_ns=begins, end_ns=np.where(open_lane, np.nan, ends),
             finished=~open_lane, first_tick=first_tick, last_tick=last_tick, tick_ns=tick,
             error_ns=np.full(len(selected), float(tick_seen)),
             ends_error_ns=np.full(len(selected), float(tick_seen)),
@@ -231,10 +232,10 @@ def _extent(track: npt.NDArray[np.int32], start: Int64, end: Int64, ran: Int64) 
     return first, np.maximum(last, first)
 
 
-def _blocks(launches: Sequence[Launch], lanes: Lanes, selected: Int64) -> Int64:
+def _blocks(launches: Sequence[Launch], warps: WarpRows, selected: Int64) -> Int64:
     if not len(selected):
         return np.zeros((0, 3), np.int64)
-    return np.array([launch.grid for launch in launches], np.int64).reshape(-1, 3)[lanes.launch[selected]]
+    return np.array([launch.grid for launch in launches], np.int64).reshape(-1, 3)[warps.launch[selected]]
 
 
 def _tick(start: Int64, end: Int64) -> int:

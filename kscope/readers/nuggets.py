@@ -18,7 +18,7 @@ from ..capture.layout import Kind
 from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
-from .columns import LAST_TIME, Int64, Lanes, Notes, Records, distinct, recorded_by, trace
+from .columns import LAST_TIME, Int64, Notes, Records, WarpRows, distinct, recorded_by, trace
 from .tagged import NO_SM
 from .words import Names, named, ranged, words
 
@@ -72,7 +72,7 @@ def nuggets(
     none = np.zeros(len(first), np.int64)
     blocks = int(np.clip(block.max(initial=0), 0, 1 << 30)) + 1
     launch = Launch(kernel, device, 1, 0, (max(blocks, units if units > 1 else 1), 1, 1))
-    rows = Lanes(block[first], group[first], none, none)
+    rows = WarpRows(block[first], group[first], none, none)
     return trace(records, rows, named(names, "tag"), notes, [launch], noun="tag")
 
 

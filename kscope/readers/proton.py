@@ -27,7 +27,7 @@ from ..trace import Trace
 from ..tracedata.data import Launch
 from ..util import bounded_reading
 from ..util.runs import fresh, heads
-from .columns import Int64, Lanes, Notes, Records, distinct, recorded_by, trace
+from .columns import Int64, Notes, Records, WarpRows, distinct, recorded_by, trace
 from .words import numbered
 
 Float = npt.NDArray[np.float64]
@@ -90,7 +90,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
     event = np.array([number[str(one.get("name", ""))] for one in found], np.int64)
     begins = np.full(len(first), np.inf)
     np.minimum.at(begins, lane, start.astype(np.float64))
-    rows = Lanes(
+    rows = WarpRows(
         block[first], warp[first], sm[first], launch[first],
         start_ns=chunk_ns[first] + begins * tick[first],
         end_ns=np.where(np.isfinite(final - after) & known, final - after - origin, np.nan)[first],

@@ -17,7 +17,7 @@ import numpy as np
 from ..capture.layout import Kind
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
-from .columns import LAST_TIME, Lanes, Notes, Records, distinct, recorded_by, trace
+from .columns import LAST_TIME, Notes, Records, WarpRows, distinct, recorded_by, trace
 from .words import Names, named, words
 
 EVENT = np.dtype(
@@ -75,7 +75,7 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     first, number = distinct(lane)
     kind = np.where(instant, Kind.INSTANT, Kind.SPAN).astype(np.uint8)
     records = Records(number, start, duration, row["event"].astype(np.int64), kind)
-    rows = Lanes(block[first], group[first], row["sm"][first].astype(np.int64), np.zeros(len(first), np.int64))
+    rows = WarpRows(block[first], group[first], row["sm"][first].astype(np.int64), np.zeros(len(first), np.int64))
     launch = Launch(kernel, device, 1, 0, (min(max(1, blocks), 1 << 31), 1, 1))
     return trace(records, rows, named(names, "event"), notes, [launch])
 

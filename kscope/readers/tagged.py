@@ -25,7 +25,7 @@ from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
 from ..util.runs import fresh
-from .columns import Bools, Int64, Lanes, Notes, Records, recorded_by, trace
+from .columns import Bools, Int64, Notes, Records, WarpRows, recorded_by, trace
 from .pairs import BEGIN, END, pair, unwrapped
 from .words import Names, named, ranged, words
 
@@ -154,7 +154,7 @@ def read(
     point = np.flatnonzero(marks.kind == _POINT)
     at = np.concatenate([begin, point])
     records = Records(
-        lane=lane[at],
+        warp_row=lane[at],
         start=time[at],
         duration=np.concatenate([duration, np.zeros(len(point), np.int64)]),
         event=marks.event[at],
@@ -165,7 +165,7 @@ def read(
     last[lane[over]] = time[over]
     none, number = np.zeros(len(first), np.int64), marks.lane[first]
     sm = none if marks.sm is None else marks.sm[first]
-    rows = Lanes(number // launched.groups, number % launched.groups, sm, none, last)
+    rows = WarpRows(number // launched.groups, number % launched.groups, sm, none, last)
     launch = Launch(launched.kernel, launched.device, 1, 0, (min(launched.blocks, 1 << 31), 1, 1))
     return trace(records, rows, names, notes, [launch], noun=noun)
 

@@ -1,6 +1,6 @@
 """report.html: a trace as one page that any browser opens, without a server and without the network.
 
-    lanes.py     where each warp is drawn              pack.py      columns as text
+    drawn_warps.py  where each warp is drawn           pack.py      columns as text
     scene.py     names, codes, the records of an SM    page.py      the page around the data
     slices.py    records as columns                    writer.py    writes the page from them
     heat.py      the overview, level by level          page/        the page itself: HTML, CSS, JavaScript

@@ -29,8 +29,8 @@ class Longest:
 
     Attributes:
         name: the name.
-        lane: index into scene.lanes.
-        begin_ns: after lanes.base.
+        lane: index into scene.drawn.
+        begin_ns: after drawn.base.
         dur, dur_ns: duration in ticks and ns.
     """
 
@@ -63,12 +63,12 @@ class Axes:
 
 def axes(scene: Scene) -> Axes:
     """The axes of a scene."""
-    trace, lanes = scene.trace, scene.lanes
-    paces = trace.warps.tick_ns[lanes.rows]
+    trace, drawn = scene.trace, scene.drawn
+    paces = trace.warps.tick_ns[drawn.rows]
     longest = float(trace.dur_cycles.max(initial=0)) * float(paces.max(initial=1.0))
     first = int(bins_of(np.array([float(paces[paces > 0].min(initial=1.0)) / 2]))[0])
     last = int(bins_of(np.array([longest]))[0])
-    warp, block = trace.warps.warp[lanes.rows].astype(np.int64), trace.warps.block[lanes.rows]
+    warp, block = trace.warps.warp[drawn.rows].astype(np.int64), trace.warps.block[drawn.rows]
     blocks, rank = np.unique(block, return_inverse=True)
     columns = min(len(blocks), MOST_BLOCKS)
     heads = -(-np.arange(columns + 1) * len(blocks) // max(columns, 1))
@@ -90,7 +90,7 @@ class Figures:
         self._scene, self._axes = scene, axes
         self.names = min(len(scene.names), MOST_NAMES)
         self.histogram = np.zeros((self.names, axes.bins), np.int64)
-        self.by_place = np.zeros((self.names, len(scene.lanes.places)))
+        self.by_place = np.zeros((self.names, len(scene.drawn.places)))
         self.by_warp = np.zeros((self.names, axes.warps))
         self.by_block = np.zeros((self.names, len(axes.first_block)))
         self._longest: list[Longest] = []

@@ -32,7 +32,7 @@ _CELLS = 1 << 17  # name x bin of one place that are worth having at once
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Bins:
     """Bins of one place and level.
 
     Attributes:
@@ -47,13 +47,13 @@ class Cells:
     shares: Bytes
 
 
-PLANES = tuple(field.name for field in fields(Cells))
+PLANES = tuple(field.name for field in fields(Bins))
 
 
 def levels(scene: Scene) -> list[int]:
     """Bins of each level, coarsest first, at most a place's number of records: closer, the page draws the records."""
     names = min(len(scene.names), MOST_NAMES + 1)
-    per_place = max(len(scene.trace) // max(1, len(scene.lanes.places)), 1)
+    per_place = max(len(scene.trace) // max(1, len(scene.drawn.places)), 1)
     bins = [_COARSEST]
     while bins[-1] < _FINEST and bins[-1] * _STEP <= per_place and bins[-1] * _STEP * max(names, 1) <= _CELLS:
         bins.append(bins[-1] * _STEP)
@@ -67,13 +67,13 @@ class Heat:
         self._scene, self._bins = scene, bins
         self._names = min(len(scene.names), MOST_NAMES + 1)
         self._width = bins[-1] + 2
-        self._per_ns = bins[-1] / scene.lanes.span
+        self._per_ns = bins[-1] / scene.drawn.span
         self._edges = np.zeros(max(self._names, 1) * self._width)
         self._alive = np.zeros(self._width)
 
     def add(self, part: Part) -> None:
         """Count the spans and warps of a part."""
-        codes, lanes = self._scene.codes, self._scene.lanes
+        codes, drawn = self._scene.codes, self._scene.drawn
         span = np.flatnonzero(codes.kind[part.code] == SPAN)
         code, end = part.code[span], part.end[span]
         parent = parents(end - part.dur[span], end, part.lane[span].astype(np.int32))
@@ -84,7 +84,7 @@ class Heat:
         self._count(name, from_, to, 1.0)
         self._count(name[parent[child]], from_[child], to[child], -1.0)
         some = slice(part.first, part.last)
-        for at, sign in ((lanes.start[some], 1.0), (lanes.end[some], -1.0)):
+        for at, sign in ((drawn.start[some], 1.0), (drawn.end[some], -1.0)):
             self._alive += self._edge(np.zeros(len(at), np.int64), at * self._per_ns, self._width) * sign
 
     def _count(self, name: Int64, begin: Float, end: Float, sign: float) -> None:
@@ -100,7 +100,7 @@ class Heat:
         found[1:] += rest[:-1]
         return found
 
-    def cells(self, most: int) -> list[Cells]:
+    def bins_of_levels(self, most: int) -> list[Bins]:
         """The place at each level; `most`: rows of the fullest place."""
         bins = self._bins[-1]
         time = np.cumsum(self._edges.reshape(-1, self._width)[:, :bins], axis=1)
@@ -112,7 +112,7 @@ class Heat:
             name = time.argmax(axis=0).astype(np.uint8)
             name[busy <= _NOISE] = NOTHING
             shares = time[:MOST_SHARES] if bins == self._bins[0] else time[:0]
-            found.append(Cells(name, _share(busy / most), _share(alive / most), _share(shares / most)))
+            found.append(Bins(name, _share(busy / most), _share(alive / most), _share(shares / most)))
             time = time.reshape(len(time), -1, _STEP).mean(axis=2)
             alive = alive.reshape(-1, _STEP).mean(axis=1)
         return found[::-1]

@@ -17,7 +17,7 @@ from ..capture.layout import Kind
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import MOST_LEVELS, nest, sublanes
 from ..util.parallel import chunks, each
-from .lanes import Lanes, arrange
+from .drawn_warps import DrawnWarps, arrange
 from .pack import narrow
 
 Int64 = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class Scene:
     """code: (n,) the code of each record. names: longest total first."""
 
     trace: TraceData
-    lanes: Lanes
+    drawn: DrawnWarps
     names: tuple[str, ...]
     code: npt.NDArray[np.unsignedinteger]
     codes: Codes
@@ -57,11 +57,11 @@ class Part:
 
     Attributes:
         at: index into the trace's columns.
-        lane: index into scene.lanes.
+        lane: index into scene.drawn.
         code: as in Scene.
         end: ticks after the warp's first.
         dur: ticks, 0 for points.
-        begin_ns, dur_ns: after lanes.base; duration.
+        begin_ns, dur_ns: after drawn.base; duration.
     """
 
     place: int
@@ -178,14 +178,14 @@ def _apart(
 
 
 def parts(scene: Scene) -> list[list[tuple[int, int]]]:
-    """For each place ranges of lanes, with about half a million records each."""
-    lanes = scene.lanes
-    found: list[list[tuple[int, int]]] = [[] for _ in lanes.places]
-    edges = np.searchsorted(lanes.place, np.arange(len(lanes.places) + 1)).tolist()
-    sums = np.cumsum(lanes.count)
+    """For each place ranges of warps, with about half a million records each."""
+    drawn = scene.drawn
+    found: list[list[tuple[int, int]]] = [[] for _ in drawn.places]
+    edges = np.searchsorted(drawn.place, np.arange(len(drawn.places) + 1)).tolist()
+    sums = np.cumsum(drawn.count)
     for place, (first, last) in enumerate(pairwise(edges)):
         while first < last:
-            before = int(sums[first] - lanes.count[first])
+            before = int(sums[first] - drawn.count[first])
             following = max(first + 1, int(np.searchsorted(sums[:last], before + _PART, "right")))
             found[place].append((first, following))
             first = following
@@ -194,16 +194,16 @@ def parts(scene: Scene) -> list[list[tuple[int, int]]]:
 
 def gathered(scene: Scene, ranges: list[tuple[int, int]]) -> Iterator[Part]:
     """The records of one place, range after range."""
-    trace, lanes = scene.trace, scene.lanes
+    trace, drawn = scene.trace, scene.drawn
     for first, last in ranges:
-        count = lanes.count[first:last]
+        count = drawn.count[first:last]
         offset = np.cumsum(count) - count
         lane = np.repeat(np.arange(first, last), count)
-        at = np.arange(int(count.sum())) + np.repeat(lanes.first[first:last] - offset, count)
-        rows = lanes.rows[first:last]
+        at = np.arange(int(count.sum())) + np.repeat(drawn.first[first:last] - offset, count)
+        rows = drawn.rows[first:last]
         dur = np.maximum(trace.dur_cycles[at], 0)
         begin = trace.start_ticks[at] - np.repeat(trace.warps.first_tick[rows], count)
         pace = np.repeat(trace.warps.tick_ns[rows], count)
-        begin_ns = begin * pace + np.repeat(lanes.start[first:last], count)
-        place = int(lanes.place[first])
+        begin_ns = begin * pace + np.repeat(drawn.start[first:last], count)
+        place = int(drawn.place[first])
         yield Part(place, first, last, at, lane, scene.code[at], begin + dur, dur, begin_ns, dur * pace)

@@ -1,20 +1,30 @@
-"""The page's further tables: regions by role, occupancy of launches, and gaps, as text."""
+"""The page's further tables: regions by role, occupancy of launches, gaps, and critical paths, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..analysis.critical import Edge, path_of_last_block
 from ..analysis.gaps import between
 from ..analysis.occupancy import occupancy
 from ..analysis.summary import summarize
 from ..analysis.table import part_text, time_text
+from ..analysis.warp_stats import warp_ends
+from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..util.portable import clean
+from ..util.runs import extents
+from ..util.text import counted
 
 MOST_RECORDS = 300_000
 """Records of a trace whose gaps are computed: more take longer than the page."""
 MOST_ROWS = 200
+_PATH = ("launch", "block", "part of the path", "time", "share")
+MOST_PATHS = 20
+"""Launches whose critical path is computed: the longest ones."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +46,9 @@ class Table:
     note: str = ""
 
 
-def tables(trace: TraceData) -> tuple[Table, ...]:
-    """The tables of a trace, in the order of their tabs."""
-    return _roles(trace), _occupancy(trace), _gaps(trace)
+def tables(trace: TraceData, edges: Sequence[Edge] = ()) -> tuple[Table, ...]:
+    """The tables of a trace, in the order of their tabs. edges: of the critical path."""
+    return _roles(trace), _occupancy(trace), _gaps(trace), _path(trace, edges)
 
 
 def _roles(trace: TraceData) -> Table:
@@ -88,6 +98,38 @@ def _gaps(trace: TraceData) -> Table:
         for row in between(trace)
     ]
     return _table("gaps", head, 2, rows, "Time of warps in no region, by the regions around it.")
+
+
+def _path(trace: TraceData, edges: Sequence[Edge]) -> Table:
+    """Of each launch the path through the block that ended last, by region."""
+    rows, unmatched = list[tuple[str, ...]](), 0
+    try:
+        for launch in _longest_launches(trace):
+            found = path_of_last_block(trace, edges, launch)
+            if found is None:
+                continue
+            place = (f"{found.kernel} #{launch}", found.block)
+            rows += [(*place, part, time_text(ns), part_text(share)) for part, ns, share in found.parts]
+            unmatched += found.unmatched
+    except UsageError as error:  # a ring without the first records, for instance
+        return _table("path", _PATH, 3, [], str(error))
+    note = "The critical path of the block that ended last."
+    if not edges:
+        note += (
+            " No signals are named, so it stays on one warp: kscope view --edge SIGNAL:WAIT, or"
+            ' trace.show(edges=[("SIGNAL", "WAIT")]).'
+        )
+    if unmatched:
+        note += f" {counted(unmatched, 'wait')} ended before the signal: an edge is wrong, or records are missing."
+    return _table("path", _PATH, 3, rows, note)
+
+
+def _longest_launches(trace: TraceData) -> list[int]:
+    """MOST_PATHS launches that took longest, in order of start."""
+    rows = trace.shown_warps
+    launch, ends = trace.warps.launch[rows], np.nan_to_num(warp_ends(trace)[rows])
+    first, last = extents(launch, len(trace.launches), trace.warps.start_ns[rows], ends)
+    return sorted(np.argsort(first - last, kind="stable")[:MOST_PATHS].tolist())
 
 
 def _table(name: str, head: tuple[str, ...], words: int, rows: Sequence[tuple[str, ...]], note: str) -> Table:

@@ -20,7 +20,7 @@ from .notebook import MOST, Page, page, show
 
 if TYPE_CHECKING:
     from ..analysis.compare import Comparison
-    from ..analysis.critical import Edge, Path
+    from ..analysis.critical import GivenEdge, Path
     from ..analysis.idle import Gaps
     from ..analysis.occupancy import Occupancy
     from ..analysis.overlap import Overlap
@@ -131,24 +131,21 @@ class Trace(TraceData):
 
         return occupancy(self, bins)
 
-    def path(self, *edges: Edge | tuple[str, str] | tuple[str, str, int], launch: int = 0, block: int = 0) -> Path:
+    def path(self, *edges: GivenEdge, launch: int = 0, block: BlockSelection = 0) -> Path:
         """The critical path of one block, as in ``trace.path(("load", "wait_full"), ("mma", "wait_empty", 4))``.
 
         Args:
             *edges: pairs (signal, wait): the end of region `signal` satisfies region `wait`; with a third part, so
                 many rounds later.
             launch: index into `launches`.
-            block: linear block index.
+            block: one block, as for filter().
 
         Raises:
             UsageError: no edge, a region that the block does not have, a negative lag, or a block without records.
         """
-        from ..analysis.critical import Edge, critical_path
+        from ..analysis.critical import as_edges, critical_path
 
-        named = [
-            one if isinstance(one, Edge) else Edge(one[0], one[1], one[2] if len(one) == 3 else 0) for one in edges
-        ]
-        return critical_path(self, named, launch, block)
+        return critical_path(self, as_edges(edges), launch, block)
 
     def compare(self, other: TraceData, *, level: float | None = None, least: float | None = None) -> Comparison:
         """What became slower from this trace to the other, with intervals.
@@ -167,25 +164,33 @@ class Trace(TraceData):
         level, least = usual.level if level is None else level, usual.least if least is None else least
         return compare(self, other, Options(level=level, least=least))
 
-    def plot(self, *, limit: int | None = MOST, height: int = 640) -> Page:
+    def plot(self, *, limit: int | None = MOST, height: int = 640, edges: Iterable[GivenEdge] = ()) -> Page:
         """The report page, SM x time, for a notebook: self-contained, without a network or a server.
 
         Args:
             limit: records to draw, the first by time; None for all.
             height: of the frame, in pixels.
+            edges: signals and the waits that they satisfy, for the critical path, as for path().
 
         Returns:
             A page, which a notebook shows, and which has `save(path)`.
-        """
-        return page(self, limit, height)
 
-    def show(self, *, limit: int | None = None) -> None:
+        Raises:
+            UsageError: not an edge.
+        """
+        return page(self, limit, height, edges)
+
+    def show(self, *, limit: int | None = None, edges: Iterable[GivenEdge] = ()) -> None:
         """Show the report page: in a notebook below the cell, else in the browser.
 
         Args:
             limit: records to draw, the first by time; None for half a million in a notebook, all in the browser.
+            edges: signals and the waits that they satisfy, for the critical path, as for path().
+
+        Raises:
+            UsageError: not an edge.
         """
-        show(self, limit)
+        show(self, limit, edges)
 
     def html(self) -> str:
         """The counts and the longest regions as HTML, which a notebook shows."""
@@ -202,7 +207,7 @@ class Trace(TraceData):
             **options: limit="auto" (2 million slices in timelines, else all; None for all), force=False (allow more
                 than 15 million slices), progress=False (a bar on stderr). Timelines only: group="sm" ("block",
                 "warp"), processes="launches" ("groups"), args=True (cycles, exact ns), flows=[("load", "dot")]
-                (arrows by value).
+                (arrows by value). Pages only: edges=[("load", "wait_full")] (for the critical path, as for path()).
 
         Returns:
             The number of records written.

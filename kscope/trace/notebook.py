@@ -7,12 +7,16 @@ import os
 import sys
 import tempfile
 import webbrowser
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..tracedata.data import TraceData
+
+if TYPE_CHECKING:
+    from ..analysis.critical import GivenEdge
 
 MOST = 500_000
 """Records of a page in a notebook, whose file keeps it."""
@@ -45,13 +49,14 @@ class Page:
         Path(path).write_text(self.html, encoding="utf-8")
 
 
-def page(trace: TraceData, limit: int | None = MOST, height: int = _HEIGHT) -> Page:
+def page(trace: TraceData, limit: int | None = MOST, height: int = _HEIGHT, edges: Iterable[GivenEdge] = ()) -> Page:
     """The page of a trace.
 
     Args:
         trace: the trace.
         limit: records to draw, the first by time; None for all. The page says how many are left out.
         height: of the frame in a notebook, in pixels.
+        edges: of the critical path.
     """
     from .. import report  # loaded on first use
     from ..export.timeline import first
@@ -60,22 +65,23 @@ def page(trace: TraceData, limit: int | None = MOST, height: int = _HEIGHT) -> P
     if limited:
         part = replace(part, problems=(*limited, *part.problems))
     file = io.BytesIO()
-    report.write(part, file)
+    report.write(part, file, edges=edges)
     return Page(file.getvalue().decode(), height)
 
 
-def show(trace: TraceData, limit: int | None = None) -> None:
+def show(trace: TraceData, limit: int | None = None, edges: Iterable[GivenEdge] = ()) -> None:
     """Show a trace: in a notebook below the cell, else in the browser, from a temporary file of this user's.
 
     Args:
         trace: the trace.
         limit: as in page(); None for MOST in a notebook, else for all records.
+        edges: of the critical path.
     """
     display = _notebook()
     if display is not None:
-        display(page(trace, MOST if limit is None else limit))
+        display(page(trace, MOST if limit is None else limit, edges=edges))
         return
-    shown = page(trace, limit)
+    shown = page(trace, limit, edges=edges)
     descriptor, name = tempfile.mkstemp(prefix="kscope-", suffix=".html")  # mode 0600
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(shown.html)

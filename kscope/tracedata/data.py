@@ -102,7 +102,8 @@ class TraceData:
         lost_launches: launches that left no record while the pool was full, by kernel.
         tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
         recorded: GPU, versions, command and options; info() has them in words.
-        role_names: names of the roles that kernels name with kscope.role(); Warps.role indexes them.
+        role_names: names of the roles that kernels name with kscope.role(), and of the compiler's partitions of warps;
+            Warps.role indexes them.
     """
 
     region: npt.NDArray[np.uint16]

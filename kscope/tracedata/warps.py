@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..util.cells import Cells, constant, decimals, joined
+from ..util.texts import Texts, constant, decimals, joined
 
 Int64 = npt.NDArray[np.int64]
 
@@ -25,8 +25,9 @@ class Warps:
         block: linear block index.
         block_xyz, grid, threads: (w, 3), block index, grid and block dimensions.
         warp, lane, sm: as in Trace.
-        cluster_rank: 0 without clusters.
-        role: int16, index into Trace.role_names of the role that the warp named, -1 for none.
+        cluster: linear index of the block's cluster, -1 without clusters.
+        cluster_rank: the block's rank in it, 0 without clusters.
+        role: int16, index into Trace.role_names of the warp's role, -1 if it is unknown.
         start_ns, end_ns: float64, ns after Trace.origin; end_ns is NaN if the warp did not finish.
         finished: whether the warp finished.
         first_tick, last_tick: int64, the first and the last clock; of an unfinished warp the clock when the data was
@@ -50,6 +51,7 @@ class Warps:
     warp: npt.NDArray[np.uint8]
     lane: npt.NDArray[np.uint8]
     sm: npt.NDArray[np.uint16]
+    cluster: Int64
     cluster_rank: npt.NDArray[np.uint8]
     role: npt.NDArray[np.int16]
     start_ns: npt.NDArray[np.float64]
@@ -81,7 +83,7 @@ class Warps:
         """A row's label: ``block 3 warp 0``, with y, z and the lane if they matter."""
         return self.labels(np.array([row])).strings()[0]
 
-    def labels(self, rows: Int64) -> Cells:
+    def labels(self, rows: Int64) -> Texts:
         """The labels of many rows."""
         lane = self.lane[rows]
         parts = [constant(b"block ", len(rows)), self.blocks(rows), constant(b" warp ", len(rows))]
@@ -90,7 +92,7 @@ class Warps:
             parts.append(joined(constant(b" lane ", len(rows)), decimals(lane)).where(lane > 0))
         return joined(*parts)
 
-    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> Cells:
+    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> Texts:
         """Block indices of many rows: ``3``, ``3,1`` or ``3,1,0``. digits: least digits of each axis."""
         x, y, z = (self.block_xyz[rows, axis] for axis in range(3))
         deep = self.grid[rows, 2] != 1

@@ -50,7 +50,7 @@ def sized(page: Page, request: pytest.FixtureRequest) -> Iterator[Page]:
 @pytest.mark.parametrize("name", ["attention", "warp_specialized", "softmax_cute", "graph"])
 def test_nothing_is_cut(sized: Page, show: Show, name: str) -> None:
     page = show(golden(name))
-    for tab in ("regions", "roles", "occupancy", "gaps"):
+    for tab in ("regions", "roles", "occupancy", "gaps", "path"):
         page.run(
             f"[...document.querySelectorAll('#table .choice button')].find((b) => b.textContent === '{tab}').click()"
         )
@@ -80,10 +80,10 @@ def test_rows_and_the_selection_have_the_role_that_the_kernel_names(show: Show) 
     assert "roleconsumer" in text(page, "#details .body")
 
 
-def test_tabs_show_roles_occupancy_and_gaps(show: Show) -> None:
+def test_tabs_show_roles_occupancy_gaps_and_the_path(show: Show) -> None:
     page = show(golden("warp_specialized"))
     shown = {}
-    for tab in ("roles", "occupancy", "gaps", "regions"):
+    for tab in ("roles", "occupancy", "gaps", "path", "regions"):
         page.run(
             f"[...document.querySelectorAll('#table .choice button')].find((b) => b.textContent === '{tab}').click()"
         )
@@ -92,6 +92,7 @@ def test_tabs_show_roles_occupancy_and_gaps(show: Show) -> None:
     assert "multiply (warp 0-3, inferred)" in shown["roles"]
     assert shown["occupancy"].startswith("matmul #0")
     assert shown["gaps"].startswith("(begin)wait_ready")
+    assert shown["path"].startswith("matmul #01,0multiply")
     assert shown["regions"].startswith("multiply")
 
 

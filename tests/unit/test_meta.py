@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.capture import metadata
-from kscope.capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
+from kscope.capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta
 from kscope.errors import FormatError
 
+ROLES = RoleMeta("produce_tiles", (4, 5)), RoleMeta("consume_tiles", (0, 1, 2, 3))
 ISSUE = RegionMeta("copy", None, "a.py:9", None, "source", "cp.async.bulk")
 MODULE = ModuleMeta(
     "triton",
-    (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2)),
+    (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2, ROLES)),
     (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot"), RegionMeta("sum", "f32", None, 1), ISSUE),
     strategy="warps:0,4",
     problems=(Problem("pairing", "a mark was deleted", 3),),
@@ -46,7 +47,11 @@ def test_metadata_end_at_the_nul_byte() -> None:
         ("kernels", [["k", 1, 63]], "from 2 to 20"),
         ("kernels", [["k", 1.5, 3]], "kernel's id"),
         ("kernels", [["k", True, 3]], "kernel's id"),
-        ("kernels", [["k"]], "a list of 3"),
+        ("kernels", [["k"]], "a list of 3 or 4"),
+        ("kernels", [["k", 1, 3, [["load", [32]]]]], "role's warp is 32, expected a number from 0 to 31"),
+        ("kernels", [["k", 1, 3, [["load", 4]]]], "a name and a list of warps"),
+        ("kernels", [["k", 1, 3, [["", [4]]]]], "a name and a list of warps"),
+        ("kernels", [["k", 1, 3, [["load", [4]], ["mma", [4]]]]], "no warp twice"),
         ("regions", [["load", "i64", None]], "i32, u32, f32"),
         ("regions", [["", None, None]], "empty"),
         ("regions", {"load": 1}, "a list"),

@@ -97,7 +97,9 @@ def test_a_launch_is_a_slice_with_its_facts(tmp_path: Path) -> None:
 def test_a_row_has_what_is_known_about_its_warp(tmp_path: Path) -> None:
     slab = synth.slab([Rec("load", 2000, 2100)], sm=12, warp=2, cluster=1)
     [note] = [note for path, note in exported(decode(synth.capture(slab)), tmp_path).notes.items() if "SM" in path[-1]]
-    assert note.startswith("role load (warp 2, inferred), sm 12, linear_block 0, warp 2, cluster_rank 1, start_ns 0, ")
+    assert note.startswith(
+        "role load (warp 2, inferred), sm 12, linear_block 0, warp 2, cluster 0, cluster_rank 1, start_ns 0, "
+    )
     assert ", records 1, " in note
 
 

@@ -12,7 +12,7 @@ from synth import Rec, instant
 
 from kscope.capture.capture import Capture, load_capture
 from kscope.capture.layout import Kind
-from kscope.report.lanes import arrange
+from kscope.report.drawn_warps import arrange
 from kscope.report.pack import narrow, pack, zigzag
 from kscope.trace import Trace, decode
 

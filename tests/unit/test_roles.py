@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,28 @@ import pytest
 import kscope
 import kscope_sim
 from kscope.analysis.roles import roles
+from kscope.capture import file
+from kscope.capture.model import CaptureData, RoleMeta
 from kscope.trace import Trace
 
 
-def recorded(kernel: Any, **options: Any) -> Trace:
+def captured(kernel: Any, **options: Any) -> CaptureData:
     with kscope.profile(**options) as prof:
         kscope_sim.launch(kernel, grid=2, block=96)
-    trace: Trace = prof.trace
-    return trace
+    capture: CaptureData = prof.capture
+    return capture
+
+
+def recorded(kernel: Any, **options: Any) -> Trace:
+    return kscope.decode(captured(kernel, **options))
+
+
+def partitioned(kernel: Any, *partitions: RoleMeta) -> CaptureData:
+    """The capture of a kernel whose compiler has partitioned its warps."""
+    capture = captured(kernel)
+    (module,) = capture.modules
+    kernels = tuple(replace(kernel, roles=partitions) for kernel in module.kernels)
+    return replace(capture, modules=(replace(module, kernels=kernels),))
 
 
 def pipeline(warp: Any) -> None:
@@ -34,9 +49,9 @@ def pipeline(warp: Any) -> None:
 
 def test_named_roles_win_and_the_rest_is_inferred() -> None:
     found = roles(recorded(pipeline))
-    assert [found.names[code] for code in found.code] == 2 * ["dot (warp 0-1, inferred)", "consumer", "producer"]
+    assert [found.names[code] for code in found.code] == 2 * ["dot (warp 0, inferred)", "consumer", "producer"]
     assert dict(zip(found.names, found.inferred, strict=True)) == {
-        "consumer": False, "producer": False, "dot (warp 0-1, inferred)": True,
+        "consumer": False, "producer": False, "dot (warp 0, inferred)": True,
     }  # fmt: skip
 
 
@@ -51,7 +66,7 @@ def test_the_marks_of_roles_are_no_records_of_the_trace() -> None:
 def test_a_summary_by_role_has_the_named_roles() -> None:
     rows = recorded(pipeline).summary(by="role").regions
     assert {(row.key, row.region) for row in rows} == {
-        (("producer",), "load"), (("consumer",), "dot"), (("dot (warp 0-1, inferred)",), "dot"),
+        (("producer",), "load"), (("consumer",), "dot"), (("dot (warp 0, inferred)",), "dot"),
     }  # fmt: skip
 
 
@@ -68,9 +83,29 @@ def test_a_warp_whose_mark_was_overwritten_has_the_role_of_its_number() -> None:
                 warp.work(1)
 
     trace = recorded(kernel, records=4)
-    assert set(trace.warps.role.tolist()) == {-1, 0}
+    assert max(trace.warps.written) == 10
     found = roles(trace)
     assert {found.names[code] for code in found.code} == {"worker"}
+
+
+def test_the_compilers_partitions_are_roles_that_the_kernel_may_override(tmp_path: Path) -> None:
+    capture = partitioned(pipeline, RoleMeta("mma", (0, 1)), RoleMeta("load", (2,)))
+    file.write(capture, tmp_path / "x.kscope")
+    found = roles(kscope.decode(file.read(tmp_path / "x.kscope")))
+    assert [found.names[code] for code in found.code] == 2 * ["mma", "consumer", "producer"]
+    assert not any(found.inferred)
+
+
+def test_warps_outside_the_compilers_partitions_are_inferred() -> None:
+    def kernel(warp: Any) -> None:
+        with kscope.region("load" if warp.index == 2 else "dot"):
+            warp.work(3)
+
+    trace = kscope.decode(partitioned(kernel, RoleMeta("produce", (2,))))
+    found = roles(trace)
+    assert [found.names[code] for code in found.code] == 2 * [*2 * ["dot (warp 0-1, inferred)"], "produce"]
+    assert {row.key for row in trace.summary(by="role").regions} == {("produce",), ("dot (warp 0-1, inferred)",)}
+    assert {role for one in trace.overlap() for role, _ in one.states} >= {"produce", "dot (warp 0-1, inferred)"}
 
 
 @pytest.mark.parametrize("suffix", [".pftrace", ".json"])

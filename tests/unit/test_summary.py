@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import synth
+import traces
 from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec, instant
@@ -178,3 +179,17 @@ def test_a_wide_terminal_shows_every_column() -> None:
 )  # fmt: skip
 def test_times_have_units(ns: float, text: str) -> None:
     assert time_text(ns) == text
+
+
+def test_the_imbalance_of_a_short_region_is_not_named_before_one_that_costs_time() -> None:
+    made = [
+        traces.Lane(
+            sm=sm, block=sm, end=90_000,
+            spans=[("load", 1000, 41_000 + 12_000 * (sm == 2)), ("dot", 60_000, 60_002 + 90 * (sm == 3))],
+        )
+        for sm in range(4)
+    ]  # fmt: skip
+    summary = traces.trace(made).summary()
+    assert next(row for row in summary.regions if row.region == "dot").imbalance > 40
+    told = [line.strip() for line in summary.text(100).splitlines() if "the median" in line]
+    assert [line.partition(":")[0] for line in told] == ["load"]

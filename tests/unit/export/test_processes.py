@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import synth
 from replay import replay
@@ -93,3 +95,58 @@ def test_export_accepts_processes_groups_and_refuses_others(tmp_path: Path, monk
     assert set(_chrome(Path("x.json"))) == {"SM 7"}
     with pytest.raises(UsageError, match="expected one of launches, groups"):
         _trace(1).export("x.json", processes="sms")
+
+
+def _two_gpus() -> Trace:
+    """The same kernel on two GPUs of different models, as in a capture of a process that uses both."""
+    devices = tuple(
+        replace(
+            synth.device(
+                [synth.slab([Rec("load", 1020, 1080)], warp=warp, sm=sm, grid_id=sm + 1) for warp in range(2)],
+                ordinal=ordinal,
+            ),
+            name=name,
+        )
+        for ordinal, (name, sm) in enumerate((("NVIDIA H200", 3), ("NVIDIA B200", 5)))
+    )
+    return decode(replace(synth.capture(), devices=devices))
+
+
+@pytest.mark.parametrize("suffix", [".json", ".pftrace"])
+def test_every_gpu_is_a_top_group_named_with_its_model(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    _two_gpus().export(path)
+    found = (_chrome if suffix == ".json" else _pftrace)(path)
+    assert found.keys() == {"GPU 0 · NVIDIA H200", "GPU 1 · NVIDIA B200"}
+    for gpu, sm in (("GPU 0 · NVIDIA H200", 3), ("GPU 1 · NVIDIA B200", 5)):
+        assert len(found[gpu]) == 2
+        assert all(f"SM {sm}" in row for row in found[gpu])
+
+
+def test_rows_have_their_cluster_and_its_rank(tmp_path: Path) -> None:
+    slabs = [
+        synth.slab(
+            [Rec("load", 1020, 1080)], block=(x, y, 0), grid=(4, 2, 1), cluster=x % 2 | 2 << 8 | 1 << 16 | 1 << 24
+        )
+        for x in range(4)
+        for y in range(2)
+    ]
+    trace = decode(synth.capture(*slabs))
+    assert dict(zip(trace.warps.labels(np.arange(8)).strings(), trace.warps.cluster.tolist(), strict=True)) == {
+        f"block {x},{y} warp 0": x // 2 + 2 * y for x in range(4) for y in range(2)
+    }
+    trace.export(tmp_path / "x.pftrace")
+    notes = [note for note in replay(tmp_path / "x.pftrace").notes.values() if "linear_block" in note]
+    assert sorted(note.partition("cluster ")[2].partition(",")[0] for note in notes) == [*"00112233"]
+    assert all("cluster_rank " in note for note in notes)
+    trace.export(tmp_path / "x.json")
+    events = json.loads((tmp_path / "x.json").read_text())["traceEvents"]
+    rows = [event["args"] for event in events if event["name"] == "thread_name" and "cluster" in event["args"]]
+    assert sorted(row["cluster"] for row in rows) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_rows_of_launches_without_clusters_name_none(tmp_path: Path) -> None:
+    trace = _trace(1)
+    assert set(trace.warps.cluster.tolist()) == {-1}
+    trace.export(tmp_path / "x.pftrace")
+    assert not any("cluster" in note for note in replay(tmp_path / "x.pftrace").notes.values())

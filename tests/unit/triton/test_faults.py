@@ -16,6 +16,7 @@ from triton.backends.nvidia import compiler as nvidia
 import kscope
 from kscope import PairingError, UnsupportedError, UsageError
 from kscope.capture import metadata
+from kscope.capture.model import RoleMeta
 from kscope.instrument.recording import Recording
 
 
@@ -103,6 +104,7 @@ def test_regions_deleted_by_automatic_warp_specialization_are_restored(compiler)
     assert [region.name for region in about.regions] == ["dot", "load"]
     assert [problem.kind for problem in about.problems] == ["moved"]
     assert "kernel automatic: the Triton compiler removed every mark" in about.problems[0].text
+    assert about.kernels[0].roles == (RoleMeta("load", (0, 1, 2, 3)), RoleMeta("mma", tuple(range(4, 12))))
 
 
 @pytest.mark.filterwarnings("ignore:kscope.*(registers spill|restored them)")
@@ -112,6 +114,9 @@ def test_automatic_warp_specialization_on_blackwell_records(compiler):
     about = metadata.from_json(kernel.metadata.kscope.encode())
     assert {region.name for region in about.regions} == {"dot", "load"}
     assert ("moved" in {problem.kind for problem in about.problems}) == (triton.__version__ < "3.7")
+    roles = {role.name: role.warps for role in about.kernels[0].roles}
+    assert roles.keys() == {"default", "mma", "load"}
+    assert roles["default"] == (0, 1, 2, 3)
 
 
 HOOKS = {

@@ -10,6 +10,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 import kscope
 from kscope import region
 from kscope.capture import metadata
+from kscope.capture.model import RoleMeta
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
@@ -90,6 +91,31 @@ def test_worker_partitions_are_lowered_too(compiler, arch):
     assert [region.name for region in about.regions] == ["default", "step", "whole", "worker"]
 
 
+@pytest.mark.parametrize("arch", [90, 100])
+def test_partitions_are_roles_named_after_their_functions(compiler, arch):
+    kernel = compiler(specialized, arch, out="*i32", n="i32")
+    (about,) = metadata.from_json(kernel.metadata.kscope.encode()).kernels
+    assert about.roles == (RoleMeta("first_part", (0, 1, 2, 3)), RoleMeta("worker_part", (4, 5, 6)))
+
+
+@gluon.jit
+def _load__tiles(out, n):
+    with kscope.region("load"):
+        gl.atomic_add(out, n)
+
+
+@gluon.jit
+def twice(out, n):
+    gl.warp_specialize([(first_part, (out, n)), (worker_part, (out, n)), (_load__tiles, (out, n))], [1, 2], [32, 32])
+    gl.warp_specialize([(first_part, (out, n)), (_load__tiles, (out, n)), (_load__tiles, (out, n))], [1, 2], [32, 32])
+
+
+def test_warps_that_change_their_partition_have_no_role(compiler):
+    kernel = compiler(twice, out="*i32", n="i32")
+    (about,) = metadata.from_json(kernel.metadata.kscope.encode()).kernels
+    assert about.roles == (RoleMeta("first_part", (0, 1, 2, 3)), RoleMeta("_load", (4, 5)))  # __ ends a name
+
+
 def test_a_warp_specialized_kernel_keeps_its_setmaxnreg_and_does_not_spill(compiler):
     from triton.backends.nvidia.compiler import get_ptxas
 
@@ -123,6 +149,7 @@ def test_operations_of_gluon_kernels_are_found_in_every_group_of_warps(plain_com
     about = metadata.from_json(kernel.metadata.kscope.encode())
     assert about.problems == ()
     assert [region.name.partition(" ")[0] for region in about.regions] == ["loop", "store"]
+    assert about.kernels[0].roles == (RoleMeta("added", tuple(range(7))),)
 
 
 # its name up to Triton 3.6

@@ -1,6 +1,6 @@
-"""Cells: one row per recording warp and region, from which every table of durations is summed.
+"""One row per recording warp and region, from which every table of durations is summed.
 
-A *cell* is all spans of one region name on one row of Trace.warps. Sums are exact (ticks are integers), so a summary
+A row is all spans of one region name on one row of Trace.warps. Sums are exact (ticks are integers), so a summary
 by SM, block or launch never reads the records again.
 """
 
@@ -29,8 +29,10 @@ _SLICE = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """Cells (c,), each with its durations as a slice of `values`. Spans of unknown duration are in no sum.
+class WarpRegions:
+    """Rows (c,) of a warp and a region, each with its durations as a slice of `values`.
+
+    Spans of unknown duration are in no sum.
 
     Attributes:
         names: sorted region names.
@@ -40,7 +42,7 @@ class Cells:
         total, own: int64 ticks, sum of durations; the same without nested spans.
         idle: ticks directly before the spans in which the warp was in no region.
         first, last: ticks, the first and the last start.
-        offset: index of the cell's first duration in `values`.
+        offset: index of the row's first duration in `values`.
         values: float64 ns, one per span of known duration.
         covered: (w,) ticks of each warp in regions.
         quiet: (w,) its longest time in no region, in ticks, without the time after its last region.
@@ -67,8 +69,8 @@ class Cells:
         return len(self.track)
 
 
-def cells(trace: TraceData) -> Cells:
-    """The cells of a trace. 10 million records take about half a second on two cores.
+def warp_regions(trace: TraceData) -> WarpRegions:
+    """The rows of a trace. 10 million records take about half a second on two cores.
 
     In a filtered trace, `own`, `idle`, `covered`, `quiet` and `last_end` are those of the unfiltered one: what a filter
     leaves out still encloses spans, is inside of them, and fills time between them.
@@ -81,12 +83,12 @@ def cells(trace: TraceData) -> Cells:
     return pass_.finish()
 
 
-def under_tick(trace: TraceData, found: Cells) -> Int64:
-    """(c,) spans of each cell shorter than their timer's tick."""
+def under_tick(trace: TraceData, found: WarpRegions) -> Int64:
+    """(c,) spans of each row shorter than their timer's tick."""
     short = np.zeros(len(found), np.int64)
-    for cell in np.flatnonzero(trace.warps.timer[found.track] & (found.count > 0)).tolist():
-        at = int(found.offset[cell])
-        short[cell] = np.count_nonzero(found.values[at : at + int(found.count[cell])] < trace.tick_ns)
+    for row in np.flatnonzero(trace.warps.timer[found.track] & (found.count > 0)).tolist():
+        at = int(found.offset[row])
+        short[row] = np.count_nonzero(found.values[at : at + int(found.count[row])] < trace.tick_ns)
     return short
 
 
@@ -156,7 +158,7 @@ class _Pass:
             self.parts[at] = columns
 
     def _unknown(self, track: npt.NDArray[np.int32], name: Names) -> list[Int64]:
-        """Cells of the spans with an unknown duration."""
+        """Rows of the spans with an unknown duration."""
         pairs, count = np.unique(track.astype(np.int64) << 16 | name, return_counts=True)
         nothing = np.zeros(len(pairs), np.int64)
         first, last = np.full(len(pairs), _FAR), np.full(len(pairs), -_FAR)
@@ -185,11 +187,11 @@ class _Pass:
         self.last_end[lanes] = np.maximum.reduceat(reach, first)
         return own, idle
 
-    def finish(self) -> Cells:
+    def finish(self) -> WarpRegions:
         parts = [self.parts[at] for at in sorted(self.parts)]
         nothing = [np.zeros(0, np.int64)] * len(_COLUMNS)
         columns = [np.concatenate(column) for column in zip(nothing, *parts, strict=True)]
-        return Cells(
+        return WarpRegions(
             names=self.names, values=self.values, covered=self.covered, quiet=self.quiet, last_end=self.last_end,
             **dict(zip(_COLUMNS, columns, strict=True)),
         )  # fmt: skip

@@ -27,7 +27,7 @@ _FAR = float(1 << 62)
 
 
 @dataclass(frozen=True, eq=False)
-class Lanes:
+class DrawnWarps:
     """The drawn warps (w,), by place, row and start.
 
     Attributes:
@@ -54,7 +54,7 @@ class Lanes:
         return len(self.rows)
 
 
-def arrange(trace: TraceData) -> Lanes:
+def arrange(trace: TraceData) -> DrawnWarps:
     """The warps of a trace; of a filtered one, those with records."""
     warps = trace.warps
     edges = np.searchsorted(trace.track, np.arange(len(warps) + 1))
@@ -71,14 +71,14 @@ def arrange(trace: TraceData) -> Lanes:
     span = max(float(end.max(initial=base)) - base, 1.0)
     device_sm = warps.device[rows] << 32 | warps.sm[rows]
     distinct, place = np.unique(device_sm, return_inverse=True)
-    # A lane that did not finish may still run: its row is not reused.
+    # A warp that did not finish may still run: its row is not reused.
     busy = np.where(warps.finished[rows], end, base + span)
     row = _rows(
         place, warps.launch[rows], warps.block[rows], warps.warp[rows] * np.int64(32) + warps.lane[rows], start, busy
     )
     order = np.lexsort((start, row, place))
     places = tuple((int(key >> 32), int(key & 0xFFFFFFFF)) for key in distinct)
-    return Lanes(
+    return DrawnWarps(
         rows[order], place[order], row[order], start[order] - base, end[order] - base, first[order], count[order],
         places, base, span,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Texts:
     """One text of n rows.
 
     Attributes:
@@ -29,13 +29,13 @@ class Cells:
         """(n,) bytes of each row."""
         return np.asarray(np.count_nonzero(self.used, axis=1), np.int64)
 
-    def take(self, rows: slice) -> Cells:
+    def take(self, rows: slice) -> Texts:
         """Some of the rows."""
-        return Cells(self.data[rows], self.used[rows])
+        return Texts(self.data[rows], self.used[rows])
 
-    def where(self, condition: npt.NDArray[np.bool_]) -> Cells:
+    def where(self, condition: npt.NDArray[np.bool_]) -> Texts:
         """The text in rows (n,) where a condition holds, and nothing in the others."""
-        return Cells(self.data, self.used & condition[:, None])
+        return Texts(self.data, self.used & condition[:, None])
 
     def tobytes(self) -> bytes:
         """The rows, one after the other."""
@@ -50,13 +50,13 @@ class Cells:
         return [whole[a:b].decode("utf-8", "replace") for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def constant(text: bytes, rows: int) -> Cells:
+def constant(text: bytes, rows: int) -> Texts:
     """The same text in every row."""
     data = np.broadcast_to(np.frombuffer(text, np.uint8), (rows, len(text)))
-    return Cells(data, np.broadcast_to(True, data.shape))
+    return Texts(data, np.broadcast_to(True, data.shape))
 
 
-def decimals(values: npt.NDArray[np.integer], least: int = 1) -> Cells:
+def decimals(values: npt.NDArray[np.integer], least: int = 1) -> Texts:
     """Numbers (n,) from 0 as decimals of at least so many digits."""
     width = max(len(str(int(values.max(initial=0)))), least)
     data, used = np.empty((len(values), width), np.uint8), np.empty((len(values), width), bool)
@@ -67,10 +67,10 @@ def decimals(values: npt.NDArray[np.integer], least: int = 1) -> Cells:
         higher = rest // 10
         data[:, column] = rest - higher * 10 + ord("0")
         rest = higher
-    return Cells(data, used)
+    return Texts(data, used)
 
 
-def varints(values: npt.NDArray[np.integer]) -> Cells:
+def varints(values: npt.NDArray[np.integer]) -> Texts:
     """Numbers (n,) from 0 as protobuf varints."""
     width = max(1, -(-int(values.max(initial=0)).bit_length() // 7))
     data, used = np.empty((len(values), width), np.uint8), np.empty((len(values), width), bool)
@@ -80,18 +80,18 @@ def varints(values: npt.NDArray[np.integer]) -> Cells:
         data[:, column] = rest & np.uint64(127)
         rest >>= np.uint64(7)
         data[:, column] |= (rest > 0).astype(np.uint8) << 7
-    return Cells(data, used)
+    return Texts(data, used)
 
 
-def joined(*parts: Cells) -> Cells:
+def joined(*parts: Texts) -> Texts:
     """Texts of the same rows, one behind the other."""
-    return Cells(np.hstack([part.data for part in parts]), np.hstack([part.used for part in parts]))
+    return Texts(np.hstack([part.data for part in parts]), np.hstack([part.used for part in parts]))
 
 
-def chosen(texts: Sequence[bytes], index: npt.NDArray[np.integer]) -> Cells:
+def chosen(texts: Sequence[bytes], index: npt.NDArray[np.integer]) -> Texts:
     """One of a few texts in each row, by its index (n,)."""
     table = np.zeros((max(len(texts), 1), max(map(len, texts), default=0)), np.uint8)
     used = np.zeros(table.shape, bool)
     for row, text in enumerate(texts):
         table[row, : len(text)], used[row, : len(text)] = np.frombuffer(text, np.uint8), True
-    return Cells(table[index], used[index])
+    return Texts(table[index], used[index])

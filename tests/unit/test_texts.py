@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.export.pftracks import varint
-from kscope.util.cells import chosen, constant, decimals, joined, varints
+from kscope.util.texts import chosen, constant, decimals, joined, varints
 
 NUMBERS = st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 300), min_size=1, max_size=20)
 

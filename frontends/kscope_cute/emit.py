@@ -57,8 +57,8 @@ def emit_mark(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None
         return None
     if _UNKNOWN in mark.name:
         raise UsageError(
-            f"kscope {mark.act} {mark.display_name}: the name contains {_UNKNOWN!r}, which CuTe DSL prints for a value "
-            "that is known only when the kernel runs; pass it as value="
+            f"kscope {mark.noun} {mark.display_name}: the name contains {_UNKNOWN!r}, which CuTe DSL prints for a "
+            "value that is known only when the kernel runs; pass it as value="
         )
     operands: list[Any] = []
     constraint = ""

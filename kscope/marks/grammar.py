@@ -80,6 +80,11 @@ class Mark:
         return self.how if self.how in ("auto", "lines") else "source"
 
     @property
+    def noun(self) -> str:
+        """What the user wrote, for messages: region, instant, counter, pin."""
+        return "region" if self.act in ("enter", "exit") else self.act
+
+    @property
     def display_name(self) -> str:
         """The name for messages."""
         return format_name(self.name)

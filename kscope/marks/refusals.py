@@ -15,7 +15,7 @@ def value_refused(mark: Mark, given: str, instead: str) -> UsageError:
         instead: what to pass, as in "value=x.to(tl.int32)".
     """
     return UsageError(
-        f"value= of kscope {mark.act} {mark.display_name} is {given}: a record holds 32 bits, "
+        f"value= of kscope {mark.noun} {mark.display_name} is {given}: a record holds 32 bits, "
         f"an int32, uint32 or float32; pass {instead}"
     )
 
@@ -28,7 +28,7 @@ def predicate_refused(mark: Mark, given: str, expected: str = "one bool or integ
         given: what was passed, in words.
         expected: what can be passed.
     """
-    return UsageError(f"when= of kscope {mark.act} {mark.display_name} is {given}: expected {expected}")
+    return UsageError(f"when= of kscope {mark.noun} {mark.display_name} is {given}: expected {expected}")
 
 
 def outside_kernel(name: str) -> UsageError:

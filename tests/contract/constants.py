@@ -1,4 +1,4 @@
-"""Scopes with a constant value of each Python and numpy type, for the contract's program `constants`."""
+"""Scopes with a constant value of each Python and numpy type; the bools are refused."""
 
 from __future__ import annotations
 
@@ -19,3 +19,5 @@ UINT64 = kscope.scope("uint64", value=np.uint64(64))
 FLOAT16 = kscope.scope("float16", value=np.float16(0.5))
 FLOAT32 = kscope.scope("float32", value=np.float32(0.25))
 FLOAT64 = kscope.scope("float64", value=np.float64(0.125))
+BOOL = kscope.scope("bool", value=True)
+NUMPY_BOOL = kscope.scope("numpy bool", value=np.bool_(False))

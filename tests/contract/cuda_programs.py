@@ -375,7 +375,14 @@ extern "C" __global__ void forgotten(int* out, int n) {
     if (n) KSCOPE_REGION("load");  // refused
     out[0] = n;
 }
-"""
+""",
+    "boolean": """
+extern "C" __global__ void boolean(int* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION_V("bool", true);  // refused
+    out[0] = n;
+}
+""",
 }
 """Kernels that every frontend refuses. The other mistakes in Python have no counterpart in a macro."""
 

@@ -12,6 +12,7 @@ os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cutlass
 from contract.constants import (
+    BOOL,
     FLOAT,
     FLOAT16,
     FLOAT32,
@@ -21,6 +22,7 @@ from contract.constants import (
     INT16,
     INT32,
     INT64,
+    NUMPY_BOOL,
     UINT8,
     UINT16,
     UINT32,
@@ -331,6 +333,18 @@ def dropped(out: cute.Tensor, n: cutlass.Int32):
 
 
 @cute.kernel
+def boolean(out: cute.Tensor, n: cutlass.Int32):
+    with BOOL:  # refused
+        out[0] = n
+
+
+@cute.kernel
+def numpy_boolean(out: cute.Tensor, n: cutlass.Int32):
+    with NUMPY_BOOL:  # refused
+        out[0] = n
+
+
+@cute.kernel
 def kept(out: cute.Tensor, n: cutlass.Int32):
     region = kscope.region("load")  # noqa: F841  # refused
     out[0] = n
@@ -349,6 +363,8 @@ def in_helper(out: cute.Tensor, n: cutlass.Int32):
 REFUSED: dict[str, Callable[..., Any]] = {
     "forgotten": forgotten,
     "dropped": dropped,
+    "boolean": boolean,
+    "numpy_boolean": numpy_boolean,
     "kept": kept,
     "in_helper": in_helper,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from contract.constants import (
+    BOOL,
     FLOAT,
     FLOAT16,
     FLOAT32,
@@ -16,6 +17,7 @@ from contract.constants import (
     INT16,
     INT32,
     INT64,
+    NUMPY_BOOL,
     UINT8,
     UINT16,
     UINT32,
@@ -338,6 +340,18 @@ def dropped(out, n):
 
 
 @cuda.jit
+def boolean(out, n):
+    with BOOL:  # refused
+        out[0] = n
+
+
+@cuda.jit
+def numpy_boolean(out, n):
+    with NUMPY_BOOL:  # refused
+        out[0] = n
+
+
+@cuda.jit
 def kept(out, n):
     region = kscope.region("load")  # noqa: F841  # refused
     out[0] = n
@@ -348,7 +362,7 @@ def in_helper(out, n):
     forgotten(out, n)
 
 
-REFUSED = {"forgotten": forgotten, "dropped": dropped, "kept": kept, "in_helper": in_helper}
+REFUSED = {kernel.__name__: kernel for kernel in (forgotten, dropped, boolean, numpy_boolean, kept, in_helper)}
 
 
 def available() -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from contract.constants import (
+    BOOL,
     FLOAT,
     FLOAT16,
     FLOAT32,
@@ -14,6 +15,7 @@ from contract.constants import (
     INT16,
     INT32,
     INT64,
+    NUMPY_BOOL,
     UINT8,
     UINT16,
     UINT32,
@@ -283,6 +285,16 @@ def dropped(warp: Warp, n: int) -> None:
     warp.work(n)
 
 
+def boolean(warp: Warp, n: int) -> None:
+    with BOOL:  # refused
+        warp.work(n)
+
+
+def numpy_boolean(warp: Warp, n: int) -> None:
+    with NUMPY_BOOL:  # refused
+        warp.work(n)
+
+
 def kept(warp: Warp, n: int) -> None:
     region = kscope.region("load")  # noqa: F841  # refused
     warp.work(n)
@@ -293,7 +305,7 @@ def in_helper(warp: Warp, n: int) -> None:
 
 
 REFUSED: dict[str, Callable[[Warp, int], None]] = {
-    kernel.__name__: kernel for kernel in (forgotten, dropped, kept, in_helper)
+    kernel.__name__: kernel for kernel in (forgotten, dropped, boolean, numpy_boolean, kept, in_helper)
 }
 
 

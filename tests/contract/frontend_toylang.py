@@ -7,6 +7,7 @@ from typing import Any
 
 from contract import plugged
 from contract.constants import (
+    BOOL,
     FLOAT,
     FLOAT16,
     FLOAT32,
@@ -16,6 +17,7 @@ from contract.constants import (
     INT16,
     INT32,
     INT64,
+    NUMPY_BOOL,
     UINT8,
     UINT16,
     UINT32,
@@ -297,6 +299,16 @@ def dropped(k: Tracer, out: str, n: Value) -> None:
     k.store(out, 0, n)
 
 
+def boolean(k: Tracer, out: str, n: Value) -> None:
+    with BOOL:  # refused
+        k.store(out, 0, n)
+
+
+def numpy_boolean(k: Tracer, out: str, n: Value) -> None:
+    with NUMPY_BOOL:  # refused
+        k.store(out, 0, n)
+
+
 def kept(k: Tracer, out: str, n: Value) -> None:
     region = kscope.region("load")  # noqa: F841  # refused
     k.store(out, 0, n)
@@ -306,7 +318,9 @@ def in_helper(k: Tracer, out: str, n: Value) -> None:
     forgotten(k, out, n)
 
 
-REFUSED: dict[str, Any] = {kernel.__name__: toylang.kernel(kernel) for kernel in (forgotten, dropped, kept, in_helper)}
+REFUSED: dict[str, Any] = {
+    kernel.__name__: toylang.kernel(kernel) for kernel in (forgotten, dropped, boolean, numpy_boolean, kept, in_helper)
+}
 
 
 def ready(program: Program) -> Callable[[], None]:

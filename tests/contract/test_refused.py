@@ -1,4 +1,4 @@
-"""Every frontend refuses a region that is created and never entered, with the file and the line, when it compiles."""
+"""Every frontend refuses a region that is never entered, with the file and the line, and a bool as a value."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ MISTAKES = {
 """Kernels in REFUSED, and the error."""
 MACRO = r"KSCOPE_REGION_needs_braces_around_it_and_the_code_to_measure_\w+.? is undefined"
 """Of C++ frontends, whose compiler refuses the macro."""
+BOOLS = {
+    "boolean": r"value= of kscope region 'bool' is the bool True: .*; pass value=1",
+    "numpy_boolean": r"value= of kscope region 'numpy bool' is the bool False: .*; pass value=0",
+}
+"""Kernels in REFUSED whose region has a bool as its value, and the error."""
+CAST = "a record holds 32 bits: the value is an int, an unsigned or a float; cast it"
+"""The error of C++ frontends."""
 
 
 def place(module: ModuleType, kernel: str) -> str:
@@ -37,10 +44,8 @@ def place(module: ModuleType, kernel: str) -> str:
     return f"{source.name}:{next(n for n in range(first, len(lines)) if lines[n].endswith('# refused')) + 1}: "
 
 
-@pytest.mark.parametrize("kernel", MISTAKES)
-@pytest.mark.parametrize("name", joined.COMPILERS)
-def test_a_region_that_is_never_entered_does_not_compile(name: str, kernel: str) -> None:
-    module = joined.load(name)
+def refusal(module: ModuleType, kernel: str) -> Exception:
+    """The error of compiling a kernel in REFUSED. Skips if the language has none of that name."""
     if kernel not in module.REFUSED:
         pytest.skip("a macro has no such mistake")
     program = Program(kernel, "a mistake", (kernel,), n=1)
@@ -51,15 +56,37 @@ def test_a_region_that_is_never_entered_does_not_compile(name: str, kernel: str)
             module.compile(program, 90)
     finally:
         frontend.disable()
-    message = str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("kernel", MISTAKES)
+@pytest.mark.parametrize("name", joined.COMPILERS)
+def test_a_region_that_is_never_entered_does_not_compile(name: str, kernel: str) -> None:
+    module = joined.load(name)
+    caught = refusal(module, kernel)
+    message = str(caught)
     if isinstance(module.REFUSED[kernel], str):
         assert re.search(MACRO, message)
         line = module.source_of(kernel).splitlines().index('    if (n) KSCOPE_REGION("load");  // refused') + 1
         assert f"({line}): error" in message
     else:
-        assert isinstance(caught.value, UsageError)
+        assert isinstance(caught, UsageError)
         assert re.search(MISTAKES[kernel], message)
         assert place(module, kernel) in message
+
+
+@pytest.mark.parametrize("kernel", BOOLS)
+@pytest.mark.parametrize("name", joined.COMPILERS)
+def test_a_bool_as_a_value_does_not_compile(name: str, kernel: str) -> None:
+    module = joined.load(name)
+    message = str(refusal(module, kernel))
+    assert re.search(CAST if isinstance(module.REFUSED[kernel], str) else BOOLS[kernel], message)
+
+
+@pytest.mark.parametrize("kernel", BOOLS)
+def test_the_simulator_refuses_a_bool_as_a_value(kernel: str) -> None:
+    with pytest.raises(UsageError, match=BOOLS[kernel]):
+        frontend_sim.run(Program(kernel, "a bool", (kernel,), n=1))
 
 
 @pytest.mark.parametrize("kernel", MISTAKES)
@@ -72,4 +99,5 @@ def test_the_simulator_refuses_it_at_the_launch(kernel: str) -> None:
 @pytest.mark.parametrize("name", sorted({*joined.COMPILERS, "sim"}))
 def test_every_frontend_has_every_mistake_of_its_language(name: str) -> None:
     refused: dict[str, Any] = joined.load(name).REFUSED
-    assert {*refused} == ({"forgotten"} if isinstance(refused["forgotten"], str) else {*MISTAKES})
+    macros = isinstance(refused["forgotten"], str)
+    assert {*refused} == ({"forgotten", "boolean"} if macros else {*MISTAKES, *BOOLS})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contract.constants import (
+    BOOL,
     FLOAT,
     FLOAT16,
     FLOAT32,
@@ -14,6 +15,7 @@ from contract.constants import (
     INT16,
     INT32,
     INT64,
+    NUMPY_BOOL,
     UINT8,
     UINT16,
     UINT32,
@@ -247,6 +249,16 @@ def refused(jit: Any, tl: Any) -> dict[str, Any]:
         tl.store(out, n)
 
     @jit
+    def boolean(out, n):
+        with BOOL():  # refused
+            tl.store(out, n)
+
+    @jit
+    def numpy_boolean(out, n):
+        with NUMPY_BOOL():  # refused
+            tl.store(out, n)
+
+    @jit
     def kept(out, n):
         region = kscope.region("load")  # noqa: F841  # refused
         tl.store(out, n)
@@ -255,4 +267,4 @@ def refused(jit: Any, tl: Any) -> dict[str, Any]:
     def in_helper(out, n):
         forgotten(out, n)
 
-    return {kernel.__name__: kernel for kernel in (forgotten, dropped, kept, in_helper)}
+    return {kernel.__name__: kernel for kernel in (forgotten, dropped, boolean, numpy_boolean, kept, in_helper)}

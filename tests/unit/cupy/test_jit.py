@@ -324,8 +324,8 @@ def array_as_predicate(out, n):
 
 
 @pytest.mark.parametrize(("kernel", "message"), [
-    (array_as_value, r"value= of kscope enter 'a' is a CArray.*pass cupy\.int32\(x\)"),
-    (array_as_predicate, r"when= of kscope enter 'a' is a CArray.*expected one bool or integer"),
+    (array_as_value, r"value= of kscope region 'a' is a CArray.*pass cupy\.int32\(x\)"),
+    (array_as_predicate, r"when= of kscope region 'a' is a CArray.*expected one bool or integer"),
 ])  # fmt: skip
 def test_an_array_is_neither_a_value_nor_a_predicate(enabled, kernel, message):
     with pytest.raises(UsageError, match=message):

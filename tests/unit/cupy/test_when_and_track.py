@@ -52,7 +52,7 @@ def wrong(out, x):
 
 def test_a_float_predicate_is_refused_in_cupyx_jit(frontend):
     frontend.enable(Recording())
-    with pytest.raises(UsageError, match="when= of kscope enter"):
+    with pytest.raises(UsageError, match="when= of kscope region"):
         translate(wrong, OUT, FLOAT)
 
 

@@ -40,7 +40,7 @@ def test_a_mark_carries_its_predicate_and_its_track(make: Callable[..., Made], a
 
 
 def test_a_float_predicate_is_refused(make: Callable[..., Made]) -> None:
-    with pytest.raises(UsageError, match="when= of kscope enter 'step' is a Float32"):
+    with pytest.raises(UsageError, match="when= of kscope region 'step' is a Float32"):
         make('with region("step", when=x[0]):\n        x[0] = 1.0')
 
 

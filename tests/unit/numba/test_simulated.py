@@ -60,7 +60,7 @@ for value in (True, "text", np.zeros(3)):
     try:
         kernel[1, 1](np.zeros(2), value)
     except kscope.UsageError as error:
-        print("value= of kscope enter 'work'" in str(error))
+        print("value= of kscope region 'work'" in str(error))
 """
     assert simulated(script) == "True\n" * 3
 

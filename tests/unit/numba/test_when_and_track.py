@@ -72,7 +72,7 @@ def test_a_float_predicate_is_refused(enabled: Any, written: Written) -> None:
             with kscope.region("step", when=x[0]):
                 x[0] = n
     """)
-    with pytest.raises(Exception, match="when= of kscope enter 'step' is a float32") as raised:
+    with pytest.raises(Exception, match="when= of kscope region 'step' is a float32") as raised:
         built(space["kernel"], SIGNATURE)
     assert "UsageError" in repr(raised.value) or isinstance(raised.value, UsageError) or raised.value.args
 

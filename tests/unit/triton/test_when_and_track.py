@@ -113,7 +113,7 @@ def wrong(out, n, BLOCK: tl.constexpr):
 
 
 def test_tensor_predicates_are_refused(compiler):
-    with pytest.raises(Exception, match=r"when= of kscope enter 'step' is a tensor of <\['128'\], int1>") as raised:
+    with pytest.raises(Exception, match=r"when= of kscope region 'step' is a tensor of <\['128'\], int1>") as raised:
         compiler(wrong, out="*i32", n="i32", BLOCK=128)
     assert isinstance(raised.value.__cause__ or raised.value, (UsageError, triton.CompilationError))
 

@@ -36,7 +36,7 @@ def add(command: Command) -> None:
     )  # fmt: skip
     filters.add(path)
     path.add_argument(
-        "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", required=True,
+        "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", default=[],
         help="the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated",
     )  # fmt: skip
     path.add_argument("--json", action="store_true", help="steps and parts as JSON")

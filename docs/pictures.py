@@ -30,8 +30,8 @@ from kscope.capture import layout
 HERE = Path(__file__).resolve().parent
 TUTORIAL = HERE / "tutorial"
 PAGES = (
-    HERE / "design" / "protocol.md", HERE / "design" / "writing-a-frontend.md", TUTORIAL / "README.md",
-    HERE / "outputs.md", HERE.parent / "README.md",
+    HERE / "commands.md", HERE / "design" / "protocol.md", HERE / "design" / "writing-a-frontend.md",
+    TUTORIAL / "README.md", HERE / "outputs.md", HERE.parent / "README.md",
 )  # fmt: skip
 CAPTURE = HERE.parent / "tests" / "golden" / "attention.kscope"
 COLUMNS = 110
@@ -174,6 +174,7 @@ def pictures() -> dict[str, str]:
         "stripe": words(layout.STRIPE),
         "constants": constants(),
         "summary": kscope.load(CAPTURE).summary().text(COLUMNS),
+        "commands": cli.parser().epilog or "",
         "tutorial_summary": printed("kscope summary slow.kscope"),
         "tutorial_occupancy": printed("kscope occupancy slow.kscope --launch 0", 8),
         "tutorial_blocks": printed("kscope summary slow.kscope --launch 0 --region softmax --by block --top 4", 7),

@@ -17,7 +17,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from .._version import __version__
 from ..analysis.table import cut
@@ -31,19 +31,25 @@ from . import (
     gaps,
     include,
     info,
-    ipc,
     occupancy,
-    overhead,
-    perturb,
     run,
     summary,
+    trust,
     view,
 )
-from .command import commands
+from .command import Listed, Parser, commands
 
 __all__ = ["main", "parser"]
 
 ERROR, BROKEN_PIPE = 2, 141
+GROUPS: dict[str, tuple[Any, ...]] = {
+    "record": (demo, run, include, doctor),
+    "look": (summary, view, export, info),
+    "why is it slow": (gaps, occupancy),
+    "compare and check": (compare, assertions),
+    "can I trust this": (trust,),
+}
+"""The modules of the commands, by what a person wants; every one has add(command)."""
 _MAX_ERROR = 4000
 """Characters of an error message; longer ones, with names from untrusted files, lose their middle."""
 
@@ -58,14 +64,17 @@ def parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
     )
-    top = argparse.ArgumentParser(
-        prog="kscope", description="Shows what happens inside a GPU kernel.", parents=[common], allow_abbrev=False
-    )
+    top = Parser(
+        prog="kscope", description="Shows what happens inside a GPU kernel.", parents=[common],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
-    add = commands(top, common)
-    analyses = (summary, info, gaps, occupancy, compare, assertions, overhead, perturb, ipc)
-    for command in (demo, run, *analyses, export, view, doctor, include):
-        command.add(add)
+    add = Listed(commands(top, common))
+    for title, members in GROUPS.items():
+        add.group(title)
+        for command in members:
+            command.add(add)
+    top.epilog = add.text()
     return top
 
 
@@ -79,7 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     typed = sys.argv[1:] if argv is None else argv
-    options = parser().parse_args(typed)
+    options, rest = parser().parse_known_args(typed)
+    if rest:
+        options.parser.refuse(rest)
     options.typed = typed
     if options.command is not run.run:  # a script configures its own streams
         _escape_surrogates(sys.stdout)

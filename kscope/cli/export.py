@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import tempfile
 import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
+from ..errors import UsageError
 from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check
 from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
 from . import filters, outputs
 from .command import Command
 from .options import is_number
 
+STDOUT = "-"
 STRICT = 3
 """Exit code of --strict if the data has problems."""
 
@@ -27,7 +33,8 @@ def add(command: Command) -> None:
     )  # fmt: skip
     filters.add(parser)
     flag = parser.add_argument
-    flag("-o", "--output", metavar="FILE", type=Path, required=True, help="file to write; its suffix is the format")
+    flag("-o", "--output", metavar="FILE", type=Path, help="file to write; its suffix is the format; - for stdout")
+    flag("--format", metavar="SUFFIX", help="of -o -, such as csv or pftrace")
     flag(
         "--limit", metavar="N", default="auto", type=_limit,
         help=f"the first N by time, or all (default: {DEFAULT_LIMIT:,} for timelines, else all)",
@@ -57,21 +64,47 @@ def add(command: Command) -> None:
 
 def export(options: argparse.Namespace) -> int:
     """Run the command. Raises UsageError before it reads the capture if the output cannot be written."""
-    outputs.apart("-o", options.output, options.capture)
-    check(options.output)
+    if options.output is None:
+        trace = filters.read(options)
+        raise UsageError(f"expected -o FILE for these {len(trace):,} records, with a suffix of {', '.join(FORMATS)}")
+    with _target(options) as output:
+        return _export(options, output)
+
+
+@contextmanager
+def _target(options: argparse.Namespace) -> Generator[Path]:
+    """The file to write; for stdout a temporary one, copied at the end."""
+    if str(options.output) != STDOUT:
+        if options.format is not None:
+            raise UsageError(f"--format {options.format}: only for -o -; the suffix of {options.output} is the format")
+        yield options.output
+        return
+    suffix = f".{(options.format or '').lstrip('.')}"
+    if suffix == "." or sys.stdout.isatty():
+        raise UsageError("-o -: expected --format SUFFIX, such as csv, and a stdout that is not a terminal")
+    with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+        path = Path(folder, f"trace{suffix}")
+        yield path
+        sys.stdout.flush()
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+def _export(options: argparse.Namespace, output: Path) -> int:
+    outputs.apart("-o", output, options.capture)
+    check(output)
     trace = filters.read(options)
     edges = filters.edges(options.edge)
     view = {name: getattr(options, name) for name in VIEW_OPTIONS if getattr(options, name) is not None}
     progress = sys.stderr.isatty() if options.progress is None else options.progress
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        written = trace.export(
-            options.output, limit=options.limit, force=options.force, progress=progress, edges=edges, **view
-        )
+        written = trace.export(output, limit=options.limit, force=options.force, progress=progress, edges=edges, **view)
     for warning in caught:
         print(f"kscope: {warning.message}", file=sys.stderr)
     of = f" of {len(trace):,}" if written < len(trace) else ""
-    print(f"{options.output}: {written:,}{of} records, {options.output.stat().st_size:,} bytes")
+    stream = sys.stderr if str(options.output) == STDOUT else sys.stdout
+    print(f"{options.output}: {written:,}{of} records, {output.stat().st_size:,} bytes", file=stream)
     return 0
 
 

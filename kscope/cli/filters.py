@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
-from contextlib import AbstractContextManager, nullcontext
+import tempfile
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,12 @@ from ..analysis.critical import Edge
 from ..analysis.table import cut, wrapped
 from ..capture.capture import load_capture
 from ..errors import UsageError
+from ..session import capture_path
 from ..trace import Trace, decode
 from ..tracedata.info import info
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar
+from ..util.text import nearest, some
 from . import foreign, transforms
 from .options import is_number, members, parts, size
 
@@ -27,6 +32,7 @@ _NUMBERS = {
     "sm": "SMs",
     "device": "devices by CUDA's number",
 }
+STDIN = "-"
 _TEXTS = ("kernel", "region", "block")
 _LARGE = 64 << 20
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -34,7 +40,9 @@ _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add CAPTURE and the flags."""
-    parser.add_argument("capture", metavar="CAPTURE", type=Path, nargs="?" if optional else None, help="a .kscope file")
+    parser.add_argument(
+        "capture", metavar="CAPTURE", type=Path, nargs="?" if optional else None, help="a .kscope file; - for stdin"
+    )
     group = parser.add_argument_group("which records")
     flag = group.add_argument
     flag("--kernel", metavar="GLOB", action="append", help="in these kernels: 'attn_*', or a hash; may be repeated")
@@ -70,8 +78,39 @@ def opened(path: Path, options: argparse.Namespace) -> Trace:
         if most is not None:
             raise UsageError(f"--max-bytes {options.max_bytes}: only for captures, not for other profilers' data")
         return foreign.read(path, options)
-    with watched(path.stat().st_size if path.is_file() else 0, path.name, _LARGE) as step:
-        return decode(load_capture(path, max_bytes=most, step=step))
+    with found(path) as file, watched(file.stat().st_size if file.is_file() else 0, path.name, _LARGE) as step:
+        return decode(load_capture(file, max_bytes=most, step=step))
+
+
+@contextmanager
+def found(path: Path) -> Generator[Path]:
+    """The capture's file; of `-` a temporary one with what stdin has.
+
+    Raises:
+        UsageError: there is no such file, or stdin is a terminal.
+    """
+    if str(path) != STDIN:
+        if not path.exists() and not path.is_symlink():
+            raise UsageError(f"{path}: no such file; {_captures(path)}")
+        yield path
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("-: expected a capture on stdin, such as ssh host cat run.kscope | kscope summary -")
+    with tempfile.NamedTemporaryFile(prefix="kscope-", suffix=capture_path.SUFFIX) as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.flush()
+        yield Path(file.name)
+
+
+def _captures(path: Path) -> str:
+    """The captures beside a path that does not exist."""
+    folder = path.parent
+    try:
+        names = sorted(one.name for one in folder.iterdir() if one.suffix == capture_path.SUFFIX)
+    except OSError:
+        return f"there is no folder {folder}"
+    where = "here" if str(folder) == "." else f"in {folder}"
+    return f"captures {where}: {some(names, 10)}{nearest(path.name, names)}"
 
 
 def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
@@ -152,10 +191,10 @@ def edges(typed: list[str] | None) -> list[Edge]:
     return found
 
 
-def add_edges(parser: argparse.ArgumentParser, what: str = "", *, required: bool = False) -> None:
+def add_edges(parser: argparse.ArgumentParser, what: str = "") -> None:
     """Add --edge. what: a phrase behind its help."""
     parser.add_argument(
-        "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", required=required,
+        "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", default=[],
         help=f"the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated{what}",
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ def add(command: Command) -> None:
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
     )  # fmt: skip
     filters.add(path)
-    filters.add_edges(path, required=True)
+    filters.add_edges(path)
     path.add_argument("--json", action="store_true", help="steps and parts as JSON")
 
 

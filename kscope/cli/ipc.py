@@ -1,9 +1,9 @@
-"""`kscope ipc`: instructions per cycle of every warp and region.
+"""`kscope trust ipc`: instructions per cycle of every warp and region.
 
-kscope ipc CAPTURE --cutracer-trace HIST.csv [--cutracer-log LOG] [-o OUT.csv]     counts that CUTracer measured
-kscope ipc --chrome-trace F --cutracer-trace F --cutracer-log F [-o OUT.csv]       with Proton's trace instead
-kscope ipc --chrome-trace F | --cutracer-trace F                                   one side alone, as CSV
-kscope ipc CAPTURE --code KERNEL.cubin                                             counted in the machine code
+kscope trust ipc CAPTURE --cutracer-trace HIST.csv [--cutracer-log LOG] [-o OUT.csv]     counts that CUTracer measured
+kscope trust ipc --chrome-trace F --cutracer-trace F --cutracer-log F [-o OUT.csv]       with Proton's trace instead
+kscope trust ipc --chrome-trace F | --cutracer-trace F                                   one side alone, as CSV
+kscope trust ipc CAPTURE --code KERNEL.cubin                                             counted in the machine code
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def ipc(options: argparse.Namespace) -> int:
         counts = cutracer.read_histogram(options.cutracer_trace)
         _write(options, cutracer.to_csv(join.HIST_COLUMNS, [(*key, counts[key]) for key in sorted(counts)]))
         return 0
-    raise UsageError("nothing to read: name a capture, --chrome-trace or --cutracer-trace; kscope ipc --help")
+    raise UsageError("nothing to read: name a capture, --chrome-trace or --cutracer-trace; kscope trust ipc --help")
 
 
 def _joined(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`kscope overhead CAPTURE`: the cost of recording."""
+"""`kscope trust overhead CAPTURE`: the cost of recording."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from ..analysis.overhead import RegionCost, compensate, overheads
 from ..analysis.table import grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
 from ..instrument import registry
+from ..trace import Trace
+from ..util.text import some
 from . import filters
 from .command import Command
 
@@ -18,7 +20,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("overhead", overhead, "what recording cost, per region")
     filters.add(parser)
-    cost = parser.add_mutually_exclusive_group(required=True)
+    cost = parser.add_mutually_exclusive_group()
     cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its duration")
     cost.add_argument("--measure", action="store_true", help="measure it on this machine's GPU")
     parser.add_argument("--compensate", action="store_true", help="print the summary without the cost, too")
@@ -27,6 +29,9 @@ def add(command: Command) -> None:
 
 def overhead(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    trace = None if options.measure or options.cost else filters.read(options)
+    if trace is not None:
+        raise UsageError(f"expected --cost CYCLES[,INSIDE] or --measure; {_offered(trace)}")
     cost = measured() if options.measure else _cost(options.cost)
     trace = filters.read(options)
     rows = overheads(trace, cost)
@@ -54,6 +59,12 @@ def overhead(options: argparse.Namespace) -> int:
     if corrected is not None:
         print(f"\n{corrected}")
     return 0
+
+
+def _offered(trace: Trace) -> str:
+    """What a capture has that costs something."""
+    rows = sorted(trace.summary().regions, key=lambda row: -row.count)
+    return f"this capture has spans of {some([f'{row.region} ({row.count:,})' for row in rows])}"
 
 
 def measured() -> RegionCost:

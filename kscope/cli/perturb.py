@@ -1,4 +1,4 @@
-"""`kscope perturb SCRIPT` and `kscope perturb OFF ON`: how marks change a kernel."""
+"""`kscope trust perturb SCRIPT` and `kscope trust perturb OFF ON`: how marks change a kernel."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def add(command: Command) -> None:
         description="Runs a script without marks and with them, under Nsight Compute where it is installed, and"
         " compares what became of its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
         " of them.",
-        usage="kscope perturb [options] SCRIPT [args ...]\n       kscope perturb [options] -m MODULE [args ...]\n"
-        "       kscope perturb [options] OFF ON",
+        usage="kscope trust perturb [options] SCRIPT [args ...]\n"
+        "       kscope trust perturb [options] -m MODULE [args ...]\n"
+        "       kscope trust perturb [options] OFF ON",
     )  # fmt: skip
     _compare(parser)
     recording.add(parser)
@@ -78,7 +79,7 @@ def _python(name: str) -> bool:
 def _cubins(options: argparse.Namespace) -> int:
     """Compare two builds; flags may follow them."""
     grammar = argparse.ArgumentParser(
-        prog="kscope perturb", usage="kscope perturb [options] OFF ON", allow_abbrev=False
+        prog="kscope trust perturb", usage="kscope trust perturb [options] OFF ON", allow_abbrev=False
     )
     _compare(grammar)
     grammar.add_argument("--kernel", metavar="NAME", action="append", help="if the cubins have several kernels")

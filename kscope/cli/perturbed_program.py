@@ -81,7 +81,7 @@ def perturbed(
         folder, problems = Path(name), list[str]()
         program = ["-m", script, *args] if module else [script, *args]
         filters = [f"--kernel={glob}" for glob in kernels]
-        inside = ["-m", "kscope", "perturb", "--into", name, *flags, *filters, *program]
+        inside = ["-m", "kscope", "trust", "perturb", "--into", name, *flags, *filters, *program]
         names = Patterns.of(kernels or None).names  # empty with a hash, which is not known before
         try:
             ncu: str | None = nsight.find()

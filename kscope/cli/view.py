@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import importlib.util
 import io
 import os
@@ -12,6 +13,7 @@ import threading
 import webbrowser
 from html import escape
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..errors import MissingError, UsageError
 from ..export import DEFAULT_LIMIT
@@ -59,6 +61,8 @@ def view(options: argparse.Namespace) -> int:
     with server:
         url = server.url + at
         print(f"{url}\nonly on this machine, until Ctrl-C", flush=True)
+        if remote := tunnel(url):
+            print(remote, flush=True)
         if not options.no_browser:
             opened(url)
         try:
@@ -66,6 +70,16 @@ def view(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print(file=sys.stderr)
     return 0
+
+
+def tunnel(url: str) -> str:
+    """The command that makes the page of a remote session reachable from the user's machine; "" if it is not remote."""
+    parts = os.environ.get("SSH_CONNECTION", "").split()
+    if len(parts) != 4:
+        return ""
+    port = urlsplit(url).port
+    login = f" -p {parts[3]}" if parts[3] != "22" else ""
+    return f"on your own machine: ssh -N -L {port}:127.0.0.1:{port}{login} {getpass.getuser()}@{parts[2]}"
 
 
 def served(options: argparse.Namespace) -> tuple[Server, str]:
@@ -95,7 +109,7 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
         return _perfetto(options, Resource(path.resolve(strict=True)), path.name)
     if name.endswith(".html"):
         return Server({"": Resource(path.resolve(strict=True))}, REPORT_POLICY, options.port), ""
-    if path.suffix != capture_path.SUFFIX and options.reader is None:
+    if path.suffix != capture_path.SUFFIX and options.reader is None and str(path) != filters.STDIN:
         raise UsageError(
             f"{path}: expected a capture ({capture_path.SUFFIX}), a report (.html) or a timeline (.pftrace)"
         )

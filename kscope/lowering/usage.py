@@ -100,7 +100,7 @@ def change(kernels: Sequence[str], plain: Usage, marked: Usage, limits: Mapping[
             )
     if not losses + gains:
         return None
-    remedy = "it may be faster than without them: `kscope perturb` compares both"
+    remedy = "it may be faster than without them: `kscope trust perturb` compares both"
     remedy = remedy if gains else "fewer regions, or ones outside the innermost loop, cost less"
     text = f"kernel {', '.join(kernels)}: with its regions {' and '.join(losses + gains)}; {remedy}"
     kind = "occupancy" if marked.no_worse(plain) and not spilled else "registers"

@@ -1,4 +1,4 @@
-"""Measurements for `kscope doctor` and `kscope overhead`: the GPUs, their timer, and what a region costs now."""
+"""Measurements for `kscope doctor` and `kscope trust overhead`: the GPUs, their timer, and what a region costs now."""
 
 from __future__ import annotations
 

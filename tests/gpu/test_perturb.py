@@ -1,4 +1,4 @@
-"""`kscope perturb SCRIPT` on a GPU: both builds, with their launch shapes and times."""
+"""`kscope trust perturb SCRIPT` on a GPU: both builds, with their launch shapes and times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_command_shows_the_effect_of_marks_on_a_kernel(
     tmp_path: Path, table: Table, selected: tuple[str, ...]
 ) -> None:
     (tmp_path / "job.py").write_text(re.sub(r" *with kscope.*\n    ( .*)", r"\1", JOB) if selected else JOB)
-    command = [sys.executable, "-m", "kscope", "perturb", *selected, "--json", "--kernel", "scale", "job.py"]
+    command = [sys.executable, "-m", "kscope", "trust", "perturb", *selected, "--json", "--kernel", "scale", "job.py"]
     done = run(command, cwd=tmp_path, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
@@ -56,4 +56,4 @@ def test_one_command_shows_the_effect_of_marks_on_a_kernel(
         assert 0 < kernel["off_ns"] < 1e7
         assert 0 < kernel["on_ns"] < 1e7
         reported += f", {kernel['off_ns'] / 1e3:.2f} -> {kernel['on_ns'] / 1e3:.2f} us ({kernel['slowdown']:+.1%})"
-    table(" ".join(["kscope perturb", *selected]), reported)
+    table(" ".join(["kscope trust perturb", *selected]), reported)

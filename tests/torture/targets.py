@@ -45,9 +45,9 @@ READING = (
     "occupancy",
     "compare",
     "assert",
-    "overhead",
-    "perturb",
-    "ipc",
+    "trust overhead",
+    "trust perturb",
+    "trust ipc",
     "export",
 )
 """Commands that read files and write none but their -o."""
@@ -181,8 +181,8 @@ def arguments(data: bytes, folder: Path) -> None:
     """A command line of NUL-terminated arguments for a reading command. Exits with a code, never a traceback."""
     with inside(folder):
         words = [os.fsdecode(word).replace("/", "_") for word in data.split(b"\0")[:40]]
-        if words[0] not in READING:
-            words.insert(0, READING[len(data) % len(READING)])
+        if words[0] not in {name.split()[0] for name in READING}:
+            words[:0] = READING[len(data) % len(READING)].split()
         _command([word for word in words if not word.startswith("--measure")])
 
 
@@ -273,7 +273,7 @@ def saved(what: Capture) -> bytes:
 def _ipc(folder: Path, name: str, data: bytes, words: list[str]) -> None:
     with inside(folder):
         Path(name).write_bytes(data)
-        _command(["ipc", *words])
+        _command(["trust", "ipc", *words])
         Path(name).write_bytes(_files()[name])
 
 

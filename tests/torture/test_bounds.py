@@ -123,7 +123,7 @@ def test_packed_zeros_are_read_within_little_memory(tmp_path: Path) -> None:
     ],
 )
 def test_ten_gigabyte_tracer_files_are_refused(flag: str, begin: bytes, expected_text: str, tmp_path: Path) -> None:
-    code, message = command("ipc", flag, sparse(tmp_path / "x", begin))
+    code, message = command("trust", "ipc", flag, sparse(tmp_path / "x", begin))
     assert code == 2 and expected_text in message
 
 
@@ -132,9 +132,9 @@ def test_ten_gigabyte_logs_and_disassemblies_are_refused(tmp_path: Path) -> None
     (tmp_path / "trace.json").write_text("[]")
     (tmp_path / "hist.csv").write_text("warp_id,region_id,count\n")
     joined = ("--chrome-trace", tmp_path / "trace.json", "--cutracer-trace", tmp_path / "hist.csv")
-    code, message = command("ipc", *joined, "--cutracer-log", huge)
+    code, message = command("trust", "ipc", *joined, "--cutracer-log", huge)
     assert code == 2 and "expected a text file" in message
-    code, message = command("perturb", huge, huge)
+    code, message = command("trust", "perturb", huge, huge)
     assert code == 2 and "expected at most" in message
 
 

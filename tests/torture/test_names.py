@@ -25,10 +25,10 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 COMMANDS = (
     ["summary", "x.kscope"], ["summary", "x.kscope", "--by", "sm"], ["summary", "x.kscope", "--markdown"],
     ["gaps", "x.kscope"], ["overlap", "x.kscope"], ["occupancy", "x.kscope"], ["compare", "x.kscope", "x.kscope"],
-    ["overhead", "x.kscope", "--cost", "28"], ["assert", "x.kscope", "dropped == 0"],
+    ["trust", "overhead", "x.kscope", "--cost", "28"], ["assert", "x.kscope", "dropped == 0"],
     ["assert", "x.kscope", "nobody.p99 < 1us"], ["path", "x.kscope", "--edge", f"{ODD[0]}:{ODD[1]}"],
     ["summary", "x.kscope", "--region", "nothing"], ["summary", "x.kscope", "--kernel", ODD[0]],
-    ["export", "x.kscope", "-o", "x.csv"], ["ipc", "x.kscope", "--code", "x.sass"],
+    ["export", "x.kscope", "-o", "x.csv"], ["trust", "ipc", "x.kscope", "--code", "x.sass"],
 )  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def test_filters_without_a_common_match_are_reported(capture: Path, capsys: pyte
 
 def test_code_files_of_other_types_are_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("k.sh").write_text("#!/bin/sh\n")
-    assert "k.sh: neither a cubin nor a disassembly" in _refused(capsys, "ipc", str(capture), "--code", "k.sh")
+    assert "k.sh: neither a cubin nor a disassembly" in _refused(capsys, "trust", "ipc", str(capture), "--code", "k.sh")
 
 
 @pytest.mark.parametrize("name", ["report.html", "run.pftrace"])
@@ -185,8 +185,8 @@ def test_view_refuses_filters_for_exported_files(name: str, capture: Path, capsy
 
 OPENING = [
     ("summary",), ("gaps",), ("overlap",), ("occupancy",), ("path", "--edge", "load:load"), ("assert", "dropped == 0"),
-    ("overhead", "--cost", "28"), ("export", "-o", "x.json"), ("compare", "some.kscope"), ("ipc", "--code", "x.sass"),
-    ("view", "--no-browser"),
+    ("trust overhead", "--cost", "28"), ("export", "-o", "x.json"), ("compare", "some.kscope"),
+    ("trust ipc", "--code", "x.sass"), ("view", "--no-browser"),
 ]  # fmt: skip
 
 
@@ -198,10 +198,10 @@ def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
     monkeypatch.setattr(file, "FREE_BYTES", 1024)
     monkeypatch.setattr(bounded_reading, "memory_budget", lambda: 1024)
     monkeypatch.setattr(Server, "serve_forever", lambda *_, **__: None)
-    name, *more = command
-    assert "pass --max-bytes" in _refused(capsys, name, capture.name, *more)
-    assert "--max-bytes much: expected a size" in _refused(capsys, name, "--max-bytes", "much", capture.name, *more)
-    assert cli.main([name, "--max-bytes", "64MiB", capture.name, *more]) in (0, 1), capsys.readouterr().err
+    names, more = command[0].split(), command[1:]
+    assert "pass --max-bytes" in _refused(capsys, *names, capture.name, *more)
+    assert "--max-bytes much: expected a size" in _refused(capsys, *names, "--max-bytes", "much", capture.name, *more)
+    assert cli.main([*names, "--max-bytes", "64MiB", capture.name, *more]) in (0, 1), capsys.readouterr().err
 
 
 def test_max_bytes_is_refused_for_foreign_buffers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +234,7 @@ def test_a_closed_output_pipe_is_not_an_error(capture: Path) -> None:
     assert message == ""
 
 
-@pytest.mark.parametrize("argv", [[], ["dance"], ["summary"], ["export", "x.kscope"], ["run"]], ids=" ".join)
+@pytest.mark.parametrize("argv", [[], ["dance"], ["summary"], ["trust"], ["run"]], ids=" ".join)
 def test_an_invalid_command_line_shows_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(argv)

@@ -415,7 +415,7 @@ def test_registers_that_the_kernel_gains_are_reported() -> None:
     result = lower_to_fit(SMALL, Recording(), frontend="test", measure=measure, shared=0)
     (problem,) = result.problems
     assert "10892 fewer bytes of registers spill" in problem.text and "2 instead of 16 blocks" in problem.text
-    assert "`kscope perturb` compares both" in problem.text and problem.kind == "registers"
+    assert "`kscope trust perturb` compares both" in problem.text and problem.kind == "registers"
 
 
 def test_ptxas_takes_a_register_limit_beside_the_number_of_threads(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""Regenerates the sample data of `kscope ipc` and its golden outputs.
+"""Regenerates the sample data of `kscope trust ipc` and its golden outputs.
 
     PYTHONPATH=.:frontends:runtime:tests python tests/data/ipc/make.py
 
 A kernel of 3 blocks of 2 warps with two regions each, in the three files that CUTracer's script joins; and a capture
 of the same shape with the histogram that CUTracer would write of it (kscope's own two clock pairs are counted too).
-The golden files are the output of `kscope ipc`; tests/unit/analysis/test_ipc.py checks their numbers by hand.
+The golden files are the output of `kscope trust ipc`; tests/unit/analysis/test_ipc.py checks their numbers by hand.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def capture() -> None:
 
 
 def run(*argv: str) -> None:
-    code = main(["ipc", *(str(HERE / one) if "." in one else one for one in argv)])
+    code = main(["trust", "ipc", *(str(HERE / one) if "." in one else one for one in argv)])
     assert code == 0, (argv, code)
 
 

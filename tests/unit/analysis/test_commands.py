@@ -34,8 +34,8 @@ LOOKING = {
     "path": ("path", WS, *EDGES),
     "occupancy": ("occupancy", WS),
     "compare": ("compare", MATMUL, WS),
-    "overhead": ("overhead", MATMUL, "--cost", "28,2"),
-    "perturb": ("perturb", "--help"),
+    "overhead": ("trust", "overhead", MATMUL, "--cost", "28,2"),
+    "perturb": ("trust", "perturb", "--help"),
 }
 JSON = {name: (*argv, "--json") for name, argv in LOOKING.items() if name != "perturb"}
 
@@ -119,11 +119,11 @@ def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[s
             ("path", WS, "--edge", "ask:wait_ready", "--block", "99"),
             "block 99: not in this trace, which has block 0,0 1,0 2,0 3,0",
         ),
-        (("overhead", WS, "--cost", "many"), "--cost many: expected cycles"),
-        (("overhead", WS, "--cost", "2,28"), "0 <= inside <= cycles"),
+        (("trust", "overhead", WS, "--cost", "many"), "--cost many: expected cycles"),
+        (("trust", "overhead", WS, "--cost", "2,28"), "0 <= inside <= cycles"),
         (("compare", WS, WS, "--least", "x"), "--least x: expected a part"),
         (("assert", WS, "laod.p99 < 1us"), "no region or kernel of that name"),
-        (("ipc", WS, "--code", WS, "--cutracer-trace", WS), "no --cutracer-trace"),
+        (("trust", "ipc", WS, "--code", WS, "--cutracer-trace", WS), "no --cutracer-trace"),
     ],
 )
 def test_invalid_command_options_are_refused_in_one_line(
@@ -155,7 +155,7 @@ def test_compare_fail_slower_exits_with_1_if_a_region_is_slower(capsys: pytest.C
 
 
 def test_overhead_prints_a_compensated_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "overhead", MATMUL, "--cost", "28,2", "--compensate")
+    _, out, _ = run(capsys, "trust", "overhead", MATMUL, "--cost", "28,2", "--compensate")
     assert "28 cycles per region were subtracted" in out
 
 
@@ -169,7 +169,7 @@ def test_measuring_the_region_cost_requires_a_gpu(
         raise MissingError("no CUDA driver")
 
     monkeypatch.setattr(registry, "backend", without)
-    code, _, err = run(capsys, "overhead", MATMUL, "--measure")
+    code, _, err = run(capsys, "trust", "overhead", MATMUL, "--measure")
     assert (code, err) == (2, "kscope: no CUDA driver\n")
 
 
@@ -249,14 +249,15 @@ def hostile(tmp_path: Path) -> str:
     "argv",
     [
         ("summary",), ("summary", "--by", "role,sm"), ("summary", "--markdown"), ("gaps",), ("overlap",),
-        ("occupancy",), ("path", "--edge", "a|b:a|b"), ("overhead", "--cost", "28,2"), ("assert", '"a|b".p99 < 1us'),
+        ("occupancy",), ("path", "--edge", "a|b:a|b"), ("trust overhead", "--cost", "28,2"),
+        ("assert", '"a|b".p99 < 1us'),
     ],
 )  # fmt: skip
 def test_hostile_names_print_as_plain_text(
     argv: tuple[str, ...], hostile: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    code, out, err = run(capsys, argv[0], hostile, *argv[1:])
+    code, out, err = run(capsys, *argv[0].split(), hostile, *argv[1:])
     assert (code, err) == (0, "")
     assert all(char.isprintable() for line in out.split("\n") for char in line)
     assert "--markdown" in argv or max(map(len, out.splitlines())) <= 120
@@ -264,23 +265,25 @@ def test_hostile_names_print_as_plain_text(
 
 
 @pytest.mark.parametrize(
-    "argv", [("gaps",), ("overlap",), ("occupancy",), ("overhead", "--cost", "3"), ("assert", "warps == 16")]
+    "argv", [("gaps",), ("overlap",), ("occupancy",), ("trust overhead", "--cost", "3"), ("assert", "warps == 16")]
 )
 def test_every_command_prints_the_problems_of_a_capture(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capsys, argv[0], RING, *argv[1:])
+    code, out, err = run(capsys, *argv[0].split(), RING, *argv[1:])
     assert code == 0
     assert out
     assert err == "kscope: 400 records overwritten by newer ones: to keep all, records=41\n"
 
 
-@pytest.mark.parametrize("argv", [("summary",), ("gaps",), ("overlap",), ("occupancy",), ("overhead", "--cost", "3")])
+@pytest.mark.parametrize(
+    "argv", [("summary",), ("gaps",), ("overlap",), ("occupancy",), ("trust overhead", "--cost", "3")]
+)
 def test_every_command_reports_an_empty_capture(
     argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     synth.capture().save(tmp_path / "empty.kscope")
-    code, out, _ = run(capsys, argv[0], str(tmp_path / "empty.kscope"), *argv[1:])
+    code, out, _ = run(capsys, *argv[0].split(), str(tmp_path / "empty.kscope"), *argv[1:])
     assert code == 0
     assert out.startswith("no ")
 

@@ -35,7 +35,7 @@ def data(root: Path) -> Path:
 
 
 def run(data: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["ipc", *(str(data / one) if "." in one else one for one in argv)])
+    code = cli.main(["trust", "ipc", *(str(data / one) if "." in one else one for one in argv)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -117,7 +117,7 @@ def test_no_input_is_written_over(data: Path, tmp_path: Path, capsys: pytest.Cap
             before = Path(place).read_bytes()
             Path(tmp_path / "link").symlink_to(place)
             for output in (place, str(tmp_path / "link")):
-                assert cli.main(["ipc", *typed, "-o", output]) == 2
+                assert cli.main(["trust", "ipc", *typed, "-o", output]) == 2
                 assert f"-o {output}: the same file as {place}, which this command reads" in capsys.readouterr().err
             Path(tmp_path / "link").unlink()
             assert Path(place).read_bytes() == before
@@ -134,17 +134,17 @@ def test_an_output_is_written_whole_or_not_at_all(
 
     with monkeypatch.context() as disk:
         disk.setattr(os, "replace", full)
-        assert cli.main(["ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(output)]) == 2
+        assert cli.main(["trust", "ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(output)]) == 2
         assert "No space" in capsys.readouterr().err
     assert output.read_text() == "what was there" and list(tmp_path.iterdir()) == [output]
-    assert cli.main(["ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(output)]) == 0
+    assert cli.main(["trust", "ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(output)]) == 0
     assert output.read_text() == (data / "hist.csv").read_text()
 
 
 def test_a_pipe_is_written_to_and_stays_one(data: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    assert cli.main(["ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(tmp_path / "pipe")]) == 0
+    assert cli.main(["trust", "ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(tmp_path / "pipe")]) == 0
     with os.fdopen(reading) as message:
         assert message.read() == (data / "hist.csv").read_text()
     assert (tmp_path / "pipe").is_fifo()

@@ -1,4 +1,4 @@
-"""`kscope perturb SCRIPT`: a script without marks and with them, with a stand-in for Nsight Compute and without."""
+"""`kscope trust perturb SCRIPT`: a script without and with marks, with and without a stand-in for Nsight Compute."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def ncu(folder: Path, message: list[str] | None = None, code: int = 0, off: int 
 
 def test_one_command_compares_a_scripts_kernels(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ncu(job.parent)
-    assert cli.main(["perturb", "--records", "32", str(job), "--its", "own"]) == 0
+    assert cli.main(["trust", "perturb", "--records", "32", str(job), "--its", "own"]) == 0
     captured = capfd.readouterr()
     assert captured.err.count("the script was here --its own") == 2
     assert captured.out.startswith("scale, sm_90, blocks of 128 threads\n")
@@ -149,7 +149,7 @@ def test_one_command_compares_a_scripts_kernels(job: Path, capfd: pytest.Capture
 
 def test_builds_and_capture_are_kept_where_they_are_requested(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     kept = job.parent / "kept"
-    command = ["perturb", "--keep", str(kept), str(job)]
+    command = ["trust", "perturb", "--keep", str(kept), str(job)]
     assert cli.main(command) == 0
     assert {path.name for path in kept.iterdir()} >= {"run.kscope", "0"}
     assert sass.functions(tools.disassembly(kept / "0" / "marked.cubin"))[0].name == "scale"
@@ -161,7 +161,7 @@ def test_a_script_without_kernels_to_compare_is_reported_by_the_exit_code(
     job: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job.write_text("print('nothing to see')")
-    assert cli.main(["perturb", str(job)]) == perturb.NOTHING
+    assert cli.main(["trust", "perturb", str(job)]) == perturb.NOTHING
     captured = capfd.readouterr()
     assert captured.out.startswith("no kernel was compared") and "! no kernel with marks was compiled" in captured.out
     assert "nothing was recorded" not in captured.out
@@ -170,7 +170,7 @@ def test_a_script_without_kernels_to_compare_is_reported_by_the_exit_code(
 
 def test_a_kernel_of_the_simulator_has_no_machine_code_to_compare(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     job.write_text(dedent(SIMULATED))
-    assert cli.main(["perturb", str(job)]) == perturb.NOTHING
+    assert cli.main(["trust", "perturb", str(job)]) == perturb.NOTHING
     out = capfd.readouterr().out
     assert "! work ran on the simulator, which has no machine code to compare" in out
     assert "was compiled" not in out and "name two cubins" not in out
@@ -178,7 +178,7 @@ def test_a_kernel_of_the_simulator_has_no_machine_code_to_compare(job: Path, cap
 
 def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ncu(job.parent)
-    assert cli.main(["perturb", "--json", str(job)]) == 0
+    assert cli.main(["trust", "perturb", "--json", str(job)]) == 0
     [kernel] = json.loads(capfd.readouterr().out)["kernels"]
     assert (kernel["off_ns"], kernel["on_ns"], kernel["slowdown"]) == (2000.0, 2100.0, pytest.approx(0.05))
     assert kernel["on"]["registers"] >= kernel["off"]["registers"] > 0
@@ -187,14 +187,14 @@ def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.Captur
 
 def test_no_kernel_time_is_compared_across_launch_shapes(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ncu(job.parent, off=66)
-    assert cli.main(["perturb", str(job)]) == 0
+    assert cli.main(["trust", "perturb", str(job)]) == 0
     out = capfd.readouterr().out
     assert "kernel time" not in out
     assert "scale: without marks it had no launch of this shape" in out
 
 
 def test_without_ncu_only_the_code_is_compared(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["perturb", "--threads", "64", str(job)]) == 0
+    assert cli.main(["trust", "perturb", "--threads", "64", str(job)]) == 0
     out = capfd.readouterr().out
     assert "scale, sm_90, blocks of 64 threads" in out
     assert "kernel time" not in out.split("!")[0]
@@ -204,7 +204,7 @@ def test_without_ncu_only_the_code_is_compared(job: Path, capfd: pytest.CaptureF
 def test_a_triton_kernel_is_compared_as_triton_builds_it(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("triton")
     job.write_text(dedent(TRITON))
-    assert cli.main(["perturb", "--json", "--threads", "128", str(job)]) == 0
+    assert cli.main(["trust", "perturb", "--json", "--threads", "128", str(job)]) == 0
     captured = capfd.readouterr()
     found = json.loads(captured.out)
     [kernel] = found["kernels"]
@@ -218,7 +218,7 @@ def test_a_triton_kernel_is_compared_as_triton_builds_it(job: Path, capfd: pytes
 def test_without_ncu_permission_the_rest_is_reported(late: bool, job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     message = ["==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"]
     ncu(job.parent, message, code=1, late=late)
-    assert cli.main(["perturb", str(job)]) == 0
+    assert cli.main(["trust", "perturb", str(job)]) == 0
     out = capfd.readouterr().out
     assert "scale, sm_90" in out
     assert "ncu measured nothing: ERR_NVGPUCTRPERM" in out
@@ -231,13 +231,13 @@ def test_a_script_that_fails_fails_the_command(
     if installed:
         ncu(job.parent)
     monkeypatch.setenv("CODE", "3")
-    assert cli.main(["perturb", str(job)]) == 2
+    assert cli.main(["trust", "perturb", str(job)]) == 2
     assert "exit code 3" in capfd.readouterr().err
 
 
 def test_flags_of_the_recording_reach_the_run_with_marks() -> None:
     options = cli.parser().parse_args(
-        ["perturb", "--records", "64", "--live", "--mark", "a=k.py:1-2", "--mark", "b=k.py:4",
+        ["trust", "perturb", "--records", "64", "--live", "--mark", "a=k.py:1-2", "--mark", "b=k.py:4",
          "--kernel", "attn_*", "job.py", "--records", "8"]
     )  # fmt: skip
     assert perturb._typed(options) == ["--records=64", "--live", "--mark=a=k.py:1-2", "--mark=b=k.py:4"]
@@ -245,12 +245,12 @@ def test_flags_of_the_recording_reach_the_run_with_marks() -> None:
 
 
 def test_a_missing_script_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["perturb", "nowhere.py"]) == 2
+    assert cli.main(["trust", "perturb", "nowhere.py"]) == 2
     assert "nowhere.py: no such file" in capsys.readouterr().err
 
 
 def test_flags_without_a_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["perturb", "--times", "1us,2us", "job.py"]) == 2
+    assert cli.main(["trust", "perturb", "--times", "1us,2us", "job.py"]) == 2
     assert "not for a script" in capsys.readouterr().err
 
 
@@ -260,7 +260,7 @@ def test_two_cubins_may_be_followed_by_flags(capsys: pytest.CaptureFixture[str],
     for name in ("off.txt", "on.txt"):
         (tmp_path / name).write_text(text)
     pair = [str(tmp_path / "off.txt"), str(tmp_path / "on.txt")]
-    assert cli.main(["perturb", *pair, "--threads", "256", "--times", "10us,11us"]) == 0
+    assert cli.main(["trust", "perturb", *pair, "--threads", "256", "--times", "10us,11us"]) == 0
     out = capsys.readouterr().out
     assert "blocks of 256 threads" in out
     assert "+10.0%" in out

@@ -29,11 +29,11 @@ BLOCK, BLOCKS, LAUNCHES = 256, 16, 3
 inductor.triton.autotune_pointwise = False  # otherwise timing decides which of two kernels is loaded
 
 
-def watch(loaded: dict[str, tuple[str, bool]]) -> None:
-    """Note every cubin that Triton or Inductor's own launcher loads: name -> (SHA-256, whether it was prepared)."""
+def watch(loaded: set[tuple[str, str, bool]]) -> None:
+    """Note every cubin that Triton or Inductor's own launcher loads: name, SHA-256, whether it has marks."""
 
     def note(name: str, cubin: bytes) -> None:
-        loaded[name] = hashlib.sha256(cubin).hexdigest(), b"kscope" in cubin
+        loaded.add((name, hashlib.sha256(cubin).hexdigest(), b"kscope" in cubin))
 
     utils = driver.active.utils
     load_binary = utils.load_binary
@@ -69,10 +69,10 @@ def main(state: str, result: Path, artifacts: list[Path]) -> None:
     for path in artifacts:
         torch.compiler.load_cache_artifacts(path.read_bytes())
     x = torch.randn(BLOCK * BLOCKS, device="cuda")
-    loaded: dict[str, tuple[str, bool]] = {}
+    loaded = set[tuple[str, str, bool]]()
     watch(loaded)
     torch.testing.assert_close(compiled(x), x * 0.5 + 1)
-    message: dict[str, Any] = {"loaded": loaded}
+    message: dict[str, Any] = {}
     if state == "on":
         with kscope.profile() as prof:
             for _ in range(LAUNCHES):
@@ -81,6 +81,7 @@ def main(state: str, result: Path, artifacts: list[Path]) -> None:
             region.name: len(prof.trace.filter(region=region.name)) for region in prof.trace.regions if region.known
         }
         message |= {"regions": regions, "launches": len(prof.trace.launches), "doubts": doubts(prof.trace)}
+    message["loaded"] = sorted(loaded)
     saved = torch.compiler.save_cache_artifacts()
     result.with_suffix(".bin").write_bytes(b"" if saved is None else saved[0])
     from torch._dynamo.utils import counters

@@ -69,30 +69,23 @@ def test_compensation_approaches_the_time_without_inner_marks(k: ModuleType, tab
 
 def test_the_report_compares_builds_and_times_of_a_kernel(k: ModuleType, tmp_path: Path, table: Table) -> None:
     off, off_ns = _built(k, tmp_path / "off.cubin")
-    kscope.enable()
-    try:
+    with kscope.profile(records=256):
         on, on_ns = _built(k, tmp_path / "on.cubin")
-    finally:
-        kscope.disable()
     found = perturbation(off, on, threads=32, times_ns=(off_ns, on_ns))
     assert found.on.instructions > found.off.instructions > 64
     assert found.on.registers >= found.off.registers > 0
     assert found.off.arch == found.on.arch > 0
     registers = f"{found.off.registers} to {found.on.registers} registers"
-    table("marks at rest", f"{registers}, {found.off.instructions} to {found.on.instructions} instructions, "
+    table("marks, recording", f"{registers}, {found.off.instructions} to {found.on.instructions} instructions, "
           f"time {found.slowdown or 0.0:+.1%}")  # fmt: skip
 
 
 def test_instructions_of_the_recorded_build_are_joined_with_its_cycles(
     k: ModuleType, tmp_path: Path, table: Table
 ) -> None:
-    kscope.enable()
-    try:
-        cubin, _ = _built(k, tmp_path / "k.cubin")
-        with kscope.profile() as prof:  # with the prepared options: the same build
-            k.chained[(BLOCKS,)](floats(), ROUNDS, True, num_warps=1)
-    finally:
-        kscope.disable()
+    cubin = tmp_path / "k.cubin"
+    with kscope.profile() as prof:
+        cubin.write_bytes(k.chained[(BLOCKS,)](floats(), ROUNDS, True, num_warps=1).asm["cubin"])
     found = region_code(prof.trace, sass.functions(tools.disassembly(cubin)), tools.builds(cubin))
     assert found.problems == ()
     [inner] = [row for row in found.regions if row.region == "inner"]

@@ -93,17 +93,17 @@ def test_a_recorded_process_has_every_record_of_its_launches(message: dict[tuple
     expected = dict.fromkeys(("load", "half", "store"), BLOCKS * WARPS * LAUNCHES)
     for which, what in processes(message, "on"):
         assert (what["regions"], what["launches"], what["doubts"]) == (expected, LAUNCHES, []), which
-        prepared = {name for name, (_, prepared) in what["loaded"].items() if prepared}
-        assert len(prepared) == 1 and prepared.pop().startswith("halved"), which
+        marked = {name for name, _, marked in what["loaded"] if marked}
+        assert len(marked) == 1 and marked.pop().startswith("halved"), which
 
 
 def test_plain_processes_load_the_same_cubins_after_recording(
     message: dict[tuple[str, str], list[Message]], table: Table
 ) -> None:
     alone = message["folder", "off-off-off"][0]["loaded"]
-    assert len(alone) > 1 and any(name.startswith("halved") for name in alone)
+    assert len(alone) > 1 and any(name.startswith("halved") for name, *_ in alone)
     for which, what in processes(message, "off"):
-        assert not any(prepared for _, prepared in what["loaded"].values()), which
+        assert not any(marked for *_, marked in what["loaded"]), which
         assert what["loaded"] == alone, which
     table(
         "torch.compile on and off across processes", f"{len(processes(message, 'off'))} plain ones with the same cubins"

@@ -130,4 +130,6 @@ def test_a_kernel_object_that_was_loaded_plain_is_named(k: ModuleType) -> None:
     with kscope.profile() as prof:
         plain[(1, 1, 1)](out, 7, 2.5)
     assert len(prof.trace) == 0
-    assert "kernel values was compiled and loaded before" in " ".join(p.text for p in prof.trace.problems)
+    assert "kernel values was compiled plain and launched as a compiled object" in " ".join(
+        p.text for p in prof.trace.problems
+    )

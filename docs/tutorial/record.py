@@ -23,8 +23,8 @@ from kscope.capture.capture import Capture  # noqa: E402
 
 TILES = sum((block + 1) * 2 for block in range(16)) * 16
 """Tiles of keys of all blocks of all heads: four regions each, and two regions a block."""
-TRIES = 100
-"""Recordings of a kernel on a GPU: the first ones compile it, and change the SM clocks."""
+TRIES, WARM_UP = 40, 20
+"""Recordings of a kernel on a GPU at most, and runs before each of them: they wake the GPU, which changes its clocks."""
 
 
 def portable(capture: Capture) -> Capture:
@@ -53,6 +53,10 @@ def record(folder: Path, simulate: bool) -> None:
             launch = attention.on_gpu
         for _ in range(1 if simulate else TRIES):
             with kscope.profile(strategy="lane0-warp0") as prof:
+                if not simulate:
+                    with prof.paused():
+                        for _ in range(WARM_UP):
+                            launch(heavy_first)
                 launch(heavy_first)
             if not prof.trace.problems:
                 break

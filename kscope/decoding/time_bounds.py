@@ -18,6 +18,8 @@ _MARGIN = 1.25
 """A clock may be this much slower than the anchors show, and this much faster if the device's highest is unknown."""
 _JITTER = 1 + 2e-4
 """A clock exceeds the device's highest by at most this factor."""
+_STEP_KHZ = 15_000
+"""SM clocks are multiples of it. An H100 runs for milliseconds one step above the highest that its driver states."""
 
 
 def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> tuple[float, float]:
@@ -26,7 +28,8 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> tuple
     Args:
         anchors, rows: anchors of the device, in rows of one SM in one launch.
         tick: the timer's step, ns.
-        max_clock_khz: the device's highest SM clock, 0 if unknown.
+        max_clock_khz: the device's highest SM clock, 0 if unknown. If the anchors show a faster clock, the next
+            step above that is the highest.
     """
     whole = _extremes(between(anchors, rows.first, rows.last, tick))
     if native.available():
@@ -42,7 +45,8 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> tuple
         least, most = FASTEST * _MARGIN, -SLOWEST / _MARGIN
     fast, slow = least / _MARGIN, -most * _MARGIN
     if max_clock_khz:
-        fast = min(1e6 / (max_clock_khz * _JITTER), highest)
+        seen_khz = 0.0 if highest == np.inf else np.ceil(1e6 / highest / _JITTER / _STEP_KHZ) * _STEP_KHZ
+        fast = 1e6 / (max(max_clock_khz, seen_khz) * _JITTER)
     return max(fast, FASTEST), min(max(slow, fast * _MARGIN), SLOWEST)
 
 

@@ -21,6 +21,7 @@ from kscope.trace import Trace, decode
 
 TICK, ZERO, LENGTH = 32, 1_700_000_000_000_000_000, 200_000.0
 SMS, GPCS, WAVES, WARPS, MARKS = 16, 4, 4, 2, 3
+BOOSTED = 40e6
 GHz = Callable[[int, np.ndarray], np.ndarray]
 """Of a GPC, at times in ns."""
 
@@ -46,6 +47,11 @@ def swaying(gpc: int, ns: np.ndarray) -> np.ndarray:
 def braked(gpc: int, ns: np.ndarray) -> np.ndarray:
     """Full speed for 5 us, then power-limited, like a matmul."""
     return np.where(ns < 5_000, 1.98, 1.66 + 0.005 * gpc)
+
+
+def boosted(gpc: int, ns: np.ndarray) -> np.ndarray:
+    """A step above the stated highest clock, and not quite steady."""
+    return 1.995 * (1 + 2e-5 * np.sin(2 * np.pi * ns * WAVES / BOOSTED))
 
 
 def braked_early(gpc: int, ns: np.ndarray) -> np.ndarray:
@@ -145,6 +151,13 @@ def test_no_time_is_off_by_more_than_the_error_where_clocks_jump(max_clock_khz: 
     seen = simulate(in_steps(seed, length), seed, length, max_clock_khz)
     assert (seen.at_ends <= seen.ends_error).all()
     assert (seen.within <= seen.error).all()
+
+
+def test_no_time_is_off_by_more_than_the_error_where_clocks_exceed_the_stated_highest() -> None:
+    seen = simulate(boosted, 1, BOOSTED)
+    assert seen.within.max() > 30  # two anchors cannot see it
+    assert (seen.within <= seen.error).all()
+    assert (seen.at_ends <= seen.ends_error).all()
 
 
 def test_sms_with_one_clock_are_aligned_within_two_ticks() -> None:

@@ -24,7 +24,7 @@ from kscope.capture.capture import Capture  # noqa: E402
 TILES = sum((block + 1) * 2 for block in range(16)) * 16
 """Tiles of keys of all blocks of all heads: four regions each, and two regions a block."""
 TRIES, WARM_UP = 40, 20
-"""Recordings of a kernel on a GPU at most, and runs before each of them: they wake the GPU, which changes its clocks."""
+"""Recordings of a kernel on a GPU at most, and runs before each: a GPU that wakes up changes its clocks."""
 
 
 def portable(capture: Capture) -> Capture:

@@ -123,7 +123,7 @@ def printed(command: str, lines: int | None = None) -> str:
 def gate() -> str:
     """A condition that the fixed kernel of the tutorial meets and the slow one does not: half way between them."""
     slow, fast = (kscope.load(TUTORIAL / f"{name}.kscope").summary().warps[0].time_ns for name in ("slow", "fast"))
-    return f'kscope assert fast.kscope "problems == 0" "attention.mean_time < {(slow + fast) / 2000:.0f}us"'
+    return f'kscope assert fast.kscope "dropped == 0" "attention.mean_time < {(slow + fast) / 2000:.0f}us"'
 
 
 def origin() -> str:

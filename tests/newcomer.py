@@ -49,8 +49,11 @@ def typed(command: str, folder: Path, environment: Mapping[str, str]) -> str:
         assert shell.stdout is not None
         printed = ""
         if command.startswith("kscope view"):
-            printed = shell.stdout.readline()
-            with urlopen(printed.strip()) as page:
+            while not (line := shell.stdout.readline()).startswith("http"):
+                printed += line
+                assert line, f"{command}: printed no address\n{printed}"
+            printed += line
+            with urlopen(line.strip()) as page:
                 assert page.status == 200
             shell.send_signal(signal.SIGINT)
         printed += shell.stdout.read()

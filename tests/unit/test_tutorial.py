@@ -63,10 +63,10 @@ def test_the_page_shows_what_the_commands_print(printed: dict[str, str]) -> None
 def test_the_fixed_kernel_has_a_shorter_tail_and_the_same_regions() -> None:
     slow, fast = (kscope.load(TUTORIAL / f"{name}.kscope") for name in ("slow", "fast"))
     assert len(slow) == len(fast)
-    assert slow.problems == fast.problems == ()
+    assert {problem.kind for trace in (slow, fast) for problem in trace.problems} <= {"clock"}
     times = [trace.summary().warps[0].time_ns for trace in (slow, fast)]
     assert times[1] < 0.9 * times[0]
-    for name in ("qk", "softmax", "pv"):
+    for name in ("qk", "softmax", "load_k"):
         means = [float(np.mean(trace.filter(region=name).dur_ns)) for trace in (slow, fast)]
         assert means[1] == pytest.approx(means[0], rel=0.1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import traces
@@ -12,6 +13,7 @@ from browser.chromium import Page
 import kscope
 import kscope_sim
 
+TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "slow.kscope"
 _CUT = """[...document.querySelectorAll('body *')].filter((one) => {
     const { width, left, right } = one.getBoundingClientRect();
     if (!width) return false;
@@ -47,9 +49,9 @@ def sized(page: Page, request: pytest.FixtureRequest) -> Iterator[Page]:
     page.call("Emulation.setDeviceMetricsOverride", width=1440, height=900, **size)
 
 
-@pytest.mark.parametrize("name", ["attention", "warp_specialized", "softmax_cute", "graph"])
+@pytest.mark.parametrize("name", ["attention", "warp_specialized", "softmax_cute", "graph", "tutorial"])
 def test_nothing_is_cut(sized: Page, show: Show, name: str) -> None:
-    page = show(golden(name))
+    page = show(kscope.load(TUTORIAL) if name == "tutorial" else golden(name))
     for tab in ("regions", "roles", "occupancy", "gaps", "path"):
         page.run(
             f"[...document.querySelectorAll('#table .choice button')].find((b) => b.textContent === '{tab}').click()"

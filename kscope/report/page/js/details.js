@@ -106,16 +106,14 @@ function ofRange() {
 
 function ofRecording() {
   const { about } = model;
-  const facts = [
-    ["recorded", about.recorded],
-    ["in no region", shareText(about.idle)],
-  ];
+  const facts = [["in no region", shareText(about.idle)]];
   if (about.clock === "gpu") facts.push(["SMs aligned", `± ${timeText(about.error)}`]);
   if (about.clock === "gpu" && about.tick) facts.push(["timer tick", timeText(about.tick)]);
   const notes = about.filtered ? ["Filtered trace: times and counts cover the kept records only."] : [];
   const rows = uneven();
   if (!rows.length) notes.push("Click a box to select it, drag with shift to measure, press ? for all keys.");
-  return ["Recording", pairs(facts), ...rows, ...notes.map((note) => element("p", { className: "note" }, note))];
+  const texts = [about.recorded, ...notes].filter(Boolean).map((note) => element("p", { className: "note" }, note));
+  return ["Recording", pairs(facts), ...rows, ...texts];
 }
 
 /** The least balanced rows: those with the most time above the median. */

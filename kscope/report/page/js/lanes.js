@@ -130,7 +130,7 @@ function drawRow(context, place, width, matches) {
   context.restore();
 }
 
-/** A row's label: the block in the window, or the first of several, and the warp. */
+/** A row's label: the first block in the window, how many others follow, and the warp. */
 function rowText(row) {
   const { lanes } = model;
   const shown = row.lanes
@@ -139,8 +139,8 @@ function rowText(row) {
     .filter((lane) => lanes.start[lane] <= view.end);
   const lane = row.warp % 32 ? `.${row.warp % 32}` : "";
   if (!shown.length) return `warp ${Math.floor(row.warp / 32)}${lane}`;
-  const more = shown.some((other) => lanes.block[other] !== lanes.block[shown[0]]) ? "…" : "";
-  return `${blockText(shown[0])}${more} · ${warpText(shown[0])}${lane}`;
+  const others = new Set(shown.map((one) => lanes.block[one])).size - 1;
+  return `${blockText(shown[0])}${others ? ` +${others}` : ""} · ${warpText(shown[0])}${lane}`;
 }
 
 /** Draw a warp's lifetime as background, with a red end if it did not finish. */

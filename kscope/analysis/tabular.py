@@ -37,7 +37,7 @@ def longest(summary: SummaryData, top: int | None) -> list[RegionStats]:
 
 
 def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
-    """The whole summary; `left_out` is the number of regions beyond `top`."""
+    """The whole summary; `left_out` has the number of regions beyond `top`."""
     regions = longest(summary, top)
     shown = {(row.kernel, row.key) for row in regions}
     cut = len(regions) < len(summary.regions)
@@ -47,7 +47,7 @@ def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
         "by": list(summary.by),
         "tick_ns": summary.tick_ns,
         "regions": [flat(row, summary.by) for row in regions],
-        "left_out": len(summary.regions) - len(regions),
+        "left_out": {"regions": len(summary.regions) - len(regions)} if cut else {},
         "warps": [flat(row, summary.by) for row in warps],
         "points": [asdict(row) for row in summary.points],
         "problems": [asdict(row) for row in summary.problems],

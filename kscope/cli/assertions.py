@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis import checks
 from ..analysis.expressions import Outcome
-from . import filters
+from . import answers, filters
 from .command import Command
 
 FAILED = 1
@@ -25,14 +25,15 @@ def add(command: Command) -> None:
     filters.add(parser)
     parser.add_argument("conditions", metavar="EXPR", nargs="+", help="a condition")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only conditions that do not hold")
-    parser.add_argument("--json", action="store_true", help="the outcomes as JSON")
+    answers.add(parser)
 
 
 def check(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    found = checks.check(filters.read(options), options.conditions)
+    trace = filters.read(options)
+    found = checks.check(trace, options.conditions)
     if options.json:
-        print(filters.json([_plain(one) for one in found]))
+        print(answers.answer(options, {"conditions": [_plain(one) for one in found]}, trace))
     else:
         for one in found:
             if not (one.holds and options.quiet):

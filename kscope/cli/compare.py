@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..analysis.compare import Options, compare
 from ..errors import UsageError
+from . import answers
 from .command import Command
-from .filters import add_opening, json, opened
+from .filters import add_opening, opened
 
 SLOWER = 1
 """Exit code of --fail-slower if something is slower."""
@@ -25,7 +26,7 @@ def add(command: Command) -> None:
         "--least", metavar="PART", default=f"{default.least:.0%}", help="smaller changes count as same (1%%)"
     )
     parser.add_argument("--level", metavar="PART", default=f"{default.level:.0%}", help="of the intervals (95%%)")
-    parser.add_argument("--json", action="store_true", help="all numbers as JSON")
+    answers.add(parser)
     parser.add_argument(
         "--fail-slower", action="store_true", help=f"exit code {SLOWER} if a kernel or a region is slower"
     )
@@ -38,7 +39,7 @@ def comparison(options: argparse.Namespace) -> int:
     a, b = (opened(path, options) for path in (options.a, options.b))
     found = compare(a, b, settings)
     if options.json:
-        print(json(asdict(found)))
+        print(answers.answer(options, asdict(found), a, b))
     else:
         print(found)
     slower = any(row.verdict == "slower" for row in (*found.kernels, *found.regions))

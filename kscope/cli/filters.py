@@ -209,11 +209,6 @@ def nanoseconds(flag: str, text: str) -> float:
         raise UsageError(f"{flag} {text}: expected a time, such as 300ns, 2us or 1.5ms") from None
 
 
-def json(data: Any) -> str:
-    """Indented JSON; NaN is null."""
-    return portable.dump_json(data, indent=True).decode()
-
-
 def _window(text: str) -> tuple[float, float]:
     first, colon, last = text.partition(":")
     if not colon:

@@ -10,10 +10,12 @@ from ..analysis import overlap as overlap_analysis
 from ..analysis.critical import critical_path
 from ..analysis.table import terminal
 from ..errors import UsageError
-from ..tracedata.info import info
-from . import filters
+from . import answers, filters
 from .command import Command
 from .options import is_number
+
+_GAPS = 10
+"""Single gaps without --top."""
 
 
 def add(command: Command) -> None:
@@ -24,31 +26,28 @@ def add(command: Command) -> None:
     parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of time in no region")
     words = ", ".join(overlap_analysis.WAIT_WORDS)
     parser.add_argument("--wait", metavar="REGION", action="append", help=f"a region that waits (names with {words})")
-    parser.add_argument("--top", metavar="N", type=int, default=10, help="single gaps to list (10)")
-    parser.add_argument("--json", action="store_true", help="all of it as JSON")
+    answers.add(parser, top=f"single gaps to list ({_GAPS}), and rows of each list of --json ({answers.MOST})")
     matrix = command("overlap", overlap, "what the warps of a block did at the same time")
     filters.add(matrix)
     filters.add_roles(matrix)
-    matrix.add_argument("--json", action="store_true", help="the matrix as JSON, in ns")
+    answers.add(matrix)
     path = command(
         "path", critical, "the critical path of one block, over signals and waits that you name",
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
     )  # fmt: skip
     filters.add(path)
     filters.add_edges(path)
-    path.add_argument("--json", action="store_true", help="steps and parts as JSON")
+    answers.add(path)
 
 
 def gaps(options: argparse.Namespace) -> int:
     """Run `kscope gaps`; returns the exit code."""
     trace, roles = filters.read(options), filters.roles(options.role)
     with filters.watched(len(trace), "waits") as step:
-        found = idle.gaps(trace, of=options.of, wait=options.wait, roles=roles, top=options.top, step=step)
+        found = idle.gaps(trace, of=options.of, wait=options.wait, roles=roles, top=options.top or _GAPS, step=step)
     if options.json:
-        print(filters.json({
-            "between": [asdict(row) for row in found.between], "longest": [asdict(row) for row in found.longest],
-            "waits": [asdict(row) for row in found.waits], "recorded": info(trace).to_dict(),
-        }))  # fmt: skip
+        lists = {name: [asdict(row) for row in getattr(found, name)] for name in ("between", "longest", "waits")}
+        print(answers.answer(options, lists, trace))
     else:
         print("\n".join([*filters.sample(trace, terminal()), str(found)]))
     return 0
@@ -60,7 +59,7 @@ def overlap(options: argparse.Namespace) -> int:
     with filters.watched(len(trace), "overlap") as step:
         found = overlap_analysis.overlap(trace, roles, step)
     if options.json:
-        print(filters.json([asdict(one) for one in found]))
+        print(answers.answer(options, {"kernels": [asdict(one) for one in found]}, trace))
     else:
         parts = [*filters.sample(trace, terminal()), *map(str, found)]
         print("\n\n".join(parts) if found else "no records")
@@ -78,7 +77,10 @@ def critical(options: argparse.Namespace) -> int:
     options.launch = options.block = None
     trace = filters.read(options)
     found = critical_path(trace, edges, launch, block)
-    print(filters.json(asdict(found)) if options.json else "\n".join([*filters.sample(trace, terminal()), str(found)]))
+    if options.json:
+        print(answers.answer(options, asdict(found), trace))
+    else:
+        print("\n".join([*filters.sample(trace, terminal()), str(found)]))
     return 0
 
 

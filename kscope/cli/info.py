@@ -9,7 +9,7 @@ from ..analysis.table import cut, wrapped
 from ..analysis.table import terminal as columns
 from ..tracedata.info import Info, info
 from ..tracedata.recorded import CLOCKS
-from . import filters
+from . import answers, filters
 from .command import Command
 
 
@@ -17,7 +17,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("info", show, "how and where a capture was recorded: GPU, versions, command, sampling")
     parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    answers.add(parser)
     filters.add_opening(parser)
 
 
@@ -27,7 +27,7 @@ def show(options: argparse.Namespace) -> int:
     found = info(trace)
     if options.json:
         problems = [one.as_dict() for one in trace.problems]
-        print(filters.json({"file": str(options.capture), **found.to_dict(), "problems": problems}))
+        print(answers.answer(options, {"file": str(options.capture), "problems": problems}, trace))
         return 0
     rows = _rows(found)
     width = max(len(name) for name, _ in rows)

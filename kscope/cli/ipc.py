@@ -23,7 +23,8 @@ from ..analysis.table import cut, grid, terminal
 from ..errors import UsageError
 from ..machine_code import tools
 from ..machine_code.sass import functions
-from . import filters, outputs
+from ..trace import Trace
+from . import answers, filters, outputs
 from .command import Command
 from .options import is_number
 
@@ -52,7 +53,7 @@ def add(command: Command) -> None:
     )
     flag("--code", metavar="CUBIN", type=Path, help="the kernel's cubin, or its disassembly")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the CSV there instead of printing it")
-    parser.add_argument("--json", action="store_true", help="per region mean and median instead of the CSV, as JSON")
+    answers.add(parser)
 
 
 def ipc(options: argparse.Namespace) -> int:
@@ -89,13 +90,11 @@ def ipc(options: argparse.Namespace) -> int:
 def _joined(options: argparse.Namespace) -> int:
     counts = cutracer.read_histogram(options.cutracer_trace)
     launch = _launch(options)
-    source = _source(options, launch)
+    source, traces = _source(options, launch)
     found = join.join(source, counts)
     if options.json:
-        _write(
-            options,
-            filters.json({"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}) + "\n",
-        )
+        data = {"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}
+        _write(options, answers.answer(options, data, *traces) + "\n")
     else:
         _write(options, cutracer.to_csv(join.COLUMNS, map(astuple, found.rows)))
         if options.output:
@@ -114,11 +113,12 @@ def _launch(options: argparse.Namespace) -> LogLaunch | None:
     return join.select_launch(cutracer.read_log(options.cutracer_log), kernel_hash)
 
 
-def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:
+def _source(options: argparse.Namespace, launch: LogLaunch | None) -> tuple[Source, list[Trace]]:
+    """What to join, and the trace that it is from, if it is from one."""
     default = join.CAPTURE_ANCHORS if options.capture else join.CHROME_ANCHORS
     anchors = default if options.anchors is None else _anchors(options.anchors)
     if launch is not None and options.chrome_trace:
-        return join.of_events(cutracer.read_chrome(options.chrome_trace), launch, anchors)
+        return join.of_events(cutracer.read_chrome(options.chrome_trace), launch, anchors), []
     trace = filters.read(options)
     source = join.of_trace(trace, anchors)
     if launch is not None:
@@ -129,7 +129,7 @@ def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:
                 f"the capture's launch has grid {grid_size} and block {threads}, the log's {launch.grid} and"
                 f" {launch.block}: they are not the same launch; see --launch and --kernel-hash"
             )
-    return source
+    return source, [trace]
 
 
 def _from_code(options: argparse.Namespace) -> int:
@@ -139,7 +139,7 @@ def _from_code(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.code}: neither a cubin nor a disassembly; cuobjdump -sass makes one")
     found = region_code(trace, code, tools.builds(options.code))
     if options.json:
-        _write(options, filters.json(asdict(found)) + "\n")
+        _write(options, answers.answer(options, asdict(found), trace) + "\n")
     elif found.regions:
         _write(options, "\n".join(_code(found)) + "\n")
     _print_notes(found.problems)

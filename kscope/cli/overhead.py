@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..instrument import registry
 from ..trace import Trace
 from ..util.text import some
-from . import filters
+from . import answers, filters
 from .command import Command
 
 
@@ -24,7 +24,7 @@ def add(command: Command) -> None:
     cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its duration")
     cost.add_argument("--measure", action="store_true", help="measure it on this machine's GPU")
     parser.add_argument("--compensate", action="store_true", help="print the summary without the cost, too")
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    answers.add(parser)
 
 
 def overhead(options: argparse.Namespace) -> int:
@@ -38,7 +38,8 @@ def overhead(options: argparse.Namespace) -> int:
     corrected = compensate(trace, cost).summary() if options.compensate else None
     if options.json:
         found: dict[str, Any] = {"cost": asdict(cost), "regions": [asdict(row) for row in rows]}
-        print(filters.json(found if corrected is None else {**found, "compensated": corrected.to_dict()}))
+        more = {} if corrected is None else {"compensated": corrected.to_dict(options.top or answers.MOST)}
+        print(answers.answer(options, {**found, **more}, trace))
         return 0
     if not rows:
         print("no spans")
@@ -51,7 +52,8 @@ def overhead(options: argparse.Namespace) -> int:
         "of the region": [part_text(row.inside_part) for row in rows],
     }
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
-    lines = [f"a region costs {cost.cycles:g} cycles, {cost.inside:g} of them in its duration"]
+    lines = filters.sample(trace, terminal())
+    lines += [f"a region costs {cost.cycles:g} cycles, {cost.inside:g} of them in its duration"]
     lines += grid("region", names, columns, terminal())
     lines.append(f"  in all {part_text(sum(row.share for row in rows))}" if not several else "")
     lines += wrapped("if a warp waits anyway, the wait hides the cost: this is an upper bound", terminal())

@@ -10,7 +10,7 @@ from typing import Any
 from ..analysis.perturbation import Perturbation, perturbation
 from ..analysis.table import cut, grid, terminal, time_text, wrapped
 from ..errors import UsageError
-from . import filters
+from . import answers, filters
 from . import options as recording
 from .command import Command
 from .perturbed_program import perturbed, within
@@ -44,7 +44,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", metavar="N", type=int, help="per block, for occupancy, if the launch is unknown")
     parser.add_argument("--shared", metavar="BYTES", type=int, help="dynamic shared memory per block, likewise (0)")
     parser.add_argument("--times", metavar="OFF,ON", help="the kernel's time, measured elsewhere: 27.6us,31us")
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    answers.add(parser)
 
 
 def perturb(options: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def perturb(options: argparse.Namespace) -> int:
     )  # fmt: skip
     code = 0 if report.kernels else NOTHING
     if options.json:
-        print(filters.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
+        print(answers.answer(options, {"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
         return code
     parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel was compared"]
     problems = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
@@ -99,7 +99,7 @@ def _cubins(options: argparse.Namespace) -> int:
         options.off, options.on, kernel=kernels[0] if kernels else None, threads=options.threads,
         dynamic_shared=options.shared or 0, times_ns=times,
     )  # fmt: skip
-    print(filters.json(_dict(found)) if options.json else "\n".join(_report(found, terminal())))
+    print(answers.answer(options, _dict(found)) if options.json else "\n".join(_report(found, terminal())))
     return 0
 
 

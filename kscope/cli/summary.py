@@ -6,12 +6,9 @@ import argparse
 
 from ..analysis.groups import KEYS
 from ..analysis.summary import summarize
-from . import filters
+from . import answers, filters
 from .command import Command
 from .export import STRICT
-from .options import is_number
-
-_MOST_JSON = 100
 
 
 def add(command: Command) -> None:
@@ -24,9 +21,7 @@ def add(command: Command) -> None:
     form.add_argument("--json", action="store_true", help="all numbers as JSON")
     form.add_argument("--csv", action="store_true", help="one line per row, all numbers")
     form.add_argument("--markdown", action="store_true", help="a Markdown table")
-    parser.add_argument(
-        "--top", metavar="N", type=_count, help=f"the N longest rows (table: 50 per kernel, JSON: {_MOST_JSON})"
-    )
+    answers.add(parser, top=f"the N longest rows (table: 50 per kernel, JSON: {answers.MOST})", json=False)
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
 
 
@@ -35,7 +30,7 @@ def summary(options: argparse.Namespace) -> int:
     trace = filters.read(options, shows_problems=True)
     found = summarize(trace, options.by, filters.roles(options.role))
     if options.json:
-        print(filters.json(found.to_dict(options.top or _MOST_JSON)))
+        print(answers.answer(options, found.to_dict(options.top or answers.MOST), trace))
     elif options.csv:
         print(found.csv(options.top), end="")
     elif options.markdown:
@@ -43,9 +38,3 @@ def summary(options: argparse.Namespace) -> int:
     else:
         print(found.text(top=options.top or 50))
     return STRICT if options.strict and trace.problems else 0
-
-
-def _count(text: str) -> int:
-    if not is_number(text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text}: expected a number of rows")
-    return int(text)

@@ -50,7 +50,7 @@ def test_info_prints_the_facts_and_takes_json(capsys: pytest.CaptureFixture[str]
     text = printed(capsys, "info", SAMPLED)
     for fact in ("NVIDIA H200", "triton 3.6.0", "2026-11-21", "tests/golden/record.py", "0:512:128", PART, "GPU clock"):
         assert fact in text
-    found = json.loads(printed(capsys, "info", SAMPLED, "--json"))
+    found = json.loads(printed(capsys, "info", SAMPLED, "--json"))["recorded"]
     assert (found["blocks"], found["grid_blocks"], found["sampled"]) == (4, 512, True)
     assert found["gpus"][0]["name"] == "NVIDIA H200"
 

@@ -67,13 +67,36 @@ def test_json_can_be_read_by_a_program(name: str, capsys: pytest.CaptureFixture[
     assert "NaN" not in out
 
 
+@pytest.mark.parametrize("name", JSON)
+def test_json_names_its_schema_and_how_the_capture_was_recorded(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *JSON[name])
+    found = json.loads(out)
+    words = JSON[name][1] if JSON[name][0] == "trust" else JSON[name][0]
+    assert (found["schema"], found["version"]) == (f"kscope.{words}", 1)
+    recorded = found["recorded"] if isinstance(found["recorded"], list) else [found["recorded"]]
+    for one in recorded:
+        assert {"gpus", "driver", "date", "strategy", "clock", "sampling", "sampled", "blocks"} <= one.keys()
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_is_bounded_and_counts_what_is_cut(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = JSON[name] if "--top" not in JSON[name] else (*JSON["summary"], "--by", "role,sm")
+    whole, cut = (json.loads(run(capsys, *argv, "--top", top)[1]) for top in ("100000", "1"))
+    assert whole["left_out"] == {}
+    for key, value in cut.items():
+        if isinstance(value, list) and key != "recorded" and value and isinstance(value[0], dict):
+            assert len(value) == 1, key
+            if key != "warps" and not (key == "longest" and argv[0] == "gaps"):  # cut by the analysis
+                assert cut["left_out"].get(key, 0) == len(whole[key]) - 1, key
+
+
 def test_json_stays_small_unless_more_is_requested(capsys: pytest.CaptureFixture[str]) -> None:
     rows = ("summary", MATMUL, "--by", "block,warp", "--json")  # 4 blocks of 8 warps with 4 regions
     _, out, _ = run(capsys, *rows)
-    assert (len(json.loads(out)["regions"]), json.loads(out)["left_out"]) == (100, 28)
+    assert (len(json.loads(out)["regions"]), json.loads(out)["left_out"]) == (100, {"regions": 28})
     assert len(out) < 120_000
     _, out, _ = run(capsys, *rows, "--top", "1000")
-    assert (len(json.loads(out)["regions"]), json.loads(out)["left_out"]) == (128, 0)
+    assert (len(json.loads(out)["regions"]), json.loads(out)["left_out"]) == (128, {})
 
 
 def test_the_summary_of_a_role_is_of_its_warps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +166,7 @@ def test_assert_exits_with_1_if_a_condition_is_false(capsys: pytest.CaptureFixtu
     assert code == 1
     assert out.splitlines() == ["FAILED  dropped == 0    (dropped = 400)"]
     code, out, _ = run(capsys, "assert", RING, "dropped == 0", "--json")
-    assert json.loads(out)[0]["holds"] is False
+    assert json.loads(out)["conditions"][0]["holds"] is False
 
 
 def test_compare_fail_slower_exits_with_1_if_a_region_is_slower(capsys: pytest.CaptureFixture[str]) -> None:

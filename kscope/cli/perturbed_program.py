@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -77,11 +78,11 @@ def perturbed(
         keep.mkdir(exist_ok=True)
         if any(keep.iterdir()):
             raise UsageError(f"--keep {keep}: that folder is not empty; name a new one")
-    with tempfile.TemporaryDirectory(prefix="kscope-") if keep is None else nullcontext(str(keep)) as name:
-        folder, problems = Path(name), list[str]()
+    with _temporary() if keep is None else nullcontext(keep) as folder:
+        problems = list[str]()
         program = ["-m", script, *args] if module else [script, *args]
         filters = [f"--kernel={glob}" for glob in kernels]
-        inside = ["-m", "kscope", "trust", "perturb", "--into", name, *flags, *filters, *program]
+        inside = ["-m", "kscope", "trust", "perturb", "--into", str(folder), *flags, *filters, *program]
         names = Patterns.of(kernels or None).names  # empty with a hash, which is not known before
         try:
             ncu: str | None = nsight.find()
@@ -103,6 +104,22 @@ def perturbed(
         off, on = (nsight.read(path.read_text()) if path.exists() else [] for path in (folder / _OFF, folder / _ON))
         found = list(_joined(builds, decode(capture), simulated, off, on, threads, dynamic_shared, problems))
         return Report(tuple(found), tuple(dict.fromkeys(problems)))
+
+
+@contextmanager
+def _temporary() -> Generator[Path]:
+    """A new folder, removed at the end; kept if the script fails, because messages name its recording there."""
+    folder = Path(tempfile.mkdtemp(prefix="kscope-"))
+    try:
+        yield folder
+    except UsageError:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
 
 
 def within(folder: Path, argv: Sequence[str]) -> int:

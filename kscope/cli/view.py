@@ -58,17 +58,17 @@ def add(command: Command) -> None:
 def view(options: argparse.Namespace) -> int:
     """Run the command until Ctrl-C."""
     server, at = served(options)
-    with server:
-        url = server.url + at
-        print(f"{url}\nonly on this machine, until Ctrl-C", flush=True)
-        if remote := tunnel(url):
-            print(remote, flush=True)
-        if not options.no_browser:
-            opened(url)
-        try:
+    try:
+        with server:
+            url = server.url + at
+            print(f"{url}\nonly on this machine, until Ctrl-C", flush=True)
+            if remote := tunnel(url):
+                print(remote, flush=True)
+            if not options.no_browser:
+                opened(url)
             server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
     return 0
 
 

@@ -146,6 +146,17 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
+def test_ctrl_c_before_the_page_is_served_prints_no_traceback(
+    capture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(url: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(view, "opened", interrupted)
+    assert main(["view", str(capture)]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def options(*words: str | Path) -> argparse.Namespace:
     return parser().parse_args(["view", *map(str, words)])
 

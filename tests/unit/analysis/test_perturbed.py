@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from textwrap import dedent
 
@@ -231,8 +232,13 @@ def test_a_script_that_fails_fails_the_command(
     if installed:
         ncu(job.parent)
     monkeypatch.setenv("CODE", "3")
+    monkeypatch.setattr(tempfile, "tempdir", str(job.parent))
     assert cli.main(["trust", "perturb", str(job)]) == 2
-    assert "exit code 3" in capfd.readouterr().err
+    printed = capfd.readouterr().err
+    assert "exit code 3" in printed
+    for path in re.findall(r"/\S+\.kscope", printed):
+        assert Path(path).exists(), path
+    assert installed or ".failed.kscope" in printed
 
 
 def test_flags_of_the_recording_reach_the_run_with_marks() -> None:

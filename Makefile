@@ -11,6 +11,8 @@ test-variations: TESTS := variation and not slow and not gpu
 # Neighboring tests share compiled modules; an idle worker takes tests of the other.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 .DEFAULT_GOAL := help
+# setuptools warns of every editable install
+QUIET := PYTHONWARNINGS=ignore
 .PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
 
 help:  ## list the targets
@@ -19,7 +21,7 @@ help:  ## list the targets
 # A stamp file is newer than the files its venv was made from.
 .venv/.base: pyproject.toml setup.py $(wildcard kscope/native/*.[ch])
 	@.ci/venv .venv $(PYTHON)
-	.venv/bin/pip install -q -e .
+	$(QUIET) .venv/bin/pip install -q -e .
 	@touch $@
 
 .venv/.test: .venv/.base .ci/test.txt
@@ -36,23 +38,23 @@ help:  ## list the targets
 
 .venv-numba/.test: pyproject.toml .ci/numba.txt
 	@.ci/venv .venv-numba $(PYTHON)
-	.venv-numba/bin/pip install -q -e . -r .ci/numba.txt
+	$(QUIET) .venv-numba/bin/pip install -q -e . -r .ci/numba.txt
 	@touch $@
 
 .venv36/.test: pyproject.toml .ci/test.txt
 	@.ci/venv .venv36 $(PYTHON)
-	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
+	$(QUIET) .venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
 	@touch $@
 
 # The newest release of every DSL, in one environment.
 .venv-newest/.test: pyproject.toml .ci/test.txt
 	@.ci/venv .venv-newest $(PYTHON)
-	.venv-newest/bin/pip install -q -e '.[dev,triton,cute,numba,cupy,core]' -r .ci/test.txt
+	$(QUIET) .venv-newest/bin/pip install -q -e '.[dev,triton,cute,numba,cupy,core]' -r .ci/test.txt
 	@touch $@
 
 .venv-cute/.test: pyproject.toml
 	@.ci/venv .venv-cute $(PYTHON)
-	.venv-cute/bin/pip install -q -e . pytest pytest-xdist hypothesis "nvidia-cutlass-dsl==4.8.1" \
+	$(QUIET) .venv-cute/bin/pip install -q -e . pytest pytest-xdist hypothesis "nvidia-cutlass-dsl==4.8.1" \
 	    "apache-tvm-ffi==0.1.15.post2" "nvidia-cuda-nvdisasm==13.5.37"
 	@touch $@
 
@@ -79,7 +81,7 @@ $(CACHE)/speedscope:
 
 # On a GPU the demo needs Triton, which launches kernels through PyTorch.
 .venv/.demo: .venv/.base
-	$(if $(wildcard /dev/nvidia0),.venv/bin/pip install -q -e '.[triton]' "torch==2.13.0",)
+	$(if $(wildcard /dev/nvidia0),$(QUIET) .venv/bin/pip install -q -e '.[triton]' "torch==2.13.0",)
 	@touch $@
 
 demo: .venv/.demo  ## record and show a kernel: on the GPU if there is one, else simulated
@@ -172,7 +174,7 @@ peers: $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh  ## download the headers of 
 # atheris has wheels for CPython up to 3.13.
 .venv-fuzz/.test: pyproject.toml
 	@.ci/venv .venv-fuzz $(PYTHON)
-	.venv-fuzz/bin/pip install -q -e . "atheris==3.0.0"
+	$(QUIET) .venv-fuzz/bin/pip install -q -e . "atheris==3.0.0"
 	@touch $@
 
 TARGET ?= capture

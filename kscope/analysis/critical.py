@@ -25,6 +25,7 @@ from ..capture.layout import Kind
 from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import fresh, ranges
 from ..util.text import counted, nearest, some
@@ -98,6 +99,7 @@ class Path(Shown):
         steps: in order of time, without gaps.
         parts: (region, ns, share of the path), longest first.
         unmatched: waits whose signal was not recorded or came after they ended.
+        sample: which part of the grids recorded, in words; empty if all of it did.
     """
 
     kernel: str
@@ -107,6 +109,7 @@ class Path(Shown):
     steps: tuple[Step, ...]
     parts: tuple[tuple[str, float, float], ...]
     unmatched: int
+    sample: str
 
 
 def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: BlockSelection = 0) -> Path:
@@ -137,7 +140,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
                                  f"{some(sorted(known))}{nearest(name, known)}")  # fmt: skip
         if edge.lag < 0:
             raise UsageError(f"{edge.signal}:{edge.wait}:{edge.lag}: expected a lag of 0 or more")
-    return _path(mine, edges, launch)
+    return _path(trace, mine, edges, launch)
 
 
 def path_of_last_block(trace: TraceData, edges: Iterable[Edge], launch: int) -> Path | None:
@@ -164,11 +167,11 @@ def path_of_last_block(trace: TraceData, edges: Iterable[Edge], launch: int) -> 
     if not mine.is_span.any():
         return None
     known = {mine.regions[number].name for number in np.unique(mine.region[mine.is_span]).tolist()}
-    return _path(mine, tuple(edge for edge in edges if {edge.signal, edge.wait} <= known), launch)
+    return _path(trace, mine, tuple(edge for edge in edges if {edge.signal, edge.wait} <= known), launch)
 
 
-def _path(mine: TraceData, edges: tuple[Edge, ...], launch: int) -> Path:
-    """The critical path through the records of one block."""
+def _path(trace: TraceData, mine: TraceData, edges: tuple[Edge, ...], launch: int) -> Path:
+    """The critical path through `mine`, a trace's records of one block."""
     waits = _Waits.of(mine, edges)
     steps = _walk(mine, waits)
     parts = _parts(mine, steps)
@@ -180,7 +183,7 @@ def _path(mine: TraceData, edges: tuple[Edge, ...], launch: int) -> Path:
     label = dict(zip(rows, mine.warps.labels(np.array(rows)).strings(), strict=True))
     steps_named = tuple(Step(step.kind, label[step.row], step.start_ns, step.end_ns, step.via) for step in steps)
     at = mine.warps.blocks(mine.track[:1].astype(np.int64)).strings()[0]
-    return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched)
+    return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched, info(trace).sample)
 
 
 def _offered(trace: TraceData) -> str:

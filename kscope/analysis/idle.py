@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..util.progress import Step, no_progress
 from .gaps import Between, Gap, between, longest
 from .overlap import Wait, waits
@@ -24,6 +25,7 @@ class Gaps(Shown):
         longest: the longest single gaps.
         of: the region within which gaps were searched; None for time in no region.
         top: how many single gaps were requested.
+        sample: which part of the grids recorded, in words; empty if all of it did.
     """
 
     waits: tuple[Wait, ...]
@@ -31,6 +33,7 @@ class Gaps(Shown):
     longest: tuple[Gap, ...]
     of: str | None
     top: int
+    sample: str
 
 
 def gaps(
@@ -58,4 +61,6 @@ def gaps(
     if top < 0:
         raise UsageError(f"top={top}: expected a number of gaps")
     found = between(trace, of), longest(trace, top, of)
-    return Gaps(waits(trace, list(wait) if wait is not None else None, roles, step), *found, of, top)
+    return Gaps(
+        waits(trace, list(wait) if wait is not None else None, roles, step), *found, of, top, info(trace).sample
+    )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from .. import native
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import fresh, group_equal, heads
 from ..util.text import nearest, some
@@ -46,6 +47,7 @@ class Overlap(Shown):
         ns: (s, s) float64, symmetric.
         alive_ns: (s,) total time of the warps in each state.
         alone_ns: (s,) the part of it with no other recorded warp of the block alive.
+        sample: which part of the grids recorded, in words; empty if all of it did.
     """
 
     kernel: str
@@ -53,6 +55,7 @@ class Overlap(Shown):
     ns: Float
     alive_ns: Float
     alone_ns: Float
+    sample: str
 
     def beside(self, state: int, other_roles: bool = True) -> Float:
         """(s,) shares of the other warps' states while a warp was in `state`; they add up to 1, or are all 0.
@@ -118,7 +121,8 @@ def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = No
             if step is not None:
                 step(count)
         states = tuple((role_names[one // width], regions[one % width]) for one in total.states.tolist())
-        found.append(Overlap(kernels[int(warps.kernel[rows[first]])], states, total.ns, total.alive_ns, total.alone_ns))
+        kernel = kernels[int(warps.kernel[rows[first]])]
+        found.append(Overlap(kernel, states, total.ns, total.alive_ns, total.alone_ns, info(trace).sample))
     return tuple(found)
 
 

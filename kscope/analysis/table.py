@@ -57,6 +57,11 @@ CELLS: dict[str, Callable[[RegionStats], str]] = {
 """Column -> its text."""
 
 
+def sampled(sample: str, width: int) -> list[str]:
+    """The lines of Info.sample."""
+    return wrapped(sample, width) if sample else []
+
+
 def terminal(width: int | None = None) -> int:
     """`width`, or this terminal's columns."""
     return max(_NARROWEST, width or shutil.get_terminal_size((120, 24)).columns)

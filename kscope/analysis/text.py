@@ -13,7 +13,7 @@ from .idle import Gaps
 from .occupancy import Occupancy, SmUse, Waves
 from .overlap import Overlap, Wait
 from .shown import rendered
-from .table import cut, grid, part_text, terminal, time_text, wrapped
+from .table import cut, grid, part_text, sampled, terminal, time_text, wrapped
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -28,7 +28,7 @@ def _gaps(found: Gaps, width: int | None) -> str:
     width = terminal(width)
     if not found.between:
         return "no records"
-    lines = _waits(found.waits, width)
+    lines = sampled(found.sample, width) + _waits(found.waits, width)
     inside = f"in {found.of} and no nested region" if found.of else "in no region"
     lines += ["", cut(f"time {inside}, by neighboring regions", width)]
     shown = found.between[: max(found.top, _LEAST_BETWEEN)]
@@ -74,14 +74,15 @@ def _overlap(one: Overlap, width: int | None) -> str:
         columns[f"[{number}]"] = ["." if part < 0.005 else f"{part:.0%}" for part in column]
     lines = grid("while in", [f"[{number}] {name}" for number, name in enumerate(names)], columns, max(width, 60))
     head = cut(f"{one.kernel}: while a warp was in the row's region, the others of its block were in", width)
-    return "\n".join([head, *lines])
+    return "\n".join([*sampled(one.sample, width), head, *lines])
 
 
 @rendered.register
 def _path(found: Path, width: int | None) -> str:
     """The regions that the path goes through, and its steps."""
     width = terminal(width)
-    lines = [cut(f"{found.kernel}, launch {found.launch}, block {found.block}: {time_text(found.total_ns)}", width)]
+    lines = sampled(found.sample, width)
+    lines += [cut(f"{found.kernel}, launch {found.launch}, block {found.block}: {time_text(found.total_ns)}", width)]
     columns = {
         "time": [time_text(ns) for _, ns, _ in found.parts],
         "part": [part_text(part) for _, _, part in found.parts],
@@ -94,7 +95,7 @@ def _path(found: Path, width: int | None) -> str:
             cut(f"  {time_text(step.start_ns - base):>10}  {time_text(step.end_ns - step.start_ns):>10}  {what}", width)
         )
     more = len(found.steps) - _STEPS
-    lines += [f"  + {more:,} more steps (--json has all)"] if more > 0 else []
+    lines += [f"  + {more:,} more steps (--json --top N has more)"] if more > 0 else []
     lines += [f"! {found.unmatched:,} waits without a signal before their end"] if found.unmatched else []
     return "\n".join(lines)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..analysis.critical import Edge
-from ..analysis.table import cut, wrapped
+from ..analysis.table import cut, sampled
 from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..session import capture_path
@@ -143,8 +143,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
 
 def sample(trace: Trace, width: int) -> list[str]:
     """Lines that say which part of the grids recorded; none if all of it did."""
-    found = info(trace)
-    return wrapped(found.blocks_text, width) if found.sampled else []
+    return sampled(info(trace).sample, width)
 
 
 def narrowed(options: argparse.Namespace) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
 from ..analysis.critical import critical_path
-from ..analysis.table import terminal
 from ..errors import UsageError
 from . import answers, filters
 from .command import Command
@@ -49,7 +48,7 @@ def gaps(options: argparse.Namespace) -> int:
         lists = {name: [asdict(row) for row in getattr(found, name)] for name in ("between", "longest", "waits")}
         print(answers.answer(options, lists, trace))
     else:
-        print("\n".join([*filters.sample(trace, terminal()), str(found)]))
+        print(found)
     return 0
 
 
@@ -61,8 +60,7 @@ def overlap(options: argparse.Namespace) -> int:
     if options.json:
         print(answers.answer(options, {"kernels": [asdict(one) for one in found]}, trace))
     else:
-        parts = [*filters.sample(trace, terminal()), *map(str, found)]
-        print("\n\n".join(parts) if found else "no records")
+        print("\n\n".join(map(str, found)) if found else "no records")
     return 0
 
 
@@ -80,7 +78,7 @@ def critical(options: argparse.Namespace) -> int:
     if options.json:
         print(answers.answer(options, asdict(found), trace))
     else:
-        print("\n".join([*filters.sample(trace, terminal()), str(found)]))
+        print(found)
     return 0
 
 

@@ -66,6 +66,11 @@ class Info:
         return blocks_text(self.blocks, self.grid_blocks, self.sampled)
 
     @property
+    def sample(self) -> str:
+        """Which part of the grids recorded, as ``blocks_text``; empty if all of it did."""
+        return self.blocks_text if self.sampled else ""
+
+    @property
     def line(self) -> str:
         """The facts in one line."""
         names = dict.fromkeys(gpu.name for gpu in self.gpus) if self.clock == "gpu" else {}

@@ -71,6 +71,13 @@ def test_every_output_says_that_blocks_are_a_sample(capsys: pytest.CaptureFixtur
     assert stored["recorded"]["gpus"][0]["name"] == "NVIDIA H200"
 
 
+def test_analyses_of_a_sample_say_so_as_text() -> None:
+    sample = trace()
+    for found in (sample.gaps(), *sample.overlap(), sample.occupancy(), sample.path(("load_k", "qk"))):
+        assert PART in " ".join(str(found).split())
+    assert PART not in str(trace(WHOLE).gaps())
+
+
 def test_waves_and_the_tail_of_a_sample_are_not_given(capsys: pytest.CaptureFixture[str]) -> None:
     [launch] = occupancy.waves(trace())
     assert (launch.blocks, launch.grid_blocks, launch.waves) == (4, 512, None)

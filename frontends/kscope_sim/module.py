@@ -1,4 +1,4 @@
-"""A kernel as it was prepared: what a compiled module carries of itself."""
+"""A prepared kernel: the metadata that a compiled module contains."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
 
 
 def sample(trace: Trace, width: int) -> list[str]:
-    """Lines that say which part of the grids recorded; none if all of it did."""
+    """Lines that name the recorded part of the grids; none if all of it recorded."""
     return sampled(info(trace).sample, width)
 
 

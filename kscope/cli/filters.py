@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..analysis.critical import Edge
 from ..analysis.table import cut, sampled
 from ..capture.capture import load_capture
@@ -142,13 +140,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
         given["time"] = _window(options.time)
     trace = transforms.named(trace, options)
     with computing(len(trace) if given else 0, "selecting records"):
-        selected = trace.filter(**given) if given else trace
-        if "time" in given and len(trace) and not len(trace.filter(time=given["time"])):
-            last = float((trace.start_ns + np.nan_to_num(trace.dur_ns)).max())
-            raise UsageError(
-                f"--time {options.time}: no record then; this capture's last one ends at {last / 1e3:,.3f}us"
-            )
-    return selected
+        return trace.filter(**given) if given else trace
 
 
 def sample(trace: Trace, width: int) -> list[str]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from kscope.instrument.live_objects import live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.strategies import AllThreads
+from kscope.session import host_info
 from kscope_cuda import exported_libraries
 from kscope_cute import libraries, load
 from kscope_cute import tvm_ffi as ffi
@@ -468,3 +470,7 @@ def test_an_exported_object_file_keeps_the_lowered_binary(prepared: Any, tmp_pat
     compiled.export_to_c(str(tmp_path), "made", function_prefix="made")
     assert b"kscope_ctl" in (tmp_path / "made.o").read_bytes()
     assert sys.modules["cutlass"]
+
+
+def test_a_recording_states_the_version_of_the_dsl() -> None:
+    assert host_info.facts(0)["versions"]["nvidia-cutlass-dsl"] == metadata.version("nvidia-cutlass-dsl")

@@ -72,7 +72,7 @@ def _assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None
 
 def request_max_registers(text: str) -> str:
     """The text with a directive that lets its kernels use all registers that a thread can have, because one block per
-    SM is enough. Unchanged if the text says something about that itself.
+    SM is enough. Unchanged if the text already bounds them.
     """
     return text if _BOUND.search(text) else _THREADS.sub(r"\g<0>\n.minnctapersm 1", text)
 
@@ -140,7 +140,7 @@ def lower_to_fit(
             no spills.
         ahead: `measure` may be called in threads, for texts that are likely to be needed next.
         cooperative: the blocks of a launch run all at once, so their number may be what fits on the device without
-            marks: if fewer fit with them, the kernel gets none, and a problem says so.
+            marks: if fewer fit with them, the kernel gets none, and a problem reports it.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().

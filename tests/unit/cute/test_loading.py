@@ -7,6 +7,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -18,6 +19,7 @@ from kscope.instrument.live_objects import live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.strategies import AllThreads
+from kscope.session import host_info
 from kscope_cute import load
 
 from .conftest import VERSION, Gpu, Made, arguments, compile, source
@@ -304,3 +306,7 @@ def test_an_exported_object_file_keeps_the_lowered_binary(prepared: Any, tmp_pat
     compiled.export_to_c(str(tmp_path), "made", function_prefix="made")
     assert b"kscope_ctl" in (tmp_path / "made.o").read_bytes()
     assert sys.modules["cutlass"]
+
+
+def test_a_recording_states_the_version_of_the_dsl() -> None:
+    assert host_info.facts(0)["versions"]["nvidia-cutlass-dsl"] == metadata.version("nvidia-cutlass-dsl")

@@ -9,13 +9,13 @@ Kernels without marks go through Numba unchanged.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
+from kscope.instrument import compile_warnings
 from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -97,9 +97,10 @@ class CompilerHooks:
 
     def _report_debug(self, library: Any) -> None:
         text = f"selected code in {_display_name(library)} is not recorded: debug=True inlines nothing"
-        warnings.warn(f"kscope: {text}", stacklevel=2)
+        problem = Problem("nothing", text)
+        compile_warnings.warn([problem])
         if self.recording is not None:
-            self._sites.note(self.recording.selection, Problem("nothing", text))
+            self._sites.note(self.recording.selection, problem)
 
     # PTX
 
@@ -138,10 +139,9 @@ class CompilerHooks:
             return done.cubin if done else None
 
         lowered = empty_regions.with_problems(lowered, marked, assemble, source)
-        for problem in lowered.problems:
-            if not lowered.meta.kernels:  # the module has no metadata for them
-                self._sites.note(self.recording.selection, problem)
-            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        compile_warnings.warn(lowered.problems)
+        for problem in lowered.problems if not lowered.meta.kernels else ():  # the module has no metadata for them
+            self._sites.note(self.recording.selection, problem)
         self._note(library, text, lowered, cc, self.recording.selection, whole)
         return lowered.text
 

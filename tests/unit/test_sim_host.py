@@ -97,6 +97,16 @@ def test_ctrl_c_ends_a_launch_whose_kernel_spins_and_one_that_waits() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_ctrl_c_while_a_warps_thread_starts_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            kscope_sim.launch(work)
+
+
 def test_concurrent_launches_lose_and_duplicate_nothing() -> None:
     def launches() -> None:
         for _ in range(60):

@@ -31,7 +31,8 @@ def add(command: Command) -> None:
 def check(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     trace = filters.read(options)
-    found = checks.check(trace, options.conditions)
+    with filters.computing(len(trace), "conditions"):
+        found = checks.check(trace, options.conditions)
     if options.json:
         print(answers.answer(options, {"conditions": [_plain(one) for one in found]}, trace))
     else:

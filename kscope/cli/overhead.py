@@ -34,8 +34,9 @@ def overhead(options: argparse.Namespace) -> int:
         raise UsageError(f"expected --cost CYCLES[,INSIDE] or --measure; {_offered(trace)}")
     cost = measured() if options.measure else _cost(options.cost)
     trace = filters.read(options)
-    rows = overheads(trace, cost)
-    corrected = compensate(trace, cost).summary() if options.compensate else None
+    with filters.computing(len(trace), "overhead"):
+        rows = overheads(trace, cost)
+        corrected = compensate(trace, cost).summary() if options.compensate else None
     if options.json:
         found: dict[str, Any] = {"cost": asdict(cost), "regions": [asdict(row) for row in rows]}
         more = {} if corrected is None else {"compensated": corrected.to_dict(options.top or answers.MOST)}

@@ -132,8 +132,8 @@ def lower_to_fit(
         recording: the options.
         frontend: its name, for the metadata.
         measure: assembles a text and reports on it. It is called once if the first try fits and leaves the kernel's
-            blocks per SM alone, mostly two to three times more if not (eight at most), once more if there are such
-            loops, and never for text without marks.
+            blocks per SM alone, mostly one to three times more if not, once more if there are such loops (eight times
+            in all at most), and never for text without marks.
         known: problems that already exist, for the metadata.
         source: names and places that the text does not show.
         shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that needs

@@ -24,9 +24,11 @@ class Demo(Protocol):
 
     def obstacle(self) -> str:
         """Why the kernel cannot run here; empty if it can."""
+        ...
 
     def run(self) -> None:
         """Launch the kernel."""
+        ...
 
 
 class Frontend(ABC):

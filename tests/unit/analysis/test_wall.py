@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,10 @@ def union(trace: Trace) -> float:
     return float(np.maximum(reach - begin, 0).sum())
 
 
+def key(by: str, values: tuple[Any, ...]) -> dict[str, Any]:
+    return {by: int(values[0])} if by else {}
+
+
 @pytest.mark.parametrize("bins", [1, 8, 1 << 10], ids=lambda bins: f"{bins} bins")
 @pytest.mark.parametrize("by", ["", "sm", "warp", "launch"])
 def test_wall_time_is_the_length_of_the_union_of_spans(by: str, bins: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,5 +37,5 @@ def test_wall_time_is_the_length_of_the_union_of_spans(by: str, bins: int, monke
         rows = trace.summary(by).regions
         assert rows
         for row in rows:
-            mine = trace.filter(region=row.region, **({by: int(row.key[0])} if by else {}))
+            mine = trace.filter(region=row.region, **key(by, row.key))
             assert row.wall_ns == pytest.approx(union(mine), abs=0.01 * max(1, row.count))

@@ -6,6 +6,7 @@ from an object file. Calls through TVM-FFI arrive through tvm_ffi.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -29,6 +30,8 @@ _SYMBOL = "kernel_cutlass_{name}_"
 """Prefix of a kernel's symbol, from the name of its function; its arguments follow."""
 _DECORATED, _KIND = frozenset({"_dsl_object", "_dsl_cls", "_preprocess_enabled"}), "_decorator_kind"
 """Attributes of functions under CuTe's decorators: in some version each; which decorator (4.8)."""
+_TENSOR = "tensor"
+"""The text of a tensor in a symbol begins so."""
 _TRACED = "_dsl_kernel_name"
 """Attribute of a kernel's function: the symbol that it was last traced to (4.8)."""
 
@@ -193,17 +196,30 @@ def _functions(symbol: str) -> list[FunctionType]:
 
 
 def _takes(function: FunctionType, symbol: str) -> bool:
-    """Whether the rest of a symbol, behind the function's name, can begin with the function's first argument."""
-    rest = symbol[len(_SYMBOL.format(name=function.__name__)) :].lower()
+    """Whether the rest of a symbol, behind the function's name, can begin with the function's first argument.
+
+    An argument without annotation is taken for a tensor, or for what it was when the function was last traced.
+    """
+    rest, traced = _rest(function, symbol), vars(function).get(_TRACED, "")
     code = function.__code__
+    if symbol == traced:
+        return True
     if code.co_argcount == 0:
         return not rest.strip("_0123456789")
     first = code.co_varnames[0]
-    if first == "self":
-        return rest.startswith(function.__qualname__.split(".")[-2].lower())
+    if first == "self":  # the text of the object, by default "<module.Class object at 0x...>"
+        return function.__qualname__.split(".")[-2].lower() in rest
     annotation = function.__annotations__.get(first)
+    if annotation is None:
+        (word,) = re.findall("^[a-z]*", _rest(function, traced))
+        return rest.startswith((_TENSOR, word or _TENSOR))
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return not name.endswith("Tensor") or rest.startswith("tensor")
+    return not name.endswith("Tensor") or rest.startswith(_TENSOR)
+
+
+def _rest(function: FunctionType, symbol: str) -> str:
+    """A symbol behind the function's name, in lower case."""
+    return symbol[len(_SYMBOL.format(name=function.__name__)) :].lower()
 
 
 def user_function(thing: Any) -> Any:

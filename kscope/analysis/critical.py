@@ -269,7 +269,7 @@ def _ordinals(track: npt.NDArray[np.int32]) -> Float:
 def _walk(trace: TraceData, waits: _Waits) -> list[_Step]:
     """Walk backward from the last region's end.
 
-    Each turn goes back in time or to a wait not taken before, so the walk terminates.
+    Each step goes back in time or to a wait not yet visited, so the walk terminates.
     """
     final = trace.start_ns + np.nan_to_num(trace.dur_ns)
     row, time = int(trace.track[final.argmax()]), float(final.max())

@@ -1,4 +1,4 @@
-"""Where warps did nothing of their own: waits, gaps by neighboring regions, and the longest gaps, as one answer."""
+"""Idle time of warps in one result: waits, gaps by neighboring regions, and the longest gaps."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def demo(options: argparse.Namespace) -> int:
 def _select(requested: str | None) -> tuple[ModuleType, list[str]]:
     """The first demo that can run here, and why those before it cannot.
 
-    DSLs are imported only if there is a GPU: every imported DSL takes part in the session.
+    DSLs are imported only if there is a GPU: every imported DSL is part of the session.
     """
     if requested is not None and requested not in registry.TABLE:
         raise UsageError(f"--on {requested}: expected one of {', '.join(registry.TABLE)}")

@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 
 def own() -> Iterator[FrameType]:
     """The frames of this thread, the innermost first."""
-    return _outward(inspect.currentframe())  # a frame in a variable of itself would keep all of them alive
+    return _outward(inspect.currentframe())  # a frame that refers to itself would keep all of them alive
 
 
 def running(code: Container[CodeType], *, elsewhere: bool = False) -> bool:

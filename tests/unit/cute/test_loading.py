@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -180,10 +181,10 @@ def test_a_kernel_without_marks_is_not_named(gpu: Gpu, prepared: Any) -> None:
 
 MARKED = "with kscope.region('a'):\n        x[0] = 1.0"
 SHORTER = {
-    "a kernel": (f"@cute.kernel\ndef quiet(x: cute.Tensor):\n    {MARKED}", True),
-    "a kernel without annotations": (f"@cute.kernel\ndef quiet(x):\n    {MARKED}", False),
-    "a function": (f"def quiet(x):\n    {MARKED}", True),
-    "a helper": (f"@cute.jit\ndef quiet(x: cute.Tensor):\n    {MARKED}", True),
+    "a kernel": f"@cute.kernel\ndef quiet(x: cute.Tensor):\n    {MARKED}",
+    "a kernel without annotations": f"@cute.kernel\ndef quiet(x):\n    {MARKED}",
+    "a function": f"def quiet(x):\n    {MARKED}",
+    "a helper": f"@cute.jit\ndef quiet(x: cute.Tensor):\n    {MARKED}",
 }
 
 
@@ -192,22 +193,72 @@ def test_a_symbol_is_not_matched_to_a_shorter_function_name(
     gpu: Gpu, prepared: Any, alone: Callable[[Any], Any], shorter: str
 ) -> None:
     gpu.names = ["kernel_cutlass_quiet_kernel_tensorptrf32_0"]
-    before = f"{SHORTER[shorter][0]}\n\n@cute.kernel\ndef quiet_kernel(x: cute.Tensor):\n    x[0] = 1.0"
+    before = f"{SHORTER[shorter]}\n\n@cute.kernel\ndef quiet_kernel(x: cute.Tensor):\n    x[0] = 1.0"
     kept = alone(source(before=before, body="x[thread] = 1.0"))
     assert kept.quiet_kernel
     launch(Loaded(2))
     assert prepared.problems() == ()
 
 
-@pytest.mark.parametrize("shorter", [name for name, (_, is_known) in SHORTER.items() if is_known])
+@pytest.mark.parametrize("shorter", SHORTER)
 def test_a_symbol_is_not_matched_to_a_shorter_function_name_of_a_lost_kernel(
     gpu: Gpu, prepared: Any, alone: Callable[[Any], Any], shorter: str
 ) -> None:
     gpu.names = ["kernel_cutlass_quiet_kernel_tensorptrf32_0"]
-    kept = alone(source(before=SHORTER[shorter][0].replace(MARKED, "x[0] = 1.0"), body="x[thread] = 1.0"))
+    kept = alone(source(before=SHORTER[shorter].replace(MARKED, "x[0] = 1.0"), body="x[thread] = 1.0"))
     assert kept.quiet
     launch(Loaded(2))
     assert [problem.kind for problem in prepared.problems()] == ["plain"], "the kernel itself may have had regions"
+
+
+FORMS = {
+    "a method": (
+        """
+        class Gemm:
+            @cute.kernel
+            def method(self, x: cute.Tensor):
+                BODY
+        """,
+        "Gemm().method(x)",
+    ),
+    "a method of an object with a text": (
+        """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Gemm:
+            tile: int = 4
+
+            @cute.kernel
+            def method(self, x: cute.Tensor):
+                BODY
+        """,
+        "Gemm().method(x)",
+    ),
+    "no annotations": ("@cute.kernel\ndef bare(x, n):\n    BODY", "bare(x, n)"),
+    "no annotations, a number first": ("@cute.kernel\ndef bare(n, x):\n    BODY", "bare(3, x)"),
+    "no annotations, a run-time number first": ("@cute.kernel\ndef bare(n, x):\n    BODY", "bare(n, x)"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("statement", "kinds"), [("x[0] = 1.0", []), ("region('a').__enter__(); x[0] = 1.0", ["plain"])]
+)
+def test_a_kernel_of_any_form_compiled_before_is_named_if_it_has_regions(
+    gpu: Gpu, frontend: Any, alone: Callable[[Any], Any], form: str, statement: str, kinds: list[str]
+) -> None:
+    before, call = FORMS[form]
+    launched = f"""
+@cute.jit
+def launching(x: cute.Tensor, n: Int32):
+    {call}.launch(grid=[2, 1, 1], block=[128, 1, 1])
+"""
+    module = alone(source("x[thread] = 1.0", before=textwrap.dedent(before).replace("BODY", statement) + launched))
+    named_after(gpu, compile(module.launching, *arguments()))
+    frontend.enable(Recording())
+    launch(Loaded(2))
+    assert [problem.kind for problem in frontend.problems()] == kinds
 
 
 DEAD = """

@@ -49,8 +49,9 @@ class Summary(Shown, SummaryData):
         return tabular.to_dict(self, top)
 
     def csv(self, top: int | None = None) -> str:
-        """Regions (the `top` longest) as comma-separated values with a header line."""
-        return tabular.csv(tabular.flat(row, self.by) for row in tabular.longest(self, top))
+        """Regions (the `top` longest) as comma-separated values with a header line; the last columns are the clock,
+        and how many blocks of the grids recorded."""
+        return tabular.csv(self, top)
 
     def markdown(self, top: int | None = None) -> str:
         """Regions (the `top` longest) as a Markdown table, with readable units."""

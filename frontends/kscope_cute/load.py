@@ -16,7 +16,7 @@ from cutlass.base_dsl import jit_executor
 
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.capture.model import Problem
-from kscope.instrument import registry
+from kscope.instrument import compile_warnings, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
 from kscope.instrument.live_objects import live_objects
@@ -180,7 +180,8 @@ def _arm(loaded_libraries: Sequence[Any]) -> _Loaded:
     found = _Loaded([], [])
     for library in loaded_libraries:
         if libraries.has_symbol(library, CTL_SYMBOL):
-            registry.backend("cuda").module_loaded(libraries.module(library))
+            metas = registry.backend("cuda").module_loaded(libraries.module(library))
+            compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
             found.armed.append(library)
         else:
             found.plain += libraries.kernels(library)

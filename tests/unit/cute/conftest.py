@@ -24,6 +24,7 @@ from cutlass.base_dsl import compiler as cute_compiler  # noqa: E402
 from cutlass.cute.runtime import make_fake_compact_tensor  # noqa: E402
 
 from kscope.capture import layout  # noqa: E402
+from kscope.capture.model import ModuleMeta  # noqa: E402
 from kscope.instrument import registry  # noqa: E402
 from kscope.instrument.recording import Recording  # noqa: E402
 from kscope.machine_code import sass, tools  # noqa: E402
@@ -57,6 +58,7 @@ class Gpu:
         self.loaded: list[int] = []
         self.paces = 0
         self.others = False  # whether the libraries were compiled with other options
+        self.metas: tuple[ModuleMeta, ...] = ()
         self.names = ["kernel_cutlass_kernel_tensorptrf32_0"]
 
     def context(self) -> int:
@@ -71,8 +73,9 @@ class Gpu:
     def kernels(self, library: int) -> list[str]:
         return self.names
 
-    def module_loaded(self, module: int) -> None:
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         self.loaded.append(module)
+        return self.metas
 
     def pace(self, kernel: object = None) -> None:
         self.paces += 1

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cutlass.base_dsl import jit_executor
 
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.live_objects import live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
@@ -108,6 +109,14 @@ def test_a_kernel_compiled_with_other_options_is_named_when_it_is_launched(gpu: 
     launch(loaded)
     assert prepared.problems() == ()
     assert gpu.loaded == [31]
+
+
+def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(gpu: Gpu, prepared: Any) -> None:
+    problem = Problem("hollow", "a region of a kernel that CuTe found on disk")
+    gpu.metas = (ModuleMeta("cute", (), (), problems=(problem,)),)
+    with pytest.warns(UserWarning, match=f"^kscope: {problem.text}$") as caught:
+        launch(Loaded(3, 5))
+    assert len(caught) == 1
 
 
 def test_binaries_contain_a_symbol_of_their_recording_options(prepared: Any) -> None:
@@ -242,6 +251,15 @@ def named_after(gpu: Gpu, made: Made) -> None:
 def test_regions_not_reached_by_tracing_are_no_problem(gpu: Gpu, prepared: Any, alone: Callable[[Any], Any]) -> None:
     module = alone(source("helper(x, 3)", before=DEAD))
     named_after(gpu, compile(module.host, *arguments()))
+    launch(Loaded(2))
+    assert prepared.problems() == ()
+
+
+def test_a_lost_kernel_that_was_traced_without_marks_has_no_problem(
+    gpu: Gpu, prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named_after(gpu, compile(source("x[thread] = 1.0").host, *arguments()))
+    monkeypatch.setattr(load, "live_objects", lambda *kinds: [])
     launch(Loaded(2))
     assert prepared.problems() == ()
 

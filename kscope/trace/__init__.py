@@ -295,7 +295,8 @@ def _why_empty(capture: CaptureData) -> str:
     if not names:
         return (
             "no kernel with regions was loaded while recording was on; kernels that were compiled before, also by an "
-            "earlier process into a library's own cache, have no regions: compile them within the session"
+            "earlier process into a library's own cache, have no regions: compile them within the session; auto= or "
+            "--auto marks kernels without regions"
         )
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (

@@ -34,7 +34,12 @@ STATES = {
     "of 16 records": Recording(records=16),
     "by block": Recording(strategy=kscope.Lane0Warp0()),
 }
-ORDERS = [*itertools.permutations(STATES), ("plain", "prepared", "plain", "prepared", "by block", "prepared")]
+ORDERS = [
+    pytest.param(order, marks=[pytest.mark.slow] if number % 5 else [], id=", ".join(order))
+    for number, order in enumerate(
+        [("plain", "prepared", "plain", "prepared", "by block", "prepared"), *itertools.permutations(STATES)]
+    )
+]
 
 
 def switch(frontend, state):
@@ -44,7 +49,7 @@ def switch(frontend, state):
         frontend.enable(STATES[state])
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+@pytest.mark.parametrize("order", ORDERS)
 def test_the_disk_cache_returns_the_current_states_kernel(frontend, gpu, source, order):
     found: dict[str, set[bytes]] = {}
     for state in [*order, *reversed(order)]:
@@ -90,7 +95,7 @@ def test_a_state_that_another_thread_changes_waits_for_a_compilation(frontend, g
     assert gpu.compile(source(), INCLUDE) == first and len(gpu.compiled) == 2
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+@pytest.mark.parametrize("order", ORDERS)
 def test_one_module_is_kept_per_state(frontend, gpu, source, order):
     module = cupy.RawModule(code=source(), options=INCLUDE)
     found: dict[str, set[int]] = {}

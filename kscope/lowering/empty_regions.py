@@ -47,7 +47,7 @@ def with_problems(
         cubin: assembles the lowered text, mostly from a cache; None if that is impossible.
         source: as for lower().
     """
-    regions = {region.name for region in lowered.meta.regions if region.origin == "source"}
+    regions = {region.name for region in lowered.meta.regions if region.origin != "auto"}
     found = [(function, names) for function in _marked(text) if (names := _arithmetic(function, regions))]
     if not found:
         return lowered

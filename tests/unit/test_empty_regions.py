@@ -81,6 +81,14 @@ def test_a_region_whose_work_moved_is_reported_with_the_remedy() -> None:
     assert "pin() keeps the computation of a value inside" in problem.text
 
 
+@pytest.mark.usefixtures("disassembler")
+@pytest.mark.parametrize(("origin", "reported"), [("lines", ["work"]), ("auto", [])])
+def test_selected_lines_are_checked_and_operations_that_a_kind_selected_are_not(
+    origin: str, reported: list[str]
+) -> None:
+    assert [one.region for one in problems(loop(region(MOVED).replace(" with", f" {origin}")))] == reported
+
+
 READ_ONLY = "    ld.global.nc.f32 %f3, [%rd1+16];\n"
 SHARED = "    ld.shared.f32 %f3, [%r1];\n"
 MMA = (

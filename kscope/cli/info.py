@@ -32,7 +32,8 @@ def show(options: argparse.Namespace) -> int:
     rows = _rows(found)
     width = max(len(name) for name, _ in rows)
     print("\n".join(cut(f"{name.ljust(width)}  {text}", columns()) for name, text in rows))
-    print("\n".join(line for one in trace.problems for line in wrapped(f"! {one.text}", columns())), end="")
+    for one in trace.problems:
+        print("\n".join(wrapped(f"! {one.text}", columns())))
     return 0
 
 
@@ -46,6 +47,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
         ("date", found.date),
         ("command", found.command),
+        ("process", found.process),
         ("strategy", found.strategy),
         ("sampling", ", ".join(f"{name} {text}" for name, text in found.sampling.items()) or "none"),
         ("clock", CLOCKS[found.clock]),

@@ -1,4 +1,4 @@
-"""The compiled part of kscope, and the description that a package index shows; all else stands in pyproject.toml."""
+"""The compiled part of kscope, and the description that a package index shows; everything else is in pyproject.toml."""
 
 import hashlib
 import os

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import cupy
 import numpy as np
+from shared import show
 
 import kscope
 import kscope_cuda
@@ -96,9 +97,7 @@ def main() -> None:
         return
     with kscope.profile("gemm.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "gemm")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """kscope shows what happens inside a GPU kernel: marks in the kernel, one exact timeline out.
 
-Everything a user needs stands here, and most is loaded when it is first used: `import kscope` imports
+The whole public API is here, and most of it is loaded on first use: `import kscope` imports
 no DSL and no driver. KSCOPE=1 in the environment prepares at import, as kscope.enable() does.
 """
 

@@ -63,14 +63,14 @@ class Report:
         return found
 
     def records(self) -> dict[str, np.ndarray]:
-        """Every record: lane, name, kind, line, end and dur in ticks, value bits (0 without)."""
-        lanes = self.columns("lanes")
+        """Every record: warp, name, kind, line, end and dur in ticks, value bits (0 without)."""
+        warps = self.columns("warps")
         codes = {key: np.array(self.about["codes"][key]) for key in ("name", "kind", "line", "valued")}
         parts = []
         for index, chunk in enumerate(self.about["chunks"]):
             columns = self.columns(f"slices-{index}", chunk["spec"])
-            counts = lanes["count"][chunk["first"] : chunk["last"]]
-            lane = np.repeat(np.arange(chunk["first"], chunk["last"]), counts)
+            counts = warps["count"][chunk["first"] : chunk["last"]]
+            warp = np.repeat(np.arange(chunk["first"], chunk["last"]), counts)
             step = columns["end"].astype(np.int64)
             if chunk["signed"]:
                 step = np.where(step % 2, -(step + 1) // 2, step // 2)
@@ -79,7 +79,7 @@ class Report:
             bits = np.zeros(len(code), np.int64)
             if "value" in columns:
                 bits[codes["valued"][code]] = columns["value"]
-            parts.append({"lane": lane, "code": code, "end": end, "dur": columns["dur"].astype(np.int64), "bits": bits})
+            parts.append({"warp": warp, "code": code, "end": end, "dur": columns["dur"].astype(np.int64), "bits": bits})
         joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         return {**joined, **{key: column[joined["code"]] for key, column in codes.items()}}
 

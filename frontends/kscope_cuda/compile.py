@@ -20,7 +20,7 @@ from kscope.marks.grammar import PREFIX
 from kscope.session.states import STATE
 
 from . import nvrtc, select
-from .frontend import CudaFrontend  # importing it makes the CUDA backend take part in sessions
+from .frontend import CudaFrontend  # importing it adds the CUDA backend to sessions
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .load import AnyLibrary, Library, load
 
 
 class CudaFrontend(Frontend):
-    """Takes part in every session after the first arm(). Nothing is compiled, so nothing is hooked."""
+    """Part of every session after the first arm(). Nothing is compiled, so nothing is hooked."""
 
     name = FRONTEND
 

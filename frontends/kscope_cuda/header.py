@@ -2,7 +2,7 @@
 
     python -m kscope_cuda.header
 
-In the template, @asm NAME@ stands for an assembly statement and @line NAME@ for a line, both from texts(), and @NAME@
+In the template, @asm NAME@ becomes an assembly statement and @line NAME@ a line, both from texts(), and @NAME@
 for a constant.
 """
 

@@ -42,7 +42,7 @@ def _problems(text: str, notes: Mapping[int, Note], source: str) -> list[Problem
 
 
 def _marked(text: str, notes: Mapping[int, Note]) -> str:
-    """The text with a mark after each statement that stands for one."""
+    """The text with a mark after each statement that represents one."""
 
     def marked(act: Act, found: re.Match[str]) -> str:
         note = notes.get(int(found[1]))

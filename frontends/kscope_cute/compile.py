@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -23,6 +22,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import KscopeError, PairingError, UnsupportedError
+from kscope.instrument import compile_warnings
 from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
@@ -127,8 +127,7 @@ class CompilerHooks:
         recording = self.recording
         assert recording is not None
         known = (*problems, *loops.unmark_vectorized(job.module))
-        for problem in known:
-            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        compile_warnings.warn(known)
         traced = TracedModule.of(job.module)
         if traced is None:
             for problem in known:
@@ -255,9 +254,7 @@ def _lowered(
     broken = (one for one in lowered.problems if one.kind == "pairing" and one.region not in traced.selected)
     if traced.taken_apart and (first := next(broken, None)) is not None:
         raise PairingError(first.text)
-    for problem in lowered.problems or removed:
-        if problem not in known:
-            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+    compile_warnings.warn(problem for problem in lowered.problems or removed if problem not in known)
     assembled = assemble(lowered.text)
     return _LoweredModule(lowered.meta, lowered.text, assembled.binary, assembled.cubin)
 

@@ -25,11 +25,11 @@ class CuteFrontend(Frontend):
 
     def __init__(self) -> None:
         self._selection = SelectionHooks()
-        self._launches = LaunchHooks(self._selection.touches)
+        self._library_caches = LibraryCaches()
+        self._launches = LaunchHooks(self._selection.touches, self._library_caches.functions)
         self._compiler = CompilerHooks(
             self._launches.module_compiled, self._launches.traced_without_marks, self._selection.sites
         )
-        self._library_caches = LibraryCaches()
 
     def enable(self, recording: Recording) -> None:
         """Mark kernels compiled from now on; CuTe's caches distinguish them by their IR.

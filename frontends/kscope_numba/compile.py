@@ -9,7 +9,6 @@ Kernels without marks go through Numba unchanged.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
+from kscope.instrument import compile_warnings
 from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -112,9 +112,10 @@ class CompilerHooks:
 
     def _report_debug(self, library: Any) -> None:
         text = f"selected code in {_display_name(library)} is not recorded: debug=True inlines nothing"
-        warnings.warn(f"kscope: {text}", stacklevel=2)
+        problem = Problem("nothing", text)
+        compile_warnings.warn([problem])
         if (recording := self._recording_of(library)) is not None:
-            self._sites.note(recording.selection, Problem("nothing", text))
+            self._sites.note(recording.selection, problem)
 
     # PTX
 
@@ -154,10 +155,9 @@ class CompilerHooks:
             return done.cubin if done else None
 
         lowered = empty_regions.with_problems(lowered, marked, assemble, source)
-        for problem in lowered.problems:
-            if not lowered.meta.kernels:  # the module has no metadata for them
-                self._sites.note(recording.selection, problem)
-            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        compile_warnings.warn(lowered.problems)
+        for problem in lowered.problems if not lowered.meta.kernels else ():  # the module has no metadata for them
+            self._sites.note(recording.selection, problem)
         self._note(library, text, lowered, cc, recording.selection, whole)
         return lowered.text
 

@@ -26,7 +26,7 @@ class SimFrontend(Frontend):
     backend: ClassVar[str] = "sim"
 
     def enable(self, recording: Recording) -> None:
-        """Kernels launched from now on carry marks."""
+        """Kernels launched from now on have marks."""
         _host().recording = recording
 
     def disable(self) -> None:

@@ -1,4 +1,4 @@
-"""A kernel as it was prepared: what a compiled module carries of itself."""
+"""A prepared kernel: the metadata that a compiled module contains."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from kscope.capture import layout
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import UsageError
-from kscope.instrument.code_objects import names, reachable, references
+from kscope.instrument.code_objects import is_kscope, names, reachable, references
 from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
 from kscope.language import regions
 from kscope.language.mistakes import refuse_mistakes
@@ -104,9 +104,12 @@ def _users(thing: Any) -> Any:
 
 
 def _places_marks(function: FunctionType) -> bool:
-    return not _WORDS.isdisjoint(names(function)) or any(
-        isinstance(thing, regions.scope) or any(thing is word for word in _MARKS) for thing in references(function)
-    )
+    """Whether a function names a mark: itself, or as an attribute of kscope, which loads it when the kernel runs."""
+    things = list(references(function))
+    if any(isinstance(thing, regions.scope) or any(thing is word for word in _MARKS) for thing in things):
+        return True
+    packages = any(isinstance(thing, ModuleType) and is_kscope(thing) for thing in things)
+    return packages and not _WORDS.isdisjoint(names(function))
 
 
 def _is_ours(code: CodeType) -> bool:

@@ -126,7 +126,7 @@ class Slab:
         """Store one record. Clocks are 64-bit ticks; their low words are stored."""
         capacity = layout.RECORD_BYTES << self.log2_records
         words = (start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
-        # ring: the mask wraps, the oldest goes. stop: a full slab takes nothing more. Both count.
+        # ring: the mask wraps, the oldest record is overwritten. stop: a full slab takes no more. Both count.
         if not self.stop or self.off < capacity:
             at = self.base + layout.HEADER_BYTES + (self.off & capacity - 1)
             self.memory.store(at, np.array(words, np.uint32))

@@ -1,7 +1,7 @@
 """Compilations in progress, read from the stacks of this process's threads.
 
 Triton computes a kernel's cache keys long before it compiles, and another thread may enable or disable recording in
-between. What a compilation began with is what it must end with, or the cache would keep it under the wrong key.
+between. A compilation must end with the recording that it began with, or it would be cached under the wrong key.
 """
 
 from __future__ import annotations

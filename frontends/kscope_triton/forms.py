@@ -1,7 +1,7 @@
 """Which form of a kernel a launch runs: the marked one while a session records, else the plain one.
 
-The marked form is also what a program gets and may launch later, where kscope cannot exchange it: the objects that
-warmup() and triton.compile() return, and the kernels in a graph that torch captures.
+Where a program may launch a kernel later and kscope cannot exchange it, the program gets the marked form: the objects
+that warmup() and triton.compile() return, and the kernels in a graph that torch captures.
 """
 
 from __future__ import annotations

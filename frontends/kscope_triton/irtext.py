@@ -65,7 +65,7 @@ class Operation:
 
     @property
     def operands(self) -> list[str]:
-        """The names of values in its first line, results of its own among them."""
+        """The names of values in its first line, including those of its results."""
         return _VALUE.findall(self.heading)
 
     @property

@@ -27,7 +27,7 @@ from .version import VERSION
 
 Stage = Callable[[Any, dict[str, Any]], Any]
 _NO_MARKS_IN_LOOPS = VERSION < (3, 7)
-"""Triton 3.6 for Blackwell: automatic warp specialization fails where a mark stands in its loop."""
+"""Triton 3.6 for Blackwell: automatic warp specialization fails if its loop contains a mark."""
 _SPECIALIZED, _FLATTENED = "tt.warp_specialize", "tt.flatten"
 _FLATTEN_REMEDY = (
     "flatten=True merges a loop with the loop inside it: record this region with flatten=False, or mark statements"

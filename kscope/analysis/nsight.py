@@ -58,7 +58,7 @@ def find() -> str:
     """The path of ncu.
 
     Raises:
-        MissingError: it is not installed; the message says what to do.
+        MissingError: it is not installed; the message names the remedy.
     """
     folders = [*cuda_folders(), *_FOLDERS]
     folders += [str(path) for path in sorted(Path(_FOLDERS[1]).glob("*"), reverse=True)]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
-from ..tracedata.nesting import lane_aligned, parents
+from ..tracedata.nesting import parents, track_aligned
 from ..util.runs import extents, heads
 from .segments import span_names
 from .shown import Shown
@@ -270,7 +270,7 @@ def _roots(trace: TraceData) -> list[tuple[Int64, Float, Float]]:
     """(track, start, end) in ns of top-level spans, part by part; crossing spans are cut."""
     warps, (_, code) = trace.warps, span_names(trace)
     found = []
-    for part in lane_aligned(trace.track, 1 << 17):
+    for part in track_aligned(trace.track, 1 << 17):
         keep = (trace.dur_cycles[part] > 0) & (code >= 0)[trace.region[part]]
         track, start = trace.track[part][keep], trace.start_ticks[part][keep]
         end = start + trace.dur_cycles[part][keep]

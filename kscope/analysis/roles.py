@@ -1,6 +1,6 @@
 """Roles of warps, such as producer and consumer: the one function that tables, the report and exports use.
 
-A warp's role is the one that the caller names for its number, else the one that the trace knows (the kernel names it
+A warp's role is the one that the caller names for its number, else the one in the trace (the kernel names it
 with ``kscope.role()``, or the compiler partitions the warps), else inferred: warps of a kernel that record the same
 regions share a role, named after the region with the longest total.
 """

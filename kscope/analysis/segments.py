@@ -179,12 +179,12 @@ def _cut(
     before = first_tick[track]
     before[inner] = start[outer]
     first = np.ones(len(track), bool)
-    for level in _levels(parent):  # siblings stand one after another in their level
+    for level in _levels(parent):  # siblings are adjacent in their level
         same = np.flatnonzero((parent[level[1:]] == parent[level[:-1]]) & (track[level[1:]] == track[level[:-1]]))
         before[level[same + 1]] = end[level[same]]
         first[level[same + 1]] = False
     last, alone = start.copy(), np.ones(len(track), bool)
-    last[outer], alone[outer] = end[inner], False  # the last child's, as spans stand in order of end
+    last[outer], alone[outer] = end[inner], False  # the last child's: spans are in order of end
     begin, until = np.concatenate([before, last]), np.concatenate([start, end])
     there = np.flatnonzero(until > begin)
     rows, names = np.concatenate([track, track]).astype(np.int64), np.concatenate([owner, name])

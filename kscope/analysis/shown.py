@@ -22,7 +22,7 @@ class Shown:
         Args:
             width: columns; None for this terminal's.
         """
-        import_module(".text", __package__)  # adds itself to rendered(); it knows the results, so they cannot know it
+        import_module(".text", __package__)  # adds itself to rendered(); it imports the results, they cannot import it
         return rendered(self, width)
 
     def __str__(self) -> str:

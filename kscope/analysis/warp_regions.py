@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import children_weight, lane_aligned
+from ..tracedata.nesting import children_weight, track_aligned
 from ..util.parallel import each
 from ..util.runs import heads
 
@@ -79,7 +79,7 @@ def warp_regions(trace: TraceData) -> WarpRegions:
     pass_ = _Pass(trace, names)
     if trace.filtered and len(trace.whole.warps) == len(trace.warps):
         pass_.nest_whole()
-    each(pass_.work, lane_aligned(trace.track, _SLICE))
+    each(pass_.work, track_aligned(trace.track, _SLICE))
     return pass_.finish()
 
 
@@ -120,7 +120,7 @@ class _Pass:
             place = np.flatnonzero((took >= 0) & (outer.of_region.take(whole.region[part]) < len(outer.names)))
             own[part][place], idle[part][place] = outer._nested(track[place], start[place], took[place])
 
-        each(work, lane_aligned(whole.track, _SLICE))
+        each(work, track_aligned(whole.track, _SLICE))
         kept = self.trace.kept
         self.nested = own[kept], idle[kept]
         self.covered, self.quiet, self.last_end = outer.covered, outer.quiet, outer.last_end

@@ -97,7 +97,7 @@ def _nonblocking(path: str, flags: int) -> int:
 
 
 def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
-    """Write the file. spool: keeps the chunks until their sizes are known, which stand in the head."""
+    """Write the file. spool: holds the chunks until their sizes, which the head contains, are known."""
     devices = [np.ascontiguousarray(device.lines, "<u4").reshape(-1, 16) for device in capture.devices]
     most = MAX_RATIO if sum(lines.nbytes for lines in devices) > FREE_BYTES else None
     chunks: list[list[list[int]]] = [[] for _ in devices]

@@ -49,7 +49,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "compare and check": (compare, assertions),
     "can I trust this": (trust,),
 }
-"""The modules of the commands, by what a person wants; every one has add(command)."""
+"""The modules of the commands, by the user's question; every one has add(command)."""
 _MAX_ERROR = 4000
 """Characters of an error message; longer ones, with names from untrusted files, lose their middle."""
 

@@ -90,13 +90,5 @@ def _frontend(name: str, entry: registry.Entry) -> Finding:
         limitation = frontend.limitation()
     except (KscopeError, ImportError) as error:
         return Finding(name, "broken", str(error))
-    return Finding(name, "ok", f"{_version(entry)}all hook points found{limitation and f'; {limitation}'}")
-
-
-def _version(entry: registry.Entry) -> str:
-    """Name and version, such as "triton 3.9.0, "; empty if the DSL has no version."""
-    try:
-        version = metadata.version(entry.dsl)
-    except metadata.PackageNotFoundError:  # cupy is distributed as cupy-cuda13x
-        version = getattr(sys.modules.get(entry.dsl), "__version__", "")
-    return f"{entry.dsl} {version}, " if version else ""
+    version = " ".join(registry.version(entry)).strip()
+    return Finding(name, "ok", f"{version and f'{version}, '}all hook points found{limitation and f'; {limitation}'}")

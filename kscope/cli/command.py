@@ -1,4 +1,4 @@
-"""How a command adds itself to the parser, and what the parser says about typing errors."""
+"""How a command adds itself to the parser, and the parser's messages about typing errors."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from ..analysis.compare import Options, compare
 from ..errors import UsageError
 from . import answers
 from .command import Command
-from .filters import add_opening, opened
+from .filters import add_opening, computing, opened
 
 SLOWER = 1
 """Exit code of --fail-slower if something is slower."""
@@ -37,9 +37,11 @@ def comparison(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     settings = Options(level=_part("--level", options.level), least=_part("--least", options.least))
     a, b = (opened(path, options) for path in (options.a, options.b))
-    found = compare(a, b, settings)
+    with computing(len(a) + len(b), "compare"):
+        found = compare(a, b, settings)
     if options.json:
-        print(answers.answer(options, asdict(found), a, b))
+        rows = {name: value for name, value in asdict(found).items() if name != "recorded"}  # answer() has it
+        print(answers.answer(options, rows, a, b))
     else:
         print(found)
     slower = any(row.verdict == "slower" for row in (*found.kernels, *found.regions))

@@ -11,17 +11,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..analysis.critical import Edge
-from ..analysis.table import cut, sampled
+from ..analysis.table import caveats, cut
 from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..session import capture_path
 from ..trace import Trace, decode
 from ..tracedata.info import info
 from ..util import portable
-from ..util.progress import Step, no_progress, progress_bar
+from ..util.progress import Step, no_progress, progress_bar, pulse
 from ..util.text import nearest, some
 from . import foreign, transforms
 from .options import is_number, members, parts, size
@@ -35,6 +33,9 @@ _NUMBERS = {
 STDIN = "-"
 _TEXTS = ("kernel", "region", "block")
 _LARGE = 64 << 20
+"""Bytes of a file whose reading takes about a second."""
+_MANY = 1 << 19
+"""Records whose analysis takes about a second."""
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -78,8 +79,12 @@ def opened(path: Path, options: argparse.Namespace) -> Trace:
         if most is not None:
             raise UsageError(f"--max-bytes {options.max_bytes}: only for captures, not for other profilers' data")
         return foreign.read(path, options)
-    with found(path) as file, watched(file.stat().st_size if file.is_file() else 0, path.name, _LARGE) as step:
-        return decode(load_capture(file, max_bytes=most, step=step))
+    with found(path) as file:
+        size_of_file = file.stat().st_size if file.is_file() else 0
+        with watched(size_of_file, path.name, _LARGE) as step:
+            capture = load_capture(file, max_bytes=most, step=step)
+        with computing(size_of_file, f"decoding {path.name}", _LARGE):
+            return decode(capture)
 
 
 @contextmanager
@@ -134,16 +139,13 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     if options.time is not None:
         given["time"] = _window(options.time)
     trace = transforms.named(trace, options)
-    selected = trace.filter(**given) if given else trace
-    if "time" in given and len(trace) and not len(trace.filter(time=given["time"])):
-        last = float((trace.start_ns + np.nan_to_num(trace.dur_ns)).max())
-        raise UsageError(f"--time {options.time}: no record then; this capture's last one ends at {last / 1e3:,.3f}us")
-    return selected
+    with computing(len(trace) if given else 0, "selecting records"):
+        return trace.filter(**given) if given else trace
 
 
-def sample(trace: Trace, width: int) -> list[str]:
-    """Lines that say which part of the grids recorded; none if all of it did."""
-    return sampled(info(trace).sample, width)
+def caveat(trace: Trace, width: int) -> list[str]:
+    """Lines that say that the clock is no GPU's, or that blocks are a sample; else none."""
+    return caveats(info(trace).caveat, width)
 
 
 def narrowed(options: argparse.Namespace) -> list[str]:
@@ -151,9 +153,14 @@ def narrowed(options: argparse.Namespace) -> list[str]:
     return [f"--{name}" for name in (*_TEXTS, *_NUMBERS, "time") if getattr(options, name) is not None]
 
 
-def watched(total: int, what: str, least: int = 1 << 19) -> AbstractContextManager[Step]:
+def watched(total: int, what: str, least: int = _MANY) -> AbstractContextManager[Step]:
     """A progress bar over `total` in a terminal, if `total` is at least `least`: a shorter one would flicker."""
     return progress_bar(total, what) if total >= least and sys.stderr.isatty() else nullcontext(no_progress)
+
+
+def computing(total: int, what: str, least: int = _MANY) -> AbstractContextManager[None]:
+    """Like watched(), a moving bar for work that does not report its steps."""
+    return pulse(what) if total >= least and sys.stderr.isatty() else nullcontext()
 
 
 def roles(typed: list[str] | None) -> dict[str, list[int]] | None:

@@ -74,7 +74,8 @@ def critical(options: argparse.Namespace) -> int:
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     trace = filters.read(options)
-    found = critical_path(trace, edges, launch, block)
+    with filters.computing(len(trace), "path"):
+        found = critical_path(trace, edges, launch, block)
     if options.json:
         print(answers.answer(options, asdict(found), trace))
     else:

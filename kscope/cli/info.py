@@ -55,6 +55,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("launches", f"{found.launches:,}"),
         ("blocks", found.blocks_text),
         ("warps", f"{found.warps:,}"),
+        ("lanes", f"{found.lanes:,}" if found.lanes else ""),
         ("records", f"{found.records:,}"),
     ]
     return [(name, text) for name, text in rows if text]

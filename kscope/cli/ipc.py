@@ -91,7 +91,8 @@ def _joined(options: argparse.Namespace) -> int:
     counts = cutracer.read_histogram(options.cutracer_trace)
     launch = _launch(options)
     source, traces = _source(options, launch)
-    found = join.join(source, counts)
+    with filters.computing(sum(map(len, traces)), "instructions"):
+        found = join.join(source, counts)
     if options.json:
         data = {"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}
         _write(options, answers.answer(options, data, *traces) + "\n")
@@ -137,7 +138,8 @@ def _from_code(options: argparse.Namespace) -> int:
     code = functions(tools.disassembly(options.code))
     if not code:
         raise UsageError(f"{options.code}: neither a cubin nor a disassembly; cuobjdump -sass makes one")
-    found = region_code(trace, code, tools.builds(options.code))
+    with filters.computing(len(trace), "instructions"):
+        found = region_code(trace, code, tools.builds(options.code))
     if options.json:
         _write(options, answers.answer(options, asdict(found), trace) + "\n")
     elif found.regions:

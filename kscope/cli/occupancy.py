@@ -22,7 +22,8 @@ def add(command: Command) -> None:
 def occupancy(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     trace = filters.read(options)
-    found = analysis.occupancy(trace, _JSON_BINS if options.json else _BINS)
+    with filters.computing(len(trace), "occupancy"):
+        found = analysis.occupancy(trace, _JSON_BINS if options.json else _BINS)
     if not options.json:
         print(found)
         return 0

@@ -34,8 +34,9 @@ def overhead(options: argparse.Namespace) -> int:
         raise UsageError(f"expected --cost CYCLES[,INSIDE] or --measure; {_offered(trace)}")
     cost = measured() if options.measure else _cost(options.cost)
     trace = filters.read(options)
-    rows = overheads(trace, cost)
-    corrected = compensate(trace, cost).summary() if options.compensate else None
+    with filters.computing(len(trace), "overhead"):
+        rows = overheads(trace, cost)
+        corrected = compensate(trace, cost).summary() if options.compensate else None
     if options.json:
         found: dict[str, Any] = {"cost": asdict(cost), "regions": [asdict(row) for row in rows]}
         more = {} if corrected is None else {"compensated": corrected.to_dict(options.top or answers.MOST)}
@@ -52,7 +53,7 @@ def overhead(options: argparse.Namespace) -> int:
         "of the region": [part_text(row.inside_part) for row in rows],
     }
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
-    lines = filters.sample(trace, terminal())
+    lines = filters.caveat(trace, terminal())
     lines += [f"a region costs {cost.cycles:g} cycles, {cost.inside:g} of them in its duration"]
     lines += grid("region", names, columns, terminal())
     lines.append(f"  in all {part_text(sum(row.share for row in rows))}" if not several else "")

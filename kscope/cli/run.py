@@ -229,7 +229,7 @@ def _as_interpreter(options: argparse.Namespace) -> Generator[None]:
 
 
 def _watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
-    """Runs the script, and notes what it raised: that is its own, and no error of kscope's."""
+    """Runs the script, and notes what it raised: an error of the script, not of kscope."""
     try:
         script_threads.to_the_end(execute)
     except BaseException as error:

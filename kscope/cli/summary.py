@@ -27,8 +27,10 @@ def add(command: Command) -> None:
 
 def summary(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options, shows_problems=True)
-    found = summarize(trace, options.by, filters.roles(options.role))
+    trace = filters.read(options, shows_problems=not options.csv)
+    roles = filters.roles(options.role)
+    with filters.computing(len(trace), "summary"):
+        found = summarize(trace, options.by, roles)
     if options.json:
         print(answers.answer(options, found.to_dict(options.top or answers.MOST), trace))
     elif options.csv:

@@ -1,4 +1,4 @@
-"""`kscope trust`: whether a recording can be trusted. Each of its commands answers by other means.
+"""`kscope trust`: whether a recording can be trusted. Each of its commands uses another method.
 
 kscope trust overhead CAPTURE    what recording cost, computed from the capture
 kscope trust perturb SCRIPT      the kernels' builds and times with marks and without
@@ -17,7 +17,7 @@ def add(command: Command) -> None:
     """Add the command and its own commands to the parser."""
     parser = command(
         "trust", _none, "the cost of recording, kernels with marks and without, instruction counts",
-        description="Can I trust this recording? Three answers, by different means.",
+        description="Can I trust this recording? Three checks by different methods.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     listed = Listed(commands(parser, metavar="HOW"))

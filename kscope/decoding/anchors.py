@@ -81,7 +81,7 @@ class Rows:
 
     @staticmethod
     def of(key: Int64) -> Rows:
-        """The rows of anchors whose keys (a,) stand together."""
+        """The rows of anchors whose equal keys (a,) are adjacent."""
         return Rows.starting(np.flatnonzero(np.diff(key, prepend=key[:1] - 1)), len(key))
 
     @staticmethod
@@ -120,7 +120,7 @@ class Rows:
 
 
 def between(anchors: Anchors, first: Int64, last: Int64, tick: int) -> Rates:
-    """What two anchors of an SM say of the rate between them."""
+    """Bounds of the clock's rate between two anchors of an SM."""
     elapsed = anchors.y[last] - anchors.y[first]
     longest = anchors.x[last] + anchors.width[last] - anchors.x[first]
     shortest = anchors.x[last] - anchors.x[first] - anchors.width[first]
@@ -180,7 +180,7 @@ def _band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float,
         slow * x - _running(slow * x - most, row),
         fast * x - _running((fast * x - most)[::-1], back)[::-1],
     )
-    fits = low <= high  # else an anchor is damaged, or the rates are wrong: each stands for itself
+    fits = low <= high  # else an anchor is damaged, or the rates are wrong: each is used alone
     start = anchors.y[rows.first][row]
     return np.where(fits, low, least) + start, np.where(fits, high, most) + start
 

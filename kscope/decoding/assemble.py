@@ -256,10 +256,13 @@ def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], namele
 
 def _cluster(slabs: Slabs) -> Int64:
     """(w,) the linear index of each block's cluster in the grid of clusters; -1 without clusters."""
-    word = slabs.header["cluster"].astype(np.int64)
+    found = np.full(len(slabs), -1, np.int64)
+    member = np.flatnonzero(slabs.header["cluster"])
+    word = slabs.header["cluster"][member].astype(np.int64)
     shape = np.maximum(np.stack([word >> shift & 255 for shift in (8, 16, 24)], axis=1), 1)
-    at, size = slabs.block // shape, -(-slabs.grid // shape)
-    return np.where(word > 0, at[:, 0] + size[:, 0] * (at[:, 1] + size[:, 1] * at[:, 2]), -1)
+    at, size = slabs.block[member] // shape, -(-slabs.grid[member] // shape)
+    found[member] = at[:, 0] + size[:, 0] * (at[:, 1] + size[:, 1] * at[:, 2])
+    return found
 
 
 def _warps(

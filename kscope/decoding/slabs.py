@@ -1,4 +1,4 @@
-"""Finding slabs: which of a device's 64-byte lines are headers, and what they say."""
+"""Finding slabs: which of a device's 64-byte lines are headers, and their fields."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
 
 
 def _search_compiled(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
-    """Lines that begin with the magic number and stand in no slab, and the state of each."""
+    """Lines that begin with the magic number and are in no slab, and the state of each."""
     most = max(len(lines) - 1, 0)  # memory that is not written to costs nothing
     at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
     limits = LOG2_SHIFT, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS
@@ -288,7 +288,7 @@ def _without_overlap(at: Int64, size: Int64, good: Bools) -> Bools:
 
 
 def _covered(at: Int64, starts: Int64, size: Int64) -> Bools:
-    """Whether each line stands in one of the slabs, which are sorted and do not overlap."""
+    """Whether each line is in one of the slabs, which are sorted and do not overlap."""
     if not len(starts):
         return np.zeros(len(at), bool)
     slab = np.searchsorted(starts, at, side="right") - 1

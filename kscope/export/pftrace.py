@@ -1,11 +1,11 @@
 """Perfetto's .pftrace, written with numpy alone.
 
 One packet sequence, events in order of time, every event padded to equal width, so that columns become bytes. Times are
-UNIX ns: a clock snapshot would get a group of its own in Perfetto's UI.
+UNIX ns: a clock snapshot would add a group to Perfetto's UI.
 
 Order at equal times: ends of spans, inner first; begins, outer first; then items without length, each begin before its
-end. Items of a lane are sorted by end: so this is the order of their indices, reversed for begins, and
-a stable sort by time keeps it.
+end. Items of a lane are sorted by end, so this is the order of their indices, reversed for begins, which a stable sort
+by time preserves.
 """
 
 from __future__ import annotations

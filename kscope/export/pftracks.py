@@ -2,9 +2,9 @@
 
     GPU -> launch -> group, such as an SM (groups.py; or swapped) -> rows of warps, each before its counters
 
-Perfetto's UI expands the outermost group if it is the only one, and nothing else, so nothing stands beside the GPU: no
-process, no clock snapshot, no group of problems. Fields: trace_packet.proto, track_descriptor.proto, track_event.proto
-and interned_data.proto of Perfetto v52.
+Perfetto's UI expands the outermost group if it is the only one, and nothing else, so the GPU is the only
+outermost group: no process, no clock snapshot, no group of problems. Fields: trace_packet.proto,
+track_descriptor.proto, track_event.proto and interned_data.proto of Perfetto v52.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a timeline says about a row: its warp's place, its lifetime, and what recording cost it.
+"""Notes on the rows of a timeline: the warp's place, its lifetime, and its cost of recording.
 
 sm, linear_block, warp  its place; cluster, cluster_rank in kernels with clusters
 start_ns         its start, ns after the trace's origin

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import lane_aligned, parents
+from ..tracedata.nesting import parents, track_aligned
 from ..util.parallel import each
 
 Int64 = npt.NDArray[np.int64]
@@ -91,7 +91,7 @@ def _parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
         local = parents(start[part], end[part], track[part])
         parent[part] = np.where(local >= 0, local + part.start, -1)
 
-    each(work, lane_aligned(track))
+    each(work, track_aligned(track))
     return parent
 
 

@@ -15,7 +15,7 @@ from ..analysis.roles import Roles, roles
 from ..analysis.warp_stats import warp_ends
 from ..capture.model import Problem
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import sublanes
+from ..tracedata.nesting import layers
 from ..util.parallel import chunks, each
 from .flows import Flows, flows
 from .view import View
@@ -192,12 +192,12 @@ def _tracks(
         where = np.flatnonzero(span)
         where = where[np.argsort(result[where], kind="stable")]  # spans of a track stay sorted by end
     track = result[where]
-    lane = sublanes(begin[where], end[where], track)
-    if not lane.any():
+    layer = layers(begin[where], end[where], track)
+    if not layer.any():
         return result, tuple(more)
     result = result.copy()
-    moved = np.flatnonzero(lane)
-    pairs, index = np.unique(np.stack([track[moved], lane[moved]], axis=1), axis=0, return_inverse=True)
+    moved = np.flatnonzero(layer)
+    pairs, index = np.unique(np.stack([track[moved], layer[moved]], axis=1), axis=0, return_inverse=True)
     at = np.arange(count)[where][moved]
     first = len(trace.warps)
     result[at] = (first + users + index.ravel()).astype(np.int32)

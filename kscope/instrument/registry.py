@@ -20,7 +20,7 @@ from ..util.text import install_command
 
 if TYPE_CHECKING:
     from .backend import Backend, Simulator
-    from .frontend import Frontend
+    from .frontend import Demo, Frontend
 
 GROUP = "kscope.frontends"
 COMPILER = "triton"
@@ -35,11 +35,13 @@ class Entry:
         dsl: module of the DSL; the frontend is active once it is in ``sys.modules``.
         target: "package:attribute" of the Frontend class.
         extra: the pip extra that installs the DSL; empty if there is none.
+        distribution: what has the DSL's version, if its module has none.
     """
 
     dsl: str
     target: str
     extra: str
+    distribution: str = ""
 
 
 TABLE: dict[str, Entry] = {
@@ -47,8 +49,8 @@ TABLE: dict[str, Entry] = {
     "cupy": Entry("cupy", "kscope_cuda.cupy:CupyFrontend", "cupy"),
     "cuda": Entry("kscope_cuda.frontend", "kscope_cuda:CudaFrontend", "cuda"),
     "cuda.core": Entry("cuda.core", "kscope_cuda.core:CoreFrontend", "core"),
-    "cute": Entry("cutlass.cute", "kscope_cute:CuteFrontend", "cute"),
-    "numba": Entry("numba.cuda", "kscope_numba:NumbaFrontend", "numba"),
+    "cute": Entry("cutlass.cute", "kscope_cute:CuteFrontend", "cute", "nvidia-cutlass-dsl"),
+    "numba": Entry("numba.cuda", "kscope_numba:NumbaFrontend", "numba", "numba-cuda"),
     "sim": Entry("kscope_sim", "kscope_sim:SimFrontend", ""),
 }
 BACKENDS: dict[str, str] = {"cuda": "kscope_runtime:CudaBackend", "sim": "kscope_sim:SimBackend"}
@@ -80,6 +82,20 @@ def installed(entry: Entry) -> bool:
         return find_spec(entry.dsl) is not None
     except ModuleNotFoundError:  # its parent package is missing
         return False
+
+
+@cache
+def version(entry: Entry) -> tuple[str, str]:
+    """Name and version of an imported DSL: ("triton", "3.9.0"), ("numba-cuda", "0.30.4"); ("", "") without."""
+    from importlib import metadata  # slow to import
+
+    found = getattr(sys.modules.get(entry.dsl), "__version__", None)
+    if isinstance(found, str):
+        return entry.dsl, found
+    try:
+        return (entry.distribution, metadata.version(entry.distribution)) if entry.distribution else ("", "")
+    except metadata.PackageNotFoundError:
+        return "", ""
 
 
 def _resolve(target: str) -> Any:
@@ -126,6 +142,11 @@ def backend(name: str) -> Backend:
 def simulator() -> Simulator:
     """The backend that records launches of other DSLs' interpreters."""
     return cast("Simulator", backend("sim"))
+
+
+def demo(name: str) -> Demo:
+    """The demo of a built-in frontend. Raises ImportError if its DSL cannot be imported."""
+    return cast("Demo", import_module(f"{TABLE[name].target.partition(':')[0]}.demo"))
 
 
 def imported() -> Iterator[str]:

@@ -56,7 +56,7 @@ def release(path: str) -> Release | None:
 
 
 def writer(text: str) -> int | None:
-    """The major CUDA release of the compiler that wrote a PTX text, from its first lines; None if they do not say."""
+    """The major CUDA release of the compiler that wrote a PTX text, from its first lines; None without one."""
     found = re.search(r"^// Cuda compilation tools, release (\d+)\.", text, re.M)
     return int(found[1]) if found else None
 

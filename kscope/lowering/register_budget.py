@@ -72,7 +72,7 @@ def _assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None
 
 def request_max_registers(text: str) -> str:
     """The text with a directive that lets its kernels use all registers that a thread can have, because one block per
-    SM is enough. Unchanged if the text says something about that itself.
+    SM is enough. Unchanged if the text already bounds them.
     """
     return text if _BOUND.search(text) else _THREADS.sub(r"\g<0>\n.minnctapersm 1", text)
 
@@ -132,15 +132,15 @@ def lower_to_fit(
         recording: the options.
         frontend: its name, for the metadata.
         measure: assembles a text and reports on it. It is called once if the first try fits and leaves the kernel's
-            blocks per SM alone, mostly two to three times more if not (eight at most), once more if there are such
-            loops, and never for text without marks.
+            blocks per SM alone, mostly one to three times more if not, once more if there are such loops (eight times
+            in all at most), and never for text without marks.
         known: problems that already exist, for the metadata.
         source: names and places that the text does not show.
         shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that needs
             no spills.
         ahead: `measure` may be called in threads, for texts that are likely to be needed next.
         cooperative: the blocks of a launch run all at once, so their number may be what fits on the device without
-            marks: if fewer fit with them, the kernel gets none, and a problem says so.
+            marks: if fewer fit with them, the kernel gets none, and a problem reports it.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().

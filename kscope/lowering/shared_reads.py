@@ -21,7 +21,7 @@ def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], r
     """Statement indices of begins that use the clock read of the end before them.
 
     Blocks in which a record is stored before the block's end have none: the store, and the claim that the first store
-    waits for, may stand between the two marks and would count to the next region.
+    waits for, may be placed between the two marks and would count to the next region.
 
     Args:
         function: the function.

@@ -1,1 +1,1 @@
-"""Machine code: NVIDIA's disassemblers, instructions and regions in what they print, and blocks that fit on an SM."""
+"""Machine code: NVIDIA's disassemblers, instructions and regions in their output, and blocks that fit on an SM."""

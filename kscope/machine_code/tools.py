@@ -24,7 +24,7 @@ def find(tool: str) -> str:
     """The tool's path.
 
     Raises:
-        MissingError: it is not installed; the message says how to get it.
+        MissingError: it is not installed; the message names the command that installs it.
     """
     folders = os.pathsep.join([*cuda_folders(), "/usr/local/cuda/bin"])
     if found := shutil.which(tool) or shutil.which(tool, path=folders):

@@ -16,7 +16,7 @@ _LAST_SM = layout.MAX_SMS - 1
 def attempt(kernel: Kernel) -> str:
     """Select the recording lanes and make their first claim.
 
-    Stands before the kernel's first memory access: after a burst of loads, its round trip would take microseconds. It
+    Placed before the kernel's first memory access: after a burst of loads, its round trip would take microseconds. It
     waits only for entry()'s loads. Here and in claim() whole warps take the branches: if one lane diverged, it would
     stay apart from its warp in the rest of the kernel, or the assembler would have to assume so.
     """
@@ -73,7 +73,7 @@ def _take(units: int) -> str:
 def claim(kernel: Kernel) -> str:
     """Check what attempt() claimed and write the header; lanes without a slab stop recording.
 
-    Stands at the function's own scope, where again() finds its labels.
+    Placed at the function's scope, where again() finds its labels.
     """
     units = layout.slab_units(kernel.log2_records)
     off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)
@@ -121,7 +121,7 @@ def _given_up(kernel: Kernel) -> str:
 
 # skipped += units; where only the ring's edge was in the way: attempt once more; else from the reserve; else lost
 def again(kernel: Kernel) -> str:
-    """What refused lanes do. Stands after the function's last return, although the assembler may move it into line.
+    """Retries of refused lanes. Placed after the function's last return, although the assembler may move it into line.
 
     The attempts follow each other: in a loop the assembler would keep the kernel's registers as if it ran often.
     """
@@ -174,9 +174,9 @@ def _refused(units: int) -> str:
 
 # if none of mine yet, and recording: p = atom.add(stripe.head, units); granted: header; else again, or lost for good
 def late(kernel: Kernel, made: Sequence[str]) -> str:
-    """Lanes without a slab for which one of the predicates `made` holds claim one. Stands before a store.
+    """Lanes without a slab for which one of the predicates `made` holds claim one. Placed before a store.
 
-    The lanes that are here take its branches together, and mostly take none.
+    The active lanes take its branches together, and mostly take none.
     """
     units = layout.slab_units(kernel.log2_records)
     any_of = f"mov.pred ks_l, {made[0]};" + "".join(f" or.pred ks_l, ks_l, {one};" for one in made[1:])

@@ -15,7 +15,7 @@ def begin(kernel: Kernel, control: str, records: str, declared: str) -> str:
     """The whole prologue.
 
     Args:
-        kernel: the kernel; its only strategy says whether any lane may record (AllThreads) or lane 0 alone (Elected).
+        kernel: the kernel; its only strategy lets any lane record (AllThreads) or lane 0 alone (Elected).
         control: a register or operand with the address of the control block.
         records: a 32-bit register or operand that is nonzero in lanes that record.
         declared: declarations that come first.
@@ -69,5 +69,5 @@ def remembered(slots: int) -> str:
 
 
 def _once(text: str, old: str, new: str) -> str:
-    assert text.count(old) == 1, f"{old!r} should stand once in {text!r}"
+    assert text.count(old) == 1, f"{old!r} should occur once in {text!r}"
     return text.replace(old, new)

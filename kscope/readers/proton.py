@@ -76,7 +76,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
     warp = _per_text([str(one.get("tid", "")) for one in found], lambda text: _first(_WARP, text))
     known = np.isfinite(init) & (np.abs(init) < 2.0**62)
     launch, shown = _launches(kernel, kernels, block, np.where(known, init, -1.0), device)
-    # A block's cycles count from its first scope: what stands before is ns.
+    # A block's cycles count from its first scope: values before it are in ns.
     _, chunk = distinct(launch, block)
     earliest = np.full(int(chunk.max(initial=0)) + 1, np.inf)
     np.minimum.at(earliest, chunk, ts)

@@ -91,8 +91,8 @@ def _file(path: Path) -> Bytes:
 
 
 def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
-    """What a .npy file of that many bytes holds. Its header may say anything, and numpy believes it: one that promises
-    elements of no bytes ends the process. Raises what numpy raises, and ValueError."""
+    """The array in a .npy file of that many bytes. numpy trusts the header: elements of zero bytes would end the
+    process. Raises what numpy raises, and ValueError."""
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"version {version[0]}.{version[1]}")

@@ -29,13 +29,13 @@ class Longest:
 
     Attributes:
         name: the name.
-        lane: index into scene.drawn.
+        warp: index into scene.drawn.
         begin_ns: after drawn.base.
         dur, dur_ns: duration in ticks and ns.
     """
 
     name: Int64
-    lane: Int64
+    warp: Int64
     begin_ns: Float
     dur: Int64
     dur_ns: Float
@@ -101,21 +101,21 @@ class Figures:
         name = codes.name[part.code]
         is_span = (codes.kind[part.code] == SPAN) & (name < self.names)
         at = np.flatnonzero(is_span)
-        name, lane, ns = name[at], part.lane[at], part.dur_ns[at]
+        name, warp, ns = name[at], part.warp[at], part.dur_ns[at]
         bins = self._axes.bins
         bin_ = np.clip(bins_of(ns) - self._axes.first, 0, bins - 1)
         counts = np.bincount(name * bins + bin_, minlength=self.histogram.size).reshape(self.histogram.shape)
         self.histogram += counts
         self.by_place[:, part.place] += np.bincount(name, weights=ns, minlength=self.names)
         for table, column in ((self.by_warp, self._axes.warp), (self.by_block, self._axes.column)):
-            key = name * table.shape[1] + column[lane]
+            key = name * table.shape[1] + column[warp]
             table += np.bincount(key, weights=ns, minlength=table.size).reshape(table.shape)
         # Bins from the top until there are enough: only their spans can be among the longest.
         above = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
         lowest = np.maximum((above >= LONGEST).sum(axis=1) - 1, 0)
         few = np.flatnonzero(bin_ >= lowest[name])
         begin = part.begin_ns[at][few]
-        self._longest.append(_top(Longest(name[few], lane[few], begin, part.dur[at][few], ns[few])))
+        self._longest.append(_top(Longest(name[few], warp[few], begin, part.dur[at][few], ns[few])))
 
     def merge(self, other: Figures) -> None:
         """Add the counts of another place."""

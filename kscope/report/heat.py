@@ -76,7 +76,7 @@ class Heat:
         codes, drawn = self._scene.codes, self._scene.drawn
         span = np.flatnonzero(codes.kind[part.code] == SPAN)
         code, end = part.code[span], part.end[span]
-        parent = parents(end - part.dur[span], end, part.lane[span].astype(np.int32))
+        parent = parents(end - part.dur[span], end, part.warp[span].astype(np.int32))
         child = np.flatnonzero(parent >= 0)
         name = np.minimum(codes.name[code], self._names - 1)
         from_ = part.begin_ns[span] * self._per_ns

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..analysis.summary import Summary
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import MOST_LEVELS, nest, sublanes
+from ..tracedata.nesting import MOST_LEVELS, layers, nest
 from ..util.parallel import chunks, each
 from .drawn_warps import DrawnWarps, arrange
 from .pack import narrow
@@ -57,7 +57,7 @@ class Part:
 
     Attributes:
         at: index into the trace's columns.
-        lane: index into scene.drawn.
+        warp: index into scene.drawn.
         code: as in Scene.
         end: ticks after the warp's first.
         dur: ticks, 0 for points.
@@ -68,7 +68,7 @@ class Part:
     first: int
     last: int
     at: Int64
-    lane: Int64
+    warp: Int64
     code: npt.NDArray[np.unsignedinteger]
     end: Int64
     dur: Int64
@@ -167,10 +167,10 @@ def _apart(
     depth: npt.NDArray[np.uint8], trace: TraceData, where: Int64, end: Int64
 ) -> tuple[npt.NDArray[np.uint8], int]:
     """Depths with the crossing spans `where` nested among themselves, below all others; and the largest depth."""
-    lane = np.minimum(sublanes(trace.start_ticks[where], end[where], trace.track[where]), MOST_LINES - 1)
+    layer = np.minimum(layers(trace.start_ticks[where], end[where], trace.track[where]), MOST_LINES - 1)
     depth, below = depth.copy(), 0
-    for number in range(int(lane.max(initial=0)) + 1):
-        at = where[lane == number]
+    for number in range(int(layer.max(initial=0)) + 1):
+        at = where[layer == number]
         level = nest(trace.start_ticks[at], end[at], trace.track[at])[0]
         depth[at] = np.minimum(level.astype(np.int64) + below, MOST_LINES - 1)
         below = min(below + min(int(level.max(initial=0)), MOST_LEVELS) + 1, MOST_LINES - 1)
@@ -198,7 +198,7 @@ def gathered(scene: Scene, ranges: list[tuple[int, int]]) -> Iterator[Part]:
     for first, last in ranges:
         count = drawn.count[first:last]
         offset = np.cumsum(count) - count
-        lane = np.repeat(np.arange(first, last), count)
+        warp = np.repeat(np.arange(first, last), count)
         at = np.arange(int(count.sum())) + np.repeat(drawn.first[first:last] - offset, count)
         rows = drawn.rows[first:last]
         dur = np.maximum(trace.dur_cycles[at], 0)
@@ -206,4 +206,4 @@ def gathered(scene: Scene, ranges: list[tuple[int, int]]) -> Iterator[Part]:
         pace = np.repeat(trace.warps.tick_ns[rows], count)
         begin_ns = begin * pace + np.repeat(drawn.start[first:last], count)
         place = int(drawn.place[first])
-        yield Part(place, first, last, at, lane, scene.code[at], begin + dur, dur, begin_ns, dur * pace)
+        yield Part(place, first, last, at, warp, scene.code[at], begin + dur, dur, begin_ns, dur * pace)

@@ -24,7 +24,7 @@ def packed(scene: Scene, part: Part) -> dict[str, Any]:
     """{"count", "place", "first", "last", "signed", "spec", "text"}; signed if damaged clocks run backward."""
     end = np.clip(part.end, -_FAR, _FAR)
     step = np.diff(end, prepend=0)
-    heads = np.flatnonzero(np.diff(part.lane, prepend=-1))
+    heads = np.flatnonzero(np.diff(part.warp, prepend=-1))
     step[heads] = end[heads]
     signed = bool(len(step)) and int(step.min()) < 0
     columns = {

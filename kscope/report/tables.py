@@ -20,7 +20,7 @@ from ..util.runs import extents
 from ..util.text import counted
 
 MOST_RECORDS = 300_000
-"""Records of a trace whose gaps are computed: more take longer than the page."""
+"""The most records of a trace for which gaps are computed: more would take longer than the rest of the page."""
 MOST_ROWS = 200
 _PATH = ("launch", "block", "part of the path", "time", "share")
 MOST_PATHS = 20

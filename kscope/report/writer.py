@@ -80,7 +80,7 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
             yield f"slices-{len(chunks)}", chunk.pop("text")
             chunks.append(chunk)
     specs: dict[str, Any] = {}
-    for name, columns in (("lanes", _warps(shown)), ("launches", _launches(shown)), ("figures", _figures(total, axes))):
+    for name, columns in (("warps", _warps(shown)), ("launches", _launches(shown)), ("figures", _figures(total, axes))):
         one: Packed = pack(columns)
         specs[name] = one.spec
         yield name, one.text
@@ -159,6 +159,6 @@ def _figures(total: Figures, axes: figures.Axes) -> dict[str, np.ndarray[Any, An
         "histogram": narrow(total.histogram.ravel()), "by_place": total.by_place.ravel(),
         "by_warp": total.by_warp.ravel(), "by_block": total.by_block.ravel(),
         "first_block": narrow(axes.first_block), "last_block": narrow(axes.last_block),
-        "long_name": narrow(longest.name), "long_lane": narrow(longest.lane), "long_begin": longest.begin_ns,
+        "long_name": narrow(longest.name), "long_warp": narrow(longest.warp), "long_begin": longest.begin_ns,
         "long_ticks": narrow(longest.dur), "long_ns": longest.dur_ns,
     }  # fmt: skip

@@ -19,10 +19,10 @@ from .launcher import place
 def facts(started: int) -> dict[str, Any]:
     """The facts, ready for JSON. started: when the session began, UNIX ns."""
     versions = {"kscope": __version__, "python": platform.python_version(), "numpy": np.__version__}
-    for entry in registry.table().values():
-        version = getattr(sys.modules.get(entry.dsl), "__version__", None)
-        if isinstance(version, str):
-            versions[entry.dsl] = version
+    versions |= dict(registry.version(one) for one in registry.table().values() if one.dsl in sys.modules)
+    if isinstance(torch := getattr(sys.modules.get("torch"), "__version__", None), str):
+        versions["torch"] = torch  # its compiler writes kernels
+    versions.pop("", None)
     here = place()
     return {
         "versions": versions,

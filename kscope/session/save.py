@@ -25,7 +25,7 @@ def save(capture: Capture, path: Path, error: BaseException | None) -> Path:
     Args:
         capture: the capture.
         path: the file for a good capture.
-        error: what ended the program. It gets a note that names the file.
+        error: the exception that ended the program. A note that names the file is added to it.
 
     Returns:
         The file that was written.

@@ -326,12 +326,12 @@ class Session(Forms):
             devices += backend.collect(wait=wait)
         for backend in backends:
             problems += backend.problems()
-        for name, error in tuple(self._absent.items()):
-            problems.append(Problem("absent", f"nothing is recorded on {name}: {error}"))
         if not backends and not self._absent:
             known = ", ".join(entry.dsl for entry in registry.table().values())
             problems.append(Problem("nothing", f"no supported DSL is imported ({known})"))
         modules = tuple(meta for backend in backends for meta in backend.modules())
+        for name, error in tuple(self._absent.items()) if not modules else ():  # no driver, so no kernel ran there
+            problems.append(Problem("absent", f"nothing is recorded on {name}: {error}"))
         if not self._paused:
             problems += unselected(self._recording.selection, modules, STATE.names)
         capture = Capture(

@@ -15,6 +15,7 @@ from ..capture.capture import load_capture
 from ..capture.model import CaptureData, Problem
 from ..tracedata import filters
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..util.text import counted
 from .notebook import MOST, Page, page, show
 
@@ -68,6 +69,10 @@ class Trace(TraceData):
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         return filters.select(self, given)
+
+    def __repr__(self) -> str:
+        caveat = info(self).caveat
+        return super().__repr__().removesuffix(">") + (f"; {caveat}>" if caveat else ">")
 
     def summary(self, by: str | Iterable[str] = (), *, roles: Mapping[str, Iterable[int]] | None = None) -> Summary:
         """Statistics per kernel and region: count, total, share, self, mean, p50, p90, p99, min, max, imbalance, first

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ..analysis.critical import GivenEdge
 
 MOST = 500_000
-"""Records of a page in a notebook, whose file keeps it."""
+"""The most records of a page in a notebook: the notebook's file contains the page."""
 _HEIGHT = 640
 
 
 @dataclass(frozen=True, repr=False)
 class Page:
-    """A page, which a notebook shows in a frame of its own.
+    """A page that a notebook shows in a separate frame.
 
     Attributes:
         html: the page.

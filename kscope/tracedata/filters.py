@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..capture.blocks import BlockSelection, selections
 from ..errors import UsageError
 from ..util.text import nearest, number_ranges, some
-from .data import T
+from .data import T, TraceData
 from .kernel_names import hashed, kernel_names, of_kernels
 from .warps import Warps
 
@@ -40,8 +40,7 @@ def select(trace: T, given: Mapping[str, Any]) -> T:
     if "track" in given:
         mask &= np.append(_matching("track", given["track"], trace.user_tracks), False)[trace.user_track]
     if "time" in given:
-        first, last = given["time"]
-        mask &= (trace.start_ns <= last) & (trace.start_ns + np.nan_to_num(trace.dur_ns) >= first)
+        mask &= _during(trace, given["time"])
     if "where" in given:
         where = given["where"]
         if where.shape != mask.shape:
@@ -55,7 +54,7 @@ def _matching(
     numbers: Iterable[int] = (),
 ) -> npt.NDArray[np.bool_]:  # fmt: skip
     """(names,) bool: which names the patterns match. shown: the names in tables. numbers: hashes."""
-    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    patterns = _several(what, patterns, str, "a name or several")
     names, numbers = list(names), list(numbers)
     shown = list(shown) or names
     found = np.zeros(len(names), bool)
@@ -66,30 +65,48 @@ def _matching(
             hits |= np.array([number == one for one in numbers], bool)
         if not hits.any():
             known = sorted({*shown} - {"?"})
-            raise UsageError(
-                f"filter({what}={pattern!r}): no such {what}; this trace has {some(known)}{nearest(pattern, known)}"
-            )
+            has = f"which has {what} {some(known)}" if known else f"which has no {what}"
+            raise UsageError(f"{what} {pattern}: not in this trace, {has}{nearest(pattern, known)}")
         found |= hits
     return found
 
 
-def _members(
-    what: str, members: int | range | Iterable[int | range], column: npt.NDArray[Any]
-) -> npt.NDArray[np.bool_]:
+def _members(what: str, members: object, column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """(w,) bool: the rows with these numbers. A number that no row has, and a range without any, is an error."""
-    parts = [members] if isinstance(members, (int, np.integer, range)) else list(members)
-    if not all(isinstance(part, (int, np.integer, range)) for part in parts):
-        raise UsageError(f"filter({what}={members!r}): expected a number, a range or several of them")
+    parts = _several(what, members, (int, np.integer, range), "a number, a range or several of them")
     known: list[int] = np.unique(column).tolist()
     ranges = [part for part in parts if isinstance(part, range)]
     numbers = {int(part) for part in parts if not isinstance(part, range)}
     missing = [number_ranges(sorted(numbers.difference(known)), _SHOWN)] if numbers.difference(known) else []
-    missing += [f"{one.start}-{one.stop - 1}" for one in ranges if not any(number in one for number in known)]
+    missing += [f"{one.start}-{one[-1]}" for one in ranges if not any(number in one for number in known)]
     if known and missing:
         has = number_ranges(known, _SHOWN)
         raise UsageError(f"{what} {', '.join(missing)}: not in this trace, which has {what} {has}")
     chosen = [number for number in known if number in numbers or any(number in one for one in ranges)]
     return np.isin(column, chosen)
+
+
+def _several(what: str, given: object, kinds: type | tuple[type, ...], expected: str) -> list[Any]:
+    """One or several of these types as a list; True is no number. Raises UsageError, also if there are none."""
+    several = isinstance(given, Iterable) and not isinstance(given, (str, range))
+    parts: list[Any] = list(cast("Iterable[Any]", given)) if several else [given]
+    empty = any(isinstance(one, range) and not one for one in parts)
+    if not parts or empty or not all(isinstance(one, kinds) and not isinstance(one, bool) for one in parts):
+        raise UsageError(f"filter({what}={given!r}): expected {expected}")
+    return parts
+
+
+def _during(trace: TraceData, window: object) -> npt.NDArray[np.bool_]:
+    """(n,) bool: the records that overlap a window. One outside of the trace is an error."""
+    match window:
+        case (int() | float() | np.number() as first, int() | float() | np.number() as last) if first <= last:
+            start, end = trace.start_ns, trace.start_ns + np.nan_to_num(trace.dur_ns)
+        case _:
+            raise UsageError(f"filter(time={window!r}): expected (first, last) in ns, such as (0, 5e3)")
+    if len(trace) and (last < start.min() or first > end.max()):
+        typed, has = (f"{a / 1e3:,.3f} to {b / 1e3:,.3f} us" for a, b in ((first, last), (start.min(), end.max())))
+        raise UsageError(f"time {typed}: not in this trace, which has {has}")
+    return (start <= last) & (end >= first)
 
 
 def _blocks(warps: Warps, typed: BlockSelection) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,7 @@ Bools = npt.NDArray[np.bool_]
 
 MOST_LEVELS = 64
 """The largest depth; only damaged data nests deeper."""
-_LANES = 8
+_MOST_LAYERS = 8
 _MOST_KEY = 1 << 61
 
 
@@ -44,7 +44,7 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
     def work(part: slice) -> None:
         depth[part], crossing[part] = _nest(start[part], end[part], _counts(track[part]))
 
-    each(work, lane_aligned(track))
+    each(work, track_aligned(track))
     return depth, crossing
 
 
@@ -56,7 +56,7 @@ def crosses_any(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
         if not found and _cross(start[part], end[part], _counts(track[part])):
             found.append(part)
 
-    each(work, lane_aligned(track))
+    each(work, track_aligned(track))
     return bool(found)
 
 
@@ -161,7 +161,7 @@ def _between(weight: Int64, before: Int64) -> Int64:
     return np.diff(np.append(0, np.cumsum(weight)).take(before), prepend=0)
 
 
-def lane_aligned(track: npt.NDArray[np.int32], size: int = CHUNK) -> list[slice]:
+def track_aligned(track: npt.NDArray[np.int32], size: int = CHUNK) -> list[slice]:
     """Slices of the column, about `size` long, that end where a track does."""
     changes = np.flatnonzero(track[1:] != track[:-1]) + 1
     cuts = [0]
@@ -179,14 +179,14 @@ def _counts(track: npt.NDArray[np.int32]) -> Int64:
     return np.diff(changes, prepend=0, append=len(track))
 
 
-def sublanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.unsignedinteger]:
-    """A row (n,) for each span, mostly 0, so that the spans of one track and row nest."""
-    lane: npt.NDArray[np.unsignedinteger] = np.zeros(len(start), np.uint8)
+def layers(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.unsignedinteger]:
+    """A layer (n,) for each span, mostly 0, so that the spans of one track and layer nest."""
+    layer: npt.NDArray[np.unsignedinteger] = np.zeros(len(start), np.uint8)
     if not crosses_any(start, end, track):
-        return lane
+        return layer
     crossing = nest(start, end, track)[1]
     rest = np.arange(len(start))
-    for number in range(1, _LANES + 1):
+    for number in range(1, _MOST_LAYERS + 1):
         moved = [np.zeros(0, np.int64)]
         while crossing.any():
             moved.append(rest[crossing])
@@ -195,16 +195,16 @@ def sublanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDAr
         rest = np.sort(np.concatenate(moved))
         if not len(rest):
             break
-        lane[rest] = number
+        layer[rest] = number
         crossing = nest(start[rest], end[rest], track[rest])[1]
     if len(rest) and crossing.any():
-        lane = lane.astype(np.uint32)
-        lane[rest] += _side_by_side(start[rest], end[rest], track[rest])
-    return lane
+        layer = layer.astype(np.uint32)
+        layer[rest] += _side_by_side(start[rest], end[rest], track[rest])
+    return layer
 
 
 def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
-    """For each span the first row, from 0, that is free from its start to its end."""
+    """For each span the first layer, from 0, that is free from its start to its end."""
     order = np.lexsort((end, start, track))
     found, on = [], None
     free: list[int] = []
@@ -217,9 +217,9 @@ def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt
         number = heapq.heappop(free) if free else len(taken)
         heapq.heappush(taken, (last, number))
         found.append(number)
-    lane = np.empty(len(order), np.uint32)
-    lane[order] = found
-    return lane
+    layer = np.empty(len(order), np.uint32)
+    layer[order] = found
+    return layer
 
 
 def _cross(start: Int64, end: Int64, counts: Int64) -> bool:

@@ -1,4 +1,4 @@
-"""A progress bar: rich's or tqdm's if installed, else a percentage.
+"""A progress bar: rich's or tqdm's if installed, else a percentage. For work of unknown length a pulse.
 
 Writers call their `step` with the number of records processed since the last call.
 """
@@ -6,6 +6,8 @@ Writers call their `step` with the number of records processed since the last ca
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
@@ -41,6 +43,38 @@ def progress_bar(total: int, label: str) -> Generator[Step]:
     else:
         yield _percents(total, label)
         print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def pulse(label: str) -> Generator[None]:
+    """Show on stderr that work of unknown length is under way: rich's moving bar if installed, else its seconds.
+
+    Args:
+        label: text next to the bar.
+    """
+    if find_spec("rich") is not None:
+        console = import_module("rich.console").Console(stderr=True)
+        with import_module("rich.progress").Progress(console=console, transient=True) as shown:
+            shown.add_task(label.replace("[", r"\["), total=None)
+            yield
+        return
+    done = threading.Event()
+    writer = threading.Thread(target=_seconds, args=(label, done), daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        writer.join()
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _seconds(label: str, done: threading.Event) -> None:
+    start = time.monotonic()
+    while True:
+        print(f"\r{label}: {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
+        if done.wait(1):
+            return
 
 
 def _percents(total: int, label: str) -> Step:

@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 
 def own() -> Iterator[FrameType]:
     """The frames of this thread, the innermost first."""
-    return _outward(inspect.currentframe())  # a frame in a variable of itself would keep all of them alive
+    return _outward(inspect.currentframe())  # a frame that refers to itself would keep all of them alive
 
 
 def threads(code: Container[CodeType]) -> set[int]:

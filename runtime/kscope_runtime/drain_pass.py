@@ -44,7 +44,7 @@ class Passes:
         self._writes = device.driver.stream()
         lines = device.stripes * layout.STRIPE_BYTES
         self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
-        self.room = threading.Event()  # wakes launches that wait; `seen` says whether there is room
+        self.room = threading.Event()  # wakes launches that wait; `seen` is whether there is room
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")

@@ -27,8 +27,8 @@ def has_room(claimed: Ints, ring: U32s) -> bool:
 class PoolReading:
     """Reads of one device's pool by threads about to launch there, with the device's context current.
 
-    The device's own words say what is free: a limit was written after the memory below it was cleared, while the host's
-    tails run ahead of both. So this uses nothing of the drain and waits for no lock of its.
+    Free memory is computed from words on the device: a limit was written after the memory below it was cleared, while
+    the host's tails run ahead of both. So this uses no state of the drain and takes none of its locks.
     """
 
     def __init__(self, device: Device) -> None:

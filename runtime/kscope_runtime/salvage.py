@@ -35,7 +35,7 @@ class SalvagedMemory:
     """Allocations of device `ordinal`, read by another process until the end of the `with` block.
 
     Raises:
-        UnsupportedError: no other process can read them; says why.
+        UnsupportedError: no other process can read them; the message gives the reason.
     """
 
     def __init__(self, ordinal: int, allocations: Sequence[Allocation]) -> None:

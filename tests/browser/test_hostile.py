@@ -49,7 +49,7 @@ def test_names_print_verbatim_everywhere(show: Show) -> None:
         )
         page.key("n")
         page.run("new Promise((drawn) => requestAnimationFrame(() => drawn(true)))")
-    x, y = page.run("(({ x, y }) => [x, y])(lanesView.surface.canvas.getBoundingClientRect())")
+    x, y = page.run("(({ x, y }) => [x, y])(warpsView.surface.canvas.getBoundingClientRect())")
     for step in range(70, 1300, 40):
         page.mouse("mouseMoved", x + step, y + 35)
     page.run("byId('problems').click()")

@@ -26,7 +26,7 @@ def test_dragging_moves_through_time_and_not_past_its_ends(show: Show) -> None:
     page = show(bulk())
     page.run("setWindow(model.span * 0.4, model.span * 0.6)")
     before = window(page)
-    x, y = middle(page, "#lanes")
+    x, y = middle(page, "#warps")
     page.drag((x, y), (x - 200, y))
     begin, end = window(page)
     assert begin > before[0] and end - begin == pytest.approx(before[1] - before[0])
@@ -40,10 +40,10 @@ def test_a_click_on_the_overview_chooses_an_sm(show: Show) -> None:
     x, _ = middle(page, "#overview")
     y = corner(page, "#overview")[1] + page.run("overviewRows().top + 17.5 * overviewRows().each")
     page.click(x, y)
-    page.until("lanesView.found?.place === 17")
+    page.until("warpsView.found?.place === 17")
     assert text(page, "#place") == "SM 17"
     assert page.run(
-        "lanesView.found.rows.every((row) => row.lanes.every(({ lane }) => model.lanes.place[lane] === 17))"
+        "warpsView.found.rows.every((row) => row.warps.every(({ warp }) => model.warps.place[warp] === 17))"
     )
 
 
@@ -62,7 +62,7 @@ def test_keys_zoom_pan_choose_and_fit(show: Show) -> None:
     for _ in range(3):
         page.key("ArrowDown")
     page.key("ArrowUp")
-    page.until("lanesView.found.place === 2")
+    page.until("warpsView.found.place === 2")
     page.key("n")
     page.until("view.selection")
     page.key("f")
@@ -98,7 +98,7 @@ def test_the_report_opens_zoomed_to_records_if_launches_are_far_apart(show: Show
     page = show(golden("graph"))
     begin, end = window(page)
     assert end - begin < page.run("model.span") / 100
-    assert painted(page, "#lanes") > 5_000
+    assert painted(page, "#warps") > 5_000
 
 
 def test_the_report_follows_the_dark_color_scheme(show: Show) -> None:
@@ -119,10 +119,10 @@ def test_the_report_follows_the_dark_color_scheme(show: Show) -> None:
 def test_measuring_shows_the_time_of_every_region_in_it(show: Show) -> None:
     trace = golden("matmul")
     page = show(trace)
-    x, y = middle(page, "#lanes")
+    x, y = middle(page, "#warps")
     page.drag((x - 150, y), (x + 150, y), shift=True)
     a, b = page.run("view.range")
-    assert b - a == pytest.approx(300 / page.run("scaleOf(lanesView.surface.width)"), rel=1e-3)
+    assert b - a == pytest.approx(300 / page.run("scaleOf(warpsView.surface.width)"), rel=1e-3)
     cells = (
         "[...document.querySelectorAll('#details tbody tr')].map((row) => [...row.cells].map((one) => one.textContent))"
     )
@@ -173,9 +173,9 @@ def test_every_url_fragment_opens_the_report(show: Show, hash_: str) -> None:
 
 def test_both_timelines_have_the_same_axis_and_the_pointer_stays_where_it_is(show: Show) -> None:
     page = show(bulk(8448, 9))
-    page.until("lanesView.scroll.scrollHeight > lanesView.scroll.clientHeight")
-    assert page.run("overview.surface.width") == page.run("lanesView.surface.width")
-    x, y = middle(page, "#lanes")
+    page.until("warpsView.scroll.scrollHeight > warpsView.scroll.clientHeight")
+    assert page.run("overview.surface.width") == page.run("warpsView.surface.width")
+    x, y = middle(page, "#warps")
     page.mouse("mouseMoved", x, y)
     under = page.run("pointed()")
     page.key("w")
@@ -187,9 +187,9 @@ def test_both_timelines_have_the_same_axis_and_the_pointer_stays_where_it_is(sho
 def test_page_keys_and_dragging_scroll_through_the_warps(show: Show) -> None:
     page = show(bulk(8448, 9))
     page.key("PageDown")
-    page.until("lanesView.scroll.scrollTop > 50")
+    page.until("warpsView.scroll.scrollTop > 50")
     page.key("PageUp")
-    page.until("lanesView.scroll.scrollTop === 0")
-    x, y = middle(page, "#lanes")
+    page.until("warpsView.scroll.scrollTop === 0")
+    x, y = middle(page, "#warps")
     page.drag((x, y), (x, y - 60))
-    page.until("lanesView.scroll.scrollTop === 60")
+    page.until("warpsView.scroll.scrollTop === 60")

@@ -16,6 +16,6 @@ def test_a_plot_is_drawn_in_a_frame_without_a_network(page: Page, tmp_path: Path
     page.open(tmp_path / "cell.html")
     page.until("Boolean(frames[0]?.eval && document.querySelector('iframe').contentWindow.report?.ready)")
     inside = "document.querySelector('iframe').contentDocument"
-    assert page.run(f"{inside}.querySelector('#lanes canvas').width") > 0
+    assert page.run(f"{inside}.querySelector('#warps canvas').width") > 0
     page.run("new Promise((done) => setTimeout(done, 600))")  # the address is written after 0.4 s
     assert [where for where in page.requests if not where.startswith(("file:", "about:", "data:", "blob:"))] == []

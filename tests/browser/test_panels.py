@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import synth
+import traces
 from browser.asking import FRAME, Show, bulk, corner, golden, middle, painted, text
 from synth import Rec
 
@@ -15,34 +16,43 @@ def test_clicking_a_span_shows_its_details(show: Show) -> None:
     trace = golden("matmul")
     page = show(trace)
     spot = page.run("""(() => {
-        const { line } = lanesView.found.rows[3].lanes[0].lines.map((line) => ({ line })).at(-1);
+        const { line } = warpsView.found.rows[3].warps[0].lines.map((line) => ({ line })).at(-1);
         const index = line.from + 20;
         const [begin, end] = timesOf(line, index);
         setWindow(begin - 3000, end + 3000);
-        const box = boxOf({ line, index }, lanesView.surface.width);
-        const at = lanesView.surface.canvas.getBoundingClientRect();
+        const box = boxOf({ line, index }, warpsView.surface.width);
+        const at = warpsView.surface.canvas.getBoundingClientRect();
         const spot = { x: at.x + (box.a + box.b) / 2, y: at.y + box.y + box.high / 2 };
-        return { ...spot, lane: line.lane, end: line.end[index], dur: line.dur[index] };
+        return { ...spot, warp: line.warp, end: line.end[index], dur: line.dur[index] };
     })()""")
     page.click(spot["x"], spot["y"])
-    assert page.run("[view.selection.line.lane, view.selection.line.end[view.selection.index]]") == [
-        spot["lane"],
+    assert page.run("[view.selection.line.warp, view.selection.line.end[view.selection.index]]") == [
+        spot["warp"],
         spot["end"],
     ]
     body = text(page, "#details .body")
     assert f"cycles{spot['dur']:,}" in body
     assert "longer than" in body and "block" in body
-    _, top, _, height = corner(page, "#lanes")
-    page.click(middle(page, "#lanes")[0], top + height - 4)
+    _, top, _, height = corner(page, "#warps")
+    page.click(middle(page, "#warps")[0], top + height - 4)
     assert page.run("view.selection") is None
+
+
+def test_a_gap_separates_the_blocks_of_an_sm(show: Show) -> None:
+    warps = [traces.Lane(block=b, warp=w, end=5000, spans=[("load", 1000, 4000)]) for b in range(2) for w in range(2)]
+    page = show(traces.trace(warps))
+    layout = "warpsView.layout"
+    assert page.run(f"{layout}.map((at) => at.row.thread)") == [0, 32, 0, 32]
+    gaps = page.run(f"{layout}.slice(1).map((at, i) => at.top - {layout}[i].top - {layout}[i].height)")
+    assert gaps[1] > gaps[0] == gaps[2]
 
 
 def test_pointing_at_a_box_shows_its_name_as_text(show: Show) -> None:
     page = show(golden("attention"))
     spot = page.run("""(() => {
-        const line = lanesView.found.rows[0].lanes[0].lines[0];
-        const box = boxOf({ line, index: line.from }, lanesView.surface.width);
-        const at = lanesView.surface.canvas.getBoundingClientRect();
+        const line = warpsView.found.rows[0].warps[0].lines[0];
+        const box = boxOf({ line, index: line.from }, warpsView.surface.width);
+        const at = warpsView.surface.canvas.getBoundingClientRect();
         const name = model.about.names[nameOf(line.code[line.from])];
         return [at.x + (box.a + box.b) / 2, at.y + box.y + box.high / 2, name];
     })()""")
@@ -87,10 +97,10 @@ def test_a_long_span_of_the_list_is_shown(show: Show) -> None:
     page = show(trace)
     page.run("document.querySelectorAll('#durations li button')[2].click()")
     page.until("view.selection")
-    ns = page.run("view.selection.line.dur[view.selection.index] * model.lanes.pace[view.selection.line.lane]")
+    ns = page.run("view.selection.line.dur[view.selection.index] * model.warps.pace[view.selection.line.warp]")
     names = trace.region_names()[trace.region]
     assert ns == pytest.approx(np.sort(trace.dur_ns[names == page.run("model.about.names[0]")])[-3])
-    page.until("lanesView.found.place === model.lanes.place[view.selection.line.lane]")
+    page.until("warpsView.found.place === model.warps.place[view.selection.line.warp]")
 
 
 def test_the_imbalance_map_chooses_an_sm(show: Show) -> None:
@@ -100,7 +110,7 @@ def test_the_imbalance_map_chooses_an_sm(show: Show) -> None:
         const wide = (balance.surface.width - balanceGutter() - 10) / balanceColumns();
         return [at.x + balanceGutter() + 11.5 * wide, at.y + 5]; }})""")
     page.click(x, y)
-    page.until("lanesView.found.place === 11")
+    page.until("warpsView.found.place === 11")
     for across in ("warp", "block"):
         page.run(f"document.querySelector('#balance [data-across={across}]').click()")
         assert painted(page, "#balance") > 1000

@@ -20,7 +20,7 @@ def test_the_report_opens_without_requests_or_console_messages(show: Show, name:
     assert [where for where in page.requests if not where.startswith("file:")] == []
     assert len(page.requests) == 1
     assert painted(page, "#overview") > 10_000
-    assert painted(page, "#lanes") > 5_000
+    assert painted(page, "#warps") > 5_000
 
 
 @pytest.mark.parametrize("make", [bulk, odd, lambda: golden("attention"), lambda: golden("globaltimer")])
@@ -55,7 +55,7 @@ def test_records_of_a_line_are_ordered_and_disjoint(show: Show) -> None:
     code = """(async () => {
         let wrong = 0, lines = 0;
         const { rows } = await placeSlices(view.place);
-        for (const line of rows.flatMap((row) => row.lanes).flatMap((lane) => lane.lines)) {
+        for (const line of rows.flatMap((row) => row.warps).flatMap((warp) => warp.lines)) {
             lines++;
             for (let i = line.from + 1; i < line.to; i++) wrong += line.end[i] - line.dur[i] < line.end[i - 1];
         }
@@ -65,7 +65,7 @@ def test_records_of_a_line_are_ordered_and_disjoint(show: Show) -> None:
 
 def test_the_zoomed_overview_is_drawn_from_records(show: Show) -> None:
     page = show(bulk())
-    start = page.run("model.lanes.start[model.placeLanes[view.place]]")
+    start = page.run("model.warps.start[model.placeWarps[view.place]]")
     page.run(f"setWindow({start} + 900, {start} + 1100)")
     page.until("ready.size === model.about.places.length")
     assert painted(page, "#overview") > 1000
@@ -76,7 +76,7 @@ def test_the_zoomed_overview_is_drawn_from_records(show: Show) -> None:
         for (let x = 0; x < pixels; x += 7) {
             const ns = view.begin + ((x + 0.5) / pixels) * (view.end - view.begin);
             const names = new Set();
-            for (const row of found.rows) for (const { lines } of row.lanes) {
+            for (const row of found.rows) for (const { lines } of row.warps) {
                 let top = null;
                 for (const line of lines) for (let i = line.from; i < line.to; i++) {
                     const [a, b] = timesOf(line, i);
@@ -96,8 +96,8 @@ def test_the_zoomed_overview_is_drawn_from_records(show: Show) -> None:
 
 def test_points_counters_and_crossing_spans_are_drawn(show: Show) -> None:
     page = show(odd())
-    assert painted(page, "#lanes") > 5_000
-    assert "unfinished" in text(page, "#lanes-about")
+    assert painted(page, "#warps") > 5_000
+    assert "unfinished" in text(page, "#warps-about")
     assert "queue, 60 counters" in text(page, "#table .body")
     page.run("search('mark')")
     page.run("nextMatch(1)")
@@ -138,6 +138,6 @@ def test_the_report_opens_in_a_browser_without_from_base64(show: Show) -> None:
         page.open(page.run("location.href").partition("#")[0])
         page.until("window.report && report.ready")
         assert page.run("Uint8Array.fromBase64") is None
-        assert painted(page, "#lanes") > 5_000
+        assert painted(page, "#warps") > 5_000
     finally:
         page.call("Page.removeScriptToEvaluateOnNewDocument", identifier=found["identifier"])

@@ -10,7 +10,7 @@ from browser.asking import FRAME, Show, bulk, golden, text, window
 from kscope.capture.capture import Capture
 from kscope.trace import decode
 
-LANE = "view.selection.line.lane"
+WARP = "view.selection.line.warp"
 BEGIN, END = (f"timesOf(view.selection.line, view.selection.index)[{at}]" for at in (0, 1))
 
 
@@ -59,8 +59,8 @@ def test_search_continues_on_the_next_sm(show: Show) -> None:
     [
         ("sm 17", "view.place === model.about.places.findIndex(([, sm]) => sm === 17)"),
         ("SM:3", "view.place === 3"),
-        ("block #9", f"view.selection && model.lanes.block[{LANE}] === 9"),
-        ("block 7 warp 2", f"view.selection && model.lanes.block[{LANE}] === 7 && model.lanes.warp[{LANE}] === 2"),
+        ("block #9", f"view.selection && model.warps.block[{WARP}] === 9"),
+        ("block 7 warp 2", f"view.selection && model.warps.block[{WARP}] === 7 && model.warps.warp[{WARP}] === 2"),
     ],
 )  # fmt: skip
 def test_search_goes_to_places(show: Show, typed: str, check: str) -> None:
@@ -77,7 +77,7 @@ def test_search_takes_the_coordinates_of_blocks_as_the_command_line_does(show: S
     blocks = np.array(trace.warps.blocks(np.arange(len(trace.warps))).strings())
     for typed, chosen in (("0,8", "0,8"), ("#128", "0,8"), ("128", "0,8"), ("0:4,8:9", "0,8")):
         page.run(f"search('block {typed}')")
-        selected = "[...model.lanes.block.keys()].filter((lane) => view.query.block.some((one) => inBlocks(lane, one)))"
+        selected = "[...model.warps.block.keys()].filter((warp) => view.query.block.some((one) => inBlocks(warp, one)))"
         assert page.run(f"{selected}.length") == int((blocks == chosen).sum()) > 0
         assert set(page.run(f"{selected}.map(blockText)")) == {chosen}
         assert trace.filter(block=typed).block.tolist() == trace.filter(block=chosen).block.tolist()
@@ -96,12 +96,12 @@ def test_matches_below_a_pixel_are_colored_only_if_long_enough(show: Show) -> No
     trace = bulk(8, 4000)
     page = show(trace)
     names = trace.region_names()[trace.region]
-    lane = page.run("lanesView.found.rows[0].lanes[0].lane")
-    assert page.run("(({ from, to }) => to - from)(lanesView.found.rows[0].lanes[0].lines[1])") > 2600
-    ns = trace.dur_ns[(names == "load") & (trace.track == lane)]
+    warp = page.run("warpsView.found.rows[0].warps[0].warp")
+    assert page.run("(({ from, to }) => to - from)(warpsView.found.rows[0].warps[0].lines[1])") > 2600
+    ns = trace.dur_ns[(names == "load") & (trace.track == warp)]
     page.run(f"search('load >{np.sort(ns)[-3]:.3f}ns')")
     code = """(() => {
-        const { surface, layout } = lanesView;
+        const { surface, layout } = warpsView;
         const { data } = surface.context.getImageData(118, 0, surface.width - 118, layout[0].top + layout[0].height);
         const [r, g, b] = colors.rgb[model.numbers.get('load')];
         let count = 0;

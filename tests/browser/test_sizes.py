@@ -24,10 +24,10 @@ _CUT = """[...document.querySelectorAll('body *')].filter((one) => {
 LABELS = """(() => {
     const written = [], original = CanvasRenderingContext2D.prototype.fillText;
     CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
-        if (this.canvas.closest('#lanes, #balance')) written.push(text);
+        if (this.canvas.closest('#warps, #balance')) written.push(text);
         return original.call(this, text, ...more);
     };
-    drawLanes();
+    drawWarps();
     drawBalance();
     CanvasRenderingContext2D.prototype.fillText = original;
     return written; })()"""

@@ -73,6 +73,31 @@ def test_numbers_that_the_trace_does_not_have_are_refused(trace: Trace, name: st
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"warp": True}, r"filter\(warp=True\): expected a number, a range or several"),
+        ({"warp": 1.5}, "expected a number"),
+        ({"warp": "0"}, "expected a number"),
+        ({"warp": []}, "expected a number"),
+        ({"sm": range(3, 3)}, "expected a number"),
+        ({"region": []}, r"filter\(region=\[\]\): expected a name or several"),
+        ({"region": 3}, "expected a name"),
+        ({"region": "lood"}, "region lood: not in this trace, which has region .*; did you mean load"),
+        ({"track": "loads"}, "track loads: not in this trace, which has no track"),
+        ({"time": (5, 1)}, r"filter\(time=\(5, 1\)\): expected \(first, last\) in ns"),
+        ({"time": "0:5us"}, "expected .first, last. in ns"),
+        ({"time": (1e9, 2e9)}, "time 1,000,000.000 to 2,000,000.000 us: not in this trace, which has 0."),
+        ({"time": (-9, -1)}, "not in this trace"),
+    ],
+)
+def test_what_the_trace_does_not_have_is_refused_in_every_dimension(
+    trace: Trace, given: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(UsageError, match=expected):
+        trace.filter(**given)
+
+
+@pytest.mark.parametrize(
     "typed",
     ["", ",", "0,", "a", "1,2,3,4", "#1,2", "1:2:3:4", "4:2", "::0", "-1", "0,-1", (1,), (1, 2, 3, 4), 1.5, True, []],
 )

@@ -148,7 +148,7 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
         (("--sm", "500-502"), "sm 500-502: not in this trace, which has sm "),
         (("--device", "1"), "device 1: not in this trace, which has device 0"),
         (("--warp", "4-2"), "--warp 4-2: 4-2 has no number, expected 2-4"),
-        (("--time", "5s:6s"), "--time 5s:6s: no record then; this capture's last one ends at "),
+        (("--time", "5s:6s"), "time 5,000,000.000 to 6,000,000.000 us: not in this trace, which has 0."),
         (("--names", "a,b"), "--names a,b: only for other profilers' data"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.tracedata.nesting import MOST_LEVELS, children_weight, crosses_any, nest, parents, separated, sublanes
+from kscope.tracedata.nesting import MOST_LEVELS, children_weight, crosses_any, layers, nest, parents, separated
 
 Spans = list[tuple[int, int]]
 
@@ -20,7 +20,7 @@ def columns(tracks: list[Spans]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @st.composite
 def nested(draw: st.DrawFn) -> Spans:
-    """Spans in order of end of one lane, as a program with `with` blocks writes them."""
+    """Spans in order of end of one layer, as a program with `with` blocks writes them."""
     clock, spans = draw(st.integers(0, 5)), []
 
     def block(depth: int) -> None:
@@ -50,7 +50,7 @@ def test_depth_is_the_number_of_spans_around(tracks: list[Spans]) -> None:
     ]
     assert depth.tolist() == expected
     assert not crossing.any()
-    assert not sublanes(start, end, track).any()
+    assert not layers(start, end, track).any()
 
 
 def test_nesting_depth_is_exact_for_distinct_times() -> None:
@@ -62,10 +62,10 @@ def test_nesting_depth_is_exact_for_distinct_times() -> None:
 def test_lanes_hold_only_spans_that_nest(tracks: list[list[tuple[int, int]]]) -> None:
     spans = [sorted(((min(s), max(s)) for s in spans), key=lambda s: s[1]) for spans in tracks]
     start, end, track = columns(spans)
-    lane = sublanes(start, end, track)
+    layer = layers(start, end, track)
     for i in range(len(start)):
         for j in range(i + 1, len(start)):
-            if track[i] == track[j] and lane[i] == lane[j]:
+            if track[i] == track[j] and layer[i] == layer[j]:
                 assert not start[i] < start[j] < end[i] < end[j]
 
 
@@ -73,17 +73,17 @@ def test_lanes_hold_only_spans_that_nest(tracks: list[list[tuple[int, int]]]) ->
 def test_any_number_of_spans_may_cross_at_one_time(count: int) -> None:
     across = [(number, count + 2 * number) for number in range(count)]
     start, end, track = columns([across, [(3, 4), (1, 8)], across])
-    lane = sublanes(start, end, track)
-    assert sorted(lane[:count].tolist()) == sorted(lane[-count:].tolist()) == list(range(count))
-    assert not lane[count : count + 2].any()
+    layer = layers(start, end, track)
+    assert sorted(layer[:count].tolist()) == sorted(layer[-count:].tolist()) == list(range(count))
+    assert not layer[count : count + 2].any()
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=30, max_size=60))
 def test_lanes_of_spans_that_all_cross_hold_only_those_that_nest(spans: list[tuple[int, int]]) -> None:
     start, end, track = columns([sorted(((min(s), max(s)) for s in spans), key=lambda s: s[1])])
-    lane = sublanes(start, end, track)
-    for number in range(int(lane.max()) + 1):
-        at = np.flatnonzero(lane == number)
+    layer = layers(start, end, track)
+    for number in range(int(layer.max()) + 1):
+        at = np.flatnonzero(layer == number)
         assert not nest(start[at], end[at], track[at])[1].any()
 
 

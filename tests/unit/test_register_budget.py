@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -464,6 +465,32 @@ def test_a_kernel_that_always_spills_is_assembled_at_most_four_times(
     assert [problem.kind for problem in metadata_of(result.text).problems] == ["registers"]
     assert measure(result.text) == SPILLS
     assert len(assembled) == times
+
+
+@pytest.mark.parametrize(
+    ("directive", "shared", "most"), [("\n.reqntid 128", 0, 8), ("", None, 6), ("\n.maxntid 128", None, 6)]
+)
+def test_no_kernel_is_assembled_more_than_eight_times(
+    monkeypatch: pytest.MonkeyPatch, directive: str, shared: int | None, most: int
+) -> None:
+    """Whatever the assembler reports: 1,000 random reports on each text of a kernel to which every try applies."""
+    lower = lru_cache(None)(lambda *args, **kwargs: plan.lower(*args, **{**kwargs, "known": ()}))
+    monkeypatch.setattr(register_budget, "lower", lower)
+    body = "".join(MARKS.replace("membar.gl;", "").replace(" a ", f" a{n} ") for n in range(9))
+    text = TURNS.replace(MARKS, body).replace("k()", f"k(){directive}")
+    draw, counts = random.Random(1), set[int]()
+    for _ in range(1000):
+        measured: list[str] = []
+
+        def measure(candidate: str, measured: list[str] = measured) -> Usage:
+            assert candidate not in measured
+            measured.append(candidate)
+            registers = draw.choice([32, 60, 64, 66, 112, 128, 138, 168, 255])
+            return Usage(draw.random() < 0.1, draw.choice([0, 0, 16, 400, 9000]), registers, (("k", registers),))
+
+        lower_to_fit(text, Recording(), frontend="test", measure=measure, shared=shared)
+        counts.add(len(measured))
+    assert max(counts) == most
 
 
 def test_the_work_of_lowering_is_linear_in_the_marks() -> None:

@@ -1,4 +1,4 @@
-"""The report contains every record, lane and number of the trace."""
+"""The report contains every record, warp and number of the trace."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ TRACES = {"several": several, "large": large} | {
 
 
 def rows(trace: Trace, found: reports.Report) -> np.ndarray:
-    """The row of trace.warps of each lane of the report, matched by the lanes' labels."""
-    lanes = found.columns("lanes")
+    """The row of trace.warps of each warp of the report, matched by its labels."""
+    drawn = found.columns("warps")
     warps = trace.warps
     known = {
         key: row
@@ -55,7 +55,7 @@ def rows(trace: Trace, found: reports.Report) -> np.ndarray:
             zip(warps.launch.tolist(), warps.block.tolist(), warps.warp.tolist(), warps.lane.tolist(), strict=True)
         )
     }
-    keys = zip(*(lanes[key].tolist() for key in ("launch", "block", "warp", "lane")), strict=True)
+    keys = zip(*(drawn[key].tolist() for key in ("launch", "block", "warp", "lane")), strict=True)
     return np.array([known[key] for key in keys])
 
 
@@ -64,7 +64,7 @@ def test_every_record_is_in_the_report_exactly(name: str) -> None:
     trace = TRACES[name]()
     found = reports.written(trace)
     records = found.records()
-    row = rows(trace, found)[records["lane"]]
+    row = rows(trace, found)[records["warp"]]
     order = np.argsort(row, kind="stable")
     assert (row[order] == trace.track).all()
     dur = np.maximum(trace.dur_cycles, 0)
@@ -78,37 +78,37 @@ def test_every_record_is_in_the_report_exactly(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_every_lane_has_its_time_and_its_place(name: str) -> None:
+def test_every_warp_has_its_time_and_its_place(name: str) -> None:
     trace = TRACES[name]()
     found = reports.written(trace)
-    lanes, row, warps = found.columns("lanes"), rows(trace, found), trace.warps
+    drawn, row, warps = found.columns("warps"), rows(trace, found), trace.warps
     assert sorted(row) == list(range(len(warps)))
-    assert lanes["start"] + found.about["base"] == pytest.approx(warps.start_ns[row], abs=1e-3)
-    done = lanes["done"].astype(bool)
+    assert drawn["start"] + found.about["base"] == pytest.approx(warps.start_ns[row], abs=1e-3)
+    done = drawn["done"].astype(bool)
     assert (done == warps.finished[row]).all()
-    assert (lanes["end"] + found.about["base"] - warps.end_ns[row] > -1e-3)[done].all()
-    places = np.array(found.about["places"])[lanes["place"]]
+    assert (drawn["end"] + found.about["base"] - warps.end_ns[row] > -1e-3)[done].all()
+    places = np.array(found.about["places"])[drawn["place"]]
     assert (places[:, 0] == warps.device[row]).all()
     assert (places[:, 1] == warps.sm[row]).all()
-    assert (lanes["lost"] == np.maximum(warps.written - warps.records, 0)[row]).all()
+    assert (drawn["lost"] == np.maximum(warps.written - warps.records, 0)[row]).all()
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_lanes_of_one_row_never_run_at_the_same_time(name: str) -> None:
-    lanes = reports.written(TRACES[name]()).columns("lanes")
-    order = np.lexsort((lanes["start"], lanes["row"], lanes["place"]))
+def test_warps_of_one_row_never_run_at_the_same_time(name: str) -> None:
+    drawn = reports.written(TRACES[name]()).columns("warps")
+    order = np.lexsort((drawn["start"], drawn["row"], drawn["place"]))
     assert (order == np.arange(len(order))).all(), "by place, row and start: the page searches in it"
-    same = (np.diff(lanes["place"].astype(int)) == 0) & (np.diff(lanes["row"].astype(int)) == 0)
-    assert (lanes["start"][1:] >= lanes["end"][:-1])[same].all()
+    same = (np.diff(drawn["place"].astype(int)) == 0) & (np.diff(drawn["row"].astype(int)) == 0)
+    assert (drawn["start"][1:] >= drawn["end"][:-1])[same].all()
 
 
 def test_warps_of_a_block_are_in_adjacent_rows() -> None:
     trace = large()
-    lanes = reports.written(trace).columns("lanes")
+    drawn = reports.written(trace).columns("warps")
     for block in (0, 7, 49):
-        mine = np.flatnonzero(lanes["block"] == block)
-        first = lanes["row"][mine].min()
-        assert dict(zip(lanes["warp"][mine], lanes["row"][mine] - first, strict=True)) == {w: w for w in range(8)}
+        mine = np.flatnonzero(drawn["block"] == block)
+        first = drawn["row"][mine].min()
+        assert dict(zip(drawn["warp"][mine], drawn["row"][mine] - first, strict=True)) == {w: w for w in range(8)}
 
 
 def test_report_rows_are_reused_after_their_block_ended() -> None:
@@ -118,18 +118,18 @@ def test_report_rows_are_reused_after_their_block_ended() -> None:
         for number, (start, end) in enumerate(lives)
     ]
     trace = decode(synth.capture(*slabs))
-    lanes = reports.written(trace).columns("lanes")
-    assert dict(zip(lanes["block"], lanes["row"], strict=True)) == {0: 0, 1: 1, 2: 1, 3: 0}
+    drawn = reports.written(trace).columns("warps")
+    assert dict(zip(drawn["block"], drawn["row"], strict=True)) == {0: 0, 1: 1, 2: 1, 3: 0}
 
 
 def test_the_row_of_an_unfinished_warp_is_not_reused() -> None:
     hung = synth.slab([Rec("load", 1100, 1200)], start=1000, end=None, block=(0, 0, 0), grid=(2, 1, 1))
     late = synth.slab([Rec("load", 8100, 8200)], start=8000, end=9000, block=(1, 0, 0), grid=(2, 1, 1))
-    lanes = reports.written(decode(synth.capture(hung, late))).columns("lanes")
-    assert sorted(zip(lanes["block"], lanes["row"], lanes["done"], strict=True)) == [(0, 0, 0), (1, 1, 1)]
+    drawn = reports.written(decode(synth.capture(hung, late))).columns("warps")
+    assert sorted(zip(drawn["block"], drawn["row"], drawn["done"], strict=True)) == [(0, 0, 0), (1, 1, 1)]
 
 
-def test_filters_do_not_change_an_unfinished_lanes_lifetime() -> None:
+def test_filters_do_not_change_an_unfinished_warps_lifetime() -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("dot", 5000, 9000)], end=None)))
     shown = (trace, trace.filter(region="load"), trace.filter(region="dot"))
     ends = [arrange(one).end[0] for one in shown]
@@ -167,12 +167,12 @@ def test_region_names_are_ordered_by_total_time() -> None:
     assert reports.written(trace).about["names"] == [row.region for row in trace.summary().regions]
 
 
-def test_a_filtered_trace_shows_the_lanes_that_still_have_records() -> None:
+def test_a_filtered_trace_shows_the_warps_that_still_have_records() -> None:
     trace = large().filter(sm=range(3), region="tile")
     found = reports.written(trace)
     assert found.about["names"] == ["tile"]
     assert found.about["places"] == [[0, 0], [0, 1], [0, 2]]
-    assert len(found.records()["lane"]) == len(trace)
+    assert len(found.records()["warp"]) == len(trace)
     assert found.about["filtered"]
 
 
@@ -180,7 +180,7 @@ def test_a_trace_without_records_is_a_page_too() -> None:
     found = reports.written(decode(synth.capture()))
     assert found.about["names"] == [] and found.about["places"] == [] and found.about["chunks"] == []
     alive = reports.written(decode(synth.capture(synth.slab([]))))
-    assert len(alive.columns("lanes")["place"]) == 1
+    assert len(alive.columns("warps")["place"]) == 1
 
 
 def test_damaged_clocks_are_kept_as_they_are() -> None:

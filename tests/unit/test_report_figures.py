@@ -90,11 +90,11 @@ def test_each_heatmap_level_averages_the_finer_one(name: str) -> None:
 def test_the_overview_counts_active_warps() -> None:
     trace = TRACES["graph"]()
     found = reports.written(trace)
-    bins, lanes = found.about["levels"][0], found.columns("lanes")
+    bins, warps = found.about["levels"][0], found.columns("warps")
     alive = np.zeros((len(found.about["places"]), bins))
     width = found.about["span"] / bins
     edges = np.arange(bins + 1) * width
-    for place, start, end in zip(lanes["place"], lanes["start"], lanes["end"], strict=True):
+    for place, start, end in zip(warps["place"], warps["start"], warps["end"], strict=True):
         covered = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
         alive[place] += np.maximum(covered, 0) / width
     rows = found.about["rows"]
@@ -120,16 +120,16 @@ def test_every_span_is_counted_once_in_its_histogram(name: str) -> None:
 def test_the_longest_spans_are_the_longest(name: str) -> None:
     trace = TRACES[name]()
     found = reports.written(trace)
-    columns, lanes = found.columns("figures"), found.columns("lanes")
+    columns, warps = found.columns("figures"), found.columns("warps")
     names = trace.region_names()[trace.region]
     for index, name_ in enumerate(found.about["names"]):
         mine = columns["long_name"] == index
         ns = np.sort(trace.dur_ns[(names == name_) & trace.is_span])[::-1][:24]
         assert columns["long_ns"][mine] == pytest.approx(ns)
         begin = columns["long_begin"][mine]
-        lane = columns["long_lane"][mine]
-        assert (begin >= lanes["start"][lane] - 1e-3).all()
-        assert (begin + columns["long_ns"][mine] <= lanes["end"][lane] + 1e-3).all()
+        warp = columns["long_warp"][mine]
+        assert (begin >= warps["start"][warp] - 1e-3).all()
+        assert (begin + columns["long_ns"][mine] <= warps["end"][warp] + 1e-3).all()
 
 
 @pytest.mark.parametrize("name", TRACES)

@@ -167,6 +167,6 @@ def test_a_damaged_capture_still_becomes_a_page(data: st.DataObject) -> None:
     trace = decode(Capture(golden.epoch, (device,), golden.modules))
     found = reports.written(trace)
     if len(trace):
-        assert len(found.records()["lane"]) == len(trace)
+        assert len(found.records()["warp"]) == len(trace)
     assert np.isfinite(found.about["span"]) and found.about["span"] > 0
     assert [one["text"] for one in found.about["problems"]] == [one.text for one in trace.problems]

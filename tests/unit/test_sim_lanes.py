@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,22 @@ def test_a_region_may_have_a_value_per_lane() -> None:
 
     lanes = record(kernel, recording=Recording(records=4, strategy=kscope.AllThreads()))
     assert [lane.records[0].value for lane in lanes] == list(range(32))
+
+
+def test_warps_claim_at_their_entry_only_for_marks_of_kscope() -> None:
+    window = SimpleNamespace(region=lambda name: None, counter=0)
+
+    def own_names(warp: Warp) -> None:
+        window.region("left")
+        warp.work(100 + window.counter)
+
+    def never_reached(warp: Warp) -> None:
+        if warp.block[0]:
+            with kscope.region("work"):
+                warp.work(1)
+
+    assert record(own_names) == []
+    assert [lane.count for lane in record(never_reached)] == [0]
 
 
 # pool

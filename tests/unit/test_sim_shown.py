@@ -40,7 +40,7 @@ def test_the_demo_shows_two_waves_and_one_slow_block() -> None:
     trace = prof.trace
     regions = {"load", "mma", "mainloop", "epilogue", "wait for tile", "wait for room"}
     assert set(trace.region_names()[trace.region]) == regions
-    assert [problem for problem in trace.problems if problem.kind != "absent"] == []  # no GPU, perhaps
+    assert trace.problems == ()
     assert len(trace.warps) == demo.BLOCKS * 4
     mainloop = trace.filter(region="mainloop")
     longest = int(mainloop.block[np.argmax(mainloop.dur_cycles)])
@@ -50,18 +50,32 @@ def test_the_demo_shows_two_waves_and_one_slow_block() -> None:
     assert slow > 5 * np.median(waiting.dur_cycles[waiting.block != demo.SLOW_BLOCK])
 
 
-def test_the_simulator_records_beside_a_dsl_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_driver(name: str) -> Backend:
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with Triton and without a GPU."""
+
+    def found(name: str) -> Backend:
         if name == "cuda":
             raise kscope.MissingError("no usable NVIDIA driver")
         return backend(name)
 
-    backend = registry.backend
-    monkeypatch.setattr(registry, "backend", no_driver)
     pytest.importorskip("triton")
+    backend = registry.backend
+    monkeypatch.setattr(registry, "backend", found)
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_the_simulator_records_beside_a_dsl_without_a_gpu() -> None:
     with kscope.profile() as prof:
         demo.run()
     assert len(prof.trace)
+    assert prof.trace.problems == ()
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_a_session_without_kernels_says_what_is_missing_for_the_gpu() -> None:
+    with kscope.profile() as prof:
+        pass
     assert [problem.text for problem in prof.capture.problems if problem.kind == "absent"] == [
         "nothing is recorded on cuda: no usable NVIDIA driver"
     ]

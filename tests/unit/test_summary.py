@@ -74,7 +74,7 @@ def test_kernels_of_one_name_are_distinguished_by_their_hashes() -> None:
         assert [row.count for row in trace.filter(kernel=name).summary().regions] == [1]
         assert len(trace.filter(kernel=name)) == len(trace.filter(kernel=name.split()[1]))
     assert len(trace.filter(kernel="matmul")) == 3
-    with pytest.raises(UsageError, match=f"no such kernel; this trace has {names[0]}, {names[1]}"):
+    with pytest.raises(UsageError, match=f"not in this trace, which has kernel {names[0]}, {names[1]}"):
         trace.filter(kernel="mutmal")
 
 

@@ -74,7 +74,7 @@ def test_a_filter_by_mask(trace: Trace) -> None:
 
 def test_a_name_that_matches_nothing_lists_the_known_ones(trace: Trace) -> None:
     with pytest.raises(
-        UsageError, match=r"region='laod'\): no such region; this trace has dot, load, mark, queue, tile"
+        UsageError, match=r"region laod: not in this trace, which has region dot, load, mark, queue, tile"
     ):
         trace.filter(region="laod")
     with pytest.raises(UsageError, match="expected a number, a range or several of them"):

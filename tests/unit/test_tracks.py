@@ -71,7 +71,7 @@ def test_tracks_are_ordered_by_earliest_use_on_any_lane() -> None:
 def test_a_trace_is_filtered_by_track(trace: Trace) -> None:
     kept = trace.filter(track="lo*")
     assert {*kept.region_names()[kept.region]} == {"load", "issued"}
-    with pytest.raises(UsageError, match="no such track; this trace has loads, queue"):
+    with pytest.raises(UsageError, match="not in this trace, which has track loads, queue"):
         trace.filter(track="stores")
 
 

@@ -46,6 +46,31 @@ def test_long_operations_show_a_progress_bar_in_a_terminal(
     assert shown == [True, False, False]
 
 
+@pytest.mark.parametrize("rich", [True, False], ids=["rich", "plain"])
+@pytest.mark.parametrize(
+    "words",
+    [["summary"], ["compare", str(GOLDEN / "attention.kscope")], ["occupancy"], ["assert", "dropped == 0"],
+     ["trust", "overhead", "--cost", "28,2"], ["summary", "--region", "*"]],
+    ids=lambda words: " ".join(words[:2]).split("/")[0],
+)  # fmt: skip
+def test_commands_show_a_moving_bar_while_they_compute(
+    words: list[str], rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kscope.util.progress as progress
+
+    if not rich:
+        monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(filters.computing, "__defaults__", (1,))
+    first = words[:2] if words[0] == "trust" else words[:1]
+    assert cli.main([*first, str(GOLDEN / "attention.kscope"), *words[len(first) :]]) == 0
+    captured = capsys.readouterr()
+    what = {"assert": "conditions", "trust": "overhead"}.get(words[0], words[0])
+    assert what in captured.err and what not in captured.out.splitlines()[0]
+    if "--region" in words:
+        assert "selecting records" in captured.err
+
+
 def test_json_output_contains_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gaps", str(GOLDEN / "attention.kscope"), "--json"]) == 0
     captured = capsys.readouterr()

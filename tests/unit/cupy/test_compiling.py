@@ -59,6 +59,25 @@ def test_options_of_the_users_reach_the_assembler(frontend, gpu, source):
     )
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_region_whose_arithmetic_moved_out_of_a_loop_is_reported_when_it_is_compiled(frontend, gpu, source, pinned):
+    frontend.enable(Recording())
+    pin = "KSCOPE_PIN(y);" if pinned else ""
+    loop = f"""float x = out[0];
+    for (int i = 0; i < n; ++i) {{
+        float y = x;
+        {{ KSCOPE_REGION("products"); for (int k = 0; k < 128; ++k) y = y * y + 1.0f; {pin} }}
+        out[i] = (int)y;
+    }}"""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gpu.compile(source(loop))
+    texts = [str(one.message) for one in caught]
+    assert [text.partition(" between")[0] for text in texts] == (
+        [] if pinned else ["kscope: kernel kernel: region 'products' (kern.cu:6) has no instruction"]
+    )
+
+
 def test_ptx_is_lowered_where_cupy_requests_ptx(frontend, gpu, source, monkeypatch):
     monkeypatch.setattr(compiler, "_use_ptx", True)
     frontend.enable(Recording())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,33 @@ def test_regions_nest_and_carry_their_place(enabled: Any, written: Written, lto:
     }
     assert [kernel.name for kernel in metadata_of(text).kernels] == ["kernel"]
     assert metadata_of(text).problems == ()
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("lto", [False, True])
+def test_a_region_whose_arithmetic_moved_out_of_a_loop_is_reported_when_it_is_compiled(
+    enabled: Any, written: Written, lto: bool, pinned: bool
+) -> None:
+    space = written(f"""
+        @cuda.jit(fastmath=True)
+        def kernel(x, n):
+            first = x[0]
+            for i in range(n):
+                with kscope.region("products") as products:
+                    y = first
+                    for k in range(64):
+                        y = y * y + np.float32(1)
+                    {"products.pin(y)" if pinned else ""}
+                x[i] = y
+    """)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = ptx(built(space["kernel"], SIGNATURE, lto=lto))
+    problems = metadata_of(text).problems
+    assert [(problem.kind, problem.region) for problem in problems] == ([] if pinned else [("hollow", "products")])
+    assert [str(one.message) for one in caught if issubclass(one.category, UserWarning)] == [
+        f"kscope: {problem.text}" for problem in problems
+    ]
 
 
 @pytest.mark.parametrize(

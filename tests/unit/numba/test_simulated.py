@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from contract.programs import PROGRAMS
@@ -181,3 +182,22 @@ assert theirs == (simulator.FakeCUDAKernel.__call__, simulator.BlockThread.run)
 print(len(prof.trace), len(again.trace), calls.count("__call__"), calls.count("run"))
 """
     assert simulated(script) == "2 2 3 6\n"
+
+
+def test_a_simulated_recording_has_a_host_clock_and_numbas_version_and_no_problem() -> None:
+    script = """
+import numpy as np
+import kscope
+from numba import cuda
+@cuda.jit
+def kernel(x):
+    with kscope.region("work"):
+        x[0] = 1
+with kscope.profile() as prof:
+    kernel[2, 1](np.zeros(2))
+print(prof.trace.problems)
+print(prof.trace.summary())
+"""
+    text = " ".join(simulated(script).split())
+    assert text.startswith("() host clock; kscope ") and f"numba-cuda {metadata.version('numba-cuda')}" in text
+    assert "aligned within" not in text

@@ -7,16 +7,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import synth
 from numba import cuda
 from numba.cuda import types
 from numba.cuda.codegen import CUDACodeLibrary
 
+from kscope.capture.model import Problem
 from kscope.instrument.recording import Recording
 from kscope.lowering import register_budget
 from kscope_numba import load
@@ -227,6 +230,15 @@ def test_code_generated_later_has_the_recording_of_its_kernel(
     compiled._codelibrary._ptx_cache.clear()
     if after is not None:
         assert compiled.inspect_asm((9, 0)) == expected
+
+
+def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(frontend: Any, gpu: Backend, loads: object) -> None:
+    problem = Problem("hollow", "a region of a kernel that Numba found on disk")
+    gpu.metas = (replace(synth.module(), problems=(problem,)),)
+    frontend.enable(Recording())
+    with pytest.warns(UserWarning, match=f"^kscope: {problem.text}$") as caught:
+        assert all(CUDACodeLibrary(None, name, entry_name="kernel").get_cufunc() for name in ("first", "second"))
+    assert len(caught) == 1
 
 
 def test_a_module_is_reported_once_and_each_launch_is_paced(frontend: Any, gpu: Backend, loads: object) -> None:

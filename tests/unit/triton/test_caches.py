@@ -26,10 +26,9 @@ from triton.runtime._async_compile import AsyncCompileMode
 import kscope
 import kscope_triton
 from kscope.capture import metadata
-from kscope.instrument import registry
+from kscope.instrument import compile_warnings, registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
-from kscope_triton import compile
 
 sys.path.append(str(Path(__file__).parent))
 
@@ -345,7 +344,7 @@ def test_disk_cached_kernels_repeat_their_warning_once_per_process(frontend, gpu
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         impossible[(1,)](Pointer("i32"), 5)
     impossible.device_caches.clear()
-    monkeypatch.setattr(compile, "_warned", set())  # as in another process
+    monkeypatch.setattr(compile_warnings, "_warned", set())  # as in another process
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         impossible[(1,)](Pointer("i32"), 5)
     impossible.device_caches.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import triton
 import triton.language as tl
@@ -64,6 +66,31 @@ def test_software_pipelined_loops_keep_their_marks(compiler, arch):
     # Triton 3.6 moves a Blackwell MMA and its loads out of their regions; 3.9 keeps the MMA inside
     moved = {"hollow"} if arch == 100 and triton.__version__.startswith("3.6") else set[str]()
     assert {problem.kind for problem in compiler_problems(kernel)} == moved
+
+
+@triton.jit
+def repeated(a, out, times, PINNED: tl.constexpr):
+    x = tl.load(a + tl.arange(0, 128))
+    for k in range(times):
+        with kscope.region("products") as products:
+            y = x
+            for _ in tl.static_range(128):
+                y = y * y + 1.0
+            if PINNED:
+                products.pin(y)
+        tl.store(out + k * 128 + tl.arange(0, 128), y)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_region_whose_arithmetic_moved_out_of_a_loop_is_reported_when_it_is_compiled(compiler, pinned):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kernel = compiler(repeated, a="*fp32", out="*fp32", times="i32", PINNED=pinned)
+    problems = compiler_problems(kernel)
+    assert [(problem.kind, problem.kernel, problem.region) for problem in problems] == (
+        [] if pinned else [("hollow", "repeated", "products")]
+    )
+    assert [str(one.message) for one in caught] == [f"kscope: {problem.text}" for problem in problems]
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-// The time axis of the overview and the lanes: a gutter for labels, then time.
+// The time axis of the overview and the warps: a gutter for labels, then time.
 
 const GUTTER = 118,
   RULER = 20;

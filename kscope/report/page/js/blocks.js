@@ -26,13 +26,13 @@ function coordinates(block, [nx, ny]) {
   return [block % nx, Math.floor(block / nx) % ny, Math.floor(block / (nx * ny))];
 }
 
-/** Whether a lane's block is selected. */
-function inBlocks(lane, axes) {
-  const { lanes } = model;
+/** Whether a warp's block is selected. */
+function inBlocks(warp, axes) {
+  const { warps } = model;
   const within = (value, [first, stop, step]) => value >= first && value < stop && (value - first) % step === 0;
-  if (axes.length === 1) return within(lanes.block[lane], axes[0]);
-  const grid = gridOf(lanes.launch[lane]);
-  const at = coordinates(lanes.block[lane], grid);
+  if (axes.length === 1) return within(warps.block[warp], axes[0]);
+  const grid = gridOf(warps.launch[warp]);
+  const at = coordinates(warps.block[warp], grid);
   return at.every((value, axis) => (axis < axes.length ? within(value, axes[axis]) : grid[axis] === 1));
 }
 
@@ -43,8 +43,8 @@ function blockName(block, grid) {
     .join(",");
 }
 
-function blockText(lane) {
-  return blockName(model.lanes.block[lane], gridOf(model.lanes.launch[lane]));
+function blockText(warp) {
+  return blockName(model.warps.block[warp], gridOf(model.warps.launch[warp]));
 }
 
 /** The name of a block of any launch: its coordinates if all grids are the same, else its linear number. */

@@ -6,8 +6,8 @@ const BOX_FROM = 2,
 const overlays = []; // drawn over the images of a row
 
 function drawLine(context, line, place, width, matches, pictures) {
-  const { start, pace } = model.lanes;
-  const [at, rate] = [start[line.lane], pace[line.lane]];
+  const { start, pace } = model.warps;
+  const [at, rate] = [start[line.warp], pace[line.warp]];
   const [from, to] = [(view.begin - at) / rate, (view.end - at) / rate];
   const kind = kindOf(line.code[line.from]);
   const y = place.top + line.number * place.high;
@@ -18,7 +18,7 @@ function drawLine(context, line, place, width, matches, pictures) {
   const origin = ((at - view.begin) / (view.end - view.begin)) * pixels;
   const { end, dur, code, busy } = level;
   const thin = level !== line;
-  const { ratio } = lanesView.surface;
+  const { ratio } = warpsView.surface;
   let drawn = -1;
   for (let i = firstAfter(end, level.from, level.to, from - 2 / perTick); i < level.to; i++) {
     const begin = end[i] - dur[i];
@@ -93,18 +93,18 @@ function drawPoint(context, line, index, x, y, high, matches) {
 
 /** Draw a counter as steps, scaled to its global minimum and maximum. */
 function drawCounter(context, line, y, high, width) {
-  const { start, pace } = model.lanes;
+  const { start, pace } = model.warps;
   const name = nameOf(line.code[line.from]);
   const point = model.about.points.find((one) => one.name === model.about.names[name]);
   const [least, most] = [Math.min(0, point?.least ?? 0), Math.max(point?.greatest ?? 1, (point?.least ?? 0) + 1e-9)];
-  const [at, rate] = [start[line.lane], pace[line.lane]];
+  const [at, rate] = [start[line.warp], pace[line.warp]];
   const first = Math.max(line.from, firstAfter(line.end, line.from, line.to, (view.begin - at) / rate) - 1);
   context.fillStyle = colors.css[name];
   let drawn = -Infinity;
   for (let i = first; i < line.to; i++) {
     const a = xOf(at + line.end[i] * rate, width);
     if (a > width) break;
-    const b = i + 1 < line.to ? xOf(at + line.end[i + 1] * rate, width) : xOf(model.lanes.end[line.lane], width);
+    const b = i + 1 < line.to ? xOf(at + line.end[i + 1] * rate, width) : xOf(model.warps.end[line.warp], width);
     if (b < drawn + 0.5) continue;
     const tall = Math.max(1, ((line.value[i] - least) / (most - least)) * (high - 2));
     context.fillRect(a, y + high - 1 - tall, Math.max(b - a, 0.8), tall);
@@ -113,7 +113,7 @@ function drawCounter(context, line, y, high, width) {
 }
 
 function stretch(context, picture, y, high, width) {
-  const buffer = (lanesView.buffer ??= new OffscreenCanvas(1, 1));
+  const buffer = (warpsView.buffer ??= new OffscreenCanvas(1, 1));
   if (buffer.width !== picture.length) buffer.width = picture.length;
   const image = new ImageData(new Uint8ClampedArray(picture.buffer), picture.length, 1);
   buffer.getContext("2d").putImageData(image, 0, 0);

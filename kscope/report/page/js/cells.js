@@ -84,7 +84,7 @@ function cellColor(name, busy, alive) {
 /** Paint an SM from its records: each pixel shows the most frequent innermost region of its warps. */
 function paintExact(out, place, pixels, searched) {
   const found = ready.get(place);
-  const { lanes } = model;
+  const { warps } = model;
   const names = Math.min(model.about.names.length, model.about.far + 1);
   const votes = (overview.votes =
     overview.votes?.length === pixels * names ? overview.votes.fill(0) : new Uint8Array(pixels * names));
@@ -93,10 +93,10 @@ function paintExact(out, place, pixels, searched) {
   const perNs = pixels / (view.end - view.begin);
   const pixel = (ns) => Math.min(Math.max(Math.round((ns - view.begin) * perNs), 0), pixels);
   for (const row of found.rows) {
-    for (let at = laneAfter(row, view.begin); at < row.lanes.length; at++) {
-      const { lane, lines } = row.lanes[at];
-      if (lanes.start[lane] > view.end) break;
-      const [a, b] = [pixel(lanes.start[lane]), Math.max(pixel(lanes.end[lane]), pixel(lanes.start[lane]) + 1)];
+    for (let at = warpAfter(row, view.begin); at < row.warps.length; at++) {
+      const { warp, lines } = row.warps[at];
+      if (warps.start[warp] > view.end) break;
+      const [a, b] = [pixel(warps.start[warp]), Math.max(pixel(warps.end[warp]), pixel(warps.start[warp]) + 1)];
       top.fill(-1, a, b);
       for (const line of lines) paintTop(line, top, pixel);
       for (let x = a; x < b && x < pixels; x++) {
@@ -121,8 +121,8 @@ function paintExact(out, place, pixels, searched) {
 }
 
 function paintTop(line, top, pixel) {
-  const { start, pace } = model.lanes;
-  const [at, rate] = [start[line.lane], pace[line.lane]];
+  const { start, pace } = model.warps;
+  const [at, rate] = [start[line.warp], pace[line.warp]];
   const last = (view.end - at) / rate;
   for (let i = firstAfter(line.end, line.from, line.to, (view.begin - at) / rate); i < line.to; i++) {
     const begin = line.end[i] - line.dur[i];

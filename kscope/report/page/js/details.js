@@ -16,22 +16,22 @@ function drawDetails() {
 
 function ofSelection() {
   const { line, index } = view.selection;
-  const { about, lanes } = model;
+  const { about, warps } = model;
   const code = line.code[index],
     name = nameOf(code),
     kind = kindOf(code);
-  const { lane } = line;
+  const { warp } = line;
   const [begin, end] = timesOf(line, index);
-  const launch = lanes.launch[lane];
-  const ticks = lanes.timer[lane] ? "ns, globaltimer" : "cycles";
+  const launch = warps.launch[warp];
+  const ticks = warps.timer[warp] ? "ns, globaltimer" : "cycles";
   const what = element("p", { className: "what" }, swatch(colors.css[name]), nameText(about.names[name]));
-  const thread = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";
-  const warp = `${lanes.warp[lane]}${thread}, on ${placeText(lanes.place[lane])}`;
+  const lane = warps.lane[warp] ? ` lane ${warps.lane[warp]}` : "";
+  const numbered = `${warps.warp[warp]}${lane}, on ${placeText(warps.place[warp])}`;
   const facts = [
     ["begins", momentText(begin - model.launches.begin[launch], 0.1)],
-    ["block", blockText(lane)],
-    ["role", model.about.role_names[model.lanes.role[lane]]],
-    ["warp", warp],
+    ["block", blockText(warp)],
+    ["role", model.about.role_names[model.warps.role[warp]]],
+    ["warp", numbered],
     ["launch", launchText(launch)],
   ];
   if (line.value && !Number.isNaN(line.value[index]))
@@ -46,8 +46,8 @@ function ofSelection() {
       pairs(facts),
     ];
   if (kind !== SPAN) return ["Selected", what, pairs(facts)];
-  facts.unshift(["cycles", lanes.timer[lane] ? "-" : countText(line.dur[index])]);
-  if (lanes.timer[lane]) facts[0] = ["clock", ticks];
+  facts.unshift(["cycles", warps.timer[warp] ? "-" : countText(line.dur[index])]);
+  if (warps.timer[warp]) facts[0] = ["clock", ticks];
   const long = element("p", { className: "long" }, timeText(end - begin));
   const rank = rankOf(name, end - begin);
   const bar = element("div", { className: "rank" }, element("i"));
@@ -70,9 +70,9 @@ function ofRange() {
     ["to", momentText(b, 0.1)],
   ];
   const content = [element("p", { className: "long" }, timeText(b - a)), pairs(facts)];
-  if (lanesView.found?.place === view.place) {
+  if (warpsView.found?.place === view.place) {
     const totals = new Map();
-    eachSlice(lanesView.found, (line, index) => {
+    eachSlice(warpsView.found, (line, index) => {
       const [begin, end] = timesOf(line, index);
       const inside = Math.min(end, b) - Math.max(begin, a);
       if (inside < 0 || kindOf(line.code[index]) !== SPAN) return;

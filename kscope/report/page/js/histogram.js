@@ -169,19 +169,19 @@ function sharedBins() {
 }
 
 function listLongest() {
-  const { long_name, long_lane, long_begin, long_ns } = model.figures;
+  const { long_name, long_warp, long_begin, long_ns } = model.figures;
   const name = shownName();
   const items = [];
   for (let at = 0; at < long_name.length; at++) {
     if (long_name[at] !== name) continue;
-    const lane = long_lane[at];
+    const warp = long_warp[at];
     const button = element(
       "button",
       { type: "button" },
       element("span", { className: "num" }, timeText(long_ns[at])),
-      element("span", { className: "at" }, `${placeText(model.lanes.place[lane])} ${laneText(lane)}`),
+      element("span", { className: "at" }, `${placeText(model.warps.place[warp])} ${blockWarpText(warp)}`),
     );
-    button.onclick = () => reveal(lane, name, long_begin[at]);
+    button.onclick = () => reveal(warp, name, long_begin[at]);
     items.push(element("li", {}, button));
   }
   document.querySelector("#durations ol").replaceChildren(...items);

@@ -2,8 +2,8 @@
 
 /** The rectangle of a record: {a, b, y, high}; null if it is on another SM. */
 function boxOf({ line, index }, width) {
-  const place = lanesView.layout[model.lanes.row[line.lane]];
-  if (!place || model.lanes.place[line.lane] !== view.place) return null;
+  const place = warpsView.layout[model.warps.row[line.warp]];
+  if (!place || model.warps.place[line.warp] !== view.place) return null;
   const [begin, end] = timesOf(line, index);
   return { a: xOf(begin, width), b: xOf(end, width), y: place.top + line.number * place.high, high: place.high };
 }
@@ -21,24 +21,24 @@ function drawSelection(context, width) {
   context.lineWidth = 1;
 }
 
-/** The record within three pixels of a point: {line, index}; {lane} if there is only a warp. */
-function lanesAt(x, y) {
-  const { layout, scroll, surface } = lanesView;
+/** The record within three pixels of a point: {line, index}; {warp} if there is only a warp. */
+function warpsAt(x, y) {
+  const { layout, scroll, surface } = warpsView;
   const inside = y + scroll.scrollTop;
   const place = layout.find(({ top, height }) => inside >= top - 1 && inside < top + height + 1);
   if (!place || x < GUTTER) return null;
   const ns = nsOf(x, surface.width),
     near = 3 / scaleOf(surface.width);
-  const one = place.row.lanes[laneAfter(place.row, ns - near)];
-  if (!one || model.lanes.start[one.lane] > ns + near) return null;
+  const one = place.row.warps[warpAfter(place.row, ns - near)];
+  if (!one || model.warps.start[one.warp] > ns + near) return null;
   const number = Math.min(Math.floor((inside - place.top) / place.high), place.row.lines - 1);
   const line = one.lines.find((found) => found.number === number);
   const hit = line && nearest(line, ns, near);
-  return hit === null || hit === undefined ? { lane: one.lane } : { lane: one.lane, line, index: hit };
+  return hit === null || hit === undefined ? { warp: one.warp } : { warp: one.warp, line, index: hit };
 }
 
 function nearest(line, ns, near) {
-  const tick = (ns - model.lanes.start[line.lane]) / model.lanes.pace[line.lane];
+  const tick = (ns - model.warps.start[line.warp]) / model.warps.pace[line.warp];
   const after = firstAfter(line.end, line.from, line.to, tick);
   let best = null,
     least = near;
@@ -53,9 +53,9 @@ function nearest(line, ns, near) {
 
 /** Scroll to the selection. */
 function showSelectedRow() {
-  const box = view.selection && boxOf(view.selection, lanesView.surface.width);
+  const box = view.selection && boxOf(view.selection, warpsView.surface.width);
   if (!box) return;
-  const { scroll } = lanesView;
+  const { scroll } = warpsView;
   if (box.y < scroll.scrollTop + RULER) scroll.scrollTop = box.y - RULER - 6;
   else if (box.y + box.high > scroll.scrollTop + scroll.clientHeight)
     scroll.scrollTop = box.y + box.high + 6 - scroll.clientHeight;

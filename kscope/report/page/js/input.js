@@ -1,4 +1,4 @@
-// Pointer and keyboard input of the overview and the lanes.
+// Pointer and keyboard input of the overview and the warps.
 
 const KEYS = [
   ["w  s  +  -", "zoom in and out, or use the wheel"],
@@ -19,7 +19,7 @@ const KEYS = [
 function setUpInput() {
   for (const [canvas, act] of [
     [overview.surface.canvas, overviewPointer],
-    [lanesView.surface.canvas, lanesPointer],
+    [warpsView.surface.canvas, warpsPointer],
   ])
     listen(canvas, act);
   document.addEventListener("keydown", pressed);
@@ -68,40 +68,41 @@ const overviewPointer = {
   scroll: null,
 };
 
-const lanesPointer = {
+const warpsPointer = {
   hover(event) {
-    const hit = lanesAt(event.offsetX, event.offsetY);
-    lanesView.surface.canvas.style.cursor = hit?.line ? "pointer" : "default";
+    const hit = warpsAt(event.offsetX, event.offsetY);
+    warpsView.surface.canvas.style.cursor = hit?.line ? "pointer" : "default";
     if (!hit) return hideTip();
     if (!hit.line)
       return showTip(
         event,
-        laneText(hit.lane),
+        blockWarpText(hit.warp),
         null,
-        model.lanes.done[hit.lane] ? "outside all regions" : "did not finish",
+        model.warps.done[hit.warp] ? "outside all regions" : "did not finish",
       );
     const { line, index } = hit;
     const code = line.code[index],
       [begin, end] = timesOf(line, index);
     const lines =
       kindOf(code) === SPAN
-        ? [`${timeText(end - begin)}${model.lanes.timer[line.lane] ? "" : `, ${counted(line.dur[index], "cycle")}`}`]
+        ? [`${timeText(end - begin)}${model.warps.timer[line.warp] ? "" : `, ${counted(line.dur[index], "cycle")}`}`]
         : [kindOf(code) === UNKNOWN ? "duration unknown" : momentText(begin, 0.1)];
     if (line.value && !Number.isNaN(line.value[index])) lines.push(`value ${Number(line.value[index].toPrecision(9))}`);
-    return showTip(event, model.about.names[nameOf(code)], colors.css[nameOf(code)], ...lines, laneText(line.lane));
+    const name = nameOf(code);
+    return showTip(event, model.about.names[name], colors.css[name], ...lines, blockWarpText(line.warp));
   },
   click(event) {
-    const hit = lanesAt(event.offsetX, event.offsetY);
+    const hit = warpsAt(event.offsetX, event.offsetY);
     view.range = null;
     select(hit?.line ?? null, hit?.index);
   },
   twice(event, ns) {
-    const hit = lanesAt(event.offsetX, event.offsetY);
+    const hit = warpsAt(event.offsetX, event.offsetY);
     if (hit?.line) frame(...timesOf(hit.line, hit.index));
     else zoom(0.25, ns, 220);
   },
   get scroll() {
-    return lanesView.scroll;
+    return warpsView.scroll;
   },
 };
 
@@ -214,8 +215,8 @@ function pressed(event) {
     n: () => nextMatch(1),
     N: () => nextMatch(-1),
     Enter: () => (event.target.tagName === "BUTTON" ? null : nextMatch(event.shiftKey ? -1 : 1)),
-    PageUp: () => scrollLanes(-1),
-    PageDown: () => scrollLanes(1),
+    PageUp: () => scrollWarps(-1),
+    PageDown: () => scrollWarps(1),
     ".": () => stepRecord(1),
     ",": () => stepRecord(-1),
     t: turnTheme,
@@ -232,8 +233,8 @@ function pressed(event) {
 const pointed = () =>
   view.pointer === null ? (view.begin + view.end) / 2 : nsOf(view.pointer, overview.surface.width);
 
-function scrollLanes(direction) {
-  lanesView.scroll.scrollTop += direction * 0.8 * lanesView.scroll.clientHeight;
+function scrollWarps(direction) {
+  warpsView.scroll.scrollTop += direction * 0.8 * warpsView.scroll.clientHeight;
 }
 
 function fitChosen() {

@@ -24,13 +24,13 @@ function applyTheme(dark) {
 const turnTheme = () => applyTheme(!colors.dark);
 
 function drawHeader() {
-  const { about, launches, lanes } = model;
+  const { about, launches, warps } = model;
   const title = about.kernels.length === 1 ? about.kernels[0] : counted(about.kernels.length, "kernel");
   document.title = `${title} - kscope`;
   byId("title").replaceChildren(nameText(title));
   const facts = [
     `${roughly(about.records)} records`,
-    counted(lanes.place.length, "warp"),
+    counted(warps.place.length, "warp"),
     counted(launches.begin.length, "launch"),
     counted(about.places.length, "SM"),
     timeText(model.span),
@@ -48,10 +48,10 @@ function drawHeader() {
 
 /** The first view: the longest of several distant launches, else everything; the SM with the most records. */
 function chooseBeginning() {
-  const { launches, lanes, about } = model;
+  const { launches, warps, about } = model;
   const counts = new Float64Array(about.places.length);
-  lanes.count.forEach((count, lane) => {
-    counts[lanes.place[lane]] += count;
+  warps.count.forEach((count, warp) => {
+    counts[warps.place[warp]] += count;
   });
   view.place = Math.max(0, counts.indexOf(Math.max(...counts)));
   setWindow(0, model.span);
@@ -97,7 +97,7 @@ async function start() {
   liked.onchange = () => applyTheme(liked.matches);
   for (const setUp of [
     setUpOverview,
-    setUpLanes,
+    setUpWarps,
     setUpDetails,
     setUpTable,
     setUpHistogram,

@@ -1,19 +1,19 @@
-// The trace's names, kernels, launches and lanes. Records are in slices.js.
+// The trace's names, kernels, launches and warps. Records are in slices.js.
 
 const SPAN = 0,
   INSTANT = 1,
   COUNTER = 2,
   UNKNOWN = 3;
 
-const model = { about: null, lanes: null, launches: null, figures: null, heat: [] };
+const model = { about: null, warps: null, launches: null, figures: null, heat: [] };
 
 async function readModel() {
   const about = JSON.parse(byId("data-about").textContent);
-  const names = ["lanes", "launches", "figures", ...about.levels.map((_, level) => `heat-${level}`)];
-  const [lanes, launches, figures, ...heat] = await Promise.all(names.map((name) => unpack(name, about.specs[name])));
-  Object.assign(model, { about, lanes, launches, figures, heat });
+  const names = ["warps", "launches", "figures", ...about.levels.map((_, level) => `heat-${level}`)];
+  const [warps, launches, figures, ...heat] = await Promise.all(names.map((name) => unpack(name, about.specs[name])));
+  Object.assign(model, { about, warps, launches, figures, heat });
   model.span = about.span;
-  model.placeLanes = edgesOf(lanes.place, about.places.length);
+  model.placeWarps = edgesOf(warps.place, about.places.length);
   model.numbers = new Map(about.names.map((name, number) => [name, number]));
 }
 
@@ -38,15 +38,15 @@ function placeOf(sm, near = 0) {
 }
 
 /** A warp with its role, if that is known: "producer 4". */
-function warpText(lane) {
-  const { about, lanes } = model;
-  return `${about.roles[lanes.role[lane]] || "warp"} ${lanes.warp[lane]}`;
+function warpText(warp) {
+  const { about, warps } = model;
+  return `${about.roles[warps.role[warp]] || "warp"} ${warps.warp[warp]}`;
 }
 
-function laneText(lane) {
-  const { lanes } = model;
-  const deeper = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";
-  return `block ${blockText(lane)} warp ${lanes.warp[lane]}${deeper}`;
+function blockWarpText(warp) {
+  const { warps } = model;
+  const deeper = warps.lane[warp] ? ` lane ${warps.lane[warp]}` : "";
+  return `block ${blockText(warp)} warp ${warps.warp[warp]}${deeper}`;
 }
 
 function launchText(launch) {

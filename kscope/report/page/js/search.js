@@ -70,11 +70,11 @@ function matcher() {
   const slice = (line, index, code) => {
     if (!name(nameOf(code))) return false;
     if (!active) return true;
-    if (active.kernels && !active.kernels.has(model.launches.kernel[model.lanes.launch[line.lane]])) return false;
-    if (active.warp !== null && model.lanes.warp[line.lane] !== active.warp) return false;
-    if (active.block !== null && !active.block.some((axes) => inBlocks(line.lane, axes))) return false;
+    if (active.kernels && !active.kernels.has(model.launches.kernel[model.warps.launch[line.warp]])) return false;
+    if (active.warp !== null && model.warps.warp[line.warp] !== active.warp) return false;
+    if (active.block !== null && !active.block.some((axes) => inBlocks(line.warp, axes))) return false;
     if (index < 0 || (!active.least && active.most === Infinity)) return true;
-    const ns = line.dur[index] * model.lanes.pace[line.lane];
+    const ns = line.dur[index] * model.warps.pace[line.warp];
     return kindOf(code) === SPAN && ns >= active.least && ns <= active.most;
   };
   const exact = active !== null && (active.least > 0 || active.most < Infinity);
@@ -148,7 +148,7 @@ async function nextMatch(direction) {
     const hit = matchAfter(found, matches, direction, step === 0 ? view.selection : null);
     if (!hit) continue;
     choosePlace(place);
-    if (place !== lanesView.found?.place) await loadLanes();
+    if (place !== warpsView.found?.place) await loadWarps();
     select(hit.line, hit.index);
     showSlice(hit);
     return undefined;
@@ -156,11 +156,11 @@ async function nextMatch(direction) {
   return say("nothing matches");
 }
 
-/** The match after the selection, ordered by begin, lane, line. */
+/** The match after the selection, ordered by begin, warp, line. */
 function matchAfter(found, matches, direction, from) {
-  const rank = (line, index) => [timesOf(line, index)[0], line.lane, line.number, index];
+  const rank = (line, index) => [timesOf(line, index)[0], line.warp, line.number, index];
   const order = (a, b) => a.reduce((sum, value, at) => sum || value - b[at], 0) * direction;
-  const start = from && model.lanes.place[from.line.lane] === found.place ? rank(from.line, from.index) : null;
+  const start = from && model.warps.place[from.line.warp] === found.place ? rank(from.line, from.index) : null;
   let best = null,
     bestRank = null;
   eachSlice(found, (line, index) => {

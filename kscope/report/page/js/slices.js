@@ -1,10 +1,10 @@
 // The records of an SM, unpacked when first shown. Counterpart of slices.py.
 //
-// A place (SM) has rows; a row has lanes that are disjoint in time; a lane has lines, one per depth, with sorted
+// A place (SM) has rows; a row has warps that are disjoint in time; a warp has lines, one per depth, with sorted
 // records that do not overlap. A line with more records than pixels is thinned into levels: each item of a level
 // replaces four of the level below.
 //
-// `warp` of a row is warp * 32 + lane of its lanes; `same` is true if all its lanes agree.
+// `thread` of a row is warp * 32 + lane of its warps; `same` is true if all its warps agree.
 
 const THIN = 4,
   THIN_FROM = 1024;
@@ -19,32 +19,32 @@ function placeSlices(place) {
 const ready = new Map(); // place -> rows, once unpacked
 
 async function readPlace(place) {
-  const { about, lanes } = model;
+  const { about, warps } = model;
   const rows = [];
   for (const [index, chunk] of about.chunks.entries()) {
     if (chunk.place !== place) continue;
     const columns = await unpack(`slices-${index}`, chunk.spec);
-    for (const lane of readLanes(columns, chunk)) {
-      const warp = lanes.warp[lane.lane] * 32 + lanes.lane[lane.lane];
-      const row = (rows[lanes.row[lane.lane]] ??= { lanes: [], lines: 1, warp, same: true });
-      row.same &&= row.warp === warp;
-      row.lanes.push(lane);
-      for (const line of lane.lines) row.lines = Math.max(row.lines, line.number + 1);
+    for (const one of readWarps(columns, chunk)) {
+      const thread = warps.warp[one.warp] * 32 + warps.lane[one.warp];
+      const row = (rows[warps.row[one.warp]] ??= { warps: [], lines: 1, thread, same: true });
+      row.same &&= row.thread === thread;
+      row.warps.push(one);
+      for (const line of one.lines) row.lines = Math.max(row.lines, line.number + 1);
     }
   }
-  for (let row = 0; row < rows.length; row++) rows[row] ??= { lanes: [], lines: 1, warp: 0, same: false };
+  for (let row = 0; row < rows.length; row++) rows[row] ??= { warps: [], lines: 1, thread: 0, same: false };
   const found = {
     place,
     rows,
-    count: rows.reduce((sum, row) => sum + row.lanes.reduce((n, lane) => n + lane.count, 0), 0),
+    count: rows.reduce((sum, row) => sum + row.warps.reduce((n, warp) => n + warp.count, 0), 0),
   };
   ready.set(place, found);
   return found;
 }
 
-/** The lanes of a chunk: records sorted by line, then by end. Times are ticks since the lane's first. */
-function readLanes(columns, chunk) {
-  const { about, lanes } = model;
+/** The warps of a chunk: records sorted by line, then by end. Times are ticks since the warp's first. */
+function readWarps(columns, chunk) {
+  const { about, warps } = model;
   const lineOf = Uint8Array.from(about.codes.line);
   const valued = about.codes.valued;
   const total = columns.code.length;
@@ -56,15 +56,15 @@ function readLanes(columns, chunk) {
   const found = [];
   let from = 0,
     taken = 0;
-  for (let lane = chunk.first; lane < chunk.last; lane++) {
-    const to = from + lanes.count[lane];
+  for (let warp = chunk.first; warp < chunk.last; warp++) {
+    const to = from + warps.count[warp];
     counts.fill(0);
     for (let i = from; i < to; i++) counts[lineOf[columns.code[i]] + 1]++;
     const lines = [];
     for (let number = 0; number < 128; number++) {
       counts[number + 1] += counts[number];
       const [a, b] = [from + counts[number], from + counts[number + 1]];
-      if (b > a) lines.push({ lane, number, end, dur, code, value, from: a, to: b, levels: null });
+      if (b > a) lines.push({ warp, number, end, dur, code, value, from: a, to: b, levels: null });
     }
     let tick = 0;
     for (let i = from; i < to; i++) {
@@ -75,9 +75,9 @@ function readLanes(columns, chunk) {
       end[at] = tick;
       dur[at] = columns.dur[i];
       code[at] = one;
-      if (value && valued[one]) value[at] = numberOf(columns.value[taken++], lane, one);
+      if (value && valued[one]) value[at] = numberOf(columns.value[taken++], warp, one);
     }
-    found.push({ lane, lines, count: to - from });
+    found.push({ warp, lines, count: to - from });
     from = to;
   }
   return found;
@@ -86,9 +86,9 @@ function readLanes(columns, chunk) {
 const scratch = new DataView(new ArrayBuffer(4));
 
 /** A 32-bit user value in its declared type: i32, u32 or f32. */
-function numberOf(bits, lane, code) {
-  const { about, lanes, launches } = model;
-  const type = about.codes.types[launches.kernel[lanes.launch[lane]]]?.[code] ?? 0;
+function numberOf(bits, warp, code) {
+  const { about, warps, launches } = model;
+  const type = about.codes.types[launches.kernel[warps.launch[warp]]]?.[code] ?? 0;
   scratch.setUint32(0, bits);
   return type === 2 ? scratch.getFloat32(0) : type === 1 ? bits : scratch.getInt32(0);
 }
@@ -139,29 +139,29 @@ function levelsOf(line) {
 
 /** [begin, end] of a record on the page's axis, ns. */
 function timesOf(line, index) {
-  const { start, pace } = model.lanes;
-  const [at, rate] = [start[line.lane], pace[line.lane]];
+  const { start, pace } = model.warps;
+  const [at, rate] = [start[line.warp], pace[line.warp]];
   return [at + (line.end[index] - line.dur[index]) * rate, at + line.end[index] * rate];
 }
 
 /** Call back with (line, index) for every record of a place. */
 function eachSlice(found, visit) {
   for (const row of found.rows) {
-    for (const lane of row.lanes) {
-      for (const line of lane.lines) {
+    for (const warp of row.warps) {
+      for (const line of warp.lines) {
         for (let index = line.from; index < line.to; index++) visit(line, index);
       }
     }
   }
 }
 
-/** The first lane of a row that ends at or after a time. */
-function laneAfter(row, ns) {
+/** The first warp of a row that ends at or after a time. */
+function warpAfter(row, ns) {
   let from = 0,
-    to = row.lanes.length;
+    to = row.warps.length;
   while (from < to) {
     const middle = (from + to) >>> 1;
-    if (model.lanes.end[row.lanes[middle].lane] < ns) from = middle + 1;
+    if (model.warps.end[row.warps[middle].warp] < ns) from = middle + 1;
     else to = middle;
   }
   return from;

@@ -98,16 +98,16 @@ function select(line, index) {
   changed("selection");
 }
 
-/** Select the SM of a lane and its record that begins at a time, and show it. */
-async function reveal(lane, name, begin) {
-  const place = model.lanes.place[lane];
+/** Select the SM of a warp and its record that begins at a time, and show it. */
+async function reveal(warp, name, begin) {
+  const place = model.warps.place[warp];
   choosePlace(place);
   const found = await placeSlices(place);
   let best = null,
     least = Infinity;
   for (const row of found.rows) {
-    for (const one of row.lanes) {
-      if (one.lane !== lane) continue;
+    for (const one of row.warps) {
+      if (one.warp !== warp) continue;
       for (const line of one.lines) {
         for (let index = line.from; index < line.to; index++) {
           if (nameOf(line.code[index]) !== name) continue;

@@ -1,43 +1,43 @@
 // The warps of the selected SM: one row per warp slot, one line per depth. boxes.js draws a line; hits.js finds the
 // record under the pointer.
 
-const lanesView = { surface: null, scroll: null, tall: null, found: null, layout: [], height: 0 };
+const warpsView = { surface: null, scroll: null, tall: null, found: null, layout: [], height: 0 };
 const ROW_GAP = 4,
   SLOT_GAP = 7,
   LABEL = 17;
 
-function setUpLanes() {
-  lanesView.scroll = document.querySelector("#lanes .scroll");
-  lanesView.tall = document.querySelector("#lanes .tall");
-  lanesView.surface = new Surface(document.querySelector("#lanes canvas"));
-  on(drawLanes, "window", "query", "focus", "selection", "theme");
-  on(loadLanes, "place");
-  on(layoutLanes, "size");
-  lanesView.scroll.onscroll = drawLanes;
+function setUpWarps() {
+  warpsView.scroll = document.querySelector("#warps .scroll");
+  warpsView.tall = document.querySelector("#warps .tall");
+  warpsView.surface = new Surface(document.querySelector("#warps canvas"));
+  on(drawWarps, "window", "query", "focus", "selection", "theme");
+  on(loadWarps, "place");
+  on(layoutWarps, "size");
+  warpsView.scroll.onscroll = drawWarps;
 }
 
-async function loadLanes() {
+async function loadWarps() {
   const { place } = view;
   byId("place").textContent = placeText(place);
   const found = await placeSlices(place);
   if (place !== view.place) return; // another SM was selected meanwhile
-  lanesView.found = found;
-  lanesView.scroll.scrollTop = 0;
-  layoutLanes();
-  describeLanes();
+  warpsView.found = found;
+  warpsView.scroll.scrollTop = 0;
+  layoutWarps();
+  describeWarps();
   changed("selection");
 }
 
-function describeLanes() {
-  const { found } = lanesView;
-  const [first, last] = [model.placeLanes[view.place], model.placeLanes[view.place + 1]];
+function describeWarps() {
+  const { found } = warpsView;
+  const [first, last] = [model.placeWarps[view.place], model.placeWarps[view.place + 1]];
   const blocks = new Set();
   let unfinished = 0,
     lost = 0;
-  for (let lane = first; lane < last; lane++) {
-    blocks.add(`${model.lanes.launch[lane]} ${model.lanes.block[lane]}`);
-    unfinished += 1 - model.lanes.done[lane];
-    lost += model.lanes.lost[lane];
+  for (let warp = first; warp < last; warp++) {
+    blocks.add(`${model.warps.launch[warp]} ${model.warps.block[warp]}`);
+    unfinished += 1 - model.warps.done[warp];
+    lost += model.warps.lost[warp];
   }
   const parts = [
     counted(found.count, "record"),
@@ -46,34 +46,34 @@ function describeLanes() {
   ];
   if (lost) parts.push(`${countText(lost)} records dropped`);
   if (unfinished) parts.push(`${counted(unfinished, "warp")} unfinished`);
-  byId("lanes-about").textContent = parts.join(" · ");
+  byId("warps-about").textContent = parts.join(" · ");
 }
 
 /** Row heights: fit all rows if lines keep at least 7 pixels, at most 22; with a gap between blocks. */
-function layoutLanes() {
-  const { found, scroll, tall } = lanesView;
+function layoutWarps() {
+  const { found, scroll, tall } = warpsView;
   if (!found) return;
   const lines = found.rows.reduce((sum, row) => sum + row.lines, 0);
   const space = scroll.clientHeight - RULER - 6 - found.rows.length * ROW_GAP;
   const high = Math.min(22, Math.max(7, Math.floor(space / Math.max(1, lines))));
   let top = RULER + 4;
-  lanesView.layout = found.rows.map((row, at) => {
-    if (at && row.warp <= found.rows[at - 1].who) top += SLOT_GAP;
+  warpsView.layout = found.rows.map((row, at) => {
+    if (at && row.thread <= found.rows[at - 1].thread) top += SLOT_GAP;
     const place = { row, top, high, height: high * row.lines };
     top += place.height + ROW_GAP;
     return place;
   });
   tall.style.height = `${Math.max(top + 2, scroll.clientHeight)}px`;
-  lanesView.surface.canvas.style.height = `${scroll.clientHeight}px`;
-  drawLanes();
+  warpsView.surface.canvas.style.height = `${scroll.clientHeight}px`;
+  drawWarps();
 }
 
-function drawLanes() {
-  const { surface, scroll, found } = lanesView;
+function drawWarps() {
+  const { surface, scroll, found } = warpsView;
   if (!found) return;
   const context = surface.fresh();
   const { width, height } = surface;
-  const shown = lanesView.layout.filter(
+  const shown = warpsView.layout.filter(
     ({ top, height: high }) => top + high > scroll.scrollTop && top < scroll.scrollTop + height,
   );
   const matches = matcher();
@@ -94,7 +94,7 @@ function drawLanes() {
 
 /** The visible rows. A native scroll bar would make this canvas narrower than the overview. */
 function drawThumb(context, width, height) {
-  const { scrollTop, scrollHeight, clientHeight } = lanesView.scroll;
+  const { scrollTop, scrollHeight, clientHeight } = warpsView.scroll;
   if (scrollHeight <= clientHeight + 1) return;
   const space = height - RULER;
   context.fillStyle = themed("--faint");
@@ -105,7 +105,7 @@ function drawThumb(context, width, height) {
 
 function drawRow(context, place, width, matches) {
   const { row, top, high, height } = place;
-  const { lanes } = model;
+  const { warps } = model;
   context.font = CANVAS_FONT;
   context.textBaseline = "middle";
   context.textAlign = "right";
@@ -119,10 +119,10 @@ function drawRow(context, place, width, matches) {
   context.rect(GUTTER, top - 1, width - GUTTER, height + 2);
   context.clip();
   const pictures = Array.from({ length: row.lines }, () => null);
-  for (let at = laneAfter(row, view.begin); at < row.lanes.length; at++) {
-    const { lane, lines } = row.lanes[at];
-    if (lanes.start[lane] > view.end) break;
-    drawLife(context, lane, top, height, width);
+  for (let at = warpAfter(row, view.begin); at < row.warps.length; at++) {
+    const { warp, lines } = row.warps[at];
+    if (warps.start[warp] > view.end) break;
+    drawLife(context, warp, top, height, width);
     for (const line of lines) drawLine(context, line, place, width, matches, pictures);
   }
   pictures.forEach((picture, number) => picture && stretch(context, picture, top + number * high, high, width));
@@ -132,26 +132,26 @@ function drawRow(context, place, width, matches) {
 
 /** A row's label: the first block in the window, how many others follow, and the warp. */
 function rowText(row) {
-  const { lanes } = model;
-  const shown = row.lanes
-    .slice(laneAfter(row, view.begin))
-    .map(({ lane }) => lane)
-    .filter((lane) => lanes.start[lane] <= view.end);
-  const lane = row.warp % 32 ? `.${row.warp % 32}` : "";
-  if (!shown.length) return `warp ${Math.floor(row.warp / 32)}${lane}`;
-  const others = new Set(shown.map((one) => lanes.block[one])).size - 1;
+  const { warps } = model;
+  const shown = row.warps
+    .slice(warpAfter(row, view.begin))
+    .map(({ warp }) => warp)
+    .filter((warp) => warps.start[warp] <= view.end);
+  const lane = row.thread % 32 ? `.${row.thread % 32}` : "";
+  if (!shown.length) return `warp ${Math.floor(row.thread / 32)}${lane}`;
+  const others = new Set(shown.map((one) => warps.block[one])).size - 1;
   return `${blockText(shown[0])}${others ? ` +${others}` : ""} · ${warpText(shown[0])}${lane}`;
 }
 
 /** Draw a warp's lifetime as background, with a red end if it did not finish. */
-function drawLife(context, lane, top, height, width) {
-  const { lanes } = model;
-  const [a, b] = [xOf(lanes.start[lane], width), xOf(lanes.end[lane], width)];
+function drawLife(context, warp, top, height, width) {
+  const { warps } = model;
+  const [a, b] = [xOf(warps.start[warp], width), xOf(warps.end[warp], width)];
   context.fillStyle = themed("--sunken");
   context.fillRect(a, top, Math.max(b - a, 1), height);
   context.fillStyle = themed("--faint");
   if (b - a > 3) context.fillRect(a, top, 1, height);
-  if (lanes.done[lane]) return;
+  if (warps.done[warp]) return;
   context.fillStyle = themed("--bad");
   context.fillRect(b - 1, top - 1, 3, height + 2);
 }

@@ -16,18 +16,19 @@ from collections.abc import Iterable
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import hashed, kernel_names, of_kernels
+from ..util.text import nearest, some
 from .data import RegionStats
 from .expressions import Outcome, Quantity, evaluate, written
 from .summary import summarize
 from .warp_stats import WarpStats
 
-_TIMES = ("warp_time", "wall", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
-_REGION = (*_TIMES, "count", "unknown", "share", "imbalance")
-_COUNTS = ("records", "warps", "blocks", "launches", "dropped", "unfinished")
-_KERNEL = {"time": "max_time_ns", "mean_time": "time_ns", "alive": "alive_ns", "idle": "idle_ns"}
+TIMES = ("warp_time", "wall", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
+REGION = (*TIMES, "count", "unknown", "share", "imbalance")
+COUNTS = ("records", "warps", "blocks", "launches", "dropped", "unfinished")
+KERNEL = {"time": "max_time_ns", "mean_time": "time_ns", "alive": "alive_ns", "idle": "idle_ns"}
 _UNCOUNTED = ("lost", "count")
 """Problems after which the number of dropped records is unknown."""
-_WHOLE = (*_COUNTS, "problems", "time")
+_WHOLE = (*COUNTS, "problems", "time")
 
 
 def check(trace: TraceData, conditions: Iterable[str]) -> tuple[Outcome, ...]:
@@ -69,11 +70,11 @@ class _Names:
         if known:
             raise UsageError(f"{full_name}: several kernels have it: use one of {', '.join(known)}")
         if found:
-            known_of = f"{', '.join(_REGION)} of a region, {', '.join((*_KERNEL, *_COUNTS))} of a kernel"
-            raise UsageError(f"{full_name}: expected {known_of}")
+            known_of = f"{', '.join(REGION)} of a region, {', '.join((*KERNEL, *COUNTS))} of a kernel"
+            raise UsageError(f"{full_name}: expected {known_of}{nearest(stat, (*REGION, *KERNEL, *COUNTS))}")
         there = sorted({row.region for row in self.summary.regions} | {row.kernel for row in self.summary.warps})
         raise UsageError(
-            f"{full_name}: no region or kernel of that name; this capture has {', '.join(there) or 'none'}"
+            f"{full_name}: no region or kernel of that name; this capture has {some(there)}{nearest(owner, there)}"
         )
 
     def means(self, owner: str, row: RegionStats) -> bool:
@@ -95,7 +96,7 @@ class _Names:
         rows = self.summary.warps
         if name == "dropped" and self.uncounted:
             return Quantity(float("nan"))
-        if name in _COUNTS:
+        if name in COUNTS:
             return Quantity(float(sum(getattr(row, name) for row in rows)))
         if name == "problems":
             return Quantity(float(len(self.summary.problems)))
@@ -105,20 +106,19 @@ class _Names:
                 if self.sampled
                 else Quantity(max((row.max_time_ns for row in rows), default=float("nan")), time=True)
             )
-        raise UsageError(f"{name}: expected {', '.join(_WHOLE)}, or a region with one of its numbers, such as load.p99")
+        more = f"or a region with one of its numbers, such as load.p99{nearest(name, _WHOLE)}"
+        raise UsageError(f"{name}: expected {', '.join(_WHOLE)}, {more}")
 
     def region(self, row: RegionStats, stat: str) -> Quantity | None:
-        if stat not in _REGION:
+        if stat not in REGION:
             return None
-        return (
-            Quantity(getattr(row, f"{stat}_ns"), time=True) if stat in _TIMES else Quantity(float(getattr(row, stat)))
-        )
+        return Quantity(getattr(row, f"{stat}_ns"), time=True) if stat in TIMES else Quantity(float(getattr(row, stat)))
 
     def kernel(self, row: WarpStats, stat: str) -> Quantity | None:
         if stat in ("time", "mean_time") and self.sampled:  # the other blocks may run longer
             return Quantity(float("nan"), time=True)
-        if stat in _KERNEL:
-            return Quantity(getattr(row, _KERNEL[stat]), time=True)
+        if stat in KERNEL:
+            return Quantity(getattr(row, KERNEL[stat]), time=True)
         if stat == "dropped" and self.uncounted:  # whose warps were lost is not known either
             return Quantity(float("nan"))
-        return Quantity(float(getattr(row, stat))) if stat in _COUNTS else None
+        return Quantity(float(getattr(row, stat))) if stat in COUNTS else None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
-from ..tracedata.info import info
+from ..tracedata.info import Info, info
 from .occupancy import waves
 from .shown import Shown
 from .warp_regions import WarpRegions, warp_regions
@@ -96,12 +96,14 @@ class Comparison(Shown):
         regions: largest change of total time first.
         problems: why the recordings may not be comparable.
         verdict: of the kernels' times, or of the regions if there are too few launches.
+        recorded: how each of them was recorded.
     """
 
     kernels: tuple[Change, ...]
     regions: tuple[Change, ...]
     problems: tuple[str, ...]
     verdict: Verdict
+    recorded: tuple[Info, Info]
 
 
 WHOLE = "(kernel)"
@@ -127,7 +129,8 @@ def compare(a: TraceData, b: TraceData, options: Options | None = None) -> Compa
         before, after = (_Units(ns, np.ones_like(ns), np.zeros(len(ns), np.int64)) for ns in times)
         kernels.append(_change(kernel, WHOLE, "launch", before, after, options, rng))
     regions.sort(key=lambda row: -abs(_total(row.b_mean_ns, row.b_count) - _total(row.a_mean_ns, row.a_count)))
-    return Comparison(tuple(kernels), tuple(regions), _doubts(a, b), _overall(kernels, regions))
+    recorded = info(a), info(b)
+    return Comparison(tuple(kernels), tuple(regions), _doubts(a, b, recorded), _overall(kernels, regions), recorded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,13 +278,17 @@ def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
     return "same" if rows and set(rows) == {"same"} else "unsure"
 
 
-def _doubts(a: TraceData, b: TraceData) -> tuple[str, ...]:
+def _doubts(a: TraceData, b: TraceData, recorded: tuple[Info, Info]) -> tuple[str, ...]:
     """Reasons why a difference may come from the recordings."""
     found_problems = [f"{name}: {problem.text}" for name, trace in (("a", a), ("b", b)) for problem in trace.problems]
-    samples = [(name, info(trace)) for name, trace in (("a", a), ("b", b))]
     found_problems += [
-        f"{name}: {one.blocks_text}; kernel times are those of these blocks" for name, one in samples if one.sampled
+        f"{name}: {one.blocks_text}; kernel times are those of these blocks"
+        for name, one in zip("ab", recorded, strict=True)
+        if one.sampled
     ]
+    devices = [one.device_text for one in recorded]
+    if devices[0] != devices[1]:
+        found_problems.append(f"times of different devices: {devices[0]} in a and {devices[1]} in b")
     for kernel in sorted({*a.kernels} & {*b.kernels}):
         grids = [{launch.grid for launch in trace.launches if launch.kernel == kernel} for trace in (a, b)]
         if grids[0] != grids[1]:

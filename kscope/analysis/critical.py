@@ -99,7 +99,7 @@ class Path(Shown):
         steps: in order of time, without gaps.
         parts: (region, ns, share of the path), longest first.
         unmatched: waits whose signal was not recorded or came after they ended.
-        sample: which part of the grids recorded, in words; empty if all of it did.
+        caveat: as in Info.
     """
 
     kernel: str
@@ -109,7 +109,7 @@ class Path(Shown):
     steps: tuple[Step, ...]
     parts: tuple[tuple[str, float, float], ...]
     unmatched: int
-    sample: str
+    caveat: str
 
 
 def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: BlockSelection = 0) -> Path:
@@ -183,7 +183,7 @@ def _path(trace: TraceData, mine: TraceData, edges: tuple[Edge, ...], launch: in
     label = dict(zip(rows, mine.warps.labels(np.array(rows)).strings(), strict=True))
     steps_named = tuple(Step(step.kind, label[step.row], step.start_ns, step.end_ns, step.via) for step in steps)
     at = mine.warps.blocks(mine.track[:1].astype(np.int64)).strings()[0]
-    return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched, info(trace).sample)
+    return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched, info(trace).caveat)
 
 
 def _offered(trace: TraceData) -> str:

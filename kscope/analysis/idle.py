@@ -25,7 +25,7 @@ class Gaps(Shown):
         longest: the longest single gaps.
         of: the region within which gaps were searched; None for time in no region.
         top: how many single gaps were requested.
-        sample: which part of the grids recorded, in words; empty if all of it did.
+        caveat: as in Info.
     """
 
     waits: tuple[Wait, ...]
@@ -33,7 +33,7 @@ class Gaps(Shown):
     longest: tuple[Gap, ...]
     of: str | None
     top: int
-    sample: str
+    caveat: str
 
 
 def gaps(
@@ -62,5 +62,5 @@ def gaps(
         raise UsageError(f"top={top}: expected a number of gaps")
     found = between(trace, of), longest(trace, top, of)
     return Gaps(
-        waits(trace, list(wait) if wait is not None else None, roles, step), *found, of, top, info(trace).sample
+        waits(trace, list(wait) if wait is not None else None, roles, step), *found, of, top, info(trace).caveat
     )

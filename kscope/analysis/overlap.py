@@ -47,7 +47,7 @@ class Overlap(Shown):
         ns: (s, s) float64, symmetric.
         alive_ns: (s,) total time of the warps in each state.
         alone_ns: (s,) the part of it with no other recorded warp of the block alive.
-        sample: which part of the grids recorded, in words; empty if all of it did.
+        caveat: as in Info.
     """
 
     kernel: str
@@ -55,7 +55,7 @@ class Overlap(Shown):
     ns: Float
     alive_ns: Float
     alone_ns: Float
-    sample: str
+    caveat: str
 
     def beside(self, state: int, other_roles: bool = True) -> Float:
         """(s,) shares of the other warps' states while a warp was in `state`; they add up to 1, or are all 0.
@@ -122,7 +122,7 @@ def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = No
                 step(count)
         states = tuple((role_names[one // width], regions[one % width]) for one in total.states.tolist())
         kernel = kernels[int(warps.kernel[rows[first]])]
-        found.append(Overlap(kernel, states, total.ns, total.alive_ns, total.alone_ns, info(trace).sample))
+        found.append(Overlap(kernel, states, total.ns, total.alive_ns, total.alone_ns, info(trace).caveat))
     return tuple(found)
 
 

@@ -57,9 +57,9 @@ CELLS: dict[str, Callable[[RegionStats], str]] = {
 """Column -> its text."""
 
 
-def sampled(sample: str, width: int) -> list[str]:
-    """The lines of Info.sample."""
-    return wrapped(sample, width) if sample else []
+def caveats(caveat: str, width: int) -> list[str]:
+    """The lines of Info.caveat."""
+    return wrapped(caveat, width) if caveat else []
 
 
 def terminal(width: int | None = None) -> int:

@@ -65,9 +65,11 @@ def _columns(by: Sequence[str]) -> list[str]:
     return [name for field in fields(RegionStats) for name in (by if field.name == "key" else (field.name,))]
 
 
-def csv(rows: Iterable[dict[str, Any]]) -> str:
+def csv(summary: SummaryData, top: int | None) -> str:
     """A header line and a line per row; NaN is empty. '' without rows."""
-    found = list(rows)
+    about = summary.info
+    same = {} if about is None else {"clock": about.clock, "blocks": about.blocks, "grid_blocks": about.grid_blocks}
+    found = [{**flat(row, summary.by), **same} for row in longest(summary, top)]
     if not found:
         return ""
     out = io.StringIO()

@@ -13,7 +13,7 @@ from .idle import Gaps
 from .occupancy import Occupancy, SmUse, Waves
 from .overlap import Overlap, Wait
 from .shown import rendered
-from .table import cut, grid, part_text, sampled, terminal, time_text, wrapped
+from .table import caveats, cut, grid, part_text, terminal, time_text, wrapped
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -28,7 +28,7 @@ def _gaps(found: Gaps, width: int | None) -> str:
     width = terminal(width)
     if not found.between:
         return "no records"
-    lines = sampled(found.sample, width) + _waits(found.waits, width)
+    lines = caveats(found.caveat, width) + _waits(found.waits, width)
     inside = f"in {found.of} and no nested region" if found.of else "in no region"
     lines += ["", cut(f"time {inside}, by neighboring regions", width)]
     shown = found.between[: max(found.top, _LEAST_BETWEEN)]
@@ -74,14 +74,14 @@ def _overlap(one: Overlap, width: int | None) -> str:
         columns[f"[{number}]"] = ["." if part < 0.005 else f"{part:.0%}" for part in column]
     lines = grid("while in", [f"[{number}] {name}" for number, name in enumerate(names)], columns, max(width, 60))
     head = cut(f"{one.kernel}: while a warp was in the row's region, the others of its block were in", width)
-    return "\n".join([*sampled(one.sample, width), head, *lines])
+    return "\n".join([*caveats(one.caveat, width), head, *lines])
 
 
 @rendered.register
 def _path(found: Path, width: int | None) -> str:
     """The regions that the path goes through, and its steps."""
     width = terminal(width)
-    lines = sampled(found.sample, width)
+    lines = caveats(found.caveat, width)
     lines += [cut(f"{found.kernel}, launch {found.launch}, block {found.block}: {time_text(found.total_ns)}", width)]
     columns = {
         "time": [time_text(ns) for _, ns, _ in found.parts],
@@ -108,7 +108,7 @@ def _occupancy(found: Occupancy, width: int | None) -> str:
     width = terminal(width)
     limits = [line for text in found.limits for line in wrapped(text, width, "  ")]
     lines = [*wrapped(found.recorded.line, width), "", *_launches(found.launches, width), *limits]
-    return "\n".join([*lines, "", *_sms(found.sms, found.over_time.alive, width)])
+    return "\n".join([*lines, "", *_sms(found, width)])
 
 
 def _blocks(row: Waves) -> str:
@@ -131,18 +131,19 @@ def _launches(rows: tuple[Waves, ...], width: int) -> list[str]:
     return lines + ([f"  + {len(rows) - len(shown):,} more launches"] if len(rows) > len(shown) else [])
 
 
-def _sms(rows: tuple[SmUse, ...], alive: npt.NDArray[np.float64], width: int) -> list[str]:
+def _sms(found: Occupancy, width: int) -> list[str]:
+    rows, alive, nouns = found.sms, found.over_time.alive, "lanes" if found.recorded.lanes else "warps"
     several = len({row.device for row in rows}) > 1
     most = float(alive.max(initial=0.0)) or 1.0
     shown = rows[:_ROWS] if len(rows) <= _ROWS else _spread(rows)
     place = {(row.device, row.sm): number for number, row in enumerate(rows)}
     columns = {
         "blocks": [f"{row.blocks:,}" for row in shown],
-        "warps": [f"{row.warps:,}" for row in shown],
+        nouns: [f"{row.warps:,}" for row in shown],
         "used": [part_text(row.used) for row in shown],
         "mean": [f"{row.mean_warps:.1f}" for row in shown],
         "in regions": [part_text(row.busy_ns / row.alive_ns if row.alive_ns > 0 else float("nan")) for row in shown],
-        f"warps alive over time, up to {most:.1f}": [_bar(alive[place[row.device, row.sm]] / most) for row in shown],
+        f"{nouns} alive over time, up to {most:.1f}": [_bar(alive[place[row.device, row.sm]] / most) for row in shown],
     }
     names = [f"device {row.device} SM {row.sm}" if several else f"SM {row.sm}" for row in shown]
     lines = [cut(line, width) for line in grid("SM", names, columns, 10_000)]
@@ -166,6 +167,9 @@ def _comparison(found: Comparison, width: int | None) -> str:
     rows = [*found.kernels, *found.regions]
     if not rows:
         return "no records in either"
+    head = [
+        line for name, one in zip("ab", found.recorded, strict=True) for line in wrapped(f"{name}: {one.line}", width)
+    ]
     several = len({row.kernel for row in rows}) > 1
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
     columns: dict[str, list[str]] = {
@@ -182,7 +186,7 @@ def _comparison(found: Comparison, width: int | None) -> str:
     if found.kernels and max(min(row.a_units, row.b_units) for row in found.kernels) == 1:
         lines += wrapped("one launch on a side: intervals cover differences between blocks, not runs", width)
     lines += [line for one in found.problems for line in wrapped(f"! {one}", width)]
-    return "\n".join(cut(line, width) for line in lines)
+    return "\n".join(cut(line, width) for line in [*head, "", *lines])
 
 
 def _signed(part: float) -> str:

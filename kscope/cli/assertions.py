@@ -7,6 +7,7 @@ from typing import Any
 
 from ..analysis import checks
 from ..analysis.expressions import Outcome
+from ..analysis.table import terminal
 from . import answers, filters
 from .command import Command
 
@@ -36,9 +37,8 @@ def check(options: argparse.Namespace) -> int:
     if options.json:
         print(answers.answer(options, {"conditions": [_plain(one) for one in found]}, trace))
     else:
-        for one in found:
-            if not (one.holds and options.quiet):
-                print(_line(one))
+        shown = [_line(one) for one in found if not (one.holds and options.quiet)]
+        print("\n".join([*filters.caveat(trace, terminal()), *shown]) if shown else "", end="\n" * bool(shown))
     return 0 if all(one.holds for one in found) else FAILED
 
 

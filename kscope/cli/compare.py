@@ -40,7 +40,8 @@ def comparison(options: argparse.Namespace) -> int:
     with computing(len(a) + len(b), "compare"):
         found = compare(a, b, settings)
     if options.json:
-        print(answers.answer(options, asdict(found), a, b))
+        rows = {name: value for name, value in asdict(found).items() if name != "recorded"}  # answer() has it
+        print(answers.answer(options, rows, a, b))
     else:
         print(found)
     slower = any(row.verdict == "slower" for row in (*found.kernels, *found.regions))

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check
 from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
+from ..tracedata.info import info
 from . import filters, outputs
 from .command import Command
 from .options import is_number
@@ -104,7 +105,9 @@ def _export(options: argparse.Namespace, output: Path) -> int:
         print(f"kscope: {warning.message}", file=sys.stderr)
     of = f" of {len(trace):,}" if written < len(trace) else ""
     stream = sys.stderr if str(options.output) == STDOUT else sys.stdout
-    print(f"{options.output}: {written:,}{of} records, {output.stat().st_size:,} bytes", file=stream)
+    caveat = info(trace).caveat
+    text = f"{options.output}: {written:,}{of} records, {output.stat().st_size:,} bytes"
+    print(f"{text}; {caveat}" if caveat else text, file=stream)
     return 0
 
 

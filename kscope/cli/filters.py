@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.critical import Edge
-from ..analysis.table import cut, sampled
+from ..analysis.table import caveats, cut
 from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..session import capture_path
@@ -143,9 +143,9 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
         return trace.filter(**given) if given else trace
 
 
-def sample(trace: Trace, width: int) -> list[str]:
-    """Lines that name the recorded part of the grids; none if all of it recorded."""
-    return sampled(info(trace).sample, width)
+def caveat(trace: Trace, width: int) -> list[str]:
+    """Lines that say that the clock is no GPU's, or that blocks are a sample; else none."""
+    return caveats(info(trace).caveat, width)
 
 
 def narrowed(options: argparse.Namespace) -> list[str]:

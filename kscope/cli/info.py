@@ -32,7 +32,8 @@ def show(options: argparse.Namespace) -> int:
     rows = _rows(found)
     width = max(len(name) for name, _ in rows)
     print("\n".join(cut(f"{name.ljust(width)}  {text}", columns()) for name, text in rows))
-    print("\n".join(line for one in trace.problems for line in wrapped(f"! {one.text}", columns())), end="")
+    for one in trace.problems:
+        print("\n".join(wrapped(f"! {one.text}", columns())))
     return 0
 
 
@@ -53,6 +54,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("launches", f"{found.launches:,}"),
         ("blocks", found.blocks_text),
         ("warps", f"{found.warps:,}"),
+        ("lanes", f"{found.lanes:,}" if found.lanes else ""),
         ("records", f"{found.records:,}"),
     ]
     return [(name, text) for name, text in rows if text]

@@ -53,7 +53,7 @@ def overhead(options: argparse.Namespace) -> int:
         "of the region": [part_text(row.inside_part) for row in rows],
     }
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
-    lines = filters.sample(trace, terminal())
+    lines = filters.caveat(trace, terminal())
     lines += [f"a region costs {cost.cycles:g} cycles, {cost.inside:g} of them in its duration"]
     lines += grid("region", names, columns, terminal())
     lines.append(f"  in all {part_text(sum(row.share for row in rows))}" if not several else "")

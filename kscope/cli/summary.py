@@ -27,7 +27,7 @@ def add(command: Command) -> None:
 
 def summary(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options, shows_problems=True)
+    trace = filters.read(options, shows_problems=not options.csv)
     roles = filters.roles(options.role)
     with filters.computing(len(trace), "summary"):
         found = summarize(trace, options.by, roles)

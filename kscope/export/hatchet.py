@@ -4,7 +4,8 @@
     normalized_cycles  the same, divided by the number of these warps in all launches: the mean per warp
     time (ns), count
 
-The viewer sums over children, so frames have exclusive numbers. Problems are frames without time, below the root.
+The viewer sums over children, so frames have exclusive numbers. Below the root are frames without time:
+that blocks are a sample or the clock is no GPU's, and problems.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import orjson
 
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..util.portable import clean
 from ..util.progress import Step
 from .stacks import Node, stacks
@@ -35,8 +37,8 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
         frames.append(_frame(clean(node.name), _metrics(node, device), _place(node.where)))
         (root if node.parent < 0 else frames[node.parent])["children"].append(frames[-1])
     root["children"] = [frame for frame in root["children"] if frame["metrics"]["count"]]
-    for one in trace.problems:
-        root["children"].append(_frame(clean(f"{one.kind}: {one.text}"), {"time (ns)": 0.0, "count": 0, **cycles}))
+    for text in (*filter(None, [info(trace).caveat]), *(f"{one.kind}: {one.text}" for one in trace.problems)):
+        root["children"].append(_frame(clean(text), {"time (ns)": 0.0, "count": 0, **cycles}))
     file.write(orjson.dumps([root, {"CUDA": _devices(trace)}]))
     step(len(trace))
 

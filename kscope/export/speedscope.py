@@ -11,6 +11,7 @@ import orjson
 
 from .._version import __version__
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..util.portable import clean
 from ..util.progress import Step
 from .stacks import Node, stacks
@@ -38,7 +39,7 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
             {
                 "$schema": "https://www.speedscope.app/file-format-schema.json",
                 "exporter": f"kscope@{__version__}",
-                "name": ", ".join(clean(name) for name in trace.kernels[:4]),
+                "name": f"{', '.join(clean(name) for name in trace.kernels[:4])}: {info(trace).line}",
                 "activeProfileIndex": 0,
                 "shared": {"frames": [_frame(name, where) for name, where in frames]},
                 "profiles": profiles,

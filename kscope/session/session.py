@@ -73,7 +73,7 @@ class Session(Forms):
 
     def _renew(self) -> None:
         self._capture = self._trace = self.saved = None
-        self._launches, self._was_paused = {}, False
+        self._launches, self._paused, self._was_paused = {}, False, False
 
     @property
     def capture(self) -> Capture:
@@ -135,18 +135,25 @@ class Session(Forms):
             return
         if self._paused:
             raise UsageError("prof.paused() inside prof.paused(): the session is paused already")
-        with alone():
-            self._paused = self._was_paused = True
-            for backend in self._backends.values():
-                backend.disarm()
         try:
-            yield
-        finally:
-            with alone():
-                self._paused = False
-                if STATE.active is self:
+            try:
+                with alone():
+                    self._paused = self._was_paused = True
                     for backend in self._backends.values():
-                        backend.resume()
+                        backend.disarm()
+                yield
+            finally:
+                self._resume()
+        finally:  # a signal may have come before the first one
+            self._resume()
+
+    def _resume(self) -> None:
+        """End a pause."""
+        with alone():
+            if self._paused and STATE.active is self:
+                for backend in self._backends.values():
+                    backend.resume()
+            self._paused = False
 
     def _within(self, what: str) -> bool:
         """Whether the session records. Raises UsageError outside its body."""

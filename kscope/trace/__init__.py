@@ -15,6 +15,7 @@ from ..capture.capture import load_capture
 from ..capture.model import CaptureData, Problem
 from ..tracedata import filters
 from ..tracedata.data import TraceData
+from ..tracedata.info import info
 from ..util.text import counted
 from .notebook import MOST, Page, page, show
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ..analysis.summary import Summary
 
 _MOST_NAMES, _MOST_ROWS = 8, 10
+_REASONS = frozenset({"absent", "drain", "driver", "foreign", "lost", "nothing", "off", "torn"})
+"""Kinds of problems that say by themselves why a trace has no records."""
 
 
 class Trace(TraceData):
@@ -66,6 +69,10 @@ class Trace(TraceData):
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         return filters.select(self, given)
+
+    def __repr__(self) -> str:
+        caveat = info(self).caveat
+        return super().__repr__().removesuffix(">") + (f"; {caveat}>" if caveat else ">")
 
     def summary(self, by: str | Iterable[str] = (), *, roles: Mapping[str, Iterable[int]] | None = None) -> Summary:
         """Statistics per kernel and region: count, total, share, self, mean, p50, p90, p99, min, max, imbalance, first
@@ -247,10 +254,10 @@ def as_read(data: TraceData, why_empty: str) -> Trace:
 
     Args:
         data: the columns.
-        why_empty: the reason if no warp recorded.
+        why_empty: the reason if no warp recorded, and no problem gives one.
     """
     problems = data.problems
-    if not len(data) and not any(problem.kind in ("off", "nothing") for problem in problems):
+    if not len(data) and (len(data.warps) or not any(problem.kind in _REASONS for problem in problems)):
         why = f"{counted(len(data.warps), 'warp')} ran and reached no region" if len(data.warps) else why_empty
         problems = (Problem("empty", f"no records: {why}"), *problems)
     columns: dict[str, Any] = {**vars(data), "problems": problems}
@@ -293,7 +300,8 @@ def _why_empty(capture: CaptureData) -> str:
     if not names:
         return (
             "no kernel with regions was loaded while recording was on; kernels that were compiled before, also by an "
-            "earlier process into a library's own cache, have no regions: compile them within the session"
+            "earlier process into a library's own cache, have no regions: compile them within the session; auto= or "
+            "--auto marks kernels without regions"
         )
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (

@@ -132,8 +132,8 @@ class TraceData:
     def __repr__(self) -> str:
         counts = (
             (len(self), "record"),
-            (len(self.warps), "warp"),
-            (len(self.launches), "launch"),
+            (len(self.shown_warps), self.warps.noun),
+            (len(np.unique(self.warps.launch[self.shown_warps])), "launch"),
             (len(self.problems), "problem"),
         )
         return f"<kscope.Trace: {', '.join(counted(*count) for count in counts)}>"

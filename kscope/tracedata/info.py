@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..capture.blocks import Blocks
+from ..marks.strategies import MAX_WARPS
 from ..util.portable import clean
 from ..util.runs import group_equal
 from ..util.text import counted, number_ranges
@@ -35,6 +36,7 @@ class Info:
         sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
         kernels: their names.
         launches, warps, records: how many there are.
+        lanes: recording lanes with AllThreads, else 0.
         blocks: blocks that recorded.
         grid_blocks: blocks of the launches' grids.
     """
@@ -51,6 +53,7 @@ class Info:
     kernels: tuple[str, ...]
     launches: int
     warps: int
+    lanes: int
     records: int
     blocks: int
     grid_blocks: int
@@ -66,20 +69,28 @@ class Info:
         return blocks_text(self.blocks, self.grid_blocks, self.sampled)
 
     @property
-    def sample(self) -> str:
-        """Which part of the grids recorded, as ``blocks_text``; empty if all of it did."""
-        return self.blocks_text if self.sampled else ""
+    def caveat(self) -> str:
+        """That the clock is no GPU's, and that blocks are a sample; empty if neither is so."""
+        return "; ".join(
+            [CLOCKS[self.clock].partition(":")[0]] * (self.clock != "gpu") + [self.blocks_text] * self.sampled
+        )
+
+    @property
+    def device_text(self) -> str:
+        """``NVIDIA H200``, ``simulated clock``, ``data of Proton``."""
+        names = dict.fromkeys(gpu.name for gpu in self.gpus) if self.clock == "gpu" else {}
+        clock = CLOCKS[self.clock].partition(":")[0]
+        return ", ".join(names) or (f"data of {self.source}" if self.clock == "foreign" else clock)
 
     @property
     def line(self) -> str:
         """The facts in one line."""
-        names = dict.fromkeys(gpu.name for gpu in self.gpus) if self.clock == "gpu" else {}
-        gpu = ", ".join(names) + (f" (driver {self.driver})" if names and self.driver else "")
+        driver = f" (driver {self.driver})" if self.clock == "gpu" and self.gpus and self.driver else ""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items() if name not in _OWN)
         sampling = ", ".join(f"{name} {text}" for name, text in self.sampling.items())
         date = self.date.replace("T", " ").replace("+00:00", " UTC")
         parts = [
-            gpu or ("data of " + self.source if self.clock == "foreign" else CLOCKS[self.clock].partition(":")[0]),
+            self.device_text + driver,
             versions, date, self.command, f"strategy {self.strategy}" * bool(self.strategy),
             f"sampling {sampling}" * bool(sampling), self.blocks_text,
         ]  # fmt: skip
@@ -106,7 +117,7 @@ def info(trace: TraceData) -> Info:
     command = host.get("command")
     started = host.get("started")
     launched = np.unique(warps.launch)
-    width = int(warps.block.max(initial=0)) + 1
+    block = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
     return Info(
         source=about.source,
         clock=about.clock,
@@ -123,9 +134,10 @@ def info(trace: TraceData) -> Info:
         },
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
-        warps=len(warps),
+        warps=len(group_equal(block * MAX_WARPS + warps.warp)[0]),
+        lanes=len(warps) if warps.noun == "lane" else 0,
         records=len(trace),
-        blocks=len(group_equal(warps.launch * width + warps.block)[0]),
+        blocks=len(group_equal(block)[0]),
         grid_blocks=sum(_blocks(trace, launch) for launch in launched.tolist()),
     )
 

@@ -80,16 +80,15 @@ class Warps:
         return "lane" if len(np.unique(rows, axis=0)) < len(rows) else "warp"
 
     def label(self, row: int) -> str:
-        """A row's label: ``block 3 warp 0``, with y, z and the lane if they matter."""
+        """A row's label: ``block 3 warp 0``, with y, z if the grid has them, and the lane if lanes record."""
         return self.labels(np.array([row])).strings()[0]
 
     def labels(self, rows: Int64) -> Texts:
         """The labels of many rows."""
-        lane = self.lane[rows]
         parts = [constant(b"block ", len(rows)), self.blocks(rows), constant(b" warp ", len(rows))]
         parts.append(decimals(self.warp[rows]))
-        if lane.any():
-            parts.append(joined(constant(b" lane ", len(rows)), decimals(lane)).where(lane > 0))
+        if self.noun == "lane":
+            parts += [constant(b" lane ", len(rows)), decimals(self.lane[rows])]
         return joined(*parts)
 
     def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> Texts:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from kscope.trace import Trace, decode
 from kscope.tracedata.info import info
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+DOCS = GOLDEN.parents[1] / "docs"
 SAMPLED, WHOLE = GOLDEN / "attention.kscope", GOLDEN / "block.kscope"
 PART = "4 of 512 blocks recorded (sampled)"
 
@@ -71,11 +74,106 @@ def test_every_output_says_that_blocks_are_a_sample(capsys: pytest.CaptureFixtur
     assert stored["recorded"]["gpus"][0]["name"] == "NVIDIA H200"
 
 
-def test_analyses_of_a_sample_say_so_as_text() -> None:
-    sample = trace()
-    for found in (sample.gaps(), *sample.overlap(), sample.occupancy(), sample.path(("load_k", "qk"))):
-        assert PART in " ".join(str(found).split())
-    assert PART not in str(trace(WHOLE).gaps())
+def simulated() -> Trace:
+    kscope_sim = pytest.importorskip("kscope_sim")
+
+    def kernel(warp: Any) -> None:
+        with kscope.region("load"):
+            warp.work(10)
+        with kscope.region("wait"):
+            warp.work(10)
+
+    with kscope.profile() as prof:
+        kscope_sim.launch(kernel)
+    return prof.trace
+
+
+def interpreted() -> Trace:
+    """As of a kernel that ran in an interpreter on the CPU."""
+    found = simulated()
+    return replace(found, recorded=replace(found.recorded, clock="host"))
+
+
+def foreign() -> Trace:
+    found = simulated()
+    return replace(found, recorded=replace(found.recorded, clock="foreign", source="Proton", gpus=()))
+
+
+CAVEATS = [
+    (trace, PART, ("load_k", "qk")),
+    (simulated, "simulated clock", ("load", "wait")),
+    (interpreted, "host clock", ("load", "wait")),
+    (foreign, "another profiler's clock", ("load", "wait")),
+]
+
+
+@pytest.mark.parametrize(("make", "caveat", "edge"), CAVEATS, ids=["sampled", "simulated", "host", "foreign"])
+def test_every_result_states_its_caveat_as_text(make: Callable[[], Trace], caveat: str, edge: tuple[str, str]) -> None:
+    found = make()
+    results = [found.summary(), found.gaps(), *found.overlap(), found.path(edge), found.occupancy()]
+    for one in (*results, found.compare(found), found.summary().markdown(), found._repr_html_(), found):
+        text = " ".join(html.unescape(f"{one!r}\n{one}").split())
+        assert caveat in text or (caveat.startswith("another") and "data of Proton" in text), type(one)
+    assert caveat not in str(trace(WHOLE).gaps()) + repr(trace(WHOLE))
+
+
+@pytest.mark.parametrize(("make", "caveat", "edge"), CAVEATS, ids=["sampled", "simulated", "host", "foreign"])
+def test_every_file_states_its_caveat(
+    make: Callable[[], Trace], caveat: str, edge: tuple[str, str], tmp_path: Path
+) -> None:
+    """The two that have no place for it are tables of bare rows: `kscope export` prints it beside them."""
+    parquet, feather = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow.feather")
+    found = make()
+    expected = info(found).to_dict()
+    for name in ("pftrace", "json", "html", "parquet", "feather", "hatchet", "speedscope.json"):
+        found.export(tmp_path / f"x.{name}")
+    line = info(found).line
+    assert line.encode() in (tmp_path / "x.pftrace").read_bytes()
+    assert json.loads((tmp_path / "x.json").read_text())["otherData"]["recorded"] == json.loads(json.dumps(expected))
+    assert html.escape(line) in (tmp_path / "x.html").read_text() or line in (tmp_path / "x.html").read_text()
+    schemas = parquet.read_schema(tmp_path / "x.parquet"), feather.read_table(tmp_path / "x.feather").schema
+    for schema in schemas:
+        assert json.loads(schema.metadata[b"kscope"])["recorded"] == json.loads(json.dumps(expected))
+    assert caveat in (tmp_path / "x.hatchet").read_text()
+    assert json.loads((tmp_path / "x.speedscope.json").read_text())["name"].endswith(line)
+    rows = csv.DictReader(io.StringIO(found.summary().csv()))
+    stated = {(row["clock"], int(row["blocks"]), int(row["grid_blocks"])) for row in rows}
+    assert stated == {(expected["clock"], expected["blocks"], expected["grid_blocks"])}
+
+
+def test_commands_state_the_caveat(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = printed(capsys, "assert", SAMPLED, "dropped == 0")
+    assert text.splitlines()[0] == PART
+    assert printed(capsys, "assert", "-q", SAMPLED, "dropped == 0") == ""
+    assert PART in printed(capsys, "trust", "overhead", SAMPLED, "--cost", "28,2")
+    for name in ("x.csv", "x.folded"):
+        assert printed(capsys, "export", SAMPLED, "-o", tmp_path / name).endswith(f"; {PART}\n")
+
+
+def test_a_comparison_states_both_recordings_and_that_devices_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "compare", SAMPLED, DOCS / "tutorial" / "slow.kscope")
+    assert text.startswith("a: NVIDIA H200; kscope") and "\nb: NVIDIA H100" in text
+    flat = " ".join(text.split())
+    assert "! times of different devices: NVIDIA H200 in a and NVIDIA H100 80GB HBM3 in b" in flat
+    assert "different devices" not in printed(capsys, "compare", SAMPLED, SAMPLED)
+
+
+def test_a_summary_as_csv_shows_problems_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", "--csv", str(GOLDEN / "ring.kscope")]) == 0
+    shown = capsys.readouterr()
+    assert "400 records overwritten" in shown.err and "400 records overwritten" not in shown.out
+
+
+def test_lanes_are_no_warps(capsys: pytest.CaptureFixture[str]) -> None:
+    lanes = trace(GOLDEN / "lanes.kscope")
+    assert (info(lanes).warps, info(lanes).lanes) == (12, 384)
+    assert (info(trace()).warps, info(trace()).lanes) == (32, 0)
+    assert "384 lanes" in repr(lanes) and "32 warps" in repr(trace())
+    assert lanes.warps.labels(np.arange(2)).strings() == ["block 0 warp 0 lane 0", "block 0 warp 0 lane 1"]
+    text = printed(capsys, "occupancy", GOLDEN / "lanes.kscope")
+    assert "lanes alive over time, up to 64.0" in text and "warps" not in text
+    rows = dict(line.split(maxsplit=1) for line in printed(capsys, "info", GOLDEN / "lanes.kscope").splitlines())
+    assert (rows["warps"], rows["lanes"]) == ("12", "384")
 
 
 def test_waves_and_the_tail_of_a_sample_are_not_given(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,9 @@ import pytest
 
 import kscope
 from kscope import cli
+from kscope.analysis import checks
+from kscope.analysis.expressions import Quantity, evaluate
+from kscope.export import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -80,6 +83,32 @@ def test_python_blocks_of_the_docs_use_existing_names(page: Path) -> None:
 
 def _is_kscope(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "kscope"
+
+
+SHOWN = {"trace": kscope.load(next((ROOT / "docs/tutorial").glob("*.kscope"))), "prof": kscope.profile()}
+"""What these names mean on every page."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_the_docs_call_on_a_trace_or_a_session_exists(page: Path) -> None:
+    text = page.read_text()
+    code = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M) + re.findall(r"`([^`\n]+)`", text)
+    for name, member in re.findall(r"(?<![\w./\"])(trace|prof)\.(\w+)", "\n".join(code)):
+        assert member in dir(SHOWN[name]) or f".{member}" in FORMATS, f"{name}.{member}"
+
+
+def test_conditions_in_the_docs_use_fields_that_exist() -> None:
+    lines = [line for page in PAGES for line in page.read_text().splitlines() if "kscope assert " in line]
+    conditions = [text for line in lines for text in re.findall(r'"([^"]+)"', line) if re.search("[<=>]", text)]
+    assert len(conditions) > 8
+    times, numbers = {*checks.TIMES, *checks.KERNEL, "time"}, {*checks.REGION, *checks.COUNTS, "problems"}
+
+    def value(name: tuple[str, ...]) -> Quantity:
+        assert name[-1] in times | numbers, name
+        return Quantity(1.0, time=name[-1] in times)
+
+    for text in conditions:
+        evaluate(text, value)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -128,7 +128,7 @@ def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[s
     ("argv", "message"),
     [
         (("summary", WS, "--by", "sms"), "by='sms': expected"),
-        (("summary", WS, "--region", "laod"), "no such region"),
+        (("summary", WS, "--region", "laod"), "region laod: not in this trace"),
         (("summary", WS, "--time", "5us"), "expected FROM:TO"),
         (("summary", WS, "--time", "5us:1us"), "it ends before it begins"),
         (("summary", WS, "--time", "x:y"), "--time x: expected a time"),

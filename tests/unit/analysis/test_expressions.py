@@ -163,7 +163,12 @@ def test_names_with_dots_and_spaces_can_be_written() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("laod.p99 < 1us", "laod.p99: no region or kernel of that name; this capture has load, matmul"),
+        (
+            "laod.p99 < 1us",
+            "laod.p99: no region or kernel of that name; this capture has load, matmul; did you mean load?",
+        ),
+        ("load.p9 < 1us", "load.p9: expected warp_time, .* of a kernel; did you mean p99?"),
+        ("droped == 0", "droped: expected records, .*; did you mean dropped?"),
         ("load.p95 < 1us", "load.p95: expected .*p99"),
         ("droped == 0", "droped: expected records, .*dropped"),
         ("dot.count == 0", "dot.count: no region"),

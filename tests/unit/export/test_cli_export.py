@@ -68,7 +68,7 @@ def test_only_the_selected_records_are_written(flags: list[str], records: int, c
 
 def test_empty_time_ranges_export_nothing(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", capture, "-o", "x.csv", "--time", "1ms:"]) == 2
-    assert "--time 1ms:: no record then" in capsys.readouterr().err
+    assert "time 1,000.000 to inf us: not in this trace, which has " in capsys.readouterr().err
     assert not Path("x.csv").exists()
 
 
@@ -89,7 +89,7 @@ def test_options_of_timelines_reach_the_file(capture: str) -> None:
         (["-o", "x.pftrace", "--flow", "load", "tile"], "no region 'tile' with value="),
         (["-o", "x.doc"], "expected one of .pftrace"),
         (["-o", "nowhere/x.csv"], "create it first"),
-        (["-o", "x.csv", "--region", "nosuch"], "this trace has dot, load, tile"),
+        (["-o", "x.csv", "--region", "nosuch"], "not in this trace, which has region dot, load, tile"),
     ],
 )
 def test_invalid_export_flags_are_refused_in_one_line(

@@ -49,6 +49,12 @@ def test_the_facts_are_those_of_the_capture() -> None:
     assert not info(trace(WHOLE)).sampled
 
 
+def test_the_strategies_are_those_of_the_kernels_that_recorded() -> None:
+    """The process had loaded kernels with other strategies before."""
+    found = {name: info(trace(GOLDEN / f"{name}.kscope")).strategy for name in ("block", "lanes", "ring")}
+    assert found == {"block": "lane0-warp0", "lanes": "all", "ring": "elected"}
+
+
 def test_info_prints_the_facts_and_takes_json(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "info", SAMPLED)
     for fact in ("NVIDIA H200", "triton 3.6.0", "2026-11-21", "tests/golden/record.py", "0:512:128", PART, "GPU clock"):

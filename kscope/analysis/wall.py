@@ -97,7 +97,7 @@ def wall_ns(trace: TraceData, found: WarpRegions, group: Int64, codes: Int64) ->
     end = np.concatenate([top[whole], *(other for _, other in rest)])
     order = np.argsort(begin)
     begin, reach = begin[order], np.maximum.accumulate(end[order])
-    before = np.concatenate([[begin[0]], reach[:-1]])
+    before = np.concatenate([begin[:1], reach[:-1]])
     gain = np.maximum(reach - np.maximum(begin, before), 0)
     return np.asarray(np.bincount(begin // axis.zone, weights=gain, minlength=len(codes)) / axis.steps, np.float64)
 

@@ -419,6 +419,19 @@ def test_registers_that_the_kernel_gains_are_reported() -> None:
     assert "`kscope trust perturb` compares both" in problem.text and problem.kind == "registers"
 
 
+def test_blocks_that_the_kernel_gains_are_reported() -> None:
+    def measure(text: str) -> Usage:
+        return needing(128) if "kscope" in text else needing(138)
+
+    result = lower_to_fit(SMALL, Recording(), frontend="test", measure=measure, shared=0)
+    (problem,) = result.problems
+    assert problem.kind == "occupancy"
+    assert problem.text == (
+        "kernel k: with its regions 4 instead of 3 blocks fit on an SM (128 instead of 138 registers per thread); it"
+        " may be faster than without them: `kscope trust perturb` compares both"
+    )
+
+
 def test_ptxas_takes_a_register_limit_beside_the_number_of_threads(tmp_path: Path) -> None:
     program = assembler.ptxas()
     if program is None:

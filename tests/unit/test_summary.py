@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import synth
 import traces
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from synth import Rec, instant
 
@@ -40,6 +40,7 @@ def timed(lengths: list[list[int]], timer: bool = True) -> Trace:
 
 
 @given(st.lists(st.lists(st.integers(0, 5000), max_size=20), min_size=1, max_size=4))
+@example([[0]])
 def test_the_numbers_are_those_of_numpy(lengths: list[list[int]]) -> None:
     everything = np.array([span for spans in lengths for span in spans], float)
     found = timed(lengths).summary().regions

@@ -95,6 +95,8 @@ def wall_ns(trace: TraceData, found: WarpRegions, group: Int64, codes: Int64) ->
     rest = list(parallel.map_ahead(outside, parts))
     begin = np.concatenate([whole << shift, *(one for one, _ in rest)])
     end = np.concatenate([top[whole], *(other for _, other in rest)])
+    if not len(begin):  # no span lasts a cycle
+        return np.zeros(len(codes))
     order = np.argsort(begin)
     begin, reach = begin[order], np.maximum.accumulate(end[order])
     before = np.concatenate([begin[:1], reach[:-1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,9 @@ def test_wall_time_is_the_length_of_the_union_of_spans(by: str, bins: int, monke
         for row in rows:
             mine = trace.filter(region=row.region, **key(by, row.key))
             assert row.wall_ns == pytest.approx(union(mine), abs=0.01 * max(1, row.count))
+
+
+def test_spans_without_a_cycle_have_no_wall_time() -> None:
+    trace = traces.trace(traces.lanes(random.Random(0)))
+    rows = replace(trace, dur_cycles=np.zeros_like(trace.dur_cycles)).summary().regions
+    assert rows and {row.wall_ns for row in rows} == {0.0}

@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import attention  # noqa: E402  # it stands beside this script, which may run from any folder
+import attention  # noqa: E402  # in this script's folder, which need not be the current one
 
 import kscope  # noqa: E402
 from kscope.capture.capture import Capture  # noqa: E402

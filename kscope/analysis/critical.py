@@ -126,7 +126,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
     """
     edges = tuple(edges)
     if not edges:
-        raise UsageError(f"no edge: name a region that signals and one that waits for it; {_offered(trace)}")
+        raise UsageError(f"no edge: name a region that signals and one that waits for it; {offered(trace)}")
     mine = filters.select(trace, {"launch": launch, "block": block})
     if not len(mine) or not mine.is_span.any():
         raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
@@ -186,7 +186,7 @@ def _path(trace: TraceData, mine: TraceData, edges: tuple[Edge, ...], launch: in
     return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched, info(trace).caveat)
 
 
-def _offered(trace: TraceData) -> str:
+def offered(trace: TraceData) -> str:
     """The regions of a trace for an error, waits first."""
     names = sorted({one.name for one in trace.regions if one.known and one.kind in (Kind.SPAN, Kind.SPAN_VALUE)})
     waiting = [name for name in names if any(word in name.lower() for word in WAIT_WORDS)]

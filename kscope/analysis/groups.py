@@ -20,7 +20,8 @@ KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane", "tr
 """Keys for grouping, coarse to fine. Warps of different kernels are never combined."""
 NO_TRACK = "-"
 """The key of warps outside user tracks."""
-_WORDS = {"sm": "SM"}
+_WORDS = {"sm": "SM ", "role": ""}
+"""What stands before a key's value; the others have their names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,7 @@ def split_keys(by: str | Iterable[str]) -> list[str]:
 
 def label(by: Iterable[str], key: Key) -> str:
     """A group's name: ``launch 3, SM 5``."""
-    return ", ".join(f"{_WORDS.get(name, name)} {value}" for name, value in zip(by, key, strict=True))
+    return ", ".join(f"{_WORDS.get(name, f'{name} ')}{value}" for name, value in zip(by, key, strict=True))
 
 
 def _check_keys(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:

@@ -161,7 +161,8 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
         *_notes(shared, "regions that begin with the clock read that ends another: record them with live=True"),
         *_notes(unknown, "unknown durations"),
         *_notes(
-            full, "records that came after their slab was full: to join them, record with fill='ring' or more records"
+            full,
+            "records that came after their warp's buffer was full: to join them, use fill='ring' or more records",
         ),
     )
     if lost:

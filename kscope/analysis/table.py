@@ -15,6 +15,8 @@ from .warp_stats import WarpStats
 _OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean", "wall")
 """Columns in the order in which a narrow terminal drops them."""
 _NARROWEST = 40
+_NAME = 44
+"""Characters of a name before columns stay: inferred roles with a region have so many."""
 _UNEVEN_FROM, _MOST_UNEVEN = 1.2, 3
 """Imbalances from the first on are reported below the table, at most so many."""
 _SHORT = 0.01
@@ -127,7 +129,7 @@ def grid(
     cells = {name: [name, *column] for name, column in columns.items()}
     widths = {name: max(map(len, column)) for name, column in cells.items()}
     longest = max(map(len, [head, *names]), default=0) + 2
-    name_width = min(longest, 32)
+    name_width = min(longest, max(_NAME, 2 * width // 5))
     dropped = (name for name in optional if name in widths)
     while name_width + sum(2 + size for size in widths.values()) > width and (name := next(dropped, None)):
         del widths[name]
@@ -158,7 +160,7 @@ def _warps(rows: list[WarpStats], info: Info | None, width: int) -> list[str]:
     if not alive:
         return []
     quiet = max(rows, key=lambda row: row.longest_idle_ns)
-    text = f"in no region: {idle / alive:.1%}, at most {time_text(quiet.longest_idle_ns)} ({quiet.longest_idle_in})"
+    text = f"in no region: {idle / alive:.1%}, longest gap {time_text(quiet.longest_idle_ns)} ({quiet.longest_idle_in})"
     if len(rows) == 1:
         row = rows[0]
         least = "at least " if row.blocks < row.grid_blocks else ""  # the other blocks may run longer

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from ..util.text import nearest
 
 Command = Callable[..., argparse.ArgumentParser]
 """command(name, run, help, **more): a parser like argparse's add_parser(); run(namespace) returns the exit code."""
+NO_COMMAND = 2
+"""Exit code of a command line without a command, which prints the help."""
 _CHOICE = re.compile(r"(argument \S+: )?invalid choice: '(.*?)' \(choose from (.*)\)", re.S)
 
 
@@ -23,8 +25,16 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print usage and error to stderr, and exit with code 2."""
         if (found := _CHOICE.match(message)) is not None:
-            message += nearest(found[2], [name.strip(" '") for name in found[3].split(",")])
+            names = [name.strip(" '") for name in found[3].split(",")]
+            message += self._within(found[2]) or nearest(found[2], names)
         super().error(message)
+
+    def _within(self, word: str) -> str:
+        """The suggestion if the word is a command of one of this parser's commands."""
+        for name, one in _commands_of(self).items():
+            if word in _commands_of(one):
+                return f"; did you mean {name} {word}?"
+        return ""
 
     def refuse(self, words: Iterable[str]) -> NoReturn:
         """The error for words that are left over on a command line."""
@@ -33,9 +43,20 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(words)}{nearest(flag, self._option_string_actions)}")
 
 
+def _commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    return next((one.choices for one in parser._actions if isinstance(one.choices, Mapping)), {})
+
+
+def no_command(options: argparse.Namespace) -> int:
+    """Print the help of a command line that ends where a command is expected; returns the exit code."""
+    options.parser.print_help()
+    return NO_COMMAND
+
+
 def commands(parser: argparse.ArgumentParser, *parents: Any, metavar: str = "COMMAND") -> Command:
     """What adds commands to a parser; `parents` have the flags of each."""
-    subparsers = parser.add_subparsers(metavar=metavar, required=True, parser_class=Parser)
+    subparsers = parser.add_subparsers(metavar=metavar, parser_class=Parser)
+    parser.set_defaults(command=no_command, parser=parser)
 
     def add(name: str, run: Callable[[argparse.Namespace], int], help: str, **more: Any) -> argparse.ArgumentParser:
         described: dict[str, Any] = {"description": f"{help[0].upper()}{help[1:]}.", **more}

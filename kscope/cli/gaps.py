@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
-from ..analysis.critical import critical_path
+from ..analysis.critical import critical_path, offered
 from ..errors import UsageError
 from . import answers, filters
 from .command import Command
@@ -74,6 +74,8 @@ def critical(options: argparse.Namespace) -> int:
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     trace = filters.read(options)
+    if not edges:
+        raise UsageError(f"expected --edge SIGNAL:WAIT, such as --edge load:wait_full; {offered(trace)}")
     with filters.computing(len(trace), "path"):
         found = critical_path(trace, edges, launch, block)
     if options.json:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 
 from . import ipc, overhead, perturb
-from .command import Command, Listed, commands
+from .command import Command, Listed, commands, no_command
 
 
 def add(command: Command) -> None:
     """Add the command and its own commands to the parser."""
     parser = command(
-        "trust", _none, "the cost of recording, kernels with marks and without, instruction counts",
+        "trust", no_command, "the cost of recording, kernels with marks and without, instruction counts",
         description="Can I trust this recording? Three checks by different methods.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
@@ -25,7 +25,3 @@ def add(command: Command) -> None:
     for one in (overhead, perturb, ipc):
         one.add(listed)
     parser.epilog = listed.text()
-
-
-def _none(options: argparse.Namespace) -> int:
-    raise AssertionError("argparse requires one of the commands")

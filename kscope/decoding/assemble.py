@@ -106,17 +106,17 @@ def assemble(capture: CaptureData) -> TraceData:
         problems=tuple(problems),
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
-        recorded=_about(capture),
+        recorded=_about(capture, modules),
     )
     roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
     return with_roles(join(trace, launches.in_turn), [roles.get(number, ()) for number in kernel_ids.tolist()])
 
 
-def _about(capture: CaptureData) -> Recorded:
+def _about(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> Recorded:
     names = {device.name for device in capture.devices}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
     gpus = tuple(Gpu(device.ordinal, device.name, device.uuid) for device in capture.devices)
-    strategies = tuple(sorted({module.strategy for module in capture.modules}))
+    strategies = tuple(sorted({module.strategy for module in recorded}))
     return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies)
 
 

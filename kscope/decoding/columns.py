@@ -137,10 +137,10 @@ def _note_dropped(plan: _Plan, open_full: int) -> None:
         text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
         note(Problem("overwritten", text, overwritten))
     if refused:
-        text = f"{counted(refused, 'record')} came after their slab was full: to keep all, {enough}"
+        text = f"{counted(refused, 'record')} came after the buffer of their warp was full: to keep all, {enough}"
         note(Problem("refused", text, refused))
     if open_full:
-        text = f"{counted(open_full, 'unfinished warp')} filled the slab: how many records were dropped is unknown"
+        text = f"{counted(open_full, 'unfinished warp')} filled their buffers: how many records were dropped is unknown"
         note(Problem("count", text, open_full))
     long = slabs.finished & ((slabs.ticks < 0) | (slabs.ticks >= _COUNT_TURNS * _LEAST_TICKS))
     turned = int(np.count_nonzero(long & (plan.kept == plan.capacity))) if long.any() else 0

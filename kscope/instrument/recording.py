@@ -58,7 +58,7 @@ class Recording:
             isinstance(self.records, int) and 1 <= self.records <= 1 << MAX_LOG2_RECORDS
         ):
             most = 1 << MAX_LOG2_RECORDS
-            raise UsageError(f"records={self.records!r}: expected 'auto' or 1 to {most} records per slab")
+            raise UsageError(f"records={self.records!r}: expected 'auto' or 1 to {most} records per warp")
         if self.fill not in ("ring", "stop"):
             raise UsageError(f"fill={self.fill!r}: expected 'ring' (keep the newest) or 'stop' (keep the oldest)")
         if self.clock not in ("cycles", "globaltimer"):

@@ -234,7 +234,7 @@ def test_a_closed_output_pipe_is_not_an_error(capture: Path) -> None:
     assert message == ""
 
 
-@pytest.mark.parametrize("argv", [[], ["dance"], ["summary"], ["trust"], ["run"]], ids=" ".join)
+@pytest.mark.parametrize("argv", [["dance"], ["summary"], ["trust", "overhead"], ["run"]], ids=" ".join)
 def test_an_invalid_command_line_shows_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(argv)

@@ -49,6 +49,12 @@ def test_help_lists_every_command_once_in_a_group() -> None:
     assert titles == [title for title, members in cli.GROUPS.items() if members]
 
 
+@pytest.mark.parametrize("argv", [(), ("trust",)])
+def test_a_line_without_a_command_prints_the_help(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(argv) == 2
+    assert "what recording cost" in (text := capsys.readouterr().out) or "where the time went" in text
+
+
 def test_the_page_of_commands_has_the_parsers_groups_and_commands() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
     assert (cli.parser().epilog or "?") in page
@@ -64,6 +70,7 @@ def test_the_page_of_commands_has_the_parsers_groups_and_commands() -> None:
     [
         (("sumary", WS), "did you mean summary?"),
         (("trust", "overhed", WS), "did you mean overhead?"),
+        (("perturb", WS), "did you mean trust perturb?"),
         (("summary", WS, "--markdwn"), "did you mean --markdown?"),
         (("summary", WS, "--regoin=load"), "did you mean --region?"),
         (("trust", "overhead", WS, "--mesure"), "did you mean --measure?"),
@@ -91,7 +98,11 @@ def test_a_missing_file_is_answered_with_the_captures_of_its_folder(
 @pytest.mark.parametrize(
     ("argv", "offered"),
     [
-        (("path", WS), "waits wait_empty, wait_ready, and regions ask, multiply, store"),
+        (
+            ("path", WS),
+            "expected --edge SIGNAL:WAIT, such as --edge load:wait_full; this trace has waits wait_empty, wait_ready, "
+            "and regions ask, multiply, store",
+        ),
         (("trust", "overhead", WS), "spans of multiply (512), wait_ready (512)"),
         (("export", WS), "-o FILE for these 1,296 records, with a suffix of .pftrace"),
     ],

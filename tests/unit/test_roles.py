@@ -70,6 +70,15 @@ def test_a_summary_by_role_has_the_named_roles() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_table_by_role_shows_role_and_region(width: int) -> None:
+    golden = Path(__file__).resolve().parents[1] / "golden" / "warp_specialized.kscope"
+    text = kscope.load(golden).summary("role").text(width)
+    for name in ("multiply (warp 0-3, inferred): wait_ready ", "wait_empty (warp 6, inferred): wait_empty "):
+        assert name in text
+    assert "role " not in text
+
+
 def test_the_callers_roles_override_those_of_the_kernel() -> None:
     found = roles(recorded(pipeline), {"both": [1, 2]})
     assert [found.names[code] for code in found.code] == 2 * ["other", "both", "both"]

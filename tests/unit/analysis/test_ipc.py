@@ -220,7 +220,7 @@ def test_an_overfull_slab_excludes_only_its_own_warp() -> None:
     trace = decode(synth.capture(full, whole, names=("a", "b")))
     found = ipc.join(ipc.of_trace(trace), {**counts(13), **{(1, n): 100 * (n + 1) for n in range(4)}})
     assert [(row.global_warp_id, row.region_id) for row in found.rows] == [(1, 1), (1, 2)]
-    assert any("after their slab was full" in one for one in found.mismatches)
+    assert any("after their warp's buffer was full" in one for one in found.mismatches)
 
 
 def test_several_launches_or_lanes_are_refused() -> None:

@@ -1,7 +1,7 @@
 """Records the tutorial's captures, slow.kscope and fast.kscope, on a GPU; then `make pictures` renews the page.
 
     python docs/tutorial/record.py [FOLDER]               needs an NVIDIA GPU, PyTorch and Triton 3.6 or later
-    python docs/tutorial/record.py --simulate [FOLDER]    in the simulator; the page says so
+    python docs/tutorial/record.py --simulate [FOLDER]    in the simulator; the page states it
 
 One thread of each block records: three launches of 256 blocks, 54,000 records, 500 KB. A kernel is recorded again
 while its trace has problems, such as SM clocks that changed as the GPU woke up.

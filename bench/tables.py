@@ -3,7 +3,7 @@
     python bench/tables.py bench-gpu.json ...            several files: the last one that has a section wins
     python bench/tables.py --print bench-gpu.json        print only; changes no file
 
-A table stands in the document between `<!-- bench: NAME -->` and `<!-- bench end -->`; NAME is one of TABLES. A table
+A table is in the document between `<!-- bench: NAME -->` and `<!-- bench end -->`; NAME is one of TABLES. A table
 whose section was not measured stays as it is.
 """
 

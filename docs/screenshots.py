@@ -46,7 +46,7 @@ def perfetto(browser: Page, trace: kscope.Trace, image: Path, **options: Any) ->
                 browser.open(process.stdout.readline().strip())
                 browser.until("Boolean(window.app?.trace)", 90)
                 browser.until("app.trace.workspace?.flatTracks.length > 0")
-                for _ in range(4):  # a row knows its own rows when it is open
+                for _ in range(4):  # an open row contains its rows
                     browser.run("app.trace.workspace.flatTracks.forEach((row) => row.name == 'System' || row.expand())")
                     browser.run("new Promise((done) => setTimeout(done, 300))")
                 browser.run("app.commands.runCommand('dev.perfetto.ToggleLeftSidebar')")

@@ -1,7 +1,7 @@
 """Records the tutorial's captures, slow.kscope and fast.kscope, on a GPU; then `make pictures` renews the page.
 
     python docs/tutorial/record.py [FOLDER]               needs an NVIDIA GPU, PyTorch and Triton 3.6 or later
-    python docs/tutorial/record.py --simulate [FOLDER]    in the simulator; the page says so
+    python docs/tutorial/record.py --simulate [FOLDER]    in the simulator; the page states it
 
 One thread of each block records: three launches of 256 blocks, 54,000 records, 500 KB. A kernel is recorded again
 while its trace has problems, such as SM clocks that changed as the GPU woke up.
@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import attention  # noqa: E402  # it stands beside this script, which may run from any folder
+import attention  # noqa: E402  # in this script's folder, which need not be the current one
 
 import kscope  # noqa: E402
 from kscope.capture.capture import Capture  # noqa: E402

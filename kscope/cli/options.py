@@ -106,7 +106,7 @@ def _ranges(flag: str, text: str) -> list[range]:
     return ranges
 
 
-def listed(flag: str, texts: list[str]) -> list[int]:
+def numbers(flag: str, texts: list[str]) -> list[int]:
     """The numbers of a repeated flag. Raises UsageError."""
     return [number for text in texts for number in members(flag, text)]
 
@@ -122,8 +122,8 @@ def size(flag: str, text: str) -> int:
 _READ: dict[str, Callable[[Any], Any]] = {
     "strategy": parse_strategy,
     "records": lambda text: text if text == "auto" else _number("--records", text),
-    "warp": lambda texts: listed("--warp", texts),
-    "sm": lambda texts: listed("--sm", texts),
+    "warp": lambda texts: numbers("--warp", texts),
+    "sm": lambda texts: numbers("--sm", texts),
     "pool": _pool,
 }
 """How the text of an option is read; those not listed are passed as text."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ..util.portable import clean
 from ..util.runs import fresh
-from ..util.texts import Texts, chosen, constant, decimals, joined
+from ..util.texts import Texts, constant, decimals, joined, take
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -156,7 +156,7 @@ def _launch_cells(timeline: Timeline, launch: Int64) -> Texts:
     """The name of each launch."""
     distinct, which = np.unique(launch, return_inverse=True)
     names = _launch_names(timeline, distinct)(list(range(len(distinct))))
-    return chosen([clean(name).encode() for name in names], which)
+    return take([clean(name).encode() for name in names], which)
 
 
 def _groups(timeline: Timeline, row: Int64, padded: bool) -> Callable[[list[int]], list[str]]:
@@ -191,7 +191,7 @@ def _warps(timeline: Timeline, row: Int64) -> Texts:
     """``warp 4``, with its role if that is known: ``producer warp 4``."""
     word = constant(b"warp ", len(row))
     names = timeline.roles.known
-    parts = [chosen([clean(f"{name} ").encode() if name else b"" for name in names], timeline.roles.code[row])]
+    parts = [take([clean(f"{name} ").encode() if name else b"" for name in names], timeline.roles.code[row])]
     return joined(*parts, word, decimals(timeline.trace.warps.warp[row]))
 
 

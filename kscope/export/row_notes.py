@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..tracedata.data import TraceData
 from ..util.portable import clean
 from ..util.runs import heads
-from ..util.texts import Texts, chosen, constant, decimals, joined
+from ..util.texts import Texts, constant, decimals, joined, take
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
 def described(timeline: Timeline, rows: Int64) -> Texts:
     """The arguments of rows (t,) as text: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
     roles = timeline.roles
-    parts = [constant(b"role ", len(rows)), chosen([clean(name).encode() for name in roles.names], roles.code[rows])]
+    parts = [constant(b"role ", len(rows)), take([clean(name).encode() for name in roles.names], roles.code[rows])]
     for one in arguments(timeline.trace) if timeline.view.args else ():
         known = one.known[rows]
         if known.any():

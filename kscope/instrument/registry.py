@@ -35,7 +35,7 @@ class Entry:
         dsl: module of the DSL; the frontend is active once it is in ``sys.modules``.
         target: "package:attribute" of the Frontend class.
         extra: the pip extra that installs the DSL; empty if there is none.
-        distribution: what has the DSL's version, if its module has none.
+        distribution: has the DSL's version, if its module has none; of a third party's, what announces the frontend.
     """
 
     dsl: str
@@ -73,7 +73,10 @@ def _announced(path: tuple[str, ...]) -> dict[str, Entry]:
     from importlib import metadata  # slow to import
 
     points = metadata.entry_points(group=GROUP)
-    return {point.name: Entry(point.value.partition(":")[0], point.value, "") for point in points}
+    return {
+        point.name: Entry(point.value.partition(":")[0], point.value, "", point.dist.name if point.dist else "")
+        for point in points
+    }
 
 
 def installed(entry: Entry) -> bool:

@@ -88,7 +88,7 @@ def joined(*parts: Texts) -> Texts:
     return Texts(np.hstack([part.data for part in parts]), np.hstack([part.used for part in parts]))
 
 
-def chosen(texts: Sequence[bytes], index: npt.NDArray[np.integer]) -> Texts:
+def take(texts: Sequence[bytes], index: npt.NDArray[np.integer]) -> Texts:
     """One of a few texts in each row, by its index (n,)."""
     table = np.zeros((max(len(texts), 1), max(map(len, texts), default=0)), np.uint8)
     used = np.zeros(table.shape, bool)

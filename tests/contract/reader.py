@@ -31,7 +31,7 @@ class Record:
 class Lane:
     """One slab: what one lane recorded of one launch. launch: number of the launch in the session, replays of
     one grid id differ in `replay`. life: ticks between the anchors, None = the warp never finished. cluster: the
-    word as it stands in the header. every: all lanes of the warp have slabs. turn: its
+    word of the header. every: all lanes of the warp have slabs. turn: its
     lanes record in turn."""
 
     launch: int

@@ -47,7 +47,7 @@ def python(site: Path, *arguments: str) -> str:
 def test_the_doctor_shows_plugins(site: Path) -> None:
     rows = [line for line in python(site, "-m", "kscope", "doctor").splitlines() if "toylang" in line]
     assert len(rows) == 1
-    assert "kscope_toylang 1.0, all hook points found" in rows[0]
+    assert "kscope-toylang 1.0, all hook points found" in rows[0]
 
 
 def test_an_imported_plugin_joins_sessions(site: Path) -> None:

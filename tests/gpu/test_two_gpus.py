@@ -115,7 +115,7 @@ def test_a_pool_that_is_too_small_names_its_own_device(k: ModuleType, both: dict
     assert len(prof.trace.filter(device=0)) == BLOCKS * WARPS * k.RECORDS
 
 
-def test_both_clocks_stand_on_the_axis_of_the_host(k: ModuleType, both: dict[int, Any], table: Table) -> None:
+def test_both_clocks_are_on_the_axis_of_the_host(k: ModuleType, both: dict[int, Any], table: Table) -> None:
     """Each launch lies between the host's clock before it and after it, and the devices take turns."""
     import torch
 

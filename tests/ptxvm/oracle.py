@@ -1,6 +1,6 @@
-"""What the marks of a text mean, by running the text with its marks as they stand.
+"""What the marks of a text mean, by running the text with its marks in place.
 
-The oracle runs the same kernel un-lowered on the same machine; where a mark stands it reads the thread's
+The oracle runs the same kernel un-lowered on the same machine; at a mark it reads the thread's
 clock and keeps a record in a Python list.
 """
 

@@ -207,7 +207,7 @@ def impatient() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.kscope")
     with pytest.raises(FormatError, match="not a regular file"):
         load_capture(tmp_path / "x.kscope")

@@ -57,7 +57,7 @@ def test_pending_records_are_stored_before_unknown_text() -> None:
 
 @pytest.mark.parametrize("label", ["$L__BB0_1", "L1", "_x", "%l", "LAB_WAIT"])
 @pytest.mark.parametrize("line", ["{0}: ret;", "add.u32 %r1, %r1, 1; {0} :\nret;", "/* {{ */ {0}:// }}\n ret;"])
-def test_a_label_is_found_wherever_it_stands_on_the_line(label: str, line: str) -> None:
+def test_a_label_is_found_anywhere_on_the_line(label: str, line: str) -> None:
     found = [s.name for s in function(f"@%p1 bra {label};\n" + line.format(label))[0].statements if s.sort == "label"]
     assert found == [label]
 

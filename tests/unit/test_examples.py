@@ -74,7 +74,7 @@ def test_examples_name_their_command() -> None:
         assert f"python examples/{example.name}" in example.read_text()
 
 
-def test_an_example_stands_in_the_index() -> None:
+def test_every_example_is_in_the_index() -> None:
     index = (ROOT / "docs" / "examples.md").read_text()
     named = re.findall(r"\(\.\./examples/([\w.]+)\)", index)
     assert sorted(set(named)) == sorted(path.name for path in (ROOT / "examples").glob("*.*"))

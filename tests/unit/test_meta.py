@@ -26,7 +26,7 @@ def test_metadata_survives_its_json() -> None:
     assert metadata.from_json(metadata.to_json(MODULE)) == MODULE
 
 
-def test_metadata_of_a_file_whose_path_is_no_utf8_can_stand_in_a_symbol() -> None:
+def test_metadata_of_a_file_whose_path_is_no_utf8_fits_into_a_symbol() -> None:
     module = ModuleMeta("triton", (KernelMeta("k", 1, 3),), (RegionMeta("load", None, "d\udcff/k.py:3"),))
     (region,) = metadata.from_json(metadata.to_json(module)).regions
     assert region == RegionMeta("load", None, "d?/k.py:3")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.export.pftracks import varint
-from kscope.util.texts import chosen, constant, decimals, joined, varints
+from kscope.util.texts import constant, decimals, joined, take, varints
 
 NUMBERS = st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 300), min_size=1, max_size=20)
 
@@ -32,5 +32,5 @@ def test_parts_are_joined_where_a_condition_holds() -> None:
 
 
 def test_one_of_a_few_texts_is_chosen_in_each_row() -> None:
-    assert chosen([b"", "läne".encode(), b"x"], np.array([2, 1, 0, 1])).strings() == ["x", "läne", "", "läne"]
-    assert chosen([], np.zeros(0, np.int64)).strings() == []
+    assert take([b"", "läne".encode(), b"x"], np.array([2, 1, 0, 1])).strings() == ["x", "läne", "", "läne"]
+    assert take([], np.zeros(0, np.int64)).strings() == []

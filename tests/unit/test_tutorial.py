@@ -1,4 +1,4 @@
-"""The tutorial: every command on the page runs as it stands, and shows what the page says about it."""
+"""The tutorial: every command on the page runs unchanged, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def printed(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
     return newcomer.follow(tmp_path_factory.mktemp("tutorial"), environment)
 
 
-def test_every_command_of_the_tutorial_runs_as_it_stands(printed: dict[str, str]) -> None:
+def test_every_command_of_the_tutorial_runs_unchanged(printed: dict[str, str]) -> None:
     assert {"run", "summary", "view", "export", "occupancy", "compare", "assert"} == {
         command.split()[1] for command in printed
     }

@@ -84,7 +84,7 @@ def test_proton_viewer_shows_problems(tmp_path: Path) -> None:
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

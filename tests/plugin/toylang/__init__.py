@@ -7,7 +7,7 @@
 
     fill[grid, block](out, 7)
 
-It knows nothing of kscope.
+It does not depend on kscope.
 """
 
 from __future__ import annotations

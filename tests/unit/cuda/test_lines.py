@@ -58,7 +58,7 @@ def shown(*regions: str, source: str = SCALE) -> dict[int, str]:
     return {at: new.strip() for at, (old, new) in enumerate(pairs, 1) if old != new}
 
 
-def test_marks_stand_around_the_first_and_the_last_statement() -> None:
+def test_marks_enclose_the_first_and_the_last_statement() -> None:
     assert shown("load=scale:7-8") == {
         7: "<load float a = x[i];",
         8: "float b = twice(a); load>  // } not a brace",

@@ -227,7 +227,7 @@ def test_regions_with_a_return_inside_a_macro_are_dropped_and_reported(frontend,
     assert "'r'" in meta.problems[0].text
 
 
-def test_selected_lines_stand_beside_macros(frontend, gpu):
+def test_lines_may_be_selected_beside_macros(frontend, gpu):
     annotated = SCALE.replace("float b = a * 2;", 'KSCOPE_REGION("twice"); float b = a * 2;')
     frontend.enable(recording(LOADS, LOOP))
     assert names(gpu.compile(annotated)) == {"load": "kern.cu:5", "loop": "kern.cu:8", "twice": "kern.cu:6"}

@@ -147,7 +147,7 @@ def test_points_are_not_in_the_tree() -> None:
     assert set(paths(stacks(decode(synth.capture(synth.slab(records), names=NAMES))))) == {"matmul"}
 
 
-def test_problems_stand_in_the_tree(tmp_path: Path) -> None:
+def test_problems_are_in_the_tree(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("tile", 2000, 2100)]), names=NAMES, lost=3))
     text = "lost: 3 warps found the pool full and did not record: raise pool="
     trace.export(tmp_path / "x.hatchet")

@@ -76,6 +76,13 @@ def in_numba(bench: Any, folder: Path, form: str, lto: bool, bits: int = 32, sou
 
 
 @cache
+def plain_in_numba(bench: Any, lto: bool) -> Any:
+    """The loop without a region."""
+    with tempfile.TemporaryDirectory() as folder:
+        return in_numba(bench, Path(folder), "", lto)
+
+
+@cache
 def in_cuda(form: str, bits: int = 32) -> Any:
     """The loop as nvcc compiles it, with kscope's header."""
     text = compiled(f"""#include <kscope.cuh>
@@ -130,7 +137,7 @@ def recording(frontend: Any) -> None:
 @pytest.mark.usefixtures("recording")
 @pytest.mark.parametrize(("form", "lto"), list(_forms()))
 def test_regions_cost_the_same_as_in_cuda(bench: Any, tmp_path: Path, form: str, lto: bool) -> None:
-    plain = in_numba(bench, tmp_path, "", lto)
+    plain = plain_in_numba(bench, lto)
     assert plain.cycles == in_cuda("").cycles, "the loops without a region are to be alike"
     check(added(in_numba(bench, tmp_path, form, lto), plain), added(in_cuda(form), in_cuda("")))
 

@@ -155,7 +155,7 @@ def test_spans_that_end_together_keep_their_nesting() -> None:
     }  # fmt: skip
 
 
-def test_proton_durations_are_cycles_and_its_blocks_stand_on_the_timer() -> None:
+def test_proton_durations_are_cycles_and_its_blocks_are_placed_by_the_timer() -> None:
     scopes = [(0, "load", 5000, 400), (0, "dot", 5500, 300), (1, "load", 5100, 900)]
     data = foreign.proton(
         [("matmul", 3, 7, 1_000_000, 1_001_500, scopes), ("matmul", 4, 8, 1_000_250, 1_001_900, scopes[:1])]

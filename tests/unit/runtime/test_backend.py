@@ -463,7 +463,7 @@ def test_the_gate_carries_what_is_sampled(bench: Make) -> None:
     assert (gate["block_first"], gate["block_count"], gate["sm_mask"][0]) == (2, 98, 4)
 
 
-def test_rings_stand_apart_inside_of_the_pool(bench: Make) -> None:
+def test_rings_do_not_overlap_inside_the_pool(bench: Make) -> None:
     rig = bench().arm()
     spans = sorted((int(s["base"]), int(s["base"]) + (int(s["mask"]) + 1) * layout.UNIT) for s in rig.memory.stripes)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))

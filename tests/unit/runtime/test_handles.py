@@ -81,7 +81,7 @@ def test_code_is_bound_before_and_during_a_session(rig: Bench) -> None:
     assert [kernel.name for meta in prof.capture.modules for kernel in meta.kernels] == ["kernel", "later"]
 
 
-def test_the_first_call_may_stand_in_a_session(rig: Bench) -> None:
+def test_the_first_call_may_be_in_a_session(rig: Bench) -> None:
     with kscope.profile(pool=rig.pool) as prof:
         kscope.bind(LIBRARY)
         assert rig.gpu.memory(MODULE).gate["epoch"] != 0

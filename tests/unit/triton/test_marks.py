@@ -38,7 +38,7 @@ def in_a_loop(a, out, n, BLOCK: tl.constexpr):
 
 
 @ARCHS
-def test_marks_stand_in_the_order_of_the_source(compiler, arch):
+def test_marks_are_in_the_order_of_the_source(compiler, arch):
     compiler(in_a_loop, arch, a="*fp32", out="*fp32", n="i32", BLOCK=128)
     assert compiler.marks() == [
         "enter loop", "enter load i32", "exit load", "enter add", "exit add", "exit loop",

@@ -11,6 +11,8 @@ test-variations: TESTS := variation and not slow and not gpu
 # Neighboring tests share compiled modules; an idle worker takes tests of the other.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 .DEFAULT_GOAL := help
+# Tests start many interpreters: without bytecode each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # setuptools warns of every editable install
 QUIET := PYTHONWARNINGS=ignore
 .PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean

@@ -21,8 +21,9 @@ import triton.profiler as proton
 import triton.profiler.language as pl
 from on_regions import SECTIONS, WORK, Config, disassembled, doubt, loop_of, per_iteration
 from on_triton import in_place, lowering
+from proton_twins import twin
 from rows import Row, row
-from triton_kernels import loop, loop_proton
+from triton_kernels import loop
 
 import kscope
 
@@ -65,7 +66,7 @@ def variants() -> dict[str, tuple[Any, Around]]:
         "kscope": (loop, recorded),
         "kscope, in place": (loop, lambda: recorded(in_place)),
     }
-    return found | {name: (loop_proton, lambda o=options: protons(o)) for name, options in MODES.items()}
+    return found | {name: (twin(loop), lambda o=options: protons(o)) for name, options in MODES.items()}
 
 
 def cycles(kernel: Any, tag: int, config: Config, repeats: int) -> tuple[list[float], Any]:

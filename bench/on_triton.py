@@ -31,6 +31,7 @@ import triton.profiler as proton
 import triton.profiler.language as pl
 import triton_kernels
 from driver import resources
+from proton_twins import twin
 from rows import Row, row
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -121,7 +122,8 @@ KERNELS = {
 
 def annotated(name: str, by_proton: bool) -> Any:
     """The kernel with regions of kscope, or with Proton's scopes."""
-    return getattr(triton_kernels, f"{name}_proton" if by_proton else name)
+    kernel = getattr(triton_kernels, name)
+    return twin(kernel) if by_proton else kernel
 
 
 @dataclass(frozen=True)

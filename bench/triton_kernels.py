@@ -1,4 +1,4 @@
-"""The kernels of on_triton.py: each with kscope's regions, and a twin with Proton's scopes.
+"""The kernels of on_triton.py, with kscope's regions; proton_twins.py makes those with Proton's scopes.
 
 The matmul and the attention with regions are those of the examples, inlined. TAG changes nothing but the cache key:
 one compilation for each way of recording.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-import triton.profiler.language as pl
 from triton_attention import attention as attention_of_the_examples
 from triton_matmul import matmul as matmul_of_the_examples
 
@@ -18,27 +17,6 @@ import kscope
 @triton.jit
 def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
     matmul_of_the_examples(a, b, c, M, N, K, BM, BN, BK)
-
-
-@triton.jit
-def matmul_proton(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    pl.enter_scope("mainloop")
-    for k in range(0, K, BK):
-        pl.enter_scope("load")
-        x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-        y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-        pl.exit_scope("load")
-        pl.enter_scope("dot")
-        total = tl.dot(x, y, total)
-        pl.exit_scope("dot")
-    pl.exit_scope("mainloop")
-    pl.enter_scope("epilogue")
-    tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
-    pl.exit_scope("epilogue")
 
 
 @triton.jit
@@ -61,69 +39,8 @@ def persistent(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
 
 
 @triton.jit
-def persistent_proton(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    across = N // BN
-    for tile in range(tl.program_id(0), (M // BM) * across, tl.num_programs(0)):
-        pl.enter_scope("tile")
-        rows = (tile // across) * BM + tl.arange(0, BM)
-        columns = (tile % across) * BN + tl.arange(0, BN)
-        inner = tl.arange(0, BK)
-        total = tl.zeros((BM, BN), tl.float32)
-        for k in range(0, K, BK):
-            pl.enter_scope("load")
-            x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-            y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-            pl.exit_scope("load")
-            pl.enter_scope("dot")
-            total = tl.dot(x, y, total)
-            pl.exit_scope("dot")
-        pl.enter_scope("epilogue")
-        tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
-        pl.exit_scope("epilogue")
-        pl.exit_scope("tile")
-
-
-@triton.jit
 def attention(q, k, v, o, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr):
     attention_of_the_examples(q, k, v, o, S, scale, D, BM, BN, False)
-
-
-@triton.jit
-def attention_proton(q, k, v, o, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    depth = tl.arange(0, D)
-    inner = tl.arange(0, BN)
-    base = tl.program_id(1) * S * D
-    pl.enter_scope("load_q")
-    query = tl.load(q + base + rows[:, None] * D + depth[None, :])
-    pl.exit_scope("load_q")
-    largest = tl.full((BM,), -1e30, tl.float32)
-    weight = tl.zeros((BM,), tl.float32)
-    total = tl.zeros((BM, D), tl.float32)
-    for n in range(0, S, BN):
-        pl.enter_scope("load_k")
-        keys = tl.load(k + base + (n + inner)[None, :] * D + depth[:, None])
-        pl.exit_scope("load_k")
-        pl.enter_scope("qk")
-        score = tl.dot(query, keys) * scale
-        pl.exit_scope("qk")
-        pl.enter_scope("softmax")
-        now = tl.maximum(largest, tl.max(score, 1))
-        p = tl.exp2(score - now[:, None])
-        decay = tl.exp2(largest - now)
-        weight = weight * decay + tl.sum(p, 1)
-        total = total * decay[:, None]
-        largest = now
-        pl.exit_scope("softmax")
-        pl.enter_scope("load_v")
-        values = tl.load(v + base + (n + inner)[:, None] * D + depth[None, :])
-        pl.exit_scope("load_v")
-        pl.enter_scope("pv")
-        total = tl.dot(p.to(tl.float16), values, total)
-        pl.exit_scope("pv")
-    pl.enter_scope("store")
-    tl.store(o + base + rows[:, None] * D + depth[None, :], (total / weight[:, None]).to(tl.float16))
-    pl.exit_scope("store")
 
 
 @triton.jit
@@ -148,30 +65,6 @@ def layernorm(x, weight, bias, y, N, eps, BLOCK: tl.constexpr, TAG: tl.constexpr
 
 
 @triton.jit
-def layernorm_proton(x, weight, bias, y, N, eps, BLOCK: tl.constexpr, TAG: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    pl.enter_scope("mean")
-    for start in range(0, N, BLOCK):
-        total += tl.load(x + row * N + start + at).to(tl.float32)
-    mean = tl.sum(total, 0) / N
-    pl.exit_scope("mean")
-    square = tl.zeros((BLOCK,), tl.float32)
-    pl.enter_scope("variance")
-    for start in range(0, N, BLOCK):
-        part = tl.load(x + row * N + start + at).to(tl.float32) - mean
-        square += part * part
-    scale = 1 / tl.sqrt(tl.sum(square, 0) / N + eps)
-    pl.exit_scope("variance")
-    for start in range(0, N, BLOCK):
-        pl.enter_scope("write")
-        part = (tl.load(x + row * N + start + at).to(tl.float32) - mean) * scale
-        tl.store(y + row * N + start + at, part * tl.load(weight + start + at) + tl.load(bias + start + at))
-        pl.exit_scope("write")
-
-
-@triton.jit
 def softmax(x, y, N, BLOCK: tl.constexpr, TAG: tl.constexpr):
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
@@ -182,22 +75,6 @@ def softmax(x, y, N, BLOCK: tl.constexpr, TAG: tl.constexpr):
         total = tl.sum(powers, 0)
     with kscope.region("store"):
         tl.store(y + row * N + at, powers / total, mask=at < N)
-
-
-@triton.jit
-def softmax_proton(x, y, N, BLOCK: tl.constexpr, TAG: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    pl.enter_scope("load")
-    values = tl.load(x + row * N + at, mask=at < N, other=-float("inf"))
-    pl.exit_scope("load")
-    pl.enter_scope("reduce")
-    powers = tl.exp(values - tl.max(values, 0))
-    total = tl.sum(powers, 0)
-    pl.exit_scope("reduce")
-    pl.enter_scope("store")
-    tl.store(y + row * N + at, powers / total, mask=at < N)
-    pl.exit_scope("store")
 
 
 @triton.jit
@@ -216,26 +93,6 @@ def splitk(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
             total = tl.dot(x, y, total)
     with kscope.region("reduce"):
         tl.atomic_add(c + rows[:, None] * N + columns[None, :], total, sem="relaxed")
-
-
-@triton.jit
-def splitk_proton(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    part = K // tl.num_programs(2)
-    inner = tl.program_id(2) * part + tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, part, BK):
-        pl.enter_scope("load")
-        x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-        y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-        pl.exit_scope("load")
-        pl.enter_scope("dot")
-        total = tl.dot(x, y, total)
-        pl.exit_scope("dot")
-    pl.enter_scope("reduce")
-    tl.atomic_add(c + rows[:, None] * N + columns[None, :], total, sem="relaxed")
-    pl.exit_scope("reduce")
 
 
 @triton.jit
@@ -274,46 +131,6 @@ def backward(
 
 
 @triton.jit
-def backward_proton(
-    q, k, v, do, dk, dv, maxima, deltas, S, scale,
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr,
-):  # fmt: skip
-    head = tl.program_id(1) * S
-    columns = head + tl.program_id(0) * BN + tl.arange(0, BN)
-    depth = tl.arange(0, D)
-    tile = columns[:, None] * D + depth[None, :]
-    keys = tl.load(k + tile)
-    values = tl.load(v + tile)
-    key_sum = tl.zeros((BN, D), tl.float32)
-    value_sum = tl.zeros((BN, D), tl.float32)
-    for m in range(0, S, BM):
-        rows = head + m + tl.arange(0, BM)
-        at = rows[:, None] * D + depth[None, :]
-        pl.enter_scope("load")
-        query = tl.load(q + at)
-        gradient = tl.load(do + at)
-        maximum = tl.load(maxima + rows)
-        delta = tl.load(deltas + rows)
-        pl.exit_scope("load")
-        pl.enter_scope("scores")
-        powers = tl.exp2(tl.dot(keys, tl.trans(query)) * scale - maximum[None, :])
-        pl.exit_scope("scores")
-        pl.enter_scope("dv")
-        value_sum = tl.dot(powers.to(tl.float16), gradient, value_sum)
-        pl.exit_scope("dv")
-        pl.enter_scope("ds")
-        slope = powers * (tl.dot(values, tl.trans(gradient)) - delta[None, :])
-        pl.exit_scope("ds")
-        pl.enter_scope("dk")
-        key_sum = tl.dot(slope.to(tl.float16), query, key_sum)
-        pl.exit_scope("dk")
-    pl.enter_scope("store")
-    tl.store(dv + tile, value_sum.to(tl.float16))
-    tl.store(dk + tile, (key_sum * (scale * 0.6931471805599453)).to(tl.float16))
-    pl.exit_scope("store")
-
-
-@triton.jit
 def grouped(
     x, w, y, experts, firsts, ends, N, K,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr,
@@ -337,32 +154,6 @@ def grouped(
 
 
 @triton.jit
-def grouped_proton(
-    x, w, y, experts, firsts, ends, N, K,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr,
-):  # fmt: skip
-    pl.enter_scope("lookup")
-    expert = tl.load(experts + tl.program_id(0))
-    rows = tl.load(firsts + tl.program_id(0)) + tl.arange(0, BM)
-    inside = (rows < tl.load(ends + expert))[:, None]
-    pl.exit_scope("lookup")
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
-        pl.enter_scope("load")
-        tokens = tl.load(x + rows[:, None] * K + (k + inner)[None, :], mask=inside, other=0.0)
-        weights = tl.load(w + expert * K * N + (k + inner)[:, None] * N + columns[None, :])
-        pl.exit_scope("load")
-        pl.enter_scope("dot")
-        total = tl.dot(tokens, weights, total)
-        pl.exit_scope("dot")
-    pl.enter_scope("store")
-    tl.store(y + rows[:, None] * N + columns[None, :], total.to(tl.float16), mask=inside)
-    pl.exit_scope("store")
-
-
-@triton.jit
 def tasks(x, y, next_task, count, each, BLOCK: tl.constexpr, TAG: tl.constexpr):
     task = tl.atomic_add(next_task, 1)
     while task < count:
@@ -374,23 +165,6 @@ def tasks(x, y, next_task, count, each, BLOCK: tl.constexpr, TAG: tl.constexpr):
             tl.store(y + task * BLOCK + tl.arange(0, BLOCK), total)
         with kscope.region("fetch"):
             task = tl.atomic_add(next_task, 1)
-
-
-@triton.jit
-def tasks_proton(x, y, next_task, count, each, BLOCK: tl.constexpr, TAG: tl.constexpr):
-    task = tl.atomic_add(next_task, 1)
-    while task < count:
-        pl.enter_scope("task")
-        total = tl.zeros((BLOCK,), tl.float32)
-        for step in range(each):
-            pl.enter_scope("step")
-            total += tl.load(x + (task * each + step) * BLOCK + tl.arange(0, BLOCK))
-            pl.exit_scope("step")
-        tl.store(y + task * BLOCK + tl.arange(0, BLOCK), total)
-        pl.exit_scope("task")
-        pl.enter_scope("fetch")
-        task = tl.atomic_add(next_task, 1)
-        pl.exit_scope("fetch")
 
 
 @triton.jit
@@ -415,18 +189,5 @@ def loop(out, cycles, iterations, COUNT: tl.constexpr, THREADS: tl.constexpr, TA
     for _ in range(iterations):
         with kscope.region("work"):
             x = fmas(x, COUNT)
-    tl.store(cycles + tl.program_id(0), now() - begin)
-    tl.store(out + tl.program_id(0) * THREADS + at, x)
-
-
-@triton.jit
-def loop_proton(out, cycles, iterations, COUNT: tl.constexpr, THREADS: tl.constexpr, TAG: tl.constexpr):
-    at = tl.arange(0, THREADS)
-    x = at.to(tl.float32)
-    begin = now()
-    for _ in range(iterations):
-        pl.enter_scope("work")
-        x = fmas(x, COUNT)
-        pl.exit_scope("work")
     tl.store(cycles + tl.program_id(0), now() - begin)
     tl.store(out + tl.program_id(0) * THREADS + at, x)

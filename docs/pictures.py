@@ -147,7 +147,6 @@ def slice_bytes(trace: kscope.Trace, **options: Any) -> float:
     return (sizes[0] - sizes[1]) / int(np.count_nonzero(~half))
 
 
-@cache
 def sizes() -> str:
     """What arguments of slices cost, measured."""
     trace = kscope.load(TUTORIAL / "slow.kscope")
@@ -158,11 +157,13 @@ def sizes() -> str:
 regions have no source lines, and {no_args:.0f} without arguments (measured on the tutorial's `slow.kscope`)."""
 
 
+@cache
 def sentences() -> dict[str, str]:
     """Every computed sentence by its name in the page."""
     return {"tutorial_origin": origin(), "slice_bytes": sizes()}
 
 
+@cache
 def pictures() -> dict[str, str]:
     """Every picture by its name in the page; a command line is drawn as one to type."""
     return {

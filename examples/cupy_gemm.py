@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import cupy
 import numpy as np
+from shared import show
 
 import kscope
 import kscope_cuda
@@ -63,14 +64,15 @@ def compile_only(arch: int = 90, name: str = "gemm", source: str = SOURCE, optio
     from cuda.bindings import nvrtc
 
     kscope.enable()
-    flags = [f"-arch=compute_{arch}", *kscope_cuda.compile_options(), *options]
+    compilation = kscope_cuda.Compilation()
+    flags = [f"-arch=compute_{arch}", *compilation.options(), *options]
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
     (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
     assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, error
     _, size = nvrtc.nvrtcGetPTXSize(program)
     ptx = bytearray(size)
     nvrtc.nvrtcGetPTX(program, ptx)
-    cubin = kscope_cuda.lower(bytes(ptx), f"sm_{arch}")
+    cubin = compilation.lower(bytes(ptx), f"sm_{arch}")
     kscope.disable()
     print(f"no GPU here: {name} compiled for sm_{arch} with its regions, {len(cubin)} bytes")
     return cubin
@@ -95,9 +97,7 @@ def main() -> None:
         return
     with kscope.profile("gemm.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "gemm")
 
 
 if __name__ == "__main__":

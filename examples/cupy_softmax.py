@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import cupy
 import numpy as np
+from shared import show
 
 import kscope
 
@@ -80,9 +81,7 @@ def main() -> None:
         return
     with kscope.profile("softmax.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("softmax.kscope: kscope export softmax.kscope -o softmax.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "softmax")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from cuda.bindings import driver
 from cutlass import cute, pipeline, utils
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.cute.runtime import make_fake_compact_tensor
+from shared import show
 
 import kscope
 
@@ -209,9 +210,7 @@ def main() -> None:
     # Two regions per step in the producer and in each of eight warps that multiply, which also store; and the roles.
     tiles, steps = (SIZE // BM) * (SIZE // BN), SIZE // BK
     expected = tiles * (2 * steps * (1 + 8) + 8) + blocks * (1 + 8)
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("cute.kscope: kscope export cute.kscope -o cute.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "cute")
 
 
 if __name__ == "__main__":

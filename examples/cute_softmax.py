@@ -20,6 +20,7 @@ import cutlass
 from cuda.bindings import driver
 from cutlass import Float32, cute, utils
 from cutlass.cute.runtime import make_fake_compact_tensor
+from shared import show, torch_on_gpu
 
 import kscope
 
@@ -75,14 +76,6 @@ def compile_only(arch: str = "90a", options: str = "") -> Any:
     return compiled
 
 
-def on_gpu() -> bool:
-    try:
-        import torch
-    except ImportError:
-        return False
-    return torch.cuda.is_available()
-
-
 def run() -> int:
     """Launch once and check the result; returns the number of records."""
     import torch
@@ -97,14 +90,12 @@ def run() -> int:
 
 
 def main() -> None:
-    if not on_gpu():
+    if not torch_on_gpu():
         compile_only()
         return
     with kscope.profile("softmax.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("softmax.kscope: kscope export softmax.kscope -o softmax.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "softmax")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import cutlass
 from cuda.bindings import driver
 from cutlass import Float32, Int32, cute, utils
 from cutlass.cute.runtime import make_fake_compact_tensor
+from shared import show, torch_on_gpu
 
 import kscope
 
@@ -76,14 +77,6 @@ def compile_only(arch: str = "90a", options: str = "") -> Any:
     return compiled
 
 
-def on_gpu() -> bool:
-    try:
-        import torch
-    except ImportError:
-        return False
-    return torch.cuda.is_available()
-
-
 def run() -> int:
     """Launch once and check the result; returns the number of records."""
     import torch
@@ -100,14 +93,12 @@ def run() -> int:
 
 
 def main() -> None:
-    if not on_gpu():
+    if not torch_on_gpu():
         compile_only()
         return
     with kscope.profile("gemm.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "gemm")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import triton
-from triton.backends import backends
+from shared import show, triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -84,16 +84,12 @@ def run(size: int = SIZE) -> int:
 
 
 def main() -> None:
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only()
         return
     with kscope.profile("gemm.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "gemm")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import triton
-from triton.backends import backends
+from shared import show, triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -69,16 +69,12 @@ def run(rows: int = ROWS) -> int:
 
 
 def main() -> None:
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only()
         return
     with kscope.profile("softmax.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("softmax.kscope: kscope export softmax.kscope -o softmax.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "softmax")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ per region. Elsewhere: compiles the kernel for sm_90.
 from __future__ import annotations
 
 import triton
-from triton.backends import backends
+from shared import show, triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -108,9 +108,7 @@ def compile_only() -> None:
 
 
 def on_hopper() -> bool:
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         return False
     import torch
 
@@ -137,9 +135,7 @@ def main() -> None:
     torch.testing.assert_close(c, a @ b, rtol=1e-2, atol=1e-1)
     # Two regions per iteration in the fetching warp and in each of four that multiply, which also store.
     expected = grid[0] * grid[1] * (2 * SIZE // BK * (1 + 4) + 4)
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("gluon.kscope: kscope export gluon.kscope -o gluon.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "gluon")
 
 
 if __name__ == "__main__":

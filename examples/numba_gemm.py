@@ -12,6 +12,7 @@ import os
 
 import numpy as np
 from numba import cuda, float32, int32
+from shared import show
 
 import kscope
 
@@ -69,9 +70,7 @@ def main() -> None:
         return
     with kscope.profile("gemm.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "gemm")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import os
 
 import numpy as np
 from numba import cuda, float64
+from shared import show
 
 import kscope
 
@@ -62,9 +63,7 @@ def main() -> None:
     np.testing.assert_allclose(out.copy_to_host()[0], numbers.sum(dtype=np.float64), rtol=1e-9)
     levels = THREADS.bit_length() - 1
     expected = BLOCKS * (THREADS // 32 * (2 + 2 * levels) + 1)
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("reduction.kscope: kscope export reduction.kscope -o reduction.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "reduction")
 
 
 if __name__ == "__main__":

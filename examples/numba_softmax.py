@@ -13,6 +13,7 @@ import os
 
 import numpy as np
 from numba import cuda, float32
+from shared import show
 
 import kscope
 
@@ -73,9 +74,7 @@ def main() -> None:
         return
     with kscope.profile("softmax.kscope") as prof:
         expected = run()
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("softmax.kscope: kscope export softmax.kscope -o softmax.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "softmax")
 
 
 if __name__ == "__main__":

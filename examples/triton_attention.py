@@ -12,7 +12,7 @@ import sys
 
 import triton
 import triton.language as tl
-from triton.backends import backends
+from shared import triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -76,9 +76,7 @@ def compile_only(causal: bool) -> None:
 
 def main() -> None:
     causal = "--causal" in sys.argv[1:]
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only(causal)
         return
     import torch

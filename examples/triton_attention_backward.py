@@ -14,7 +14,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.backends import backends
+from shared import show, triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton_attention import HEADS, LENGTH, OPTIONS, TILE, WIDTH, attention
@@ -159,16 +159,12 @@ def run(causal: bool = False, heads: int = HEADS, length: int = LENGTH, device: 
 
 def main() -> None:
     causal = "--causal" in sys.argv[1:]
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only(causal)
         return
     with kscope.profile("backward.kscope") as prof:
         expected = run(causal)
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("backward.kscope: kscope export backward.kscope -o backward.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "backward")
 
 
 if __name__ == "__main__":

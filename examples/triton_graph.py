@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.backends import backends
+from shared import triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -47,9 +47,7 @@ def compile_only() -> None:
 
 
 def main() -> None:
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only()
         return
     import torch

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.backends import backends
+from shared import show, triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -52,9 +52,7 @@ def compile_only(kernel: triton.JITFunction = matmul) -> None:
 
 
 def main() -> None:
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only()
         return
     import torch
@@ -68,9 +66,7 @@ def main() -> None:
     torch.testing.assert_close(c, a @ b, rtol=1e-2, atol=1e-1)
     # 8 warps of every block record the loop, the epilogue, and two regions in each of 32 iterations.
     expected = grid[0] * grid[1] * 8 * (2 + 2 * SIZE // TILE["BK"])
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("matmul.kscope: kscope export matmul.kscope -o matmul.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "matmul")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.backends import backends
+from shared import triton_on_gpu
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -121,9 +121,7 @@ def run(rows: int = ROWS, blocks: int = 0, device: str = "cuda") -> int:
 
 
 def main() -> None:
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only()
         return
     # One warp per block suffices: all its warps take the same tasks.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.backends import backends
+from shared import triton_on_gpu
 from triton_matmul import OPTIONS, TILE, compile_only
 
 import kscope
@@ -38,9 +38,7 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
 
 
 def main() -> None:
-    if triton.knobs.runtime.interpret:
-        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
-    if not backends["nvidia"].driver.is_active():
+    if not triton_on_gpu():
         compile_only(matmul)
         return
     import torch

@@ -12,6 +12,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from shared import show
 from triton.backends import backends
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -72,9 +73,7 @@ def main() -> None:
         return
     with kscope.profile("softmax.kscope") as prof:
         expected = run(rows=4, device="cpu", warps=1) if interpreted else run()  # the interpreter has one warp a block
-    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
-    print(prof.trace.summary())
-    print("softmax.kscope: kscope export softmax.kscope -o softmax.pftrace, then open it in ui.perfetto.dev")
+    show(prof.trace, expected, "softmax")
 
 
 if __name__ == "__main__":

@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .binary_metadata import describe as describe
-    from .compile import compile_options as compile_options
+    from .compile import Compilation as Compilation
     from .compile import loaded as loaded
-    from .compile import lower as lower
-    from .compile import marked as marked
     from .frontend import CudaFrontend as CudaFrontend
     from .frontend import arm as arm
     from .nvcc_flags import flags as flags
 
-__all__ = ["CudaFrontend", "arm", "compile_options", "describe", "flags", "loaded", "lower", "marked"]
+__all__ = ["Compilation", "CudaFrontend", "arm", "describe", "flags", "loaded"]
 
 _MODULES = {
     **dict.fromkeys(("CudaFrontend", "arm"), "frontend"),
-    **dict.fromkeys(("compile_options", "loaded", "lower", "marked"), "compile"),
+    **dict.fromkeys(("Compilation", "loaded"), "compile"),
     "describe": "binary_metadata",
     "flags": "nvcc_flags",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from kscope import cuda_include
 from kscope.errors import UnsupportedError
+from kscope.instrument import compile_warnings
 from kscope.instrument.recording import Recording
 from kscope.lowering import cfg, empty_regions, metadata_patch, plan, register_budget
 from kscope.lowering.usage import Usage
@@ -95,8 +95,7 @@ def lower(
     marked = _with_macro_lines(ptx)
     lowered = register_budget.lower_to_fit(marked, recording, frontend=frontend, measure=measure)
     lowered = empty_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags))
-    for problem in lowered.problems:
-        warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+    compile_warnings.warn(lowered.problems)
     text = _strip_line_info(_with_user_names(lowered, names) if names else lowered.text, flags)
     assembled = assembler.assemble(text, arch, flags) if arch else None
     code = assembled.cubin if assembled else text.encode()

@@ -1,9 +1,18 @@
-"""Waits for compilations in other threads, so that each one begins and ends with the same recording."""
+"""Each compilation begins and ends with the same recording, whatever other threads do meanwhile.
+
+CuTe traces a function, looks its IR up in caches and compiles it inside of one call, generate_mlir(). The state changes
+only while no other thread is in it: a change waits for those that are, and those that come wait for the change.
+"""
 
 from __future__ import annotations
 
+import inspect
+import threading
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import CodeType
+from typing import Any, TypeVar
 
 from cutlass.base_dsl import dsl as cute_dsl
 
@@ -11,19 +20,82 @@ from kscope.util import stacks
 
 from . import hook_points
 
-_TRACE = "generate_mlir"
+R = TypeVar("R")
+TRACE = "generate_mlir"
+_PREPARE, _CALL = "_preprocess_and_replace_code", "_func"
 _TURN_S, _PATIENCE_S = 0.01, 60.0
-"""How often a wait looks, and how long it lasts at most: a compilation may itself wait for this thread."""
+"""How often a change looks, and how long it waits at most: a compilation may itself wait for this thread."""
+
+
+def _code(name: str) -> CodeType | None:
+    found = getattr(inspect.unwrap(getattr(cute_dsl.BaseDSL, name, None)), "__code__", None)  # type: ignore[arg-type]  # of None: None
+    return found if isinstance(found, CodeType) else None
+
+
+_TRACES = _code(TRACE)
+_RUNS = tuple(code for code in (_TRACES, _code(_CALL)) if code is not None)
+"""What is on the stack of a thread that compiles, or is about to."""
+
+_thread = threading.local()  # hooked: this thread compiles, and began with the hooks
+_turn = threading.Condition()
+_changes = 0
+_waiting: set[int] = set()  # threads that compile when the change has ended
 
 
 def check() -> None:
     """Raises UnsupportedError if CuTe's function that traces and compiles is missing."""
-    hook_points.check(cute_dsl.BaseDSL, _TRACE, "base_dsl.dsl.BaseDSL")
+    hook_points.check(cute_dsl.BaseDSL, TRACE, "base_dsl.dsl.BaseDSL")
 
 
-def wait_for_others() -> None:
-    """Return when no other thread traces or compiles."""
-    code: CodeType = vars(cute_dsl.BaseDSL)[_TRACE].__code__
-    until = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < until and stacks.running((code,), elsewhere=True):
-        time.sleep(_TURN_S)
+def compile_unchanged(compile: Callable[..., R], dsl: Any, function: Any, *args: Any, **kwargs: Any) -> R:
+    """Call CuTe's generate_mlir() when no other thread changes the state.
+
+    Args:
+        compile: generate_mlir().
+        dsl: its object.
+        function: the host function; preprocessed again if the state has changed since CuTe did.
+        args, kwargs: of generate_mlir().
+    """
+    if is_hooked():
+        return compile(dsl, function, *args, **kwargs)
+    here = threading.get_ident()
+    with _turn:
+        _waiting.add(here)
+        try:
+            while _changes:
+                _turn.wait()
+        finally:
+            _waiting.discard(here)
+        _thread.hooked = True
+    try:
+        getattr(cute_dsl.BaseDSL, _PREPARE, lambda function: None)(function)
+        return compile(dsl, function, *args, **kwargs)
+    finally:
+        _thread.hooked = False
+
+
+def is_hooked() -> bool:
+    """Whether this thread is in compile_unchanged()."""
+    return getattr(_thread, "hooked", False)
+
+
+def began_plain() -> bool:
+    """Whether this thread compiles and began before the hooks were installed."""
+    return not is_hooked() and any(frame.f_code is _TRACES for frame in stacks.own())
+
+
+@contextmanager
+def changing() -> Generator[None]:
+    """A context manager for a change of the state: begins when no other thread compiles."""
+    global _changes
+    with _turn:
+        _changes += 1
+    try:
+        until = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until and stacks.threads(_RUNS) - _waiting - {threading.get_ident()}:
+            time.sleep(_TURN_S)
+        yield
+    finally:
+        with _turn:
+            _changes -= 1
+            _turn.notify_all()

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -23,6 +22,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import KscopeError, PairingError, UnsupportedError
+from kscope.instrument import compile_warnings
 from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
@@ -31,7 +31,7 @@ from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
 
-from . import assembler, cubin, hook_points, loops, sites, tvm_ffi
+from . import assembler, compilations, cubin, hook_points, loops, sites, tvm_ffi
 from .load import user_function
 from .source_comments import source_info, without_source_comments
 from .traced import TracedModule, erase_selected, kernels, kernels_without_marks, restore, skipped
@@ -70,7 +70,7 @@ class CompilerHooks:
             Hook(cute_compiler.Compiler, "compile", self._lower),
             Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap),
             Hook(cute_dsl.BaseDSL, "get_module_hash", self._look_up),
-            Hook(cute_dsl.BaseDSL, "generate_mlir", self._check_source),
+            Hook(cute_dsl.BaseDSL, compilations.TRACE, self._trace),
         )
         self._module_compiled = module_compiled
 
@@ -81,7 +81,7 @@ class CompilerHooks:
                 f"{_BACKEND}={os.environ[_BACKEND]}: kscope supports CuTe DSL's legacy compiler only: unset {_BACKEND}"
             )
         hook_points.check(cute_compiler.Compiler, "compile", "base_dsl.compiler.Compiler")
-        for name in ("compile_and_jit", "get_module_hash", "generate_mlir"):
+        for name in ("compile_and_jit", "get_module_hash"):
             hook_points.check(cute_dsl.BaseDSL, name, "base_dsl.dsl.BaseDSL")
 
     def install(self, recording: Recording) -> None:
@@ -102,7 +102,8 @@ class CompilerHooks:
 
         Selected marks never break a program: a module that does not compile with them is compiled without them.
         """
-        if self.recording is None or (traced := TracedModule.of(module)) is None:
+        traced = None if self.recording is None or compilations.began_plain() else TracedModule.of(module)
+        if traced is None:
             self._traced_without_marks(kernels_without_marks(module))
             return original(compiler, module, pipeline, *args, **kwargs)
 
@@ -126,8 +127,7 @@ class CompilerHooks:
         recording = self.recording
         assert recording is not None
         known = (*problems, *loops.unmark_vectorized(job.module))
-        for problem in known:
-            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        compile_warnings.warn(known)
         traced = TracedModule.of(job.module)
         if traced is None:
             for problem in known:
@@ -156,10 +156,10 @@ class CompilerHooks:
         self._traced_without_marks(kernels_without_marks(module))
         return original(dsl, module, *args, **kwargs)
 
-    def _check_source(self, original: Callable[..., Any], dsl: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Around CuTe's tracing of a host function, and of the kernels that it launches."""
+    def _trace(self, original: Callable[..., Any], dsl: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Around CuTe's tracing and compilation of a host function, and of the kernels that it launches."""
         refuse_mistakes(function, user_function)
-        return original(dsl, function, *args, **kwargs)
+        return compilations.compile_unchanged(original, dsl, function, *args, **kwargs)
 
     def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Around CuTe's compile_and_jit, which reports every error as internal: re-raises kscope's own."""
@@ -254,9 +254,7 @@ def _lowered(
     broken = (one for one in lowered.problems if one.kind == "pairing" and one.region not in traced.selected)
     if traced.taken_apart and (first := next(broken, None)) is not None:
         raise PairingError(first.text)
-    for problem in lowered.problems or removed:
-        if problem not in known:
-            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+    compile_warnings.warn(problem for problem in lowered.problems or removed if problem not in known)
     assembled = assemble(lowered.text)
     return _LoweredModule(lowered.meta, lowered.text, assembled.binary, assembled.cubin)
 

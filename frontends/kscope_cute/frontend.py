@@ -25,11 +25,11 @@ class CuteFrontend(Frontend):
 
     def __init__(self) -> None:
         self._selection = SelectionHooks()
-        self._launches = LaunchHooks(self._selection.touches)
+        self._library_caches = LibraryCaches()
+        self._launches = LaunchHooks(self._selection.touches, self._library_caches.functions)
         self._compiler = CompilerHooks(
             self._launches.module_compiled, self._launches.traced_without_marks, self._selection.sites
         )
-        self._library_caches = LibraryCaches()
 
     def enable(self, recording: Recording) -> None:
         """Mark kernels compiled from now on; CuTe's caches distinguish them by their IR.
@@ -41,25 +41,25 @@ class CuteFrontend(Frontend):
         self._launches.check()
         if recording.selection:
             self._selection.check()
-        compilations.wait_for_others()
-        self._selection.install(recording.selection)
-        self._compiler.install(recording)
-        self._launches.install(self._compiler.options)
-        self._library_caches.use(self._compiler.tag)
+        with compilations.changing():
+            self._selection.install(recording.selection)
+            self._compiler.install(recording)
+            self._launches.install(self._compiler.options)
+            self._library_caches.use(self._compiler.tag)
 
     def disable(self) -> None:
         """Remove every hook: kernels compiled from now on are plain. Waits for compilations in other threads."""
-        compilations.wait_for_others()
-        self._library_caches.use("")
-        self._selection.remove()
-        self._launches.remove()
-        self._compiler.remove()
+        with compilations.changing():
+            self._library_caches.use("")
+            self._selection.remove()
+            self._launches.remove()
+            self._compiler.remove()
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark in the kernel being traced; False if none is. Raises UsageError for other than 32-bit values."""
         if not tracing():
             return False
-        if self._compiler.recording is not None:
+        if self._compiler.recording is not None and not compilations.began_plain():
             emit_mark(mark, value, self._compiler.tag, when)
         return True
 

@@ -57,6 +57,14 @@ class LibraryCaches:
                 self._hook(name)
             self._watcher.install()
 
+    def functions(self) -> set[int]:
+        """The ids of the compiled functions in the libraries' caches, those set aside included."""
+        found = [*_dicts(), *(entries for _, others in self._others.values() for entries in others.values())]
+        memory = getattr(sys.modules.get(_KEYED), "JITCache", None)
+        caches = live_objects(memory) if isinstance(memory, type) else []
+        found += [value for cache in caches for value in vars(cache).values() if type(value) is dict]
+        return {id(function) for entries in found for function in entries.values()}
+
     def _hook(self, name: str) -> None:
         """Hook a module, if it is imported."""
         module = sys.modules.get(name)

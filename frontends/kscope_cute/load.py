@@ -16,10 +16,11 @@ from cutlass.base_dsl import jit_executor
 
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.capture.model import Problem
-from kscope.instrument import registry
+from kscope.instrument import compile_warnings, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
 from kscope.instrument.live_objects import live_objects
+from kscope.util.text import counted
 
 from . import hook_points, libraries
 from .tvm_ffi import TvmFfiHooks
@@ -61,9 +62,14 @@ class _Loaded:
 class LaunchHooks:
     """The hooks, while recording is enabled."""
 
-    def __init__(self, is_selected: Callable[[FunctionType], bool]) -> None:
-        """is_selected: whether the selection touches a function."""
-        self._is_selected = is_selected
+    def __init__(
+        self, is_selected: Callable[[FunctionType], bool], in_caches: Callable[[], Container[int]] = frozenset
+    ) -> None:
+        """
+        is_selected: whether the selection touches a function.
+        in_caches: ids of compiled functions in caches that are bypassed in a session.
+        """
+        self._is_selected, self._in_caches = is_selected, in_caches
         self._options = ""
         self._bare: dict[str, set[tuple[str, str]]] = {}  # options -> kernels, files: traced with them, without marks
         self._plain: set[str] = set()  # kernels launched though compiled without marks
@@ -106,7 +112,15 @@ class LaunchHooks:
         return original(executor, *args, **kwargs)
 
     def _launching(self, loaded: Any) -> None:
-        """Arm the libraries of a function that is about to run.
+        """Arm the libraries of a function that is about to run, and wait for room.
+
+        loaded: as for _note().
+        """
+        if self._note(loaded):
+            registry.backend("cuda").pace()
+
+    def _note(self, loaded: Any) -> bool:
+        """Arm the libraries of a function, and note the kernels that record nothing; False if it launches nothing.
 
         loaded: CuTe's object with the libraries in `cuda_library`, or a stand-in that also has `kernels`, names of
         kernels that cannot be armed, and `functions`, functions without marks from files.
@@ -114,18 +128,21 @@ class LaunchHooks:
         self._plain.update(getattr(loaded, "kernels", ()))
         self._unmarked.update(getattr(loaded, "functions", ()))
         loaded_libraries = getattr(loaded, "cuda_library", None)
-        if not loaded_libraries:  # it launches nothing
-            return
+        if not loaded_libraries:
+            return False
         context = libraries.context()
         seen: dict[int, _Loaded] = vars(loaded).setdefault(_SEEN, {})
         if context not in seen:
             seen[context] = _arm(loaded_libraries)
         self._plain.update(seen[context].plain)
         self._others.update(seen[context].compiled_otherwise(self._options))
-        registry.backend("cuda").pace()
+        return True
 
     def problems(self) -> tuple[Problem, ...]:
         """Kernels and functions that were launched or loaded without marks, or with other options."""
+        known, unseen = self._tvm_ffi.looked_up()
+        for library in known:
+            self._note(library)
         bare = self._bare.get(self._options, set())
         plain = (
             f"kernel {name} has regions in its source and none in its binary, most likely because it was compiled "
@@ -144,8 +161,16 @@ class LaunchHooks:
             "as it was compiled; compile it again with this session's options"
             for name in sorted(self._others)
         )
+        in_caches = self._in_caches() if unseen else frozenset[int]()
+        unknown = [one for one in unseen if id(one) not in in_caches]
+        early = (
+            f"{counted(len(unknown), 'function')} from object files or of --enable-tvm-ffi, looked up before recording "
+            "was enabled: kscope does not see their calls, and records nothing of them; look them up after "
+            "kscope.enable(), or within kscope.profile()",
+        )
         return (
             *(Problem("plain", text) for text in (*plain, *unmarked)),
+            *(Problem("plain", text, len(unknown)) for text in early if unknown),
             *(Problem("options", text) for text in others),
         )
 
@@ -155,7 +180,8 @@ def _arm(loaded_libraries: Sequence[Any]) -> _Loaded:
     found = _Loaded([], [])
     for library in loaded_libraries:
         if libraries.has_symbol(library, CTL_SYMBOL):
-            registry.backend("cuda").module_loaded(libraries.module(library))
+            metas = registry.backend("cuda").module_loaded(libraries.module(library))
+            compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
             found.armed.append(library)
         else:
             found.plain += libraries.kernels(library)

@@ -22,6 +22,8 @@ from cutlass.base_dsl.export import external_binary_module
 
 from kscope.instrument.hooks import Hook, Hooks
 
+from . import exported_functions
+
 LIBRARY = "kscope_library"
 _PROVIDER = "cutlass.cutlass_dsl.tvm_ffi_provider"
 _CLASSES = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
@@ -66,6 +68,7 @@ class TvmFfiHooks:
         attributes cuda_library, kernels and functions.
         """
         self._launching = launching
+        self._looked_up: dict[tuple[int, int], Any] = {}
         binary = external_binary_module.ExternalBinaryModule
         self._hooks = Hooks(Hook(binary, "__getattr__", self._getattr), Hook(binary, "__init__", self._read))
 
@@ -79,6 +82,14 @@ class TvmFfiHooks:
     def remove(self) -> None:
         """Inverse of install()."""
         self._hooks.remove()
+
+    def looked_up(self) -> tuple[list[Any], list[Any]]:
+        """The functions of object files that are alive, whose calls are not seen: the libraries of those that were
+        looked up while recording was enabled, and the other functions.
+        """
+        found = {exported_functions.key(one): one for one in exported_functions.live()}
+        self._looked_up = {key: library for key, library in self._looked_up.items() if key in found}
+        return list(self._looked_up.values()), [one for key, one in found.items() if key not in self._looked_up]
 
     def _call(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         library = vars(function).get(_CACHED)
@@ -95,7 +106,9 @@ class TvmFfiHooks:
         function = original(module, name)
         if module.enable_tvm_ffi:
             place = f"function {name} of {vars(module).get(_PATH, 'an object file')}"
-            self._launching(_library(module.engine, f"{_PREFIX}{name}_{LIBRARY}", functions=[place]))
+            library = _library(module.engine, f"{_PREFIX}{name}_{LIBRARY}", functions=[place])
+            self._looked_up[exported_functions.key(function)] = library
+            self._launching(library)
         return function
 
 

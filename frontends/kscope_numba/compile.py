@@ -9,13 +9,14 @@ Kernels without marks go through Numba unchanged.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
+from kscope.instrument import compile_warnings
 from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -37,10 +38,19 @@ NAME = "numba"
 
 
 class CompilerHooks:
-    """The hooks, while recording is enabled. sites: the sites that were marked for a selection."""
+    """The hooks, while recording is enabled. A library keeps the recording that it began with: Numba generates code for
+    another GPU or for inspect_asm() later, without its lock.
+
+    Args:
+        sites: the sites that were marked for a selection.
+
+    Attributes:
+        recording: the options of libraries that begin now; None while disabled.
+    """
 
     def __init__(self, sites: Sites) -> None:
         self.recording: Recording | None = None
+        self._began: WeakKeyDictionary[Any, Recording | None] = WeakKeyDictionary()
         self._sites = sites
         self._hooks = Hooks(
             Hook(_library, "finalize", self._finalize),
@@ -68,9 +78,14 @@ class CompilerHooks:
         self._hooks.remove()
         self.recording = None
 
+    def _recording_of(self, library: Any) -> Recording | None:
+        """The recording that a library began with; one from the disk cache begins when its code is first used."""
+        return self._began.setdefault(library, self.recording)
+
     # LLVM IR
 
     def _finalize(self, original: Any, library: Any) -> None:
+        self._recording_of(library)
         if library._module is not None:
             marks = list(ir_repair.marks(library._module))
             if marks:
@@ -97,9 +112,10 @@ class CompilerHooks:
 
     def _report_debug(self, library: Any) -> None:
         text = f"selected code in {_display_name(library)} is not recorded: debug=True inlines nothing"
-        warnings.warn(f"kscope: {text}", stacklevel=2)
-        if self.recording is not None:
-            self._sites.note(self.recording.selection, Problem("nothing", text))
+        problem = Problem("nothing", text)
+        compile_warnings.warn([problem])
+        if (recording := self._recording_of(library)) is not None:
+            self._sites.note(recording.selection, problem)
 
     # PTX
 
@@ -119,7 +135,8 @@ class CompilerHooks:
 
     def _lowered(self, library: Any, text: str, cc: Any, whole: bool = False) -> str:
         """The lowered PTX. whole: it is a whole program, nothing is linked to it."""
-        if self.recording is None or PREFIX not in text or library._entry_name is None:
+        recording = self._recording_of(library)
+        if recording is None or PREFIX not in text or library._entry_name is None:
             return text
         if _is_debug(library):  # only a selection's marks: others were refused
             return without_marks(text)
@@ -127,7 +144,7 @@ class CompilerHooks:
         source = SourceInfo({library._entry_name: _display_name(library)}, _locations(library))
         lowered = register_budget.lower_to_fit(
             marked,
-            self.recording,
+            recording,
             frontend=NAME,
             measure=lambda candidate: linking.usage(candidate, cc, library._max_registers, whole),
             source=source,
@@ -138,11 +155,10 @@ class CompilerHooks:
             return done.cubin if done else None
 
         lowered = empty_regions.with_problems(lowered, marked, assemble, source)
-        for problem in lowered.problems:
-            if not lowered.meta.kernels:  # the module has no metadata for them
-                self._sites.note(self.recording.selection, problem)
-            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-        self._note(library, text, lowered, cc, self.recording.selection, whole)
+        compile_warnings.warn(lowered.problems)
+        for problem in lowered.problems if not lowered.meta.kernels else ():  # the module has no metadata for them
+            self._sites.note(recording.selection, problem)
+        self._note(library, text, lowered, cc, recording.selection, whole)
         return lowered.text
 
     def _note(self, library: Any, text: str, lowered: Lowered, cc: Any, selection: Selection, whole: bool) -> None:

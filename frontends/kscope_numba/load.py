@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from kscope.capture.model import Problem
-from kscope.instrument import registry
+from kscope.instrument import compile_warnings, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
@@ -122,6 +122,7 @@ class LoadHooks:
             handle = _binding.CUlibrary(int(function.module.handle))
             metas = backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
             self._ids[library] = tuple(kernel.id for meta in metas for kernel in meta.kernels)
+            compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
         backend.pace(id(function))
         if library in self._not_compiled:
             self._launched.add(self._not_compiled[library])

@@ -51,8 +51,8 @@ class SimulatorTarget:
     def disable(self) -> None:
         """Remove the hooks."""
         self._hooks.remove()
-        self._restore()
         self._recording = None
+        self._restore()
 
     def teach(self) -> None:
         """No-op: Python runs `with` itself."""
@@ -104,12 +104,13 @@ class SimulatorTarget:
 
     def _mark(self, function: Any, is_kernel: bool) -> None:
         """Replace a function's code with code that has the selected regions."""
-        if self._recording is None or not self._recording.selection or not isinstance(function, FunctionType):
+        recording = self._recording  # read once: another thread may end the session
+        if recording is None or not recording.selection or not isinstance(function, FunctionType):
             return
         with self._marking:  # threads of a block may call a device function concurrently
-            if function in self._original:
+            if function in self._original or self._recording is not recording:
                 return
-            selection = select.selection_for(function, self._recording.selection, lambda function: is_kernel)
+            selection = select.selection_for(function, recording.selection, lambda function: is_kernel)
             self._original[function] = function.__code__
             code = select.marked_code(function, selection) if selection else None
             if code is not None:
@@ -118,15 +119,18 @@ class SimulatorTarget:
 
     def _restore(self) -> None:
         """Restore the original code of every function."""
-        for function, code in self._original.items():
-            function.__code__ = code
-        self._original.clear()
+        with self._marking:
+            for function, code in self._original.items():
+                function.__code__ = code
+            self._original.clear()
 
     def _record_launch(self, original: Any, fake: Any, args: tuple[Any, ...]) -> Any:
-        assert self._recording is not None, "the hooks are installed while recording is enabled"
+        recording = self._recording
+        if recording is None:  # another thread has just ended the session
+            return original(fake, *args)
         grid, block = (_three(dims) for dims in (fake.grid_dim or (), fake.block_dim or ()))
         name = str(getattr(fake.fn, "__name__", "?"))
-        launch = registry.simulator().launch_by_thread(name, fake.fn, grid, block, self._recording)
+        launch = registry.simulator().launch_by_thread(name, fake.fn, grid, block, recording)
         outer, self._launch = self._launch, launch
         try:
             return original(fake, *args)

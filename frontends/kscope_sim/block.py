@@ -108,6 +108,8 @@ class Block:
             if strand.thread is not None and not strand.done:
                 strand.killed = True
                 strand.go.release()
+                if strand.thread.ident is None:  # Ctrl-C before it began: if it does, it ends at once
+                    continue
                 strand.thread.join(_TURN_S)
                 for _ in range(_TURNS):  # the kernel may be in a loop without kscope calls, or in C code
                     if not strand.thread.is_alive():

@@ -51,4 +51,4 @@ def is_submitted() -> bool:
 
 def any_running() -> bool:
     """Whether any thread compiles, or launches and so may be about to."""
-    return stacks.running(_BEGUN)
+    return bool(stacks.threads(_BEGUN))

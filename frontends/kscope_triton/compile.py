@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
-from collections.abc import Callable, Generator, Iterable, MutableMapping
+from collections.abc import Callable, Generator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +19,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from kscope.capture import metadata as meta
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError, UsageError
+from kscope.instrument import compile_warnings
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -41,16 +41,6 @@ _HOOK_HAS_KEY = VERSION >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
 """Keys in the metadata that Triton's disk cache keeps: the module's metadata, or why it has no marks, if it had any."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
-
-_warned: set[str] = set()
-
-
-def warn(problems: Iterable[str], *, again: bool = True) -> None:
-    """Warn of a kernel's problems; again=False skips those that this process has already warned of."""
-    for text in problems:
-        if again or text not in _warned:
-            _warned.add(text)
-            warnings.warn(f"kscope: {text}", stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -247,7 +237,7 @@ class Pipeline:
             else:  # no marks, so no module metadata
                 why = lost or [problem for problem in lowered.problems if problem.kind == "cooperative"]
                 metadata[LOST] = why[0].text if why else ""
-            warn(problem.text for problem in lowered.problems or known)
+            compile_warnings.warn(lowered.problems or known)
             if catalog.is_listing():
                 sites = tuple(span.site() for span in marking.spans)
                 build = partial(_built, without_marks(text), lowered.text, backend, options)

@@ -123,10 +123,11 @@ class Interpreted:
         from triton.runtime.interpreter import interpreter_builder as builder
 
         original(x, y, z)
-        if self._launch is None and self._recording is not None:
+        recording = self._recording  # read once: another thread may end the session
+        if self._launch is None and recording is not None:
             name, kernel = getattr(self._kernel, "__name__", "?"), self._kernel
             assert kernel is not None, "_launched() sets it before the first block"
-            self._launch = registry.simulator().launch_by_block(name, kernel, tuple(builder.grid_dim), self._recording)
+            self._launch = registry.simulator().launch_by_block(name, kernel, tuple(builder.grid_dim), recording)
         if self._launch is not None:
             self._launch.block((x, y, z))
 

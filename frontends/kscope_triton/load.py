@@ -18,15 +18,15 @@ from triton.compiler import CompiledKernel
 from kscope.capture.metadata import from_json
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
-from kscope.instrument import registry
+from kscope.instrument import compile_warnings, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection.auto import UNMATCHED, Selection
+from kscope.instrument.selection.auto import Selection
 from kscope.util import stacks
 from kscope.util.text import install_command
 
-from .compile import LOST, META, warn
+from .compile import LOST, META
 from .forms import Forms
 from .functions import python_function
 from .graphs import Graphs
@@ -122,8 +122,11 @@ class Loading:
         if lost := metadata.get(LOST):
             self._lost[function] = lost
         if module_metadata := metadata.get(META):
-            self._ids[function] = next(kernel.id for kernel in from_json(module_metadata.encode()).kernels)
-        warn(_problems(metadata), again=False)  # of a kernel from the disk cache
+            meta = from_json(module_metadata.encode())
+            self._ids[function] = meta.kernels[0].id
+            compile_warnings.warn_once(meta.problems)
+        elif lost:
+            compile_warnings.warn_once([Problem("removed", lost)])
         registry.backend("cuda").module_loaded(module)
 
     def _unloaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
@@ -196,13 +199,6 @@ def _metadata(group: dict[str, str]) -> dict[str, Any]:
     path = next((Path(path) for name, path in group.items() if name.endswith(".json")), None)
     found: dict[str, Any] = orjson.loads(path.read_bytes()) if path is not None and path.is_file() else {}
     return found
-
-
-def _problems(metadata: dict[str, Any]) -> list[str]:
-    """The problems that were found when a kernel was compiled."""
-    if module := metadata.get(META):
-        return [problem.text for problem in from_json(module.encode()).problems if problem.kind != UNMATCHED]
-    return [lost] if (lost := metadata.get(LOST)) else []
 
 
 def _uses_kscope(handle: Any) -> bool:

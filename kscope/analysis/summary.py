@@ -128,7 +128,7 @@ def _regions(
     spread = quantiles(found.values, row, rows, found.offset, found.count)
     first, last = _starts(trace, found, row, rows)
     under = add(under_tick(trace, found))
-    wall = _wall(trace, groups, found, row_codes)
+    wall = wall_ns(trace, found, groups.code, row_codes)
     imbalances = _imbalances(trace, groups, found, row, rows, pace)
     issued = _issued(trace)
     alive = {id_: one.alive_ns for id_, one in enumerate(lives)}
@@ -171,17 +171,6 @@ def _issued(trace: TraceData) -> dict[str, str | None]:
             other = found.setdefault(region.name, region.ends_at_issue_of)
             found[region.name] = other and region.ends_at_issue_of
     return found
-
-
-def _wall(trace: TraceData, groups: Groups, found: WarpRegions, row_codes: Int64) -> Float:
-    """Wall time of each row."""
-    index = {name: number for number, name in enumerate(found.names)}
-    of_region = np.array([index.get(one.name, -1) if one.kind in SPANS else -1 for one in trace.regions], np.int64)
-    name = of_region[trace.region]
-    code = groups.code[trace.track] * max(1, len(found.names)) + name
-    row = np.minimum(np.searchsorted(row_codes, code), max(0, len(row_codes) - 1))
-    there = (name >= 0) & (row_codes[row] == code) if len(row_codes) else np.zeros(len(trace), bool)
-    return wall_ns(trace, np.where(there, row, -1), len(row_codes))
 
 
 def _starts(trace: TraceData, found: WarpRegions, row: Int64, rows: int) -> tuple[Float, Float]:

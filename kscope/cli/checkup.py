@@ -16,6 +16,7 @@ from ..errors import KscopeError, MissingError
 from ..instrument import registry
 from ..instrument.recording import Recording
 from ..lowering import assembler
+from ..machine_code import tools
 from ..util.text import install_command
 
 State = Literal["ok", "missing", "broken"]
@@ -51,6 +52,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("ptxas", "ok", ptxas)
     else:
         yield Finding("ptxas", "missing", "CUDA C++, CuPy and Numba kernels need it: pip install nvidia-cuda-nvcc")
+    yield _disassembler()
     yield from _device()
     for name, entry in registry.table().items():
         yield _frontend(name, entry)
@@ -63,6 +65,14 @@ def _native() -> Finding:
         return Finding("native", "ok", "KSCOPE_NATIVE=0: numpy decodes and drains")
     text = "numpy decodes and drains, several times slower; reinstall kscope where there is a C compiler"
     return Finding("native", "missing", text)
+
+
+def _disassembler() -> Finding:
+    try:
+        return Finding("nvdisasm", "ok", tools.find("nvdisasm"))
+    except MissingError:
+        text = "regions whose work a compiler moved elsewhere are not reported: pip install nvidia-cuda-nvdisasm"
+        return Finding("nvdisasm", "missing", text)
 
 
 def _device() -> Iterator[Finding]:

@@ -1,19 +1,14 @@
-"""`kscope demo`: record a small kernel, on the GPU if there is one, else in the simulator.
-
-Every frontend package has a module `demo`: `TITLE` names its kernel, `obstacle()` returns why it cannot run here
-("" if it can), and `run()` launches it.
-"""
+"""`kscope demo`: record a small kernel, on the GPU if there is one, else in the simulator."""
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 from .. import export
 from ..errors import MissingError, UsageError
 from ..instrument import registry
+from ..instrument.frontend import Demo
 from ..session import capture_path
 from ..session.profile import profile
 from ..util.text import install_command
@@ -59,7 +54,7 @@ def demo(options: argparse.Namespace) -> int:
     return 0
 
 
-def _select(requested: str | None) -> tuple[ModuleType, list[str]]:
+def _select(requested: str | None) -> tuple[Demo, list[str]]:
     """The first demo that can run here, and why those before it cannot.
 
     DSLs are imported only if there is a GPU: every imported DSL is part of the session.
@@ -73,7 +68,7 @@ def _select(requested: str | None) -> tuple[ModuleType, list[str]]:
             absent.append(name)
             continue
         try:
-            module = _demo(registry.TABLE[name])
+            module = _demo(name)
         except MissingError as error:
             skipped.append(f"not on {name}: {error}")
         else:
@@ -81,13 +76,14 @@ def _select(requested: str | None) -> tuple[ModuleType, list[str]]:
     raise MissingError("; ".join(skipped))
 
 
-def _demo(entry: registry.Entry) -> ModuleType:
-    """The demo module of a frontend. Raises MissingError if it cannot run here."""
+def _demo(name: str) -> Demo:
+    """The demo of a frontend. Raises MissingError if it cannot run here."""
+    entry = registry.TABLE[name]
     if not registry.installed(entry):
         raise MissingError(f"{entry.dsl} is not installed: {install_command(entry.extra)}")
     if entry.extra:  # DSLs with an extra need CUDA
         registry.backend("cuda")
-    module = import_module(f"{entry.target.partition(':')[0]}.demo")
+    module = registry.demo(name)
     if obstacle := module.obstacle():
         raise MissingError(obstacle)
     return module

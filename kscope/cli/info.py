@@ -47,6 +47,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
         ("date", found.date),
         ("command", found.command),
+        ("process", found.process),
         ("strategy", found.strategy),
         ("sampling", ", ".join(f"{name} {text}" for name, text in found.sampling.items()) or "none"),
         ("clock", CLOCKS[found.clock]),

@@ -177,10 +177,7 @@ def _selective_flags(options: argparse.Namespace) -> str:
 
 def _report(path: Path, records: int, problems: int, narrowed: str) -> str:
     if not records:
-        return (
-            f"{path}: no records; does the script launch a kernel with kscope.region(...) in it? --auto marks"
-            f" kernels without regions{narrowed and f', and {narrowed} may have excluded every kernel'}"
-        )
+        return f"{path}: no records{narrowed and f'; {narrowed} may have excluded every kernel'}:"
     more = f", {problems} problem{'s' * (problems > 1)}:" if problems else f"; kscope summary {path}"
     return f"{path}: {records:,} records{more}"
 

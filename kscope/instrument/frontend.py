@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from ..errors import UnsupportedError
 
@@ -11,6 +11,24 @@ if TYPE_CHECKING:
     from ..capture.model import LaunchCount, ModuleMeta, Problem
     from ..marks.grammar import Mark
     from .recording import Recording
+
+
+class Demo(Protocol):
+    """The module `demo` of a built-in frontend's package.
+
+    Attributes:
+        TITLE: names its kernel.
+    """
+
+    TITLE: str
+
+    def obstacle(self) -> str:
+        """Why the kernel cannot run here; empty if it can."""
+        ...
+
+    def run(self) -> None:
+        """Launch the kernel."""
+        ...
 
 
 class Frontend(ABC):

@@ -20,7 +20,7 @@ from ..util.text import install_command
 
 if TYPE_CHECKING:
     from .backend import Backend, Simulator
-    from .frontend import Frontend
+    from .frontend import Demo, Frontend
 
 GROUP = "kscope.frontends"
 COMPILER = "triton"
@@ -142,6 +142,11 @@ def backend(name: str) -> Backend:
 def simulator() -> Simulator:
     """The backend that records launches of other DSLs' interpreters."""
     return cast("Simulator", backend("sim"))
+
+
+def demo(name: str) -> Demo:
+    """The demo of a built-in frontend. Raises ImportError if its DSL cannot be imported."""
+    return cast("Demo", import_module(f"{TABLE[name].target.partition(':')[0]}.demo"))
 
 
 def imported() -> Iterator[str]:

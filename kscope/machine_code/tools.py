@@ -34,7 +34,9 @@ def find(tool: str) -> str:
         for home in (spec.submodule_search_locations or []) if spec else []:
             if found := shutil.which(tool, path=str(Path(home, folder))):
                 return found
-    raise MissingError(f"{tool} is not installed: it comes with the CUDA toolkit, and with pip install triton")
+    raise MissingError(
+        f"{tool} is not installed: it comes with the CUDA toolkit, and with pip install nvidia-cuda-{tool}"
+    )
 
 
 def disassembly(path: Path) -> str:

@@ -35,7 +35,7 @@ def check(path: str | os.PathLike[str]) -> Path:
     if file.exists() and not os.access(file, os.W_OK):
         raise UsageError(f"profile({typed!r}): the file exists and is not writable")
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".kscope-"):
+        with tempfile.TemporaryFile(dir=folder):  # without a name: Ctrl-C leaves no file
             pass
     except OSError as error:
         raise UsageError(f"profile({typed!r}): nothing can be written to {folder}: {error.strerror}") from error

@@ -27,7 +27,7 @@ from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
 from .save import add_failure, exited_normally, save
 from .statement import PerStatement
-from .states import STATE, alone, hook, recording, refuse_nested
+from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
 from .termination import Termination
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Session(Forms):
 
     def _renew(self) -> None:
         self._capture = self._trace = self.saved = None
-        self._launches, self._was_paused = {}, False
+        self._launches, self._paused, self._was_paused = {}, False, False
 
     @property
     def capture(self) -> Capture:
@@ -135,18 +135,25 @@ class Session(Forms):
             return
         if self._paused:
             raise UsageError("prof.paused() inside prof.paused(): the session is paused already")
-        with alone():
-            self._paused = self._was_paused = True
-            for backend in self._backends.values():
-                backend.disarm()
         try:
-            yield
-        finally:
-            with alone():
-                self._paused = False
-                if STATE.active is self:
+            try:
+                with alone():
+                    self._paused = self._was_paused = True
                     for backend in self._backends.values():
-                        backend.resume()
+                        backend.disarm()
+                yield
+            finally:
+                self._resume()
+        finally:  # a signal may have come before the first one
+            self._resume()
+
+    def _resume(self) -> None:
+        """End a pause."""
+        with alone():
+            if self._paused and STATE.active is self:
+                for backend in self._backends.values():
+                    backend.resume()
+            self._paused = False
 
     def _within(self, what: str) -> bool:
         """Whether the session records. Raises UsageError outside its body."""
@@ -176,6 +183,7 @@ class Session(Forms):
             if began:
                 with alone():
                     self._close()
+                    remove_handler()
             raise
 
     def _begin(self) -> None:
@@ -222,8 +230,6 @@ class Session(Forms):
         if STATE.active is not self:
             return
         STATE.active = STATE.join = STATE.release = self._statement = None
-        if STATE.termination is not None and STATE.termination.remove():
-            STATE.termination = None  # it refers to the session, whose capture must be freed with it
         try:
             for backend in self._backends.values():
                 backend.disarm()
@@ -278,16 +284,18 @@ class Session(Forms):
 
     def _terminated(self) -> str:
         """Save what the host has, in the thread of SIGTERM; returns a message."""
-        if STATE.active is not self or self.path is None:  # a thread ended the session: the handler is still there
-            return ""
+        capture = self._collect(wait=False) if STATE.active is self else self._capture
+        if capture is None or self.path is None or self.saved is not None:
+            return ""  # another thread has ended the session: the handler is still there
         file = capture_path.failed(self.path)
-        self._collect(wait=False).save(file)
+        capture.save(file)
         return f"the recording up to then is in {file}"
 
     def _release(self) -> None:
         """Disarm if the `with` statement has ended, and even that was interrupted."""
         if self._statement is not None and self._statement() is None:
             self._close()
+            remove_handler()
 
     def _wait(self) -> None:
         if not self._was_paused:
@@ -299,13 +307,16 @@ class Session(Forms):
     def _end(self, error: BaseException | None, *, wait: bool) -> None:
         """Collect, close and save."""
         try:
-            for backend in self._backends.values():
-                backend.disarm()
-            self._capture = self._collect(wait=wait)
+            try:
+                for backend in self._backends.values():
+                    backend.disarm()
+                self._capture = self._collect(wait=wait)
+            finally:
+                self._close()
+            if self.path is not None:
+                self.saved = save(self._capture, self.path, error)
         finally:
-            self._close()
-        if self.path is not None:
-            self.saved = save(self._capture, self.path, error)
+            remove_handler()
 
     def _collect(self, *, wait: bool) -> Capture:
         devices: list[DeviceCapture] = []

@@ -159,6 +159,12 @@ def _admit() -> None:
             STATE.lock.release()
 
 
+def remove_handler() -> None:
+    """SIGTERM is no longer handled. The handler refers to its session, whose capture must be freed with it."""
+    if STATE.termination is not None and STATE.termination.remove():
+        STATE.termination = None
+
+
 def refuse_nested(what: str) -> None:
     """Raises UsageError while a session is armed. Call it in alone()."""
     if STATE.release is not None:

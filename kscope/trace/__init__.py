@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..analysis.summary import Summary
 
 _MOST_NAMES, _MOST_ROWS = 8, 10
+_REASONS = frozenset({"absent", "drain", "driver", "foreign", "lost", "nothing", "off", "torn"})
+"""Kinds of problems that say by themselves why a trace has no records."""
 
 
 class Trace(TraceData):
@@ -252,10 +254,10 @@ def as_read(data: TraceData, why_empty: str) -> Trace:
 
     Args:
         data: the columns.
-        why_empty: the reason if no warp recorded.
+        why_empty: the reason if no warp recorded, and no problem gives one.
     """
     problems = data.problems
-    if not len(data) and not any(problem.kind in ("off", "nothing") for problem in problems):
+    if not len(data) and (len(data.warps) or not any(problem.kind in _REASONS for problem in problems)):
         why = f"{counted(len(data.warps), 'warp')} ran and reached no region" if len(data.warps) else why_empty
         problems = (Problem("empty", f"no records: {why}"), *problems)
     columns: dict[str, Any] = {**vars(data), "problems": problems}
@@ -298,7 +300,8 @@ def _why_empty(capture: CaptureData) -> str:
     if not names:
         return (
             "no kernel with regions was loaded while recording was on; kernels that were compiled before, also by an "
-            "earlier process into a library's own cache, have no regions: compile them within the session"
+            "earlier process into a library's own cache, have no regions: compile them within the session; auto= or "
+            "--auto marks kernels without regions"
         )
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (

@@ -32,6 +32,7 @@ class Info:
         versions: of kscope, Python and the kernel languages, by name.
         date: when the session began, ISO 8601 in UTC; empty if unknown.
         command: the command line; empty if unknown.
+        process: ``rank 1 of 4, process 77 on node3``; empty if unknown.
         strategy: what recorded, such as "warp".
         sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
         kernels: their names.
@@ -48,6 +49,7 @@ class Info:
     versions: dict[str, str]
     date: str
     command: str
+    process: str
     strategy: str
     sampling: dict[str, str]
     kernels: tuple[str, ...]
@@ -128,6 +130,7 @@ def info(trace: TraceData) -> Info:
         else {},
         date=_date(started) if isinstance(started, int) else "",
         command=clean(" ".join(map(str, command))) if isinstance(command, list) else "",
+        process=_process(host),
         strategy=clean(", ".join(about.strategies) or str(about.options.get("strategy") or "")),
         sampling={
             name: found for name in ("block", "warp", "sm") if (found := _sampling(name, about.options.get(name)))
@@ -145,6 +148,14 @@ def info(trace: TraceData) -> Info:
 def _blocks(trace: TraceData, launch: int) -> int:
     x, y, z = trace.launches[launch].grid
     return x * y * z
+
+
+def _process(host: Mapping[str, Any]) -> str:
+    rank, world, pid = (found if isinstance(found := host.get(name), int) else 0 for name in ("rank", "world", "pid"))
+    name = host.get("hostname")
+    if not pid or not isinstance(name, str):
+        return ""
+    return f"rank {rank} of {world}, " * (world > 1) + f"process {pid} on {clean(name)}"
 
 
 def _date(started: int) -> str:

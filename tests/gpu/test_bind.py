@@ -72,7 +72,7 @@ def lowered() -> bytes:
     major, minor = torch.cuda.get_device_capability()
     kscope.enable()
     try:
-        return kscope_cuda.lower(built("-ptx", "-DKSCOPE_MARKS=1"), f"sm_{major}{minor}") + b"\0"
+        return kscope_cuda.Compilation().lower(built("-ptx", "-DKSCOPE_MARKS=1"), f"sm_{major}{minor}") + b"\0"
     finally:
         kscope.disable()
 

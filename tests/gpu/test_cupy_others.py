@@ -90,13 +90,14 @@ def test_programs_calling_nvrtc_directly_record(assembled: bool) -> None:
     out = torch.zeros(5, device="cuda", dtype=torch.int32)
     major, minor = torch.cuda.get_device_capability()
     kscope.enable(records=8 if assembled else 16)
-    options = [*kscope_cuda.compile_options(), "-std=c++17", f"-arch=compute_{major}{minor}"]
+    compilation = kscope_cuda.Compilation()
+    options = [*compilation.options(), "-std=c++17", f"-arch=compute_{major}{minor}"]
     program = of(nvrtc.nvrtcCreateProgram(OWN.encode(), b"own.cu", 0, [], []))
     of(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))
     ptx = bytearray(of(nvrtc.nvrtcGetPTXSize(program)))
     of(nvrtc.nvrtcGetPTX(program, ptx))
     module = of(
-        driver.cuModuleLoadData(kscope_cuda.lower(bytes(ptx), f"sm_{major}{minor}" if assembled else None) + b"\0")
+        driver.cuModuleLoadData(compilation.lower(bytes(ptx), f"sm_{major}{minor}" if assembled else None) + b"\0")
     )
     kscope_cuda.loaded(module)
     kernel = of(driver.cuModuleGetFunction(module, b"own"))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -227,14 +228,11 @@ def test_the_disk_cache_keeps_the_states_apart(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings(
     "ignore:cutlass.*deprecated:DeprecationWarning"
 )  # 4.4 lacks the replacement that its warning names
-def test_producer_and_consumers_of_the_gemm_are_roles(table: Callable[[str, str], None], tmp_path: Path) -> None:
-    import importlib.util
-
-    path = Path(__file__).parents[2] / "examples" / "cute_gemm.py"
-    spec = importlib.util.spec_from_file_location("cute_gemm", path)
-    assert spec is not None and spec.loader is not None
-    gemm = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(gemm)
+def test_producer_and_consumers_of_the_gemm_are_roles(
+    table: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    gemm: Any = import_module("cute_gemm")
     size = 2048
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)

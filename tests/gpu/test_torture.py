@@ -220,7 +220,8 @@ def test_modules_are_loaded_and_unloaded_200_times(t: ModuleType) -> None:
     argument = ctypes.c_uint64(out.data.ptr)
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
     with kscope.profile(records=16) as prof:
-        image = kscope_cuda.lower(nvcc.compiled(t.SMALL, *kscope_cuda.compile_options(), f"-arch={arch}"))
+        compilation = kscope_cuda.Compilation()
+        image = compilation.lower(nvcc.compiled(t.SMALL, *compilation.options(), f"-arch={arch}"))
         for _ in range(200):
             module = check(driver.cuModuleLoadData(image + b"\0"))
             kscope_cuda.loaded(module)

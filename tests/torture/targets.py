@@ -28,8 +28,8 @@ from kscope.capture.file import FIRST_LINE
 from kscope.capture.layout import header_check
 from kscope.cli import options as flags
 from kscope.errors import KscopeError, UsageError
+from kscope.instrument.options import Options
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
 from kscope.machine_code import sass, tools
 from kscope.readers import READERS
 from kscope.trace import Trace, decode
@@ -183,20 +183,27 @@ def arguments(data: bytes, folder: Path) -> None:
         words = [os.fsdecode(word).replace("/", "_") for word in data.split(b"\0")[:40]]
         if words[0] not in {name.split()[0] for name in READING}:
             words[:0] = READING[len(data) % len(READING)].split()
-        _command([word for word in words if not word.startswith("--measure")])
+        command([word for word in words if not word.startswith("--measure")])
 
 
 def recording(data: bytes, folder: Path) -> None:
     """The options of `kscope run` up to the session's options; the script is not run."""
+    with suppress(KscopeError):
+        given = run_options(data)
+        options = Options(**{name: value for name, value in given.items() if name != "export"})
+        options.sampling().gate(1, 132)
+        options.recording(Recording())
+        options.pool_bytes()
+
+
+def run_options(data: bytes) -> dict[str, Any]:
+    """The options of a command line of NUL-terminated arguments of `kscope run`. Raises UsageError."""
     typed = [os.fsdecode(word) for word in data.split(b"\0")[:40]]
     try:
         with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            given = flags.given(cli.parser().parse_args(["run", *typed, "script.py"]))
-    except (SystemExit, KscopeError):
-        return
-    with suppress(KscopeError):
-        Sampling.of(**{name: given[name] for name in ("blocks", "warps", "sms") if name in given}).gate(1, 132)
-        Recording(**{name: given[name] for name in ("strategy", "records", "fill", "clock", "live") if name in given})
+            return flags.given(cli.parser().parse_args(["run", *typed, "script.py"]))
+    except SystemExit:
+        raise UsageError("refused") from None
 
 
 TARGETS: dict[str, Target] = {
@@ -217,6 +224,9 @@ def use(trace: Trace, folder: Path) -> None:
     """Use a trace: print it, and export it in a format selected by its size."""
     assert len(trace) or trace.problems
     str(trace.summary())
+    for question in (trace.gaps, trace.overlap, trace.occupancy):
+        with suppress(KscopeError):
+            str(question())
     suffix = EXPORTS[(len(trace) + len(trace.warps)) % len(EXPORTS)]
     path = folder / f"x{suffix}"
     with suppress(KscopeError):
@@ -245,7 +255,10 @@ def inside(folder: Path) -> Iterator[None]:
 
 def _files() -> dict[str, bytes]:
     if not _MADE:
-        small = synth.capture(synth.slab([synth.Rec("load", 2000, 2100), synth.Rec("dot", 2200, 2400)]))
+        records = [
+            synth.Rec(name, at, at + 100, synth.Kind.SPAN_VALUE, 7) for name, at in (("load", 2000), ("dot", 2200))
+        ]
+        small = synth.capture(synth.slab(records), names=(("load", "i32"), ("dot", "i32")))
         event = {"name": "load", "ph": "X", "pid": "k Core0 CTA0", "tid": "warp 0", "ts": 1.0, "dur": 0.1}
         _MADE.update({
             "a.kscope": saved(small),
@@ -273,11 +286,11 @@ def saved(what: Capture) -> bytes:
 def _ipc(folder: Path, name: str, data: bytes, words: list[str]) -> None:
     with inside(folder):
         Path(name).write_bytes(data)
-        _command(["trust", "ipc", *words])
+        command(["trust", "ipc", *words])
         Path(name).write_bytes(_files()[name])
 
 
-def _command(words: list[str]) -> int:
+def command(words: list[str]) -> int:
     """Runs it with the streams of a terminal: UTF-8, strict on stdout. Fails where it leaves without a code."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=how) for how in ("strict", "backslashreplace"))
     with redirect_stdout(out), redirect_stderr(err), patch.dict(os.environ, {"COLUMNS": "100"}):

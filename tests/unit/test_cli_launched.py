@@ -49,6 +49,8 @@ MAIN = "kscope/cli/launched/__main__.py"
 def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     """`kscope run argv` in a folder with a launcher."""
     (folder / "torchrun").write_text(LAUNCHER)
+    (folder / "torch" / "distributed").mkdir(parents=True)
+    (folder / "torch" / "distributed" / "run.py").write_text(LAUNCHER)
     (folder / "train.py").write_text(SCRIPT)
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text("ran = True")
@@ -61,8 +63,9 @@ def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path) -> None:
-    done = run(tmp_path, "--warp", "0", "torchrun", "train.py", "0")
+@pytest.mark.parametrize("launcher", [["torchrun"], ["-m", "torch.distributed.run"]], ids=" ".join)
+def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path, launcher: list[str]) -> None:
+    done = run(tmp_path, "--warp", "0", *launcher, "train.py", "0")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")) == ["", "child of a rank", "child of a rank", "helper True"]
     assert sorted(done.stderr.splitlines()) == [

@@ -7,14 +7,17 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import synth
 
 import kscope
 import kscope_sim
 from kscope import cli
 from kscope.cli import script_threads
+from kscope_sim.backend import SimBackend
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
@@ -311,13 +314,26 @@ def test_empty_recordings_name_the_filters_that_may_be_the_cause(
 ) -> None:
     (folder / "plain.py").write_text("print('hello')")
     assert cli.main(["run", "--sm", "7", "--strategy", "warps:9", "plain.py"]) == 0
-    assert "and --strategy --sm may have excluded every kernel" in capsys.readouterr().err
+    assert "no records; --strategy --sm may have excluded every kernel" in capsys.readouterr().err
 
 
 def test_a_script_without_marks_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "plain.py").write_text("print('hello')")
     assert cli.main(["run", "plain.py"]) == 0
-    assert "no records" in capsys.readouterr().err
+    first, reason = capsys.readouterr().err.splitlines()
+    assert first.endswith("plain.kscope: no records:")
+    assert reason.startswith("kscope: no records: no kernel with regions was loaded") and "--auto marks" in reason
+
+
+def test_a_recording_that_lost_everything_names_the_full_pool_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SimBackend, "collect", lambda backend, *, wait: [replace(synth.capture().devices[0], lost=5)])
+    (folder / "plain.py").write_text("import kscope_sim")
+    assert cli.main(["run", "plain.py"]) == 0
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "kscope: 5 warps found the pool full and did not record: raise pool="
+    ]
 
 
 def test_strict_turns_problems_into_an_exit_code(folder: Path) -> None:

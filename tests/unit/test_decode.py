@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +113,26 @@ def test_an_empty_capture_is_an_empty_trace() -> None:
         trace = decode(capture)
         assert len(trace) == len(trace.warps) == len(trace.launches) == 0
         assert trace.start_ns.shape == trace.value.shape == trace.depth.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("device", "found", "kind"),
+    [
+        ({}, (), "empty"),
+        ({}, (Problem("plain", "kernel old was compiled before"),), "empty"),
+        ({"lost": 5}, (), "lost"),
+        ({"lines": synth.slab([Rec("load", 2000, 2100)])[1:]}, (), "empty"),
+        ({"lines": synth.slab([Rec("load", 2000, 2100)]) ^ np.uint32(1 << 20)}, (), "empty"),
+        ({}, (Problem("driver", "device 0: CUDA_ERROR_LAUNCH_FAILED"),), "driver"),
+        ({}, (Problem("absent", "nothing is recorded on cuda: there is no GPU"),), "absent"),
+    ],
+)
+def test_a_trace_without_records_has_one_reason(device: dict[str, Any], found: tuple[Problem, ...], kind: str) -> None:
+    """A full pool or a fault is not contradicted by guesses about kernels."""
+    capture = synth.capture()
+    trace = decode(replace(capture, devices=(replace(capture.devices[0], **device),), problems=found))
+    reasons = {"empty", "lost", "driver", "absent"}
+    assert [one.kind for one in trace.problems if one.kind in reasons] == [kind] and len(trace) == 0
 
 
 def test_a_torn_header_is_a_problem_and_no_data() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kscope.cli import checkup
+from kscope.errors import MissingError
 from kscope.instrument import registry
 from kscope.instrument.registry import Entry
+from kscope.machine_code import tools
 
 
 def found(name: str) -> checkup.Finding:
@@ -52,6 +54,17 @@ def test_the_doctor_reports_a_frontends_limitation(tmp_path: Path, monkeypatch: 
     finding = found("slow")
     assert finding.state == "ok"
     assert finding.text == "all hook points found; no assembler: install one"
+
+
+def test_the_doctor_names_a_missing_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(tool: str) -> str:
+        raise MissingError(f"{tool} is not installed")
+
+    monkeypatch.setattr(tools, "find", missing)
+    finding = found("nvdisasm")
+    assert finding.state == "missing" and "pip install nvidia-cuda-nvdisasm" in finding.text
+    monkeypatch.setattr(tools, "find", lambda tool: f"/usr/local/cuda/bin/{tool}")
+    assert found("nvdisasm") == checkup.Finding("nvdisasm", "ok", "/usr/local/cuda/bin/nvdisasm")
 
 
 def test_cupys_limitation_names_a_missing_assembler(monkeypatch: pytest.MonkeyPatch) -> None:

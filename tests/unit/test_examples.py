@@ -16,7 +16,7 @@ import pytest
 import kscope
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "shared")
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime", "tests")]
 
 

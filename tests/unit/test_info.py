@@ -64,6 +64,19 @@ def test_info_prints_the_facts_and_takes_json(capsys: pytest.CaptureFixture[str]
     assert found["gpus"][0]["name"] == "NVIDIA H200"
 
 
+def test_the_process_of_a_job_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = {"rank": 1, "world": 4, "pid": 77, "hostname": "node3"}
+    path = tmp_path / "run.kscope"
+    replace(load_capture(WHOLE), host=host).save(path)
+    assert "process      rank 1 of 4, process 77 on node3\n" in printed(capsys, "info", path)
+    assert json.loads(printed(capsys, "info", path, "--json"))["recorded"]["process"].startswith("rank 1 of 4")
+    assert info(replace(trace(), recorded=replace(trace().recorded, host={**host, "world": 1}))).process == (
+        "process 77 on node3"
+    )
+    for damaged in ({}, {**host, "pid": "x"}, {**host, "hostname": 5}):
+        assert info(replace(trace(), recorded=replace(trace().recorded, host=damaged))).process == ""
+
+
 def test_every_output_says_that_blocks_are_a_sample(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow.parquet")
     for command in ("summary", "occupancy"):

@@ -10,6 +10,8 @@ from unittest import mock
 
 import pytest
 
+from kscope.instrument import registry
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 WHERE = "https://example.org/owner/kscope/blob/v1"
@@ -35,6 +37,15 @@ def test_links_and_pictures_of_the_description_lead_into_the_repository(setup: d
     assert "<!--" not in text
     paths = [target.removeprefix(WHERE).lstrip("/") for target in targets if target.startswith(WHERE)]
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_extras_of_kernel_languages_install_a_disassembler() -> None:
+    """Which finds regions whose work moved elsewhere; Triton includes one."""
+    text = (ROOT / "pyproject.toml").read_text()
+    for entry in registry.TABLE.values():
+        extra = re.search(rf"^{entry.extra} = (.*)$", text, re.M)
+        if entry.extra not in ("", "triton", "cuda"):
+            assert extra is not None and '"nvidia-cuda-nvdisasm>=13"' in extra[1], entry.extra
 
 
 def test_without_a_repository_the_description_has_no_broken_links(setup: dict[str, Any]) -> None:

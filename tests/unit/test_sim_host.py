@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -78,7 +77,7 @@ def spins(warp: Warp) -> None:
     warp.arrive("all")
     warp.wait("all", 3)
     if warp.index == 1:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # does not wake the main thread
         while True:
             warp.work(1)
 
@@ -95,6 +94,16 @@ def test_ctrl_c_ends_a_launch_whose_kernel_spins_and_one_that_waits() -> None:
         assert len(prof.trace) == 1
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_a_warps_thread_starts_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            kscope_sim.launch(work)
 
 
 def test_concurrent_launches_lose_and_duplicate_nothing() -> None:

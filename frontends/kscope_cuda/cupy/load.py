@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.capture.model import ModuleMeta, Problem
-from kscope.instrument import registry
+from kscope.instrument import compile_warnings, registry
 from kscope.instrument.hooks import Hook
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.live_objects import frozen_objects, live_objects
@@ -114,7 +114,9 @@ class LoaderHooks:
             raise _NotLoadedError
 
     def _arm(self, module: Any) -> tuple[ModuleMeta, ...]:
-        return registry.backend("cuda").module_loaded(int(module.ptr))
+        metas = registry.backend("cuda").module_loaded(int(module.ptr))
+        compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
+        return metas
 
     def _arm_file(self, module: Any, path: str) -> None:
         """Arm a module from a cubin or PTX that nvcc built with kscope.cuh, or that kscope prepared."""

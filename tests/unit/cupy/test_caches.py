@@ -8,16 +8,19 @@ import shutil
 import subprocess
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import cupy
 import pytest
+import synth
 from cupy._core import _kernel, _reduction, raw
 from cupy.cuda import compiler
 from cupyx.jit import _compile
 
 import kscope
+from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
@@ -31,7 +34,12 @@ STATES = {
     "of 16 records": Recording(records=16),
     "by block": Recording(strategy=kscope.Lane0Warp0()),
 }
-ORDERS = [*itertools.permutations(STATES), ("plain", "prepared", "plain", "prepared", "by block", "prepared")]
+ORDERS = [
+    pytest.param(order, marks=[pytest.mark.slow] if number % 5 else [], id=", ".join(order))
+    for number, order in enumerate(
+        [("plain", "prepared", "plain", "prepared", "by block", "prepared"), *itertools.permutations(STATES)]
+    )
+]
 
 
 def switch(frontend, state):
@@ -41,7 +49,7 @@ def switch(frontend, state):
         frontend.enable(STATES[state])
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+@pytest.mark.parametrize("order", ORDERS)
 def test_the_disk_cache_returns_the_current_states_kernel(frontend, gpu, source, order):
     found: dict[str, set[bytes]] = {}
     for state in [*order, *reversed(order)]:
@@ -52,6 +60,16 @@ def test_the_disk_cache_returns_the_current_states_kernel(frontend, gpu, source,
     assert all(len(cubins) == 1 for cubins in found.values())
     assert len({cubin for cubins in found.values() for cubin in cubins}) == len(found)
     assert len(gpu.compiled) == len(found)
+
+
+def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(frontend, gpu, source):
+    problem = Problem("hollow", "a region of a kernel that CuPy found on disk")
+    unmatched = Problem("unmatched", "compilers do not warn of it")
+    gpu.backend.metas = (replace(synth.module(), problems=(problem, unmatched)),)
+    frontend.enable(Recording())
+    with pytest.warns(UserWarning, match=f"^kscope: {problem.text}$") as caught:
+        assert all(gpu.compile(source(f"out[0] = {number};"), INCLUDE) for number in (1, 2, 2))
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize("after", ["plain", "by block"])
@@ -77,7 +95,7 @@ def test_a_state_that_another_thread_changes_waits_for_a_compilation(frontend, g
     assert gpu.compile(source(), INCLUDE) == first and len(gpu.compiled) == 2
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+@pytest.mark.parametrize("order", ORDERS)
 def test_one_module_is_kept_per_state(frontend, gpu, source, order):
     module = cupy.RawModule(code=source(), options=INCLUDE)
     found: dict[str, set[int]] = {}

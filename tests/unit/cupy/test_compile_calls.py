@@ -27,22 +27,39 @@ def compile(source: str, *options: str) -> bytes:
 
 
 def test_plain_compile_options_change_nothing() -> None:
-    text = compile(SOURCE, *kscope_cuda.compile_options())
-    assert kscope_cuda.lower(text, "sm_90") == text.rstrip(b"\0")
+    compilation = kscope_cuda.Compilation()
+    text = compile(SOURCE, *compilation.options())
+    assert compilation.lower(text, "sm_90") == text.rstrip(b"\0")
     assert b"kscope" not in text
 
 
 def test_prepared_ptx_becomes_a_cubin_or_ptx_for_the_driver(gpu: Any) -> None:
     kscope.enable(records=16)
     try:
-        text = compile(SOURCE, *kscope_cuda.compile_options())
-        cubin, lowered = kscope_cuda.lower(text, "sm_90"), kscope_cuda.lower(text)
+        compilation = kscope_cuda.Compilation()
+        text = compile(SOURCE, *compilation.options())
+        cubin, lowered = compilation.lower(text, "sm_90"), compilation.lower(text)
         assert cubin.startswith(b"\x7fELF") and b"kscope_ctl" in cubin
         assert b"kscope_ctl" in lowered and b"//kscope" not in lowered
         assert b'"mine.cu:' in cubin.replace(b"/", b'"')  # the location of a region
     finally:
         kscope.disable()
-    assert kscope_cuda.lower(text, "sm_90") == text.rstrip(b"\0")  # marks are comments
+    assert kscope_cuda.Compilation().lower(text, "sm_90") == text.rstrip(b"\0")  # marks are comments
+
+
+def test_a_compilation_keeps_its_recording_when_the_state_changes(gpu: Any) -> None:
+    kscope.enable(records=16)
+    try:
+        prepared = kscope_cuda.Compilation()
+        options, text = prepared.options(), compile(SOURCE, *prepared.options())
+        expected = prepared.lower(text)
+        kscope.enable(records=64)
+        other = kscope_cuda.Compilation()
+        assert other.options() != options and other.lower(text) != expected
+        assert (prepared.options(), prepared.lower(text)) == (options, expected)
+    finally:
+        kscope.disable()
+    assert (prepared.options(), prepared.lower(text)) == (options, expected)
 
 
 def test_a_loaded_module_is_reported(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
-from kscope.session import states
 from kscope_cuda import select
 from kscope_cuda.cupy import functions
 
@@ -246,11 +245,11 @@ def test_cupys_built_in_kernels_are_not_marked(frontend, gpu):
     assert gpu.compile(SCALE) == plain  # not through RawKernel or RawModule
 
 
-def test_marked_returns_the_source_for_programs_calling_nvrtc_directly(monkeypatch):
-    assert kscope_cuda.marked(SCALE) == SCALE
-    monkeypatch.setattr(states.STATE, "hooked", recording(LOADS))
-    assert kscope_cuda.marked(SCALE).count("//kscope enter load") == 1
-    assert kscope_cuda.marked(SCALE).count("\n") == SCALE.count("\n")
+def test_marked_returns_the_source_for_programs_calling_nvrtc_directly():
+    assert kscope_cuda.Compilation().marked(SCALE) == SCALE
+    marked = kscope_cuda.Compilation(recording(LOADS)).marked(SCALE)
+    assert marked.count("//kscope enter load") == 1
+    assert marked.count("\n") == SCALE.count("\n")
 
 
 DEVICE = """

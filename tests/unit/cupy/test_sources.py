@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,9 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 @pytest.mark.parametrize("arch", ["80", "90", "100"])
 @pytest.mark.parametrize("name", ["softmax", "gemm", "pipeline"])
-def test_a_kernel_of_the_examples_compiles(frontend, gpu, name, arch):
-    spec = importlib.util.spec_from_file_location(f"cupy_{name}", EXAMPLES / f"cupy_{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kernel = getattr(module, name)
+def test_a_kernel_of_the_examples_compiles(frontend, gpu, name, arch, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    kernel = getattr(import_module(f"cupy_{name}"), name)
     gpu.arch = arch
     plain = gpu.compile(kernel.code, kernel.options)
     frontend.enable(Recording())

@@ -23,9 +23,12 @@ from cutlass import cute  # noqa: E402  # after the check that it is there
 from cutlass.base_dsl import compiler as cute_compiler  # noqa: E402
 from cutlass.cute.runtime import make_fake_compact_tensor  # noqa: E402
 
+from kscope.capture import layout  # noqa: E402
+from kscope.capture.model import ModuleMeta  # noqa: E402
 from kscope.instrument import registry  # noqa: E402
 from kscope.instrument.recording import Recording  # noqa: E402
 from kscope.machine_code import sass, tools  # noqa: E402
+from kscope_cute import libraries  # noqa: E402
 
 DEFAULT = Recording()
 VERSION = tuple(int(part) for part in cutlass.__version__.split(".")[:2])
@@ -45,6 +48,52 @@ def frontend() -> Iterator[Any]:
     found = registry.frontend("cute")
     yield found
     found.disable()
+
+
+class Gpu:
+    """A fake driver and runtime: libraries are numbers, odd ones have marks."""
+
+    def __init__(self) -> None:
+        self.current = 1
+        self.loaded: list[int] = []
+        self.paces = 0
+        self.others = False  # whether the libraries were compiled with other options
+        self.metas: tuple[ModuleMeta, ...] = ()
+        self.names = ["kernel_cutlass_kernel_tensorptrf32_0"]
+
+    def context(self) -> int:
+        return self.current
+
+    def has_symbol(self, library: int, name: str) -> bool:
+        return library % 2 == 1 if name == layout.CTL_SYMBOL else not self.others
+
+    def module(self, library: int) -> int:
+        return library * 10 + self.current
+
+    def kernels(self, library: int) -> list[str]:
+        return self.names
+
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
+        self.loaded.append(module)
+        return self.metas
+
+    def pace(self, kernel: object = None) -> None:
+        self.paces += 1
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    made = Gpu()
+    monkeypatch.setitem(registry._backends, "cuda", made)
+    for name in ("context", "has_symbol", "module", "kernels"):
+        monkeypatch.setattr(libraries, name, getattr(made, name))
+    return made
+
+
+@pytest.fixture
+def prepared(frontend: Any) -> Any:
+    frontend.enable(Recording())
+    return frontend
 
 
 @dataclass(frozen=True)

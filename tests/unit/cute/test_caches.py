@@ -17,7 +17,9 @@ from cutlass.cute.runtime import from_dlpack
 
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope_cute import assembler
+from kscope.instrument.selection.auto import Selection
+from kscope_cute import assembler, compilations
+from kscope_cute.library_caches import LibraryCaches
 
 from .conftest import VERSION, Made, arguments, compile, source
 
@@ -78,6 +80,59 @@ def test_a_state_that_another_thread_changes_waits_for_a_compilation(
     assert waited == [True]
     second = compile(module.host, *arguments()).ptx
     assert second != expected and ("kscope_ctl" in second) == (after is not None)
+
+
+HOOKED = "CHANGES = []\ndef change():\n    for one in CHANGES:\n        one()"
+
+
+def test_a_compilation_that_began_plain_ends_plain(frontend: Any) -> None:
+    module = source(BODY, HOOKED, "change()\n    if True:")
+    plain = compile(module.host, *arguments()).ptx
+    module.CHANGES.append(lambda: frontend.enable(Recording()))  # as if no change waited for it
+    assert compile(module.host, *arguments()).ptx == plain
+    assert "kscope_ctl" in compile(module.host, *arguments()).ptx
+
+
+@pytest.mark.parametrize("after", [None, Recording(records=1024)], ids=["plain", "other options"])
+def test_a_compilation_that_begins_during_a_change_waits_for_it(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch, after: Recording | None
+) -> None:
+    module, made = source(BODY), list[str]()
+    enter(frontend, after)
+    expected = compile(module.host, *arguments()).ptx
+    enter(frontend, Recording())
+    thread = threading.Thread(target=lambda: made.append(compile(module.host, *arguments()).ptx))
+    use, waited = LibraryCaches.use, list[bool]()
+
+    def began(self: LibraryCaches, tag: str) -> None:
+        thread.start()
+        thread.join(0.5)
+        waited.append(thread.is_alive())
+        use(self, tag)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LibraryCaches, "use", began)
+        enter(frontend, after)
+    thread.join()
+    assert (waited, made) == ([True], [expected])
+
+
+def test_a_function_unmarked_after_cute_preprocessed_it_is_preprocessed_again(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state changes before CuTe traces the function: its control flow must still be CuTe's."""
+    module = source(BODY, around="for _ in range(n):")
+    frontend.enable(Recording())
+    expected = compile(module.host, *arguments()).ptx
+    frontend.enable(Recording(selection=Selection(kinds=("load",))))
+    wait = compilations.compile_unchanged
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        frontend.enable(Recording())
+        return wait(*args, **kwargs)
+
+    monkeypatch.setattr(compilations, "compile_unchanged", late)
+    assert compile(module.host, *arguments()).ptx == expected
 
 
 @pytest.fixture

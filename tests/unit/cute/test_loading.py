@@ -4,79 +4,29 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
-import numpy as np
 import pytest
 from cutlass.base_dsl import jit_executor
 
-from kscope.capture import layout
-from kscope.instrument import registry
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.live_objects import live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.strategies import AllThreads
 from kscope.session import host_info
-from kscope_cuda import exported_libraries
-from kscope_cute import libraries, load
-from kscope_cute import tvm_ffi as ffi
+from kscope_cute import load
 
-from .conftest import VERSION, Made, arguments, compile, source
+from .conftest import VERSION, Gpu, Made, arguments, compile, source
 from .test_caches import call
 
 BODY = 'with region("one"):\n    x[thread] = 1.0'
-
-
-class Gpu:
-    """A fake driver and runtime: libraries are numbers, odd ones have marks."""
-
-    def __init__(self) -> None:
-        self.current = 1
-        self.loaded: list[int] = []
-        self.paces = 0
-        self.others = False  # whether the libraries were compiled with other options
-        self.names = ["kernel_cutlass_kernel_tensorptrf32_0"]
-
-    def context(self) -> int:
-        return self.current
-
-    def has_symbol(self, library: int, name: str) -> bool:
-        return library % 2 == 1 if name == layout.CTL_SYMBOL else not self.others
-
-    def module(self, library: int) -> int:
-        return library * 10 + self.current
-
-    def kernels(self, library: int) -> list[str]:
-        return self.names
-
-    def module_loaded(self, module: int) -> None:
-        self.loaded.append(module)
-
-    def pace(self, kernel: object = None) -> None:
-        self.paces += 1
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    made = Gpu()
-    monkeypatch.setitem(registry._backends, "cuda", made)
-    for name in ("context", "has_symbol", "module", "kernels"):
-        monkeypatch.setattr(libraries, name, getattr(made, name))
-    return made
-
-
-@pytest.fixture
-def prepared(frontend: Any) -> Any:
-    frontend.enable(Recording())
-    return frontend
 
 
 class Loaded:
@@ -159,6 +109,14 @@ def test_a_kernel_compiled_with_other_options_is_named_when_it_is_launched(gpu: 
     launch(loaded)
     assert prepared.problems() == ()
     assert gpu.loaded == [31]
+
+
+def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(gpu: Gpu, prepared: Any) -> None:
+    problem = Problem("hollow", "a region of a kernel that CuTe found on disk")
+    gpu.metas = (ModuleMeta("cute", (), (), problems=(problem,)),)
+    with pytest.warns(UserWarning, match=f"^kscope: {problem.text}$") as caught:
+        launch(Loaded(3, 5))
+    assert len(caught) == 1
 
 
 def test_binaries_contain_a_symbol_of_their_recording_options(prepared: Any) -> None:
@@ -297,6 +255,15 @@ def test_regions_not_reached_by_tracing_are_no_problem(gpu: Gpu, prepared: Any, 
     assert prepared.problems() == ()
 
 
+def test_a_lost_kernel_that_was_traced_without_marks_has_no_problem(
+    gpu: Gpu, prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named_after(gpu, compile(source("x[thread] = 1.0").host, *arguments()))
+    monkeypatch.setattr(load, "live_objects", lambda *kinds: [])
+    launch(Loaded(2))
+    assert prepared.problems() == ()
+
+
 def test_a_cached_kernel_whose_regions_are_unreachable_has_no_problem(
     gpu: Gpu, frontend: Any, alone: Callable[[Any], Any]
 ) -> None:
@@ -349,119 +316,6 @@ def test_plain_kernels_without_source_are_reported(gpu: Gpu, prepared: Any) -> N
     gpu.names = ["kernel_cutlass_from_an_object_file_0"]
     launch(Loaded(2))
     assert [problem.kind for problem in prepared.problems()] == ["plain"]
-
-
-# TVM-FFI: the function loads its own library
-
-FFI = "--enable-tvm-ffi"
-
-
-@pytest.fixture
-def tvm_ffi() -> Any:
-    if VERSION < (4, 8):
-        pytest.skip("TVM-FFI is armed from nvidia-cutlass-dsl 4.8 on")
-    return pytest.importorskip("tvm_ffi", reason="needs apache-tvm-ffi")
-
-
-def test_a_tvm_ffi_function_exports_its_library(gpu: Gpu, prepared: Any, tvm_ffi: Any) -> None:
-    module = source(BODY)
-    compiled = compile(module.host, *arguments(), options=FFI).compiled
-    assert compiled.engine.lookup(ffi.LIBRARY)
-    prepared.disable()
-    plain = compile(module.host, *arguments(), options=FFI).compiled
-    with pytest.raises(RuntimeError):
-        plain.engine.lookup(ffi.LIBRARY)
-
-
-def test_calls_through_tvm_ffi_are_armed(
-    gpu: Gpu, prepared: Any, tvm_ffi: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = source(BODY)
-    compiled = compile(module.host, *arguments(), options=FFI).compiled
-    expected_text = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 7)
-    monkeypatch.setattr(compiled, "engine", _Engine({ffi.LIBRARY: ctypes.cast(expected_text, ctypes.c_void_p).value}))
-    for _ in range(2):
-        with pytest.raises(Exception, match=r"(?i)device"):  # memory of the host is refused, after our hook
-            compiled(np.zeros(1024, np.float32), 4)
-    assert (gpu.loaded, gpu.paces) == ([71], 2)
-
-
-def test_a_plain_function_of_tvm_ffi_is_named(gpu: Gpu, frontend: Any, tvm_ffi: Any) -> None:
-    module = source(BODY)
-    compiled = compile(module.host, *arguments(), options=FFI).compiled
-    frontend.enable(Recording())
-    with pytest.raises(Exception, match=r"(?i)device"):
-        compiled(np.zeros(1024, np.float32), 4)
-    assert [problem.kind for problem in frontend.problems()] == ["plain"]
-
-
-def test_exported_objects_contain_the_bind_function(
-    gpu: Gpu, prepared: Any, tvm_ffi: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from cutlass.cute.runtime import load_module
-
-    module = source(BODY)
-    compiled = compile(module.host, *arguments(), options=FFI).compiled
-    compiled.export_to_c(str(tmp_path / "made.o"), function_name="made")
-    requested: list[str] = []
-    library = ffi._library
-
-    def holding(engine: Any, symbol: str, **unmarked: Any) -> Any:
-        requested.append(symbol)
-        assert engine.lookup(symbol)
-        return SimpleNamespace(cuda_library=[9], kernels=[])
-
-    monkeypatch.setattr(ffi, "_library", holding)
-    assert library is not holding
-    load_module(str(tmp_path / "made.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
-    assert (requested, gpu.loaded) == (["__cute_internal_made_kscope_library"], [91])
-
-
-def test_a_plain_function_from_an_object_file_is_named_with_its_file(
-    gpu: Gpu, frontend: Any, tvm_ffi: Any, tmp_path: Path
-) -> None:
-    """As caches on disk do: an earlier process compiled it without recording."""
-    from cutlass.cute.runtime import load_module
-
-    module = source(BODY)
-    compile(module.host, *arguments(), options=FFI).compiled.export_to_c(str(tmp_path / "a.o"), function_name="made")
-    frontend.enable(Recording())
-    load_module(str(tmp_path / "a.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
-    (problem,) = frontend.problems()
-    assert problem.kind == "plain"
-    assert f"function made of {tmp_path / 'a.o'} was compiled without recording" in problem.text
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_a_shared_library_of_an_exported_object_has_the_function_for_kscope_bind(
-    gpu: Gpu, prepared: Any, tvm_ffi: Any, tmp_path: Path
-) -> None:
-    """As docs/cute.md has it."""
-    from cutlass.cute.runtime import find_runtime_libraries
-
-    module = source(BODY)
-    compiled = compile(module.host, *arguments(), options=FFI).compiled
-    compiled.export_to_c(str(tmp_path / "made.o"), function_name="made")
-    libraries = find_runtime_libraries(enable_tvm_ffi=True)
-    found = [f"-Wl,-rpath,{Path(library).parent}" for library in libraries]
-    subprocess.run(["cc", "-shared", tmp_path / "made.o", *libraries, *found, "-o", tmp_path / "made.so"], check=True)
-    assert tvm_ffi.load_module(str(tmp_path / "made.so")).made is not None
-    assert gpu.loaded == [], "no hook of CuTe's Python sees it"
-    path = str(tmp_path / "made.so")
-    names = exported_libraries._exported_names(Path(path).read_bytes())
-    assert [name for name in names if name.endswith(exported_libraries.SUFFIX)] == [
-        "__cute_internal_made_kscope_library"
-    ]
-    assert ctypes.CDLL(path)["__cute_internal_made_kscope_library"]
-    assert ffi.LIBRARY.endswith(exported_libraries.SUFFIX)
-
-
-class _Engine:
-    def __init__(self, symbols: dict[str, int | None]) -> None:
-        self._symbols = symbols
-
-    def lookup(self, name: str) -> int | None:
-        return self._symbols[name]
 
 
 def test_an_exported_object_file_keeps_the_lowered_binary(prepared: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -35,6 +35,34 @@ def test_every_format_counts_each_record_once(suffix: str, tmp_path: Path, monke
     monkeypatch.setattr(progress, "progress_bar", lambda total, what: Counting(done, total))
     trace.export(tmp_path / f"x{suffix}", progress=True)
     assert sum(done) == len(trace)
+
+
+@pytest.mark.parametrize("suffix", export.suffixes())
+def test_the_work_of_an_export_is_linear_in_the_names(suffix: str, tmp_path: Path) -> None:
+    if suffix in (".parquet", ".arrow", ".feather"):
+        pytest.importorskip("pyarrow")
+
+    def work(names: int) -> int:
+        known = [f"name {n}" for n in range(names)]
+        records = [synth.Rec(name, 2000 + 2 * at, 2001 + 2 * at) for at, name in enumerate(known)]
+        trace, count = decode(synth.capture(synth.slab(records, log2=10), names=known)), 0
+
+        def counted(frame: FrameType, event: str, argument: object) -> Any:
+            nonlocal count
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            count += event == "opcode"
+            return counted
+
+        before = sys.gettrace()
+        sys.settrace(counted)
+        try:
+            trace.export(tmp_path / f"x{suffix}")
+        finally:
+            sys.settrace(before)
+        return count
+
+    work(1)  # imports
+    assert work(1000) < 11 * work(100)
 
 
 class Counting:

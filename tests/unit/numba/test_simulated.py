@@ -124,6 +124,36 @@ print([dict(space) for space in spaces] == before)
     assert simulated(script) == "True\n"
 
 
+def test_a_kernel_runs_plain_if_another_thread_ends_the_session_as_it_is_launched() -> None:
+    script = """
+import threading
+from numba import cuda
+import kscope
+from kscope.instrument import registry
+
+@cuda.jit
+def kernel(x):
+    with kscope.region("one"):
+        x[0] = 5
+
+kscope.enable()
+target = registry.frontend("numba")._target
+mark = target._mark
+
+def ends(*arguments):
+    mark(*arguments)
+    thread = threading.Thread(target=kscope.disable)
+    thread.start()
+    thread.join()
+
+target._mark = ends
+out = cuda.to_device([0])
+kernel[1, 1](out)
+print(out.copy_to_host())
+"""
+    assert simulated(script) == "[5]\n"
+
+
 def test_hooks_installed_by_other_tools_stay() -> None:
     script = """
 import numpy as np

@@ -7,17 +7,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import synth
 from numba import cuda
 from numba.cuda import types
 from numba.cuda.codegen import CUDACodeLibrary
 
+from kscope.capture.model import Problem
 from kscope.instrument.recording import Recording
+from kscope.lowering import register_budget
 from kscope_numba import load
 
 from .conftest import Backend
@@ -200,6 +204,41 @@ def test_inspection_shows_the_code_of_the_state(taught: Any, gpu: Backend, writt
     (compiled,) = kernel.overloads.values()
     text = compiled.inspect_lto_ptx((9, 0)) if lto else compiled.inspect_asm((9, 0))
     assert list(regions(text)) == ["helper"]
+
+
+@pytest.mark.parametrize("after", [None, Recording(records=1024)], ids=["plain", "other options"])
+def test_code_generated_later_has_the_recording_of_its_kernel(
+    taught: Any, gpu: Backend, written: Written, monkeypatch: pytest.MonkeyPatch, after: Recording | None
+) -> None:
+    """Numba holds no lock then: another thread may change the state at any time."""
+    kernel, lower = cuda.jit(written(KERNELS)["kernel"].py_func, lto=False), register_budget.lower_to_fit
+    taught.enable(Recording(records=8))
+    launch(kernel, gpu)
+    (compiled,) = kernel.overloads.values()
+    expected = compiled.inspect_asm((9, 0))
+    compiled._codelibrary._ptx_cache.clear()
+
+    def lower_to_fit(*args: Any, **options: Any) -> Any:
+        enter()
+        return lower(*args, **options)
+
+    def enter() -> None:
+        taught.disable() if after is None else taught.enable(after)
+
+    monkeypatch.setattr(register_budget, "lower_to_fit", lower_to_fit)
+    assert compiled.inspect_asm((9, 0)) == expected
+    compiled._codelibrary._ptx_cache.clear()
+    if after is not None:
+        assert compiled.inspect_asm((9, 0)) == expected
+
+
+def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(frontend: Any, gpu: Backend, loads: object) -> None:
+    problem = Problem("hollow", "a region of a kernel that Numba found on disk")
+    gpu.metas = (replace(synth.module(), problems=(problem,)),)
+    frontend.enable(Recording())
+    with pytest.warns(UserWarning, match=f"^kscope: {problem.text}$") as caught:
+        assert all(CUDACodeLibrary(None, name, entry_name="kernel").get_cufunc() for name in ("first", "second"))
+    assert len(caught) == 1
 
 
 def test_a_module_is_reported_once_and_each_launch_is_paced(frontend: Any, gpu: Backend, loads: object) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
-from noted import NotedBackend
+from noted import NotedBackend, launch
 
 import kscope
-from kscope.session import session, statement, states
+from kscope.session import capture_path, session, statement, states
 from kscope.util import signals
 from kscope.util.signals import Held
 
@@ -21,10 +24,10 @@ WATCHED = frozenset(module.__file__ for module in (session, statement, states, s
 
 
 class Interrupts:
-    """Raises SIGINT before the given instructions of kscope's session code, counted from 0."""
+    """Raises SIGINT before the given instructions of these files, counted from 0."""
 
-    def __init__(self, at: Collection[int]) -> None:
-        self.at, self.seen = at, 0
+    def __init__(self, at: Collection[int], watched: Collection[str | None]) -> None:
+        self.at, self.watched, self.seen = at, watched, 0
 
     def __enter__(self) -> Interrupts:
         sys.settrace(self._called)
@@ -34,7 +37,7 @@ class Interrupts:
         sys.settrace(None)
 
     def _called(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        if frame.f_code.co_filename not in WATCHED:
+        if frame.f_code.co_filename not in self.watched:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         self._count()
@@ -78,9 +81,9 @@ def looks() -> None:
         prof.reset()
 
 
-def run(program: Callable[[], None], *at: int) -> int:
+def run(program: Callable[[], None], *at: int, watched: Collection[str | None] = WATCHED) -> int:
     """The number of instructions of the program, which is interrupted at some of them."""
-    with Interrupts(at) as interrupts, suppress(KeyboardInterrupt):
+    with Interrupts(at, watched) as interrupts, suppress(KeyboardInterrupt):
         program()
     return interrupts.seen
 
@@ -110,6 +113,38 @@ def test_a_second_ctrl_c_soon_after_the_first_leaves_the_next_session_working(lo
     for at in range(run(empty)):
         run(empty, at, at + 1 + at % 40)
         check(log)
+
+
+def test_ctrl_c_at_any_instruction_of_a_pause_ends_it() -> None:
+    with kscope.profile() as prof:
+
+        def pauses() -> None:
+            with prof.paused():
+                pass
+
+        pauses()
+        for at in range(run(pauses)):
+            run(pauses, at)
+            prof.reset()
+            launch()
+            assert len(prof.trace) == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of files that are open then
+def test_ctrl_c_while_the_path_is_checked_leaves_no_file(tmp_path: Path) -> None:
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
+    except OSError:
+        pytest.skip("this file system has no files without a name")
+
+    def checked() -> None:
+        capture_path.check(tmp_path / "run.kscope")
+
+    watched = (capture_path.__file__, tempfile.__file__)
+    checked()
+    for at in range(run(checked, watched=watched)):
+        run(checked, at, watched=watched)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_the_body_runs_with_the_programs_signal_handler() -> None:

@@ -54,6 +54,15 @@ def with_a_handler():
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(3))
     in_python()
 
+def while_saving():
+    from kscope.capture.capture import Capture
+    save = Capture.save
+    def slowly(capture, path):
+        if threading.current_thread() is threading.main_thread():
+            in_c()
+        save(capture, path)
+    Capture.save = slowly
+
 def after():
     pass
 
@@ -81,7 +90,7 @@ def _terminated(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.wait(60), process.communicate()[1]
 
 
-@pytest.mark.parametrize("what", ["in_c", "in_python", "in_a_loop"])
+@pytest.mark.parametrize("what", ["in_c", "in_python", "in_a_loop", "while_saving"])
 def test_the_recording_is_saved_and_the_last_good_capture_stays(tmp_path: Path, what: str) -> None:
     (tmp_path / "run.kscope").write_text("good")
     status, text = _terminated(_start(tmp_path, what))

@@ -18,15 +18,17 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource, compiler
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime._async_compile import AsyncCompileMode
 
 import kscope
 import kscope_triton
 from kscope.capture import metadata
-from kscope.instrument import registry
+from kscope.instrument import compile_warnings, registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
-from kscope_triton import compile
 
 sys.path.append(str(Path(__file__).parent))
 
@@ -37,6 +39,12 @@ from fake_gpu import Pointer, active, record  # it is in this folder
 def kernel(out, n):
     with kscope.region("work"):
         tl.store(out, n)
+
+
+@gluon.jit
+def in_gluon(out, n):
+    with kscope.region("work"):
+        gl.store(out, n)
 
 
 STATES = {
@@ -89,8 +97,9 @@ def described(compiled):
     return getattr(compiled.metadata, "kscope", None)
 
 
-def compile_kernel():
-    source = ASTSource(kernel, {"out": "*i32", "n": "i32"}, {})
+def compile_kernel(kernel=kernel):
+    made = ASTSource if kernel is not in_gluon else GluonASTSource
+    source = made(kernel, {"out": "*i32", "n": "i32"}, {})
     return triton.compile(source, target=GPUTarget("cuda", 90, 32))
 
 
@@ -107,14 +116,15 @@ def test_the_disk_cache_returns_the_current_states_kernel(frontend, order):
     assert len({text for found in texts.values() for text in found}) == len(texts)
 
 
+@pytest.mark.parametrize("kernel", [kernel, in_gluon], ids=["triton", "gluon"])
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_compilation_is_unaffected_by_a_concurrent_state_change(frontend, monkeypatch, before, after):
+def test_a_compilation_is_unaffected_by_a_concurrent_state_change(frontend, monkeypatch, kernel, before, after):
     """As another thread's enable() or disable() would: behind the key on disk, before the stages."""
     texts = {}
     for state in (before, after):
         monkeypatch.setenv("TRITON_CACHE_DIR", f"{os.environ['TRITON_CACHE_DIR']}.")
         switch(frontend, state)
-        texts[state] = compile_kernel().asm["ptx"]
+        texts[state] = compile_kernel(kernel).asm["ptx"]
     monkeypatch.setenv("TRITON_CACHE_DIR", f"{os.environ['TRITON_CACHE_DIR']}.")
     switch(frontend, before)
     with monkeypatch.context() as patch:
@@ -125,10 +135,10 @@ def test_a_compilation_is_unaffected_by_a_concurrent_state_change(frontend, monk
             return manager(key)
 
         patch.setattr(compiler, "get_cache_manager", changed)
-        assert compile_kernel().asm["ptx"] == texts[before]
+        assert compile_kernel(kernel).asm["ptx"] == texts[before]
     for state in (after, before):
         switch(frontend, state)
-        assert compile_kernel().asm["ptx"] == texts[state]
+        assert compile_kernel(kernel).asm["ptx"] == texts[state]
 
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
@@ -334,7 +344,7 @@ def test_disk_cached_kernels_repeat_their_warning_once_per_process(frontend, gpu
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         impossible[(1,)](Pointer("i32"), 5)
     impossible.device_caches.clear()
-    monkeypatch.setattr(compile, "_warned", set())  # as in another process
+    monkeypatch.setattr(compile_warnings, "_warned", set())  # as in another process
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         impossible[(1,)](Pointer("i32"), 5)
     impossible.device_caches.clear()

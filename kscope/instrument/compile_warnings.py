@@ -1,0 +1,26 @@
+"""Warnings of what a compiler did to regions: when a kernel is compiled, and when it comes from a cache on the disk."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+from ..capture.model import Problem
+from .selection.auto import UNMATCHED
+
+_warned: set[str] = set()
+
+
+def warn(problems: Iterable[Problem]) -> None:
+    """Warn of the problems of a kernel that was compiled."""
+    for problem in problems:
+        _warned.add(problem.text)
+        warnings.warn(f"kscope: {problem.text}", stacklevel=3)
+
+
+def warn_once(problems: Iterable[Problem]) -> None:
+    """Warn of the problems of a kernel that was loaded, except for those that this process has warned of."""
+    for problem in problems:
+        if problem.kind != UNMATCHED and problem.text not in _warned:
+            _warned.add(problem.text)
+            warnings.warn(f"kscope: {problem.text}", stacklevel=3)

@@ -269,8 +269,8 @@ def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
 
 
 def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
-    """The verdict on the kernels' times if there are enough launches, else on the regions."""
-    timed = [row for row in kernels if row.a_units >= _LEAST_LAUNCHES and row.b_units >= _LEAST_LAUNCHES]
+    """The verdict on the kernels' times if there are several launches of each, else on the regions."""
+    timed = kernels if all(min(row.a_units, row.b_units) >= _LEAST_UNITS for row in kernels) else []
     rows = [row.verdict for row in (timed or regions)]
     for verdict in ("slower", "faster"):
         if verdict in rows and ("faster" if verdict == "slower" else "slower") not in rows:

@@ -53,7 +53,7 @@ def _kernel(found: Cost, times: int) -> list[str]:
         return lines
     columns = {
         "where": [row.where for row in found.rows],
-        "records per lane": [row.records for row in found.rows],
+        "records per warp": [row.records for row in found.rows],
         "instructions": [row.code for row in found.rows],
     }
     names = [f"{row.region} [{row.group}]" if row.group else row.region for row in found.rows]

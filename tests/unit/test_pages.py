@@ -127,6 +127,16 @@ def test_pages_for_users_do_without_the_words_of_the_design() -> None:
     assert found == {}
 
 
+def test_pages_say_warp_where_a_warp_is_meant() -> None:
+    """A lane is one of AllThreads, or of the hardware, which the pages about marks explain."""
+    pages = [*DOCS.glob("*.md"), *(DOCS / "howto").glob("*.md"), *(DOCS / "problems").glob("*.md"), ROOT / "README.md"]
+    about = {"regions.md", "simulator.md", "api.md", "numba.md", "cuda.md", "triton.md", "cupy.md", "cute.md"}
+    lines = [line for page in pages if page.name not in about for line in page.read_text().splitlines()]
+    assert len(lines) > 500
+    meant = re.compile(r"AllThreads|lane 0|lane0|lane_id|`lane`")
+    assert [line for line in lines if re.search(r"\blanes?\b", line) and not meant.search(line)] == []
+
+
 def test_the_concepts_page_needs_at_most_20_terms() -> None:
     """A term is a word that the page sets in bold, or in italics where it is first used."""
     page = (DOCS / "concepts.md").read_text().partition("\n\n")[2]

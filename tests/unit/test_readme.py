@@ -85,6 +85,20 @@ def _is_kscope(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "kscope"
 
 
+def test_the_readmes_costs_are_those_of_the_page_about_cost() -> None:
+    page = (ROOT / "docs" / "cost.md").read_text().replace("*", "")
+    known = {tuple(cells[:3]) for line in page.splitlines() if len(cells := _cells(line)) > 3}
+    rows = [cells for line in README.partition("## What it costs")[2].splitlines() if len(cells := _cells(line)) == 3]
+    rows = [(name, off, on) for name, off, on in rows if on.endswith("%")]
+    assert len(rows) == 5
+    for name, off, on in rows:
+        assert any(one[0].startswith(name.partition(",")[0]) and one[1:] == (off, on) for one in known), name
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+
+
 SHOWN = {"trace": kscope.load(next((ROOT / "docs/tutorial").glob("*.kscope"))), "prof": kscope.profile()}
 """What these names mean on every page."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import traces
 
+import kscope
 from kscope.analysis.compare import Options, compare
 from kscope.errors import UsageError
 from kscope.trace import Trace
@@ -86,6 +88,15 @@ def test_comparisons_of_many_launches_resample_launches() -> None:
     [kernel] = found.kernels
     assert (kernel.verdict, kernel.a_units, kernel.b_units) == ("slower", 10, 10)
     assert found.verdict == "slower"
+
+
+def test_the_verdict_is_the_kernels_where_both_have_several_launches() -> None:
+    docs = Path(__file__).resolve().parents[3] / "docs" / "tutorial"
+    found = compare(kscope.load(docs / "slow.kscope"), kscope.load(docs / "fast.kscope"))
+    assert {row.verdict for row in found.regions} >= {"slower", "faster", "unsure"}
+    assert ([row.verdict for row in found.kernels], found.verdict) == (["faster"], "faster")
+    once = compare(run(seed=1), run(1.3, seed=2))
+    assert (once.kernels[0].verdict, once.verdict) == ("unsure", "slower")
 
 
 def test_one_lane_alone_has_no_interval() -> None:

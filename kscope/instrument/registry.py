@@ -73,7 +73,8 @@ def _announced(path: tuple[str, ...]) -> dict[str, Entry]:
     from importlib import metadata  # slow to import
 
     points = metadata.entry_points(group=GROUP)
-    return {point.name: Entry(point.value.partition(":")[0], point.value, "") for point in points}
+    packages = {point: point.value.partition(":")[0] for point in points}
+    return {point.name: Entry(package, point.value, "", package) for point, package in packages.items()}
 
 
 def installed(entry: Entry) -> bool:

@@ -17,6 +17,7 @@ import kscope
 import kscope_sim
 from kscope import cli
 from kscope.cli import script_threads
+from kscope.instrument import registry
 from kscope_sim.backend import SimBackend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,8 +37,9 @@ RECORDS = 2 * 2
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory, with only the simulator imported."""
+    """An empty current directory. The simulator is the only kernel language, whatever other tests imported."""
     assert kscope_sim.launch
+    monkeypatch.setattr(registry, "TABLE", {"sim": registry.TABLE["sim"]})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

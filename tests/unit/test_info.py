@@ -183,7 +183,8 @@ def test_a_summary_as_csv_shows_problems_beside_it(capsys: pytest.CaptureFixture
     assert "400 records overwritten" in shown.err and "400 records overwritten" not in shown.out
 
 
-def test_lanes_are_no_warps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lanes_are_no_warps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     lanes = trace(GOLDEN / "lanes.kscope")
     assert (info(lanes).warps, info(lanes).lanes) == (12, 384)
     assert (info(trace()).warps, info(trace()).lanes) == (32, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,12 @@ def _arguments(module: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def compilations(tmp_path_factory: pytest.TempPathFactory) -> Compilations:
+def compilations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compilations]:
     from kscope.instrument import registry
 
-    return Compilations(tmp_path_factory.mktemp("forms"), registry.frontend("cute"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(GEMM.parent))  # the copies import what the examples share
+        yield Compilations(tmp_path_factory.mktemp("forms"), registry.frontend("cute"))
 
 
 each = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

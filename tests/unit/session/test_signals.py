@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
@@ -40,7 +41,8 @@ class Interrupts:
         if frame.f_code.co_filename not in self.watched:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self._count()
+        if not frame.f_code.co_flags & inspect.CO_GENERATOR:  # Python 3.10 would end it without its handlers
+            self._count()
         return self._step
 
     def _step(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ for _name, _examples in (("fast", 12), ("thorough", 400)):
     settings.register_profile(
         _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
     )
-settings.register_profile("repeat", settings.get_profile("fast"), max_examples=24, derandomize=True, database=None)
+settings.register_profile("repeat", settings.get_profile("fast"), derandomize=True, database=None)
 settings.register_profile("brief", settings.get_profile("repeat"), max_examples=8)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 

@@ -40,6 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current directory. The simulator is the only kernel language, whatever other tests imported."""
     assert kscope_sim.launch
     monkeypatch.setattr(registry, "TABLE", {"sim": registry.TABLE["sim"]})
+    monkeypatch.setattr(registry, "_frontends", {"sim": registry.frontend("sim")})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -486,13 +486,13 @@ def test_a_kernel_that_always_spills_is_assembled_at_most_four_times(
 def test_no_kernel_is_assembled_more_than_eight_times(
     monkeypatch: pytest.MonkeyPatch, directive: str, shared: int | None, most: int
 ) -> None:
-    """Whatever the assembler reports: 1,000 random reports on each text of a kernel to which every try applies."""
+    """Whatever the assembler reports: 300 random reports on each text of a kernel to which every try applies."""
     lower = lru_cache(None)(lambda *args, **kwargs: plan.lower(*args, **{**kwargs, "known": ()}))
     monkeypatch.setattr(register_budget, "lower", lower)
     body = "".join(MARKS.replace("membar.gl;", "").replace(" a ", f" a{n} ") for n in range(9))
     text = TURNS.replace(MARKS, body).replace("k()", f"k(){directive}")
     draw, counts = random.Random(1), set[int]()
-    for _ in range(1000):
+    for _ in range(300):
         measured: list[str] = []
 
         def measure(candidate: str, measured: list[str] = measured) -> Usage:

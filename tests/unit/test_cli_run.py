@@ -39,8 +39,7 @@ RECORDS = 2 * 2
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current directory. The simulator is the only kernel language, whatever other tests imported."""
     assert kscope_sim.launch
-    monkeypatch.setattr(registry, "TABLE", {"sim": registry.TABLE["sim"]})
-    monkeypatch.setattr(registry, "_frontends", {"sim": registry.frontend("sim")})
+    monkeypatch.setattr(registry, "table", lambda: {"sim": registry.TABLE["sim"]})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

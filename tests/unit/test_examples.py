@@ -60,7 +60,7 @@ def test_an_example_runs(tmp_path: Path, example: Path) -> None:
 @pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="needs torch and triton")
 def test_triton_examples_run_in_the_interpreter_or_name_one_that_does(tmp_path: Path) -> None:
     printed = _python(str(ROOT / "examples" / "triton_softmax.py"), cwd=tmp_path, TRITON_INTERPRET="1")
-    assert "12 records of 4 lanes in 1 launch" in printed
+    assert "12 records of 4 warps in 1 launch" in printed
     program = str(ROOT / "examples" / "triton_matmul.py")
     whole = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "TRITON_INTERPRET": "1"}
     done = subprocess.run(

@@ -56,11 +56,10 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
     if not full.any() and not broken:
         return Lost()
     names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
-    lanes = _missing(slabs, launches) * full[launches.device]
+    lanes = _missing(slabs, launches) * (full[launches.device] | broken)
     gone = () if _STOPPED in kinds else _gone(capture, slabs, launches, names)
-    return Lost(
-        lanes, gone, (*_in_part(launches, lanes, slabs.noun, names), *(_unrecorded(one, broken) for one in gone))
-    )
+    in_part = _in_part(launches, lanes, slabs.noun, names, broken)
+    return Lost(lanes, gone, (*in_part, *(_unrecorded(one, broken) for one in gone)))
 
 
 def _missing(slabs: Slabs, launches: Launches) -> Int64:
@@ -109,12 +108,14 @@ def _most_replays(slabs: Slabs, launches: Launches) -> Int64 | None:
     return most
 
 
-def _in_part(launches: Launches, missing: Int64, noun: str, names: dict[int, str]) -> list[Problem]:
+def _in_part(launches: Launches, missing: Int64, noun: str, names: dict[int, str], broken: bool) -> list[Problem]:
     problems = []
     for number in np.unique(launches.kernel[missing > 0]).tolist():
         mine = missing[(launches.kernel == number) & (missing > 0)]
         kernel, lanes = names.get(number, f"{number:016x}"), counted(int(mine.sum()), noun)
         text = f"kernel {kernel}: {counted(len(mine), 'launch')} recorded in part, at least {lanes} missing"
+        if broken:
+            text += ": the fault took their records, or recording began or ended meanwhile"
         problems.append(Problem("partial", text, len(mine), kernel))
     return problems
 

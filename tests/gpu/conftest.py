@@ -29,7 +29,7 @@ def _gpu() -> bool:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "when")]
-    rows = [row[1:] for report in reports if report.when == "call" for row in report.user_properties if row[0] == ROW]
+    rows = [row for report in reports if report.when == "call" for name, row in report.user_properties if name == ROW]
     if not rows:
         return
     width = max(len(what) for what, _ in rows)
@@ -41,7 +41,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture
 def table(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Add a line to the table at the end. It is passed in the test's report, because xdist's workers print nothing."""
-    return lambda what, found: request.node.user_properties.append((ROW, what, found))
+    return lambda what, found: request.node.user_properties.append((ROW, (what, found)))
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_kernel_that_breaks_the_context_leaves_all_records_and_its_name(fault: str, tmp_path: Path) -> None:
-    """Does not depend on the timing of drain passes. An illegal address may cancel earlier stores, too."""
+    """Does not depend on the timing of drain passes. An illegal address may cancel earlier stores, too, of some warps
+    or of all."""
     done = python(
         f"""
 out = k.ints(64)
@@ -40,7 +41,8 @@ with kscope.profile(sys.argv[1]) as prof:
     problems = {problem.kind: problem for problem in trace.problems}
     assert "CUDA_ERROR" in problems["driver"].text and "are in the capture" in problems["driver"].text
     if fault == "illegal address":
-        assert problems["unrecorded"].kernel == "outside" and problems["unrecorded"].count == 1
+        lacking = ("unrecorded", "partial", "unfinished")
+        assert {problem.kernel for problem in trace.problems if problem.kind in lacking} == {"outside"}
     else:
         assert problems["unfinished"].kernel in ("trapping", "asserting") and counts["before"] > 0
     assert not (tmp_path / "run.kscope").exists()

@@ -159,6 +159,14 @@ def test_a_fault_names_the_kernels_with_a_launch_that_left_no_record() -> None:
     assert text.startswith("kernel matmul: at least 1 of 5 launches left no record: the fault is in this kernel")
 
 
+def test_a_fault_names_the_kernels_with_a_launch_that_left_records_of_some_warps() -> None:
+    slabs = [warp(100, block=block, grid=BLOCKS, warp=index) for block, index in ((0, 0), (0, 1), (1, 0))]
+    trace = decode(replace(synth.capture(*slabs), problems=(Problem("driver", "the context is broken"),)))
+    assert [launch.missing for launch in trace.launches] == [3]
+    (text,) = texts(trace)
+    assert text.startswith("kernel matmul: 1 launch recorded in part, at least 3 warps missing: the fault took their")
+
+
 def test_nothing_is_missing_if_the_pool_was_never_full() -> None:
     trace = launches(set(), launches={synth.KERNEL: LaunchCount(9)})
     assert trace.lost_launches == () and texts(trace) == []

@@ -25,7 +25,7 @@ from rows import Row, row
 
 import kscope
 import kscope_cuda
-from kscope.capture.layout import CTL_SYMBOL
+from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import registry
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

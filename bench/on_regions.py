@@ -29,7 +29,7 @@ from driver import Device, nvcc, ptxas
 from rows import Row, row
 
 import kscope_cuda
-from kscope.capture.layout import CTL_SYMBOL
+from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling

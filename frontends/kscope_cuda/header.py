@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kscope import ptx
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 from kscope.instrument.recording import AUTO_RECORDS, Clock, Fill, Recording
 from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, ROLE_TRACK, TRACK, TYPES
@@ -67,7 +67,8 @@ def constants() -> dict[str, str]:
     types = {"<u4": "b32_", "<u8": "b64_"}
     found: dict[str, object] = {
         "EDIT": "// Filled in from kscope.cuh.in by `python -m kscope_cuda.header`: edit that file.",
-        **{name: getattr(layout, name) for name in ("CTL_SYMBOL", "LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
+        "CTL_SYMBOL": wire.CTL_SYMBOL,
+        **{name: getattr(layout, name) for name in ("LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
         **{name: getattr(layout, name) for name in ("FLAG_GLOBALTIMER", "FLAG_STOP", "FLAG_LANES")},
         **{kind.name: f"{kind:d}" for kind in Kind},
         **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS)},
@@ -140,10 +141,10 @@ def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0, spec: s
 
 
 def _begin(spec: str, arch: int) -> str:
-    """The prologue: everything up to the slab's header."""
+    """The prologue: everything up to the slab's head."""
     declared = f".reg .b32 {_GUARD}<{LINES}>; {inline.remembered(binary_notes.SLOTS)}"
     prologue = inline.begin(
-        _kernel(arch=arch, spec=spec), operand("l", layout.CTL_SYMBOL), operand("r", "records"), declared
+        _kernel(arch=arch, spec=spec), operand("l", wire.CTL_SYMBOL), operand("r", "records"), declared
     )
     flags = layout.FLAG_LANES if spec == _LANES else 0
     place = f"{(_LOG2 << layout.LOG2_SHIFT) | flags << layout.FLAG_SHIFT}"

@@ -14,8 +14,8 @@ from typing import Any
 
 from cutlass.base_dsl import jit_executor
 
-from kscope.capture.layout import CTL_SYMBOL
 from kscope.capture.model import Problem
+from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import compile_warnings, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kscope import cuda_include
-from kscope.capture.layout import CTL_SYMBOL
+from kscope.capture.wire import CTL_SYMBOL
 from kscope.lowering import assembler, register_budget
 from kscope.lowering.usage import Usage, read_log
 from kscope.marks.grammar import PREFIX

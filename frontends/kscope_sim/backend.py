@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
-from kscope.capture.model import DeviceCapture, ModuleMeta
+from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.instrument.backend import Backend, Simulator, Triple
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
@@ -48,6 +48,10 @@ class SimBackend(Backend, Simulator):
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         """All slabs claimed since arm(). wait=True also frees slabs that were never finished."""
         return [self.device.collect(wait=wait)]
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What a reader of the slabs last collected must know."""
+        return self.device.problems()
 
     def modules(self) -> tuple[ModuleMeta, ...]:
         """Every module launched since arm(), with the names of the marks it reached."""

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from kscope.capture import layout
-from kscope.capture.model import ClockSync, DeviceCapture
+from kscope.capture import wire
+from kscope.capture.expand import Expander, Lines
+from kscope.capture.heads import Units, is_head
+from kscope.capture.model import ClockSync, DeviceCapture, Problem
 from kscope.instrument.sampling import Sampling
 
 from .machine import POWER_ON_NS, Machine
 from .memory import U32, Memory
 
-Lines = npt.NDArray[np.uint32]
-_PER_UNIT = layout.UNIT // 4
 
+@dataclass(frozen=True)
+class _Slab:
+    """A slab: its units, its launch's entry, and where it was claimed."""
 
-@dataclass
-class _Cursor:
-    """How far the host has read a stripe: `tail` in units, and how many skipped units it has counted."""
+    units: Units
+    entry: np.void
+    stripe: int
+    position: int
 
-    tail: int = 0
-    skipped: int = 0
+    @property
+    def closed(self) -> bool:
+        return bool(self.units[0, -1])
+
+    def copy(self) -> _Slab:
+        return replace(self, units=self.units.copy())
 
 
 class SimDevice:
@@ -49,8 +56,9 @@ class SimDevice:
         self._reset()
 
     def _reset(self) -> None:
-        self._cursors = [_Cursor() for _ in self.memory.stripes]
-        self._slabs: list[Lines] = []
+        self._tails = [0] * len(self.memory.stripes)  # units that the host has read
+        self._slabs: list[_Slab] = []
+        self._problems: tuple[Problem, ...] = ()
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> bool:
         """A fresh pool and an open gate.
@@ -77,7 +85,7 @@ class SimDevice:
         """All slabs claimed since arm(). wait=True also frees slabs that were never finished."""
         with self.memory.lock:
             self._drain(unfinished=wait and not self._running)
-            lines = np.concatenate([np.zeros((0, _PER_UNIT), np.uint32), *self._slabs, *self._held()])
+            lines = self._expanded([*self._slabs, *self._held()])
         return DeviceCapture(
             ordinal=0,
             name="interpreted" if self._interpreted else "simulated",
@@ -89,6 +97,10 @@ class SimDevice:
             max_clock_khz=round(max(self._machine.rates) * 1e6),
             read_ns=0 if wait else self._machine.globaltimer(self.now()),
         )
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What a reader of the slabs last collected must know."""
+        return self._problems
 
     def now(self) -> float:
         """The simulated time, ns."""
@@ -127,48 +139,51 @@ class SimDevice:
         for stripe in range(len(self.memory.stripes)):
             self._drain_stripe(stripe, unfinished)
 
-    def _held(self) -> list[Lines]:
+    def _expanded(self, slabs: list[_Slab]) -> Lines:
+        """The slabs as a capture has them."""
+        expander = Expander(self._epoch, max(self._machine.rates), first_turn=0)
+        lines = expander.expand(
+            np.concatenate([np.zeros((0, wire.UNIT // 4), np.uint32), *(slab.units for slab in slabs)]),
+            np.cumsum([0, *(len(slab.units) for slab in slabs)])[:-1],
+            np.array([slab.entry for slab in slabs], wire.LAUNCH),
+            np.array([slab.stripe for slab in slabs], np.uint32),
+            np.array([slab.position for slab in slabs], np.uint32),
+        )
+        self._problems = tuple(expander.problems())
+        return lines
+
+    def _held(self) -> list[_Slab]:
         """Copies of the slabs not freed yet: open ones, and those claimed between them."""
-        held: list[Lines] = []
-        for stripe, (words, cursor) in enumerate(zip(self.memory.stripes, self._cursors, strict=True)):
-            ring, claimed = self.memory.ring(stripe), int(words["head"]) - cursor.tail & U32
-            found = _slabs(ring, cursor.tail, min(claimed, len(ring)), stripe, self._epoch)
-            held += [slab.copy() for slab in found]
+        held: list[_Slab] = []
+        for stripe, (words, tail) in enumerate(zip(self.memory.stripes, self._tails, strict=True)):
+            claimed = int(words["head"]) - tail & U32
+            held += [slab.copy() for slab in self._found(stripe, claimed)]
         return held
 
     def _drain_stripe(self, stripe: int, unfinished: bool) -> None:
-        """Free [tail, head) if every unit claimed in it belongs to a slab or was skipped."""
-        words, cursor, ring = self.memory.stripes[stripe], self._cursors[stripe], self.memory.ring(stripe)
-        skipped = int(words["skipped"])  # read before head, so a later skip counts next time
-        claimed = int(words["head"]) - cursor.tail & U32
-        found = _slabs(ring, cursor.tail, min(claimed, len(ring)), stripe, self._epoch)
-        accounted = sum(map(len, found)) + (skipped - cursor.skipped & U32)
-        if claimed == 0 or accounted != claimed or not (unfinished or all(map(_closed, found))):
+        """Free [tail, head) if every slab in it is closed: each was claimed, and its head written, under the lock."""
+        words, ring = self.memory.stripes[stripe], self.memory.ring(stripe)
+        claimed = int(words["head"]) - self._tails[stripe] & U32
+        found = self._found(stripe, claimed)
+        if claimed == 0 or not (unfinished or all(slab.closed for slab in found)):
             return
         self._slabs.extend(slab.copy() for slab in found)
         ring[:] = 0  # all of [tail, head) is free, and no other unit was in use
-        cursor.tail, cursor.skipped = cursor.tail + claimed & U32, skipped
-        words["limit"] = cursor.tail + len(ring) & U32
+        self._tails[stripe] = int(words["head"])
+        words["limit"] = int(words["head"]) + len(ring) & U32
 
-
-def _slabs(ring: Lines, tail: int, units: int, stripe: int, epoch: int) -> list[Lines]:
-    """Views of the slabs that begin within `units` units from position `tail` of a stripe."""
-    found: list[Lines] = []
-    position, end = tail, tail + units
-    while position < end:
-        at = position & len(ring) - 1
-        header = ring[at : at + layout.HEADER_UNITS].reshape(1, -1)
-        size = 1
-        if header.shape[1] == 2 * _PER_UNIT and int(layout.header_check(header)[0]) == int(header[0, 15]):
-            fields = header.view(layout.HEADER)[0, 0]
-            ours = int(fields["position"]) == position & U32 and int(fields["stripe"]) == stripe
-            if ours and int(fields["magic"]) == layout.HEADER_WORD and int(fields["epoch"]) == epoch:
-                size = layout.slab_units(int(fields["place"]) >> layout.LOG2_SHIFT & 31)
-                found.append(ring[at : at + size])
-        position += size
-    return found
-
-
-def _closed(slab: Lines) -> bool:
-    fields = slab[: layout.HEADER_UNITS].reshape(1, -1).view(layout.HEADER)[0, 0]
-    return int(fields["done"]) == layout.DONE_WORD ^ int(fields["count"]) ^ int(fields["end_clock"]) & U32
+    def _found(self, stripe: int, claimed: int) -> list[_Slab]:
+        """Views of the slabs that begin among the claimed units of a stripe."""
+        ring, tail = self.memory.ring(stripe), self._tails[stripe]
+        found: list[_Slab] = []
+        heads = is_head(ring)
+        position = 0
+        while position < min(claimed, len(ring)):
+            at = tail + position & len(ring) - 1
+            size = 1
+            if heads[at]:
+                entry = self.memory.table[int(ring[at, 0]) >> wire.SLOT_SHIFT].copy()
+                size = wire.slab_units(int(ring[at, 3]) >> wire.LOG2_SHIFT)
+                found.append(_Slab(ring[at : at + size], entry, stripe, tail + position & U32))
+            position += size
+        return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
-from kscope.capture.layout import MAX_SMS
+from kscope.capture.wire import MAX_SMS
 from kscope.errors import UsageError
 
 POWER_ON_NS = 1_700_000_000_000_000_000

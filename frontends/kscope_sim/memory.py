@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from kscope.capture.layout import STRIPE, UNIT
+from kscope.capture.wire import LAUNCH, SLOTS, STRIPE, UNIT
 from kscope.errors import UsageError
 from kscope.instrument.sampling import Sampling
 
@@ -18,6 +18,8 @@ POOL_ADDRESS = 0x7_0000_0000
 """The pool's simulated address."""
 POOL_BYTES = 16 << 20
 STRIPES = 16
+_LEAST = 2
+"""Units of a ring: its address is a multiple of 64."""
 
 Word = Literal["head", "skipped", "lost"]
 
@@ -27,15 +29,17 @@ class Memory:
     """One armed session's memory.
 
     Attributes:
-        gate: () layout.GATE.
-        stripes: (n + 1,) layout.STRIPE, the reserve last.
-        pool: (units, 16) uint32.
+        gate: () wire.GATE.
+        stripes: (n + 1,) wire.STRIPE, the reserve last.
+        table: (SLOTS,) wire.LAUNCH, the launch table.
+        pool: (units, 8) uint32.
         lock: held to claim and to free, because host threads may launch at the same time, and this memory has no
             atomics.
     """
 
     gate: np.ndarray
     stripes: np.ndarray
+    table: np.ndarray = field(repr=False)
     pool: npt.NDArray[np.uint32] = field(repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -43,20 +47,20 @@ class Memory:
     def of(epoch: int, sampling: Sampling, pool_bytes: int | None = None, stripes: int = STRIPES) -> Memory:
         """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes."""
         units = (POOL_BYTES if pool_bytes is None else pool_bytes) // UNIT
-        if units < 2:
-            raise UsageError(f"pool={pool_bytes!r}: expected at least {2 * UNIT} bytes")
+        if units < 2 * _LEAST:
+            raise UsageError(f"pool={pool_bytes!r}: expected at least {2 * _LEAST * UNIT} bytes")
         reserve = _power_of_two(units // 2)
-        each = _power_of_two(max(1, units // 2 // stripes))
-        table = np.zeros(stripes + 1, STRIPE)
+        each = _power_of_two(max(_LEAST, units // 2 // stripes))
+        lines = np.zeros(stripes + 1, STRIPE)
         sizes = np.array([each] * stripes + [reserve])
         starts = np.array([reserve + each * i for i in range(stripes)] + [0], dtype=np.uint64)
-        table["base"] = POOL_ADDRESS + starts * np.uint64(UNIT)
-        table["mask"], table["limit"] = sizes - 1, sizes
+        lines["base"] = POOL_ADDRESS + starts * np.uint64(UNIT)
+        lines["mask"], lines["limit"] = sizes - 1, sizes
         try:
             pool = np.zeros((int(sizes.sum()), UNIT // 4), np.uint32)
         except MemoryError:
             raise UsageError(f"pool={pool_bytes}: more than this machine's memory; pass a smaller one") from None
-        return Memory(sampling.gate(epoch, stripes), table, pool)
+        return Memory(sampling.gate(epoch, stripes), lines, np.zeros(SLOTS, LAUNCH), pool)
 
     def atom_add(self, stripe: int, word: Word, amount: int) -> int:
         """atom.add on a word of a stripe, modulo 2^32. Returns the value before."""
@@ -73,7 +77,7 @@ class Memory:
         flat[at : at + len(words)] = words
 
     def ring(self, stripe: int) -> npt.NDArray[np.uint32]:
-        """The units of a stripe's ring, (mask + 1, 16) uint32, as a view."""
+        """The units of a stripe's ring, (mask + 1, 8) uint32, as a view."""
         first = (int(self.stripes["base"][stripe]) - POOL_ADDRESS) // UNIT
         return self.pool[first : first + int(self.stripes["mask"][stripe]) + 1]
 

@@ -17,6 +17,7 @@ from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
 from kscope.language import regions
 from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.grammar import Mark, ValueType, format_name
+from kscope.marks.strategies import AllThreads, Elected, Strategy
 
 _OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
 _MARKS = (regions.region, regions.scope, regions.instant, regions.counter, regions.role)
@@ -34,6 +35,8 @@ class Module:
         recording: the options.
         marked: whether its code, or a function it names, has marks: then its warps claim at their entry, else at their
             first mark.
+        flags: what launches' entries tell about it; those of marks with their own strategies once such a mark was
+            reached.
     """
 
     def __init__(self, name: str, kernel: Callable[..., object], recording: Recording) -> None:
@@ -47,16 +50,11 @@ class Module:
         code = b"".join(function.__code__.co_code for function in functions)
         text = f"{getattr(kernel, '__module__', '')} {name} {recording.tag()} {self.log2_records} "
         self.id = layout.kernel_hash(text.encode() + code)
+        self.flags = _flags(recording)
         self._types: dict[tuple[str, str], ValueType | None] = {}
         self._where: dict[str, str | None] = {}
         self._origins: dict[str, str] = {}
         self._hashes: dict[int, str] = {}
-
-    @property
-    def flags(self) -> int:
-        """HEADER["place"]'s flags without FLAG_LANES, which depends on the lane's strategy."""
-        timer = layout.FLAG_GLOBALTIMER if self.recording.clock == "globaltimer" else 0
-        return timer | (layout.FLAG_STOP if self.recording.fill == "stop" else 0)
 
     def note(self, mark: Mark, kind: ValueType | None) -> None:
         """Note a mark. Raises UsageError if values of one name have two types, or two names have one hash."""
@@ -94,6 +92,20 @@ class Module:
             fill=self.recording.fill,
             strategy=self.recording.strategy.spec,
         )
+
+
+def elects(strategy: Strategy) -> bool:
+    """True if the first active lane of a warp records."""
+    return isinstance(strategy, Elected) and strategy.any_lane
+
+
+def _flags(recording: Recording) -> int:
+    return (
+        (layout.FLAG_GLOBALTIMER if recording.clock == "globaltimer" else 0)
+        | (layout.FLAG_STOP if recording.fill == "stop" else 0)
+        | (layout.FLAG_LANES if isinstance(recording.strategy, AllThreads) else 0)
+        | (layout.FLAG_ANY if elects(recording.strategy) else 0)
+    )
 
 
 def _users(thing: Any) -> Any:

@@ -5,20 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 
 from .memory import U32, Memory
 
+Row = npt.NDArray[np.uint32]
+
 
 @dataclass(frozen=True)
 class Anchor:
-    """Both clocks at one place, read as clock, time, clock. width: the error bound in cycles."""
+    """Both clocks at one place, read as clock, time, clock. width: cycles between the clock reads."""
 
     clock: int
     time: int
     width: int
+
+    @property
+    def number(self) -> int:
+        """The width as the seal has it: steps of 4 cycles, from 1 on; the greatest number stands for more."""
+        return min((1 << wire.WIDTH_BITS) - 1, self.width // wire.WIDTH_CYCLES + 1)
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,37 @@ class Thread:
     lane: int
     smid: int
 
+    @property
+    def block(self) -> int:
+        """The linear number of its block."""
+        (x, y, z), (nx, ny, _) = self.ctaid, self.nctaid
+        return x + nx * (y + ny * z)
+
+
+def announce(memory: Memory, thread: Thread, epoch: int, time: int) -> None:
+    """Write the launch's entry, if the gate is open and this is the first thread of block 0; sampled or not."""
+    if epoch == 0 or thread.block or thread.warp or thread.lane:
+        return
+    entry = np.zeros(1, wire.LAUNCH)
+    (gx, gy, gz), (tx, ty, tz) = thread.nctaid, thread.ntid
+    entry["grid_id"], entry["kernel"] = thread.grid_id, thread.kernel
+    entry["nctaid_x"], entry["nctaid_yz"] = gx, gy | gz << 16
+    entry["ntid"] = tx - 1 | ty - 1 << 10 | tz - 1 << 20
+    entry["time"] = time
+    entry["layout"] = thread.log2_records << layout.LOG2_SHIFT | thread.flags << layout.FLAG_SHIFT
+    entry["check"] = wire.launch_check(entry, epoch)
+    memory.table[thread.grid_id % wire.SLOTS] = entry[0]
+
+
+def add_flags(memory: Memory, thread: Thread, epoch: int, flags: int) -> None:
+    """More flags for the launch's entry: a compiler knows all marks of a kernel, the simulator those it has reached."""
+    slot = thread.grid_id % wire.SLOTS
+    entry = memory.table[slot : slot + 1]
+    missing = flags << layout.FLAG_SHIFT & ~int(entry["layout"][0])
+    if missing and entry["grid_id"][0] == thread.grid_id and entry["check"] == wire.launch_check(entry, epoch):
+        entry["layout"] |= np.uint32(missing)
+        entry["check"] = wire.launch_check(entry, epoch)
+
 
 def sampled(memory: Memory, thread: Thread) -> bool:
     """Whether the gate lets this thread's warp, SM and block record."""
@@ -49,22 +88,21 @@ def sampled(memory: Memory, thread: Thread) -> bool:
     if not int(gate["sm_mask"][thread.smid // 32]) >> thread.smid % 32 & 1:
         return False
     # block: the linear index, counted from the first block that records, is in range and on the stride
-    (x, y, z), (nx, ny, _) = thread.ctaid, thread.nctaid
-    index = x + nx * (y + ny * z) - int(gate["block_first"])
+    index = thread.block - int(gate["block_first"])
     magic, u64 = int(gate["block_magic"]), 0xFFFFFFFFFFFFFFFF
     return 0 <= index < int(gate["block_count"]) and (index & U32) * magic & u64 <= (magic - 1) & u64
 
 
 def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | None:
-    """Claim a slab and write the begin of its header; None if this thread does not record."""
+    """Claim a slab and write the first row of its head; None if this thread does not record."""
     # off, or not sampled: memory stays unchanged
     if epoch == 0 or not sampled(memory, thread):
         return None
     reserve = int(memory.gate["stripes"])
     own = stripe = min(thread.smid, reserve)
-    n = layout.slab_units(thread.log2_records)
+    n = wire.slab_units(thread.log2_records)
     position = at = 0
-    for attempt in range(layout.MOST_CLAIMS):
+    for attempt in range(wire.MOST_CLAIMS):
         # the counter runs forever; its low bits are the place in the ring
         position = memory.atom_add(stripe, "head", n)
         units = int(memory.stripes["mask"][stripe]) + 1
@@ -75,7 +113,7 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
             break
         # refused: count these units as skipped; after the ring's edge there is room, so claim again
         memory.atom_add(stripe, "skipped", n)
-        last = attempt + 1 == layout.MOST_CLAIMS
+        last = attempt + 1 == wire.MOST_CLAIMS
         if n <= room <= units and not last:
             continue
         # full: try the reserve once, and only if it seems to have room; else count the warp as lost
@@ -84,32 +122,22 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
             memory.atom_add(own, "lost", 1)
             return None
         stripe = reserve
-    base = int(memory.stripes["base"][stripe]) + at * layout.UNIT
-    memory.store(base, _begin(thread, epoch, position, stripe, start))
-    return Slab(memory, base, thread.log2_records, bool(thread.flags & layout.FLAG_STOP))
+    base = int(memory.stripes["base"][stripe]) + at * wire.UNIT
+    memory.store(base, _begin(thread, epoch, start))
+    return Slab(memory, base, thread, start)
 
 
-def _begin(thread: Thread, epoch: int, position: int, stripe: int, start: Anchor) -> np.ndarray:
-    """Words 0..23 of the header. The words of its end stay zero, as the host cleared them."""
-    header = np.zeros(1, layout.HEADER)
-    (cx, cy, cz), (gx, gy, gz), (tx, ty, tz) = thread.ctaid, thread.nctaid, thread.ntid
-    header["magic"], header["epoch"] = layout.HEADER_WORD, epoch
-    header["kernel"], header["grid_id"] = thread.kernel, thread.grid_id
-    header["ctaid_x"], header["ctaid_yz"] = cx, cy | cz << 16
-    header["nctaid_x"], header["nctaid_yz"] = gx, gy | gz << 16
-    header["ntid"] = tx - 1 | ty - 1 << 10 | tz - 1 << 20
-    header["place"] = (
-        thread.lane
-        | thread.warp << layout.WARP_SHIFT
-        | thread.log2_records << layout.LOG2_SHIFT
-        | thread.flags << layout.FLAG_SHIFT
-        | thread.smid << layout.SMID_SHIFT
+def _begin(thread: Thread, epoch: int, start: Anchor) -> Row:
+    """The head's first row. The second one stays zero, as the host cleared it."""
+    who = (
+        thread.warp
+        | (epoch & 1) << wire.EPOCH_SHIFT
+        | thread.smid << wire.SM_SHIFT
+        | thread.grid_id % wire.SLOTS << wire.SLOT_SHIFT
     )
-    header["position"], header["stripe"] = position, stripe
-    header["start_clock"], header["start_time"], header["start_width"] = start.clock, start.time, start.width
-    words = header.view(np.uint32).reshape(1, -1)
-    header["check"] = layout.header_check(words)
-    return words[0, :24]
+    block = thread.lane << wire.LANE_SHIFT | thread.block << wire.BLOCK_SHIFT & U32
+    time = start.time >> wire.TIME_SHIFT & (1 << wire.LOG2_SHIFT) - 1
+    return np.array([who, block, start.clock & U32, time | thread.log2_records << wire.LOG2_SHIFT], np.uint32)
 
 
 @dataclass
@@ -118,28 +146,30 @@ class Slab:
 
     memory: Memory
     base: int
-    log2_records: int
-    stop: bool
+    thread: Thread
+    start: Anchor
     off: int = 0  # bytes, never wraps back: off / 16 is the count of all records
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
         """Store one record. Clocks are 64-bit ticks; their low words are stored."""
-        capacity = layout.RECORD_BYTES << self.log2_records
+        capacity = layout.RECORD_BYTES << self.thread.log2_records
         words = (start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
         # ring: the mask wraps, the oldest record is overwritten. stop: a full slab takes no more. Both count.
-        if not self.stop or self.off < capacity:
-            at = self.base + layout.HEADER_BYTES + (self.off & capacity - 1)
+        if not self.thread.flags & layout.FLAG_STOP or self.off < capacity:
+            at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
             self.memory.store(at, np.array(words, np.uint32))
         self.off += layout.RECORD_BYTES
 
     def leave(self, end: Anchor) -> None:
-        """Write the header's end: from here on the host may take the slab."""
+        """Write the head's second row: from here on the host may take the slab."""
+        turns = _high_bytes(end) - _high_bytes(self.start) & 0xFFFF
+        grid = self.thread.grid_id >> wire.SLOT_BITS & 0xFF
+        seal = max(self.start.number, end.number) | grid << wire.GRID_SHIFT | turns << wire.TURNS_SHIFT
         count = self.off // layout.RECORD_BYTES
-        words = np.array(
-            [
-                *(end.clock & U32, end.clock >> 32, end.time & U32, end.time >> 32),
-                *(end.width, count, 0, layout.DONE_WORD ^ count ^ end.clock & U32),
-            ],
-            np.uint32,
-        )
-        self.memory.store(self.base + 24 * 4, words)
+        row = np.array([end.clock & U32, end.time >> wire.TIME_SHIFT & U32, count, seal], np.uint32)
+        self.memory.store(self.base + layout.RECORD_BYTES, row)
+
+
+def _high_bytes(anchor: Anchor) -> int:
+    """The bits of clock and time above the low words, as far as the seal counts them."""
+    return (anchor.clock >> 32 & 0xFF) << 8 | anchor.time >> 32 & 0xFF

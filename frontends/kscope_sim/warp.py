@@ -20,14 +20,14 @@ import numpy as np
 from kscope.capture.layout import FLAG_ANY, FLAG_LANES, Kind
 from kscope.errors import UsageError
 from kscope.marks.grammar import Mark
-from kscope.marks.strategies import AllThreads, Elected, Strategy, parse_strategy
+from kscope.marks.strategies import AllThreads, Strategy, parse_strategy
 
 from .block import Block, Strand, Trapped
 from .machine import READ_CYCLES, Machine
 from .memory import U32, Memory
-from .module import Module
+from .module import Module, elects
 from .nesting import Nesting
-from .protocol import Anchor, Slab, Thread, claim
+from .protocol import Anchor, Slab, Thread, add_flags, announce, claim
 from .values import predicate, words
 
 Lanes = int | Iterable[int] | Callable[[int], bool]
@@ -193,6 +193,8 @@ class Warp:
             return
         self._start = self._anchor()
         self._epoch = int(self._memory.gate["epoch"])
+        with self._memory.lock:
+            announce(self._memory, self._thread, self._epoch, self._start.time)
         if not self._module.marked:
             return
         for lane in self.lanes:
@@ -208,11 +210,11 @@ class Warp:
     def _slab(self, lane: int, flags: int) -> Slab | None:
         assert self._memory is not None
         assert self._module is not None
-        if _elects(self._module.recording.strategy):
-            flags |= FLAG_ANY
-        thread = replace(self._thread, lane=lane, flags=self._thread.flags | flags)
         with self._memory.lock:
-            return claim(self._memory, thread, self._epoch, self._start)
+            if flags:
+                self._module.flags |= flags
+                add_flags(self._memory, self._thread, self._epoch, flags)
+            return claim(self._memory, replace(self._thread, lane=lane), self._epoch, self._start)
 
     # clocks
 
@@ -271,10 +273,10 @@ class Warp:
         tick = self._tick()  # one read, by all lanes at once
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
         held = predicate(mark, when)
-        if _elects(strategy):  # the first of the lanes that are here together, decided at the enter
+        if elects(strategy):  # the first of the lanes that are here together, decided at the enter
             held = [one and lane == self.lanes[0] for lane, one in enumerate(held)]
         for lane in self.lanes:
-            if strategy.records(self.index, lane) or _elects(strategy):
+            if strategy.records(self.index, lane) or elects(strategy):
                 self._record(lane, strategy, mark, tick, None if bits is None else bits[lane], held[lane])
 
     def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None, held: bool) -> None:
@@ -303,11 +305,6 @@ class Warp:
     def _claim_late(self, number: int, lane: _Lane, held: bool) -> None:
         if lane.late and held:
             lane.late, lane.slab = False, self._slab(number, FLAG_ANY)
-
-
-def _elects(strategy: Strategy) -> bool:
-    """True if the first active lane of a warp records."""
-    return isinstance(strategy, Elected) and strategy.any_lane
 
 
 def _mask(lanes: Lanes) -> int:

@@ -35,7 +35,7 @@ from ..util.parallel import map_ahead
 from ..util.portable import dump_json
 from ..util.progress import no_progress
 from . import metadata
-from .layout import UNIT
+from .layout import LINE
 from .model import CaptureData, ClockSync, DeviceCapture, LaunchCount
 
 VERSION = 1
@@ -136,7 +136,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
     file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
     file.write(head)
     spool.seek(0)
-    shutil.copyfileobj(spool, file, CHUNK * UNIT)
+    shutil.copyfileobj(spool, file, CHUNK * LINE)
 
 
 def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
@@ -173,7 +173,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         state = "truncated" if stored > size - start - length else "longer than its header declares"
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
-    bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT
+    bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * LINE
     allowed = max(FREE_BYTES, min(MAX_RATIO * size, budget)) if max_bytes is None else max_bytes
     if bytes_needed > allowed:
         raise FormatError(
@@ -225,7 +225,7 @@ def _chunks(device: dict[str, Any]) -> list[_Chunk]:
         match row:
             case [int(stored), int(crc), 0 | 1 as packed] if stored > 0:
                 count = min(CHUNK, lines - index * CHUNK)
-                if stored > count * UNIT or (not packed and stored != count * UNIT):
+                if stored > count * LINE or (not packed and stored != count * LINE):
                     raise FormatError(f"invalid head: chunk {index} has {stored} bytes for {count} lines")
                 chunks.append(_Chunk(count, stored, crc, bool(packed)))
             case _:

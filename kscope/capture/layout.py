@@ -1,16 +1,17 @@
-"""The wire layout: control block, slab and record, as numpy dtypes. The GPU writes these bytes, the host reads them.
+"""The layout of slabs in a capture, version 1, as numpy dtypes: what files hold and decoding reads.
 
-    pool                                       slab                        record (16 bytes)
-    +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
-    | stripe 0  | stripe 1  | ... | reserve|   | header: begin  |         | start | id | end | value |
-    +-----------+-----------+-- --+--------+   +----------------+ 64      +-------+----+-----+-------+
-      a ring of slabs per SM, one shared       | header: end    |          u32     u32  u32   u32
-      reserve; sizes are powers of two         +----------------+ 128
-                                               | 2^k records    |         id = hash28(name) << 4 | kind
-                                               +----------------+
+    slab                       record (16 bytes)
+    +----------------+  0      +-------+----+-----+-------+
+    | header: begin  |         | start | id | end | value |
+    +----------------+ 64      +-------+----+-----+-------+
+    | header: end    |          u32     u32  u32   u32
+    +----------------+ 128
+    | 2^k records    |         id = hash28(name) << 4 | kind
+    +----------------+
 
-All words are little-endian. A *unit* is 64 bytes, the granule of claims and of scanning. A *tick* is
-one count of the clock that the module was compiled for: SM cycles, or nanoseconds of globaltimer.
+A GPU writes shorter slabs, of the wire layout (wire.py), with the same records; the host expands them as it takes them
+(expand.py). All words are little-endian. A *line* is 64 bytes, the granule of scanning. A *tick* is one count of the
+clock that the module was compiled for: SM cycles, or nanoseconds of globaltimer.
 
 Version rule. The header's first word is ``MAGIC << 16 | MAJOR << 8 | MINOR``. A new MAJOR moves or
 redefines fields and is refused by older readers; a new MINOR only gives meaning to words that were
@@ -28,18 +29,13 @@ MAGIC = 0x4B53  # "KS"
 HEADER_WORD = MAGIC << 16 | MAJOR << 8 | MINOR
 DONE_WORD = 0x444F4E45  # "DONE": xor-ed with the count and the end clock's low word
 
-UNIT = 64
+LINE = 64
 HEADER_BYTES = 128
 RECORD_BYTES = 16
-RECORDS_PER_UNIT = UNIT // RECORD_BYTES
-SEGMENT_BYTES = 1 << 32
-"""No ring crosses a multiple of it, and no slab crosses its ring's edge, so a record's address needs only 32-bit
-addition on the low word of its slab's address."""
-HEADER_UNITS = HEADER_BYTES // UNIT
+RECORDS_PER_LINE = LINE // RECORD_BYTES
+HEADER_LINES = HEADER_BYTES // LINE
 MIN_LOG2_RECORDS, MAX_LOG2_RECORDS = 2, 20
 
-CTL_SYMBOL = "kscope_ctl"
-"""8-byte constant symbol in every instrumented module: address of the control block, 0 until the host writes it."""
 META_SYMBOL = "kscope_meta"
 """Global symbol in every instrumented module: UTF-8 JSON, NUL-terminated (metadata.py)."""
 
@@ -73,7 +69,7 @@ HEADER = np.dtype(
         ("ntid", "<u4"),  # 10  (x-1) | (y-1) << 10 | (z-1) << 20
         ("place", "<u4"),  # 11  lane | warp << 5 | log2(records) << 10 | flags << 15 | smid << 20
         ("cluster", "<u4"),  # 12  rank | shape x << 8 | y << 16 | z << 24; 0 = not a cluster launch
-        ("position", "<u4"),  # 13  the claim: units since the stripe's first claim
+        ("position", "<u4"),  # 13  the claim: units since the stripe's first claim, modulo 2^32
         ("stripe", "<u4"),  # 14  index of the stripe of the claim
         ("check", "<u4"),  # 15  xor of words 0..14 and 16..20
         # start anchor
@@ -97,50 +93,6 @@ FLAG_GLOBALTIMER = 1  # records hold globaltimer ticks, else cycles
 FLAG_STOP = 2  # fill policy: keep the oldest, else the newest
 FLAG_LANES = 4  # every lane records (AllThreads), else one lane per warp or block
 FLAG_ANY = 8  # any lane of a warp records (Elected(any_lane=True)): their slabs are merged
-
-MAX_SMS = 512
-MOST_CLAIMS = 4
-"""Of a lane: the first, behind the ring's edge, from the reserve, behind its ring's edge."""
-GATE = np.dtype(
-    [
-        ("epoch", "<u4"),  # 0   0 = off
-        ("stripes", "<u4"),  # 4   number of per-SM stripes; the reserve is the stripe with this index
-        ("warp_mask", "<u4"),  # 8   bit w: warp w of a block records
-        ("sampled", "<u4"),  # 12  0: every block and SM records; the fields below are ignored
-        ("block_magic", "<u8"),  # 16  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
-        ("block_first", "<u8"),  # 24  first linear block index that records
-        ("block_count", "<u8"),  # 32  number of blocks from there
-        ("reserved", "<u8", (3,)),
-        ("sm_mask", "<u4", (MAX_SMS // 32,)),  # 64  bit s: SM s records
-    ]
-)
-"""First 128 bytes of the control block: on/off and sampling. Written only by the host."""
-
-STRIPE = np.dtype(
-    [
-        ("head", "<u4"),  # 0   device: atom.add, units claimed, modulo 2^32
-        ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted if n <= limit - p <= mask + 1
-        ("skipped", "<u4"),  # 8   device: units claimed but unused (no room, or across the ring's edge)
-        ("lost", "<u4"),  # 12  device: lanes of this SM that found the pool full
-        ("base", "<u8"),  # 16  host: address of the ring, a multiple of 64; see SEGMENT_BYTES
-        ("mask", "<u4"),  # 24  host: units in the ring, minus one
-        ("reserved", "<u4", (25,)),
-    ]
-)
-"""One 128-byte line per SM after the gate, then one for the reserve. `head - skipped` equals the units of all slabs,
-so the host can account for every claim before it frees memory."""
-
-GATE_BYTES, STRIPE_BYTES = GATE.itemsize, STRIPE.itemsize
-
-
-def control_bytes(stripes: int) -> int:
-    """Bytes of a control block with `stripes` per-SM stripes and one reserve."""
-    return GATE_BYTES + (stripes + 1) * STRIPE_BYTES
-
-
-def slab_units(log2_records: int) -> int:
-    """Units of a slab of 2^log2_records records, including its header."""
-    return HEADER_UNITS + (1 << log2_records) // RECORDS_PER_UNIT
 
 
 def name_hash(name: str) -> int:
@@ -171,13 +123,9 @@ def header_check(lines: np.ndarray) -> np.ndarray:
     return np.asarray(np.bitwise_xor.reduce(used, axis=1))
 
 
-def block_magic(stride: int) -> int:
-    """GATE["block_magic"]: x % stride == 0 for a 32-bit x if and only if (x * magic) mod 2^64 <= (magic - 1) mod 2^64.
-
-    Lemire, Kaser, Kurz: Faster remainder by direct computation (2019), section 3.2.
-    """
-    return (0xFFFFFFFFFFFFFFFF // stride + 1) & 0xFFFFFFFFFFFFFFFF
+def slab_lines(log2_records: int) -> int:
+    """Lines of a slab of 2^log2_records records, including its header."""
+    return HEADER_LINES + (1 << log2_records) // RECORDS_PER_LINE
 
 
 assert HEADER.itemsize == HEADER_BYTES and RECORD.itemsize == RECORD_BYTES
-assert GATE_BYTES == 128 and STRIPE_BYTES == 128

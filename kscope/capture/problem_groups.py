@@ -4,7 +4,8 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "lost": (
-        "count", "cut", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn", "unrecorded",
+        "count", "cut", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn", "unidentified",
+        "unrecorded",
     ),
     "unfinished": ("drain", "driver", "unfinished"),
     "unmarked": (
@@ -13,8 +14,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "changed": ("hollow", "moved", "occupancy", "registers"),
     "uncertain": (
-        "assumed", "clock", "collision", "compensated", "foreign", "garbled", "nameless", "order", "rate", "unknown",
-        "unlinked", "unpaired", "version", "wrap",
+        "assumed", "blocks", "clock", "collision", "compensated", "foreign", "garbled", "nameless", "order", "rate",
+        "unknown", "unlinked", "unpaired", "version", "wrap",
     ),
 }  # fmt: skip
 """Group -> its kinds. docs/problems/GROUP.md explains each and gives its remedy."""

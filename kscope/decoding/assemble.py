@@ -68,7 +68,7 @@ def assemble(capture: CaptureData) -> TraceData:
     kernel_ids = slabs.header["kernel"][first]
     kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
     lost = Lost() if _sampled(capture) else find_lost(capture, slabs, launches)
-    problems += [*lost.problems, *_whole(launches, capture)]
+    problems += lost.problems or _whole(launches, capture)
     origin = min((_first_time(device) + device.offset for device in devices if len(device.slabs)), default=0)
     counts = _column([device.records.counts for device in devices], np.int64)
     start = _column([device.records.start for device in devices], np.int64)

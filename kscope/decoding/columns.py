@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..capture.layout import HEADER_UNITS, RECORDS_PER_UNIT
+from ..capture.layout import HEADER_LINES, RECORDS_PER_LINE
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
 from ..util.parallel import each
@@ -85,7 +85,7 @@ class _Plan:
 def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
     """Id words of some records of all slabs, to build an IdTable from."""
     step = max(1, len(slabs) // 64)
-    base = (slabs.line[::step] + HEADER_UNITS) * RECORDS_PER_UNIT
+    base = (slabs.line[::step] + HEADER_LINES) * RECORDS_PER_LINE
     rows = (base[:, None] + np.arange(256) % (1 << slabs.log2[::step])[:, None]).ravel()
     return np.asarray(_rows_of(device.lines)[rows, 1])
 
@@ -108,7 +108,7 @@ def _rows_of(lines: Words) -> Words:
 def _plan(slabs: Slabs, rows: Words) -> _Plan:
     capacity = np.int64(1) << slabs.log2
     count = slabs.header["count"].astype(np.int64)
-    first = (slabs.line + HEADER_UNITS) * RECORDS_PER_UNIT
+    first = (slabs.line + HEADER_LINES) * RECORDS_PER_LINE
     kept = np.minimum(count, capacity)
     turn, turned = np.zeros(len(count), np.int64), np.flatnonzero((count > capacity) & ~slabs.stop)
     turn[turned] = count[turned] & (capacity[turned] - 1)

@@ -18,7 +18,7 @@ from ..capture.layout import (
     FLAG_SHIFT,
     FLAG_STOP,
     HEADER,
-    HEADER_UNITS,
+    HEADER_LINES,
     HEADER_WORD,
     LANE_BITS,
     LOG2_SHIFT,
@@ -26,7 +26,7 @@ from ..capture.layout import (
     MAJOR,
     MAX_LOG2_RECORDS,
     MIN_LOG2_RECORDS,
-    RECORDS_PER_UNIT,
+    RECORDS_PER_LINE,
     SMID_SHIFT,
     WARP_SHIFT,
     header_check,
@@ -217,9 +217,9 @@ def _search(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
     state, size = np.empty(len(at), np.uint8), np.empty(len(at), np.int64)
 
     def read(part: slice) -> None:
-        words = np.take(lines, (at[part, None] + np.arange(HEADER_UNITS)).ravel(), axis=0, mode="clip").reshape(-1, 32)
+        words = np.take(lines, (at[part, None] + np.arange(HEADER_LINES)).ravel(), axis=0, mode="clip").reshape(-1, 32)
         log2 = (words[:, _PLACE] >> LOG2_SHIFT & 31).astype(np.int64)
-        size[part] = HEADER_UNITS + (1 << log2) // RECORDS_PER_UNIT
+        size[part] = HEADER_LINES + (1 << log2) // RECORDS_PER_LINE
         sane = (log2 >= MIN_LOG2_RECORDS) & (log2 <= MAX_LOG2_RECORDS)
         sound = sane & (header_check(words) == words[:, _CHECK])
         fits = at[part] + size[part] <= len(lines)
@@ -244,7 +244,7 @@ def _read_headers(lines: Words, line: Int64, columns: list[Column]) -> None:
         addresses = np.array([column.ctypes.data for column in columns], np.uintp)
         native.call("headers", lines, line, len(line), len(columns), offsets, sizes, addresses)
         return
-    words = np.take(lines, (line[:, None] + np.arange(HEADER_UNITS)).ravel(), axis=0).reshape(-1, 32)
+    words = np.take(lines, (line[:, None] + np.arange(HEADER_LINES)).ravel(), axis=0).reshape(-1, 32)
     header = words.view(HEADER)[:, 0]
     for name, column in zip(_FIELDS, columns, strict=True):
         column[:] = header[name]

@@ -39,7 +39,7 @@ class Backend(ABC):
         """Arm the modules of a library that loads its own, on the current device.
 
         Args:
-            control: device address of the library's constant ``layout.CTL_SYMBOL``.
+            control: device address of the library's constant ``wire.CTL_SYMBOL``.
             metas: the metadata of the library's modules.
         """
         raise UnsupportedError(f"{type(self).__name__} cannot arm modules that a library has loaded")

@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, SupportsIndex
 
 from ..capture.blocks import BlockSelection
-from ..capture.layout import MAX_SMS, SEGMENT_BYTES
+from ..capture.wire import MAX_SMS, SEGMENT_BYTES
 from ..errors import UsageError
 from ..marks.strategies import Strategy, strategy_of
 from .recording import Clock, Fill, Recording

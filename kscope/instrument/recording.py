@@ -20,7 +20,8 @@ AUTO_RECORDS = 256
 """Records of a slab with records="auto" and marks in loops."""
 EMITTING = (
     *("marks", "ptx", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
-    *("capture/layout.py", "capture/metadata.py", "capture/model.py", "machine_code/occupancy.py", "util/portable.py"),
+    *("capture/layout.py", "capture/wire.py", "capture/metadata.py", "capture/model.py"),
+    *("machine_code/occupancy.py", "util/portable.py"),
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
 

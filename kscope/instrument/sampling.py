@@ -9,7 +9,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from ..capture import layout
+from ..capture import wire
 from ..capture.blocks import END, BlockSelection, selections
 from ..errors import UsageError
 from ..marks.strategies import MAX_WARPS
@@ -45,19 +45,19 @@ class Sampling:
         Raises:
             UsageError: anything else.
         """
-        return Sampling(_blocks(block), _members("warp", warp, MAX_WARPS), _members("sm", sm, layout.MAX_SMS))
+        return Sampling(_blocks(block), _members("warp", warp, MAX_WARPS), _members("sm", sm, wire.MAX_SMS))
 
     def gate(self, epoch: int, stripes: int) -> np.ndarray:
-        """The gate's 128 bytes as one layout.GATE record."""
-        gate = np.zeros((), layout.GATE)
+        """The gate's 128 bytes as one wire.GATE record."""
+        gate = np.zeros((), wire.GATE)
         blocks = self.block if self.block is not None else range(END)
         first, step = blocks.start, blocks.step
         gate["epoch"], gate["stripes"] = epoch, stripes
-        gate["sampled"] = self.block is not None or self.sm is not None
+        gate["sampled"] = any(one is not None for one in (self.block, self.warp, self.sm))
         gate["warp_mask"] = 0xFFFFFFFF if self.warp is None else sum(1 << warp for warp in self.warp)
-        gate["block_magic"] = layout.block_magic(step)
+        gate["block_magic"] = wire.block_magic(step)
         gate["block_first"], gate["block_count"] = first, max(0, blocks.stop - first)
-        sms = range(layout.MAX_SMS) if self.sm is None else self.sm
+        sms = range(wire.MAX_SMS) if self.sm is None else self.sm
         for sm in sms:
             gate["sm_mask"][sm // 32] |= np.uint32(1 << sm % 32)
         return gate

@@ -84,6 +84,9 @@ class Statement:
         return self.sort in ("label", "jump", "leave", "call")
 
 
+_FLAT = re.compile(r"\.reqntid\s+\d+\s*(?:,\s*1\s*){0,2}(?![\s,\d])")
+
+
 @dataclass(frozen=True)
 class Function:
     """A function definition: its body is text[open:close] without the braces; `text` is the whole module's bare()."""
@@ -98,6 +101,12 @@ class Function:
     @property
     def marks(self) -> Iterator[Mark]:
         return (s.mark for s in self.statements if s.mark is not None)
+
+    @property
+    def has_flat_blocks(self) -> bool:
+        """Whether its directives require blocks of one dimension."""
+        directives = self.text[self.text.rfind(")", 0, self.open) : self.open]
+        return _FLAT.search(directives) is not None
 
 
 @dataclass

@@ -134,6 +134,7 @@ def lower(
             (f"KS_ID{number}_LOW", f"KS_ID{number}_HIGH"),
             int(target[1]) if target else 0,
             any(mark.act == "pin" for mark in function.marks),
+            function.has_flat_blocks,
         )
         edits += body.edits(kernel)
         kernels.append((function.name, body.log2_records))

@@ -1,14 +1,12 @@
 /* Slabs: finding their headers among captured lines, reading header fields into columns, and decoding records.
-   The layout is that of kscope/capture/layout.py. decoding/slabs.py, decoding/columns.py and slab_search.py of the runtime
-   do the same in numpy. */
+   The layout is that of kscope/capture/layout.py. decoding/slabs.py and decoding/columns.py do the same in numpy. */
 
 #include "native.h"
 
 #include <string.h>
 
 enum { LINE_WORDS = 16, HEADER_LINES = 2, RECORDS_PER_LINE = 4 };
-enum { MAGIC_WORD, EPOCH_WORD, PLACE_WORD = 11, POSITION_WORD = 13, STRIPE_WORD, CHECK_WORD, LAST_CHECKED_WORD = 20 };
-enum { END_CLOCK_WORD = 24, END_TIME_WORD = 26, COUNT_WORD = 29, DONE_WORD = 31, RECORDS_WORD = 32 };
+enum { MAGIC_WORD, PLACE_WORD = 11, CHECK_WORD = 15, LAST_CHECKED_WORD = 20 };
 
 static uint32_t header_check(const uint32_t *header)
 {
@@ -43,75 +41,6 @@ int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64
         line += whole && fits ? size : 1;
     }
     return found;
-}
-
-/* Whether the first `needed` records after a header have arrived: an id is never 0, and memory is cleared before use. */
-static int arrived(const uint32_t *header, int64_t needed)
-{
-    for (int64_t i = 0; i < needed; i++)
-        if (!header[RECORDS_WORD + 4 * i + 1])
-            return 0;
-    return 1;
-}
-
-/* Slabs with a sound header at the place that it names, in parts of stripes.
-   first: (parts + 1,) lines where parts begin. tail: position of each part's first line. stripe: of each part.
-   settled: records of warps that ended before it have arrived, ns.
-   at to over: columns of the slabs, room for one per three lines. Returns their number. */
-int64_t ks_claims(const uint32_t *lines, int64_t parts, const int64_t *first, const uint32_t *tail,
-                  const int64_t *stripe, int64_t header_word, int64_t done_word, int64_t log2_shift, int64_t stop_bit,
-                  int64_t settled, int64_t *at, int64_t *piece, int64_t *units, uint8_t *closed, uint32_t *epoch,
-                  uint32_t *position, uint8_t *over)
-{
-    int64_t found = 0;
-    for (int64_t part = 0; part < parts; part++) {
-        for (int64_t line = first[part]; line + 1 < first[part + 1];) {
-            const uint32_t *header = lines + line * LINE_WORDS;
-            const int64_t capacity = (int64_t)1 << (header[PLACE_WORD] >> log2_shift & 31);
-            const int64_t size = HEADER_LINES + capacity / RECORDS_PER_LINE;
-            if (header[MAGIC_WORD] != (uint32_t)header_word || line + size > first[part + 1] ||
-                header[POSITION_WORD] != tail[part] + (uint32_t)(line - first[part]) ||
-                header[STRIPE_WORD] != (uint32_t)stripe[part] || header_check(header) != header[CHECK_WORD]) {
-                line++;
-                continue;
-            }
-            const int64_t count = header[COUNT_WORD];
-            const uint64_t ended = header[END_TIME_WORD] | (uint64_t)header[END_TIME_WORD + 1] << 32;
-            const int done = header[DONE_WORD] == ((uint32_t)done_word ^ header[COUNT_WORD] ^ header[END_CLOCK_WORD]);
-            const int64_t needed = ended < (uint64_t)settled ? 0 : count < capacity ? count : capacity;
-            at[found] = line;
-            piece[found] = part;
-            units[found] = size;
-            closed[found] = done && arrived(header, needed);
-            epoch[found] = header[EPOCH_WORD];
-            position[found] = header[POSITION_WORD];
-            over[found++] = count > capacity && !(header[PLACE_WORD] & (uint32_t)stop_bit);
-            line += size;
-        }
-    }
-    return found;
-}
-
-/* How far each part's slabs follow each other, in units from its beginning.
-   opens: (parts + 1,) where each part's slabs begin. free: up to the first open slab or gap. reach: up to the end of the
-   last slab. gaps: whether there is a gap before a slab. */
-int64_t ks_extents(int64_t parts, const int64_t *opens, const int64_t *first, const int64_t *at, const int64_t *units,
-                   const uint8_t *closed, int64_t *free, int64_t *reach, uint8_t *gaps)
-{
-    for (int64_t part = 0; part < parts; part++) {
-        int64_t end = 0, until = -1;
-        gaps[part] = 0;
-        for (int64_t i = opens[part]; i < opens[part + 1]; i++) {
-            const int gap = at[i] - first[part] != end;
-            gaps[part] |= gap;
-            if (until < 0 && (gap || !closed[i]))
-                until = end;
-            end = at[i] - first[part] + units[i];
-        }
-        free[part] = until < 0 ? end : until;
-        reach[part] = end;
-    }
-    return 0;
 }
 
 enum { HEADERS_AT_ONCE = 128 }; /* a core's first cache holds them */

@@ -5,7 +5,7 @@ reading.py the device helpers, which work without recording. A recording lane ke
 declared once at the entry's function scope and shared by name with every later text:
 
     ks_on    .pred  this lane owns a slab           ks_s<i>  .b64  clock at the enter of slot i
-    ks_base  .b64   address of the slab's records   ks_e<i>  .b64  clock at its exit, until stored
+    ks_base  .b64   address of the slab             ks_e<i>  .b64  clock at its exit, until stored
     ks_n     .b32   records so far                  ks_v<i>  .b32  its value
                                                     ks_w<i>  .pred whether the enter's predicate held
 

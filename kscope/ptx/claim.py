@@ -1,15 +1,15 @@
-"""The claim: which lanes record, a slab for each of them, and its header."""
+"""The claim: which lanes record, a slab for each of them, its head, and the launch's entry."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..capture import layout
+from ..capture import layout, wire
 from ..marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp, parse_strategy
 from .address import gate, stripe
 from .kernel import Kernel
 
-_LAST_SM = layout.MAX_SMS - 1
+_LAST_SM = wire.MAX_SMS - 1
 
 
 # if gate.epoch and strategy(warp, lane) and sampled: p = atom.add(stripe.head, units)    -- asynchronous
@@ -22,11 +22,7 @@ def attempt(kernel: Kernel) -> str:
     """
     off = [*kernel.owners, *(("ks_may", "ks_own") if kernel.late else ())]
     none = "".join(f" setp.ne.u64 {owner}, ks_ctl, ks_ctl;" for owner in off)
-    text = (
-        "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1;"
-        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
-        f"{_sampled()}"
-    )
+    text = _sampled()
     if kernel.late:  # the same for every lane, and kept for later
         text = "\tmov.pred ks_may, ks_q;\n" + text.replace("ks_on", "ks_may")
         text += "\tand.pred ks_on, ks_on, ks_may; mov.pred ks_own, ks_on;\n"
@@ -39,7 +35,7 @@ def attempt(kernel: Kernel) -> str:
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
         f"{text}"
         f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n"
-        f"{_take(layout.slab_units(kernel.log2_records))}"
+        f"{_take(wire.slab_units(kernel.log2_records))}"
         "KS_OFF:\n\t}\n"
     )
 
@@ -60,7 +56,7 @@ def _stripe(kernel: Kernel) -> str:
 def _take(units: int) -> str:
     """The ks_try lanes claim from ks_stripe; claim() looks at the result."""
     return (
-        f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
         f"\t@ks_try ld.volatile.global.u32 ks_limit, {stripe('limit')};\n"
         # two loads: one wide load would be copied at once, and so waited for
@@ -69,13 +65,14 @@ def _take(units: int) -> str:
     )
 
 
-# if granted(p): header; else again(), and then a header or none
+# if granted(p): head; else again(), and then a head or none
+# if this is block 0's first warp: _launch()
 def claim(kernel: Kernel) -> str:
-    """Check what attempt() claimed and write the header; lanes without a slab stop recording.
+    """Check what attempt() claimed and write the head; lanes without a slab stop recording.
 
     Placed at the function's scope, where again() finds its labels.
     """
-    units = layout.slab_units(kernel.log2_records)
+    units = wire.slab_units(kernel.log2_records)
     off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)
     return (
         "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n"
@@ -85,13 +82,16 @@ def claim(kernel: Kernel) -> str:
         "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
         "\t@ks_full bra.uni KS_AGAIN;\n"
         "KS_HAVE:\n"
-        "\t{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
-        "\tshr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
-        f"\tmad.wide.u32 ks_base, ks_at, {layout.UNIT}, ks_ring;\n"
-        f"{_header(kernel)}"
-        f"\tadd.u64 ks_base, ks_base, {layout.HEADER_BYTES};{off}\n"
+        "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
+        f"\tmad.wide.u32 ks_base, ks_at, {wire.UNIT}, ks_ring;\n"
+        f"{_head(kernel, 'ks_on', 'ks_base')}"
+        # of the linear block and the warp; a grid of more blocks than a head can number may write its entry again
+        "\tshr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0;"
+        " vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
+        f"\t{off}\n"
         # for other lanes a uniform address, because stores look at it before their predicate
         "\tselp.b64 ks_base, ks_base, 0, ks_on; }\n"
+        "\t@ks_first bra.uni KS_LAUNCH;\n"
         "KS_DONE:\n"
         f"{_given_up(kernel)}"
     )
@@ -121,17 +121,19 @@ def _given_up(kernel: Kernel) -> str:
 
 # skipped += units; where only the ring's edge was in the way: attempt once more; else from the reserve; else lost
 def again(kernel: Kernel) -> str:
-    """Retries of refused lanes. Placed after the function's last return, although the assembler may move it into line.
+    """Retries of refused lanes, and the launch's entry. Placed after the function's last return, although the assembler
+    may move it into line.
 
     The attempts follow each other: in a loop the assembler would keep the kernel's registers as if it ran often.
     """
-    units = layout.slab_units(kernel.log2_records)
+    units = wire.slab_units(kernel.log2_records)
     left = "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff;\n\t@!ks_full bra.uni KS_SETTLED;\n"
     return (
         "\tret;\n"
+        f"{_launch(kernel)}"
         "KS_AGAIN:\n"
         "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-        f"{f'{_refused(units)}{_look(units)}{left}' * (layout.MOST_CLAIMS - 1)}"
+        f"{f'{_refused(units)}{_look(units)}{left}' * (wire.MOST_CLAIMS - 1)}"
         f"{_skip(units)}"
         f"{_lose('ks_try')}\tnot.pred ks_r, ks_try; and.pred ks_on, ks_on, ks_r;\n"
         "KS_SETTLED:\n"
@@ -143,7 +145,7 @@ def again(kernel: Kernel) -> str:
 def _skip(units: int) -> str:
     """The ks_try lanes count their claimed units as skipped."""
     return (
-        f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try red.global.add.u32 {stripe('skipped')}, {units};\n"
     )
 
@@ -151,7 +153,7 @@ def _skip(units: int) -> str:
 def _lose(lanes: str) -> str:
     """The lanes of a predicate count themselves as lost."""
     return (
-        f"\tmin.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\tmin.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, {wire.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@{lanes} red.global.add.u32 {stripe('lost')}, 1;\n"
     )
 
@@ -163,7 +165,7 @@ def _refused(units: int) -> str:
         # no room, not yet at the reserve: look first, or the lanes of a full pool would queue there
         "\tnot.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
         "\tsetp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-        f"\tmad.wide.u32 ks_line, ks_stripes, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\tmad.wide.u32 ks_line, ks_stripes, {wire.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_q ld.volatile.global.v2.u32 {{ks_x, ks_y}}, {stripe('head')};\n"
         f"\t@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, {units}, ks_r;\n"
         f"{_lose('ks_r')}"
@@ -178,9 +180,8 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
 
     The active lanes take its branches together, and mostly take none.
     """
-    units = layout.slab_units(kernel.log2_records)
+    units = wire.slab_units(kernel.log2_records)
     any_of = f"mov.pred ks_l, {made[0]};" + "".join(f" or.pred ks_l, ks_l, {one};" for one in made[1:])
-    header = _header(kernel).replace("@ks_on", "@ks_l").replace("ks_base", "ks_h")
     refused = _refused(units).replace("and.pred ks_on, ks_on, ks_r;", "and.pred ks_l, ks_l, ks_r;")
     return (
         "\t{ .reg .pred ks_q, ks_r, ks_l; .reg .b32 ks_x, ks_y, ks_z, ks_k; .reg .b64 ks_line, ks_h;\n"
@@ -190,7 +191,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         # these lanes try only once
         "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
         # computed anew: kept since the entry, they would hold two registers in the whole kernel
-        f"\t{thread_id('ks_thread')} mov.u32 ks_sm, %smid;\n"
+        f"\t{thread_id('ks_thread', kernel.flat)} mov.u32 ks_sm, %smid;\n"
         "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n"
         f"{_take(units)}"
         "KS_SEEN:\n"
@@ -200,17 +201,20 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         f"{refused}"
         "\tbra KS_SEEN;\n"
         "KS_HAVE:\n"
-        "\t{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
-        "\tshr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
-        f"\tmad.wide.u32 ks_h, ks_at, {layout.UNIT}, ks_ring;\n"
-        f"{header}"
-        f"\t@ks_l add.u64 ks_base, ks_h, {layout.HEADER_BYTES}; or.pred ks_on, ks_on, ks_l; }}\n"
+        "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
+        f"\tmad.wide.u32 ks_h, ks_at, {wire.UNIT}, ks_ring;\n"
+        f"{_head(kernel, 'ks_l', 'ks_h')}"
+        "\t@ks_l mov.u64 ks_base, ks_h; or.pred ks_on, ks_on, ks_l; }\n"
         "KS_LATE:\n\t}\n"
     )
 
 
-def thread_id(into: str) -> str:
-    """The linear thread id, which numbers warps densely and for good (%warpid may change)."""
+def thread_id(into: str, flat: bool = False) -> str:
+    """The linear thread id, which numbers warps densely and for good (%warpid may change). flat: a block has one
+    dimension.
+    """
+    if flat:
+        return f"mov.u32 {into}, %tid.x;"
     return (
         f"mov.u32 {into}, %tid.z; mov.u32 ks_y, %ntid.y; mov.u32 ks_z, %tid.y; mad.lo.u32 {into}, {into}, ks_y, ks_z;"
         f" mov.u32 ks_y, %ntid.x; mov.u32 ks_z, %tid.x; mad.lo.u32 {into}, {into}, ks_y, ks_z;"
@@ -220,7 +224,7 @@ def thread_id(into: str) -> str:
 def _select_lanes(kernel: Kernel) -> str:
     """Each strategy's predicate, and ks_on for their union; all false in a module that is not armed."""
     owners = kernel.owners
-    lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{thread_id('ks_t')}"]
+    lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{thread_id('ks_t', kernel.flat)}"]
     lines += [f"\t{one_of(*each)}" for each in zip(kernel.specs, owners or ["ks_on"], strict=True)]
     if owners:
         lines.append(f"\tor.pred ks_on, {owners[0]}, {owners[1]};")
@@ -245,11 +249,13 @@ def one_of(spec: str, into: str) -> str:
 
 
 def _sampled() -> str:
-    """Blocks by range and stride, SMs by mask; skipped if the gate leaves none out."""
-    sms = layout.GATE.fields["sm_mask"][1]  # type: ignore[index]  # a structured dtype has fields
+    """Warps and SMs by mask, blocks by range and stride; skipped if the gate leaves none out."""
+    sms = wire.GATE.fields["sm_mask"][1]  # type: ignore[index]  # a structured dtype has fields
     return (
         "\tsetp.eq.u32 ks_q, ks_sampled, 0;\n"
         "\t@ks_q bra.uni KS_CHOSEN;\n"
+        "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1;"
+        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
         f"\tmin.u32 ks_x, ks_sm, {_LAST_SM}; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
         f"\tld.global.u32 ks_y, [ks_a+{sms}];\n"
         "\tand.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1;"
@@ -267,8 +273,28 @@ def _sampled() -> str:
     )
 
 
-def _header(kernel: Kernel) -> str:
-    """Words 0..23 of the header, four at a time; the line with the check comes last."""
+def _head(kernel: Kernel, lanes: str, base: str) -> str:
+    """The first row of the head, stored by the lanes of a predicate; ks_w gets what the seal needs. Leaves the linear
+    block in ks_z.
+    """
+    return (
+        "\tmov.u32 ks_z, %ctaid.z; mov.u32 ks_y, %nctaid.y; mov.u32 ks_x, %ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;"
+        " mov.u32 ks_y, %nctaid.x; mov.u32 ks_x, %ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n"
+        f"\tand.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, {wire.LANE_SHIFT};"
+        f" mad.lo.u32 ks_x, ks_z, {1 << wire.BLOCK_SHIFT}, ks_x;\n"
+        "\tmov.u64 ks_a, %gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n"
+        f"\tshr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, {1 << wire.SM_SHIFT}, ks_t;"
+        f" mad.lo.u32 ks_t, ks_y, {1 << wire.SLOT_SHIFT}, ks_t;"
+        f" and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, {1 << wire.EPOCH_SHIFT}, ks_t;\n"
+        f"\tcvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, {wire.TIME_SHIFT};"
+        f" add.u32 ks_u, ks_u, {kernel.log2_records << wire.LOG2_SHIFT};\n"
+        f"\t@{lanes} st.global.v4.u32 [{base}], {{ks_t, ks_x, ks_y, ks_u}};\n"
+    )
+
+
+# if thread 0: table[gridid % slots] = {gridid, kernel, grid, block, cluster, time, layout, check}
+def _launch(kernel: Kernel) -> str:
+    """The launch's entry, which the first thread of block 0 writes. Placed as again()."""
     flags = (
         (layout.FLAG_GLOBALTIMER if kernel.recording.clock == "globaltimer" else 0)
         | (layout.FLAG_STOP if kernel.recording.fill == "stop" else 0)
@@ -279,39 +305,35 @@ def _header(kernel: Kernel) -> str:
     low, high = kernel.id
     # clusters exist from sm_90 on; a launch without them has clusters of one block
     cluster = (
-        " mov.u32 ks_x, %cluster_nctaid.z; mov.u32 ks_y, %cluster_nctaid.y; shl.b32 ks_x, ks_x, 8;"
-        " or.b32 ks_x, ks_x, ks_y;"
-        " mov.u32 ks_y, %cluster_nctaid.x; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; shl.b32 ks_x, ks_x, 8;"
-        " mov.u32 ks_y, %cluster_ctarank; or.b32 ks_x, ks_x, ks_y;"
-        " mov.u32 ks_y, %cluster_nctarank; setp.gt.u32 ks_q, ks_y, 1; selp.b32 ks_x, ks_x, 0, ks_q;"
+        " mov.u32 ks_t, %cluster_nctaid.z; mov.u32 ks_u, %cluster_nctaid.y; shl.b32 ks_t, ks_t, 8;"
+        " or.b32 ks_t, ks_t, ks_u; mov.u32 ks_u, %cluster_nctaid.x; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u;"
+        " shl.b32 ks_t, ks_t, 8; mov.u32 ks_u, %cluster_nctarank; setp.gt.u32 ks_r, ks_u, 1;"
+        " selp.b32 ks_t, ks_t, 0, ks_r;"
         if kernel.arch >= 90
-        else " mov.u32 ks_x, 0;"
+        else " mov.u32 ks_t, 0;"
     )
 
-    def line(word: int, operands: Sequence[str], fold: bool = True) -> str:
-        check = "".join(f" xor.b32 ks_check, ks_check, {o};" for o in operands if fold)
-        return f"\t@ks_on st.global.v4.u32 [ks_base+{word * 4}], {{{', '.join(operands)}}};{check}\n"
+    def row(number: int, operands: Sequence[str]) -> str:
+        check = "".join(f" xor.b32 ks_check, ks_check, {one};" for one in operands if one != "ks_check")
+        at = wire.GATE_BYTES + wire.STRIPE_BYTES + 16 * number  # behind the gate and the reserve's stripe
+        return f"\t{check} @ks_q st.global.v4.u32 [ks_line+{at}], {{{', '.join(operands)}}};\n"
 
     return (
-        f"\tmov.u32 ks_check, {layout.HEADER_WORD}; mov.u32 ks_x, {low}; mov.u32 ks_y, {high};"
-        " xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
-        f"\tmov.u32 ks_z, {layout.HEADER_WORD};\n"
-        + line(0, ["ks_z", "ks_epoch", "ks_x", "ks_y"], fold=False)
-        + "\tmov.u64 ks_a, %gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %ctaid.x;\n"
-        "\tmov.u32 ks_t, %ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
-        + line(4, ["ks_x", "ks_y", "ks_z", "ks_t"])
+        "KS_LAUNCH:\n"
+        "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n"
+        f"\tsetp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, {wire.STRIPE_BYTES}, ks_ctl;"
+        f" mov.u64 ks_a, %gridid; mov.b64 {{ks_x, ks_y}}, ks_a; and.b32 ks_z, ks_x, {wire.SLOTS - 1};"
+        f" mad.wide.u32 ks_line, ks_z, {wire.LAUNCH_BYTES}, ks_line;\n"
+        # the thread, 0 here, keeps the sums out of the uniform registers, into which ptxas would move the clocks
+        "\tshr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch;"
+        f" mov.u32 ks_z, {low}; mov.u32 ks_t, {high};\n"
+        + row(0, ["ks_x", "ks_y", "ks_z", "ks_t"])
         + "\tmov.u32 ks_x, %nctaid.x; mov.u32 ks_y, %nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %nctaid.y;"
         " or.b32 ks_y, ks_y, ks_u;\n"
         "\tmov.u32 ks_z, %ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.y;"
         " sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
         "\tshl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-        f"\tshl.b32 ks_t, ks_sm, {layout.SMID_SHIFT}; shl.b32 ks_u, ks_warp, {layout.WARP_SHIFT};"
-        f" or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, {place};\n"
-        + line(8, ["ks_x", "ks_y", "ks_z", "ks_t"])
-        + "\tmov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
-        + line(16, ["ks_x", "ks_y", "ks_z", "ks_t"])
-        + "\tmov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
-        + line(20, ["ks_w", "ks_x", "ks_x", "ks_x"], fold=False)
-        + f"\t{cluster} xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p;"
-        " xor.b32 ks_check, ks_check, ks_stripe;\n" + line(12, ["ks_x", "ks_p", "ks_stripe", "ks_check"], fold=False)
+        f"\t{cluster}\n" + row(1, ["ks_x", "ks_y", "ks_z", "ks_t"]) + "\tmov.b64 {ks_x, ks_y}, ks_g;"
+        f" mov.u32 ks_z, {place};\n" + row(2, ["ks_x", "ks_y", "ks_z", "ks_check"]) + "\t}\n"
+        "\tbra.uni KS_DONE;\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..capture import layout
+from ..capture import layout, wire
 from .address import gate
 from .kernel import Kernel, Slot
 
@@ -14,7 +14,7 @@ _ROOM = 768
 
 def control_symbol() -> str:
     """The constant that holds the control block's address; weak, so that linked units share it."""
-    return f".weak .const .align 8 .u64 {layout.CTL_SYMBOL};\n"
+    return f".weak .const .align 8 .u64 {wire.CTL_SYMBOL};\n"
 
 
 def metadata_symbol(data: bytes, size: int = 0) -> str:
@@ -34,19 +34,32 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
     late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
     never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (
-        f".reg .pred ks_on, ks_try, ks_room, ks_full{owners}{', ks_never' if kernel.pins else ''};"
+        f".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first{owners}{', ks_never' if kernel.pins else ''};"
         " .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g;"
         " .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe,"
         " ks_p, ks_at, ks_limit, ks_mask;\n"
         f"\t{starts}{values}{late}\n"
         "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
-        # 64 bits until the end: for the low word alone, ptxas 13.0 would use the slow S2UR
-        "\t{ .reg .b64 ks_d; mov.u64 ks_d, %clock64; sub.u64 ks_d, ks_d, ks_c; min.u64 ks_d, ks_d, 0xFFFFFFFF;"
-        " cvt.u32.u64 ks_w, ks_d; }\n"
-        f"\tld.const.u64 ks_ctl, [{layout.CTL_SYMBOL}];\n"
+        f"\t{{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %clock64; {width('ks_w', 'ks_c')}\n"
+        # the low bytes of the high words, which the exit compares with its own
+        "\tmov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040;"
+        " prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
+        f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];\n"
         f"{never}"
         "\tmov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0;"
         " setp.ne.u64 ks_try, ks_ctl, 0;\n"
         # through the L1 cache: all warps of the device read this line, and the L2 would serve them in turn
         f"\t@ks_try ld.global.v4.u32 {{ks_epoch, ks_stripes, ks_warps, ks_sampled}}, {gate('epoch')};\n"
+    )
+
+
+def width(into: str, first: str) -> str:
+    """The width of an anchor in steps, from the clock read `first` to the one in ks_d.
+
+    Both words are used: for the low word alone, ptxas 13.0 would read the clock with the slow S2UR.
+    """
+    step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
+    return (
+        f"sub.u64 ks_d, ks_d, {first}; shr.u64 ks_d, ks_d, {step}; cvt.u32.u64 {into}, ks_d;"
+        f" min.u32 {into}, {into}, {most}; add.u32 {into}, {into}, 1;"
     )

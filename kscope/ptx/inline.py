@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..capture import layout
+from ..capture import wire
 from .claim import again, attempt, claim, one_of
 from .entry import entry
 from .kernel import Kernel
@@ -23,7 +23,7 @@ def begin(kernel: Kernel, control: str, records: str, declared: str) -> str:
     own = one_of(kernel.specs[0], "ks_on")
     return (
         f"{declared}\n"
-        + _once(entry(kernel, ()), f"ld.const.u64 ks_ctl, [{layout.CTL_SYMBOL}];", f"mov.u64 ks_ctl, {control};")
+        + _once(entry(kernel, ()), f"ld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];", f"mov.u64 ks_ctl, {control};")
         + _once(attempt(kernel), own, f"setp.ne.u32 ks_on, {records}, 0;")
         + claim(kernel)
         + _once(again(kernel), "\tret;\n", "\tbra.uni KS_BODY;\n")

@@ -39,9 +39,10 @@ class Kernel:
         recording: the options.
         specs: the strategies that its marks use, sorted; the claim is for their union.
         log2_records: log2 of its slabs' capacity.
-        id: (low, high) words of HEADER["kernel"], as PTX operands.
+        id: (low, high) words of LAUNCH["kernel"], as PTX operands.
         arch: the compute capability, such as 90.
         pins: some mark is a pin.
+        flat: its blocks certainly have one dimension.
     """
 
     recording: Recording
@@ -50,6 +51,7 @@ class Kernel:
     id: tuple[str, str]
     arch: int
     pins: bool = False
+    flat: bool = False
 
     @property
     def mask(self) -> int:

@@ -11,7 +11,7 @@ iterations, which the assembler cannot reuse, and what the store reads is copied
 
 from __future__ import annotations
 
-from ..capture import layout
+from ..capture import layout, wire
 from .kernel import Kernel, Slot
 from .record import counted
 
@@ -61,11 +61,12 @@ def put(kernel: Kernel, slot: Slot, owner: str, loop: int, long: bool) -> str:
     guard = f"ks_fits{loop}" if kernel.recording.fill == "stop" else owner
     end = f"ks_x{loop}" if long else f"ks_q{loop}_2"
     return (
-        # a 32-bit sum (layout.SEGMENT_BYTES): a wide multiplication is one instruction less, but took 34
+        # a 32-bit sum (wire.SEGMENT_BYTES): a wide multiplication is one instruction less, but took 34
         # instead of 31 cycles. The high word is computed in each iteration: ptxas 13.0 would free it
         f"\t{{ .reg .b32 ks_low, ks_high; mov.b64 {{ks_low, ks_high}}, ks_base; mad.lo.u32 ks_low, ks_nth{loop},"
         f" {layout.RECORD_BYTES}, ks_low; mov.b64 ks_to{loop}, {{ks_low, ks_high}}; }}\n{copies}"
-        f"\t@{guard} st.global.v4.b32 [ks_to{loop}], {{ks_q{loop}_0, ks_q{loop}_1, {end}, ks_q{loop}_3}};\n"
+        f"\t@{guard} st.global.v4.b32 [ks_to{loop}+{wire.HEAD_BYTES}],"
+        f" {{ks_q{loop}_0, ks_q{loop}_1, {end}, ks_q{loop}_3}};\n"
         f"{_turn(kernel, loop)}"
     )
 

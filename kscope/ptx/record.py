@@ -1,10 +1,11 @@
-"""Emits a record's clock reads and store, and the end of the slab's header."""
+"""Emits a record's clock reads and store, and the end of the slab's head."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..capture import layout
+from ..capture import layout, wire
+from .entry import width
 from .kernel import Kernel, Slot
 
 
@@ -89,7 +90,7 @@ def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str) -> str:
         # two instructions: as one wide multiplication they cost a 28 us matmul 5 % more
         f"\tand.b32 ks_i, ks_n, {kernel.mask}; mad.wide.u32 ks_a, ks_i, {layout.RECORD_BYTES}, ks_base;\n"
         f"\tcvt.u32.u64 ks_sl, ks_s{slot.index}; cvt.u32.u64 ks_el, ks_e{slot.index};\n"
-        f"\t@{guard} st.global.v4.b32 [ks_a], {{{words}}};\n"
+        f"\t@{guard} st.global.v4.b32 [ks_a+{wire.HEAD_BYTES}], {{{words}}};\n"
         f"\t{counted(owner)} }}\n"
     )
 
@@ -99,18 +100,19 @@ def counted(owner: str) -> str:
     return "add.u32 ks_n, ks_n, 1;" if owner == "ks_on" else f"@{owner} add.u32 ks_n, ks_n, 1;"
 
 
-# if on: header.end = clock, globaltimer, clock, n, done
+# if on: head.end = clock, globaltimer, n, seal
 def finish() -> str:
-    """Before the kernel returns: the end anchor, the count and the done word."""
-    end, tail = layout.HEADER_BYTES - 96, layout.HEADER_BYTES - 112
+    """Before the kernel returns: the end anchor, the count and the seal, in one store."""
     return (
-        "\t{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u;\n"
+        "\t{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_v;\n"
         "\tmov.u64 ks_a, %clock64; mov.u64 ks_b, %globaltimer; mov.u64 ks_d, %clock64;\n"
-        "\tmov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;\n"
-        f"\t@ks_on st.global.v4.u32 [ks_base+-{end}], {{ks_x, ks_y, ks_z, ks_t}};\n"
-        "\tsub.u64 ks_d, ks_d, ks_a; min.u64 ks_d, ks_d, 0xFFFFFFFF; cvt.u32.u64 ks_u, ks_d; mov.u32 ks_y, 0;\n"
-        f"\txor.b32 ks_x, ks_x, ks_n; xor.b32 ks_x, ks_x, {layout.DONE_WORD};\n"
-        f"\t@ks_on st.global.v4.u32 [ks_base+-{tail}], {{ks_u, ks_n, ks_y, ks_x}};\n"
+        f"\t{width('ks_u', 'ks_a')} and.b32 ks_v, ks_w, 255; max.u32 ks_u, ks_u, ks_v;"
+        " prmt.b32 ks_u, ks_u, ks_w, 0x7650;\n"
+        "\tmov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;"
+        f" shf.r.wrap.b32 ks_z, ks_z, ks_t, {wire.TIME_SHIFT};\n"
+        "\tprmt.b32 ks_t, ks_t, ks_y, 0x4040; shr.u32 ks_v, ks_w, 16; sub.u32 ks_t, ks_t, ks_v;"
+        " prmt.b32 ks_u, ks_u, ks_t, 0x5410;\n"
+        f"\t@ks_on st.global.v4.u32 [ks_base+{wire.HEAD_BYTES // 2}], {{ks_x, ks_z, ks_n, ks_u}};\n"
         "\t}\n"
     )
 

@@ -46,7 +46,8 @@ class Launch:
         replay: counts the runs of one %gridid, as in a captured CUDA graph.
         grid: blocks along x, y, z.
         kernel_id: 64-bit FNV-1a of the module's text and the kernel's name; variants of one name differ in it.
-        missing: at least so many of its warps (with AllThreads, lanes) did not record; 0 unless the pool was full.
+        missing: at least so many of its warps (with AllThreads, lanes) did not record; 0 unless the pool was full or a
+            fault broke the context.
     """
 
     kernel: str

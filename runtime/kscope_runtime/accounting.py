@@ -6,7 +6,7 @@ part of a slab or is added to `skipped`, but the host may see either late:
     tail                                  edge of the ring          head
     | slab closed | slab closed | slab open |  skipped  | ... not yet seen |
 
-A gap between slabs is a claim whose header has not arrived yet, or a skipped one. It is known to be skipped
+A gap between slabs is a claim whose head has not arrived yet, or a skipped one. It is known to be skipped
 
  * if the sums agree, head - skipped == units of all slabs ever found below head: nothing is in flight (if more is
    claimed than a copy holds, several copies show that: drain_pass.py); or
@@ -23,9 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kscope import native
-from kscope.capture import layout
 
-from .slab_search import Bools, Ints, Lines, Pieces, Slabs, U32s
+from .slab_search import Bools, Ints, Pieces, Slabs, U32s, Units, looks_whole
 
 MASK = 0xFFFFFFFF
 TURN = 1 << 32
@@ -99,15 +98,15 @@ class Stripes:
             self.limit[stripe] = tail + int(self.ring[stripe]) & MASK
 
 
-def uncut(lines: Lines, pieces: Pieces, slabs: Slabs) -> Ints:
+def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
     """How far each part can be taken without cutting a slab in two, as (p,) units from its tail.
 
-    To head if the part reaches it, else to the header of the slab that continues after the copy. More than 0 if slabs
+    To head if the part reaches it, else to the head of the slab that continues after the copy. More than 0 if slabs
     fit into a copy.
 
     Args:
-        lines: (m, 16) uint32.
-        pieces: the parts in lines.
+        copied: (m, 8) uint32.
+        pieces: the parts.
         slabs: all that find() found in them.
     """
     units = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), np.diff(pieces.first))
@@ -115,10 +114,10 @@ def uncut(lines: Lines, pieces: Pieces, slabs: Slabs) -> Ints:
         first, stop = pieces.first[p : p + 2].tolist()
         last = int(np.searchsorted(slabs.piece, p, side="right")) - 1
         known = int(slabs.at[last] + slabs.units[last]) if last >= 0 and slabs.piece[last] == p else first
-        # a header at the part's beginning is torn: a slab would have been found
+        # a head at the part's beginning is of a slab that no copy holds: it would have been found
         begin = max(known, first + 1)
-        headers = np.flatnonzero(lines[begin:stop, 0] == layout.HEADER_WORD)
-        units[p] = (begin + int(headers[0]) if len(headers) else stop) - first
+        heads = np.flatnonzero(looks_whole(copied[begin:stop]))
+        units[p] = (begin + int(heads[0]) if len(heads) else stop) - first
     return units
 
 

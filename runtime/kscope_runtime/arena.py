@@ -20,9 +20,9 @@ from kscope.capture import layout
 from kscope.util import memory
 
 Lines = npt.NDArray[np.uint32]
-_WORDS = layout.UNIT // 4
+_WORDS = layout.LINE // 4
 _LEAST = 64 << 20
-_LOOK = (256 << 20) // layout.UNIT
+_LOOK = (256 << 20) // layout.LINE
 """Lines between two looks at how much memory is left."""
 _STEP = 1 << 30
 """Bytes by which the file grows."""
@@ -78,9 +78,9 @@ class Arena:
         assert self._room is not None
         self._next_look = end + _LOOK
         most, left = memory.limit(), memory.available()
-        if self._file is None and (end * layout.UNIT > most // _IN_MEMORY or left < most // _IN_MEMORY):
+        if self._file is None and (end * layout.LINE > most // _IN_MEMORY or left < most // _IN_MEMORY):
             self._begin_file()
-        too_much = end > len(self._room) or (self._file is None and end * layout.UNIT > most // _SHARE)
+        too_much = end > len(self._room) or (self._file is None and end * layout.LINE > most // _SHARE)
         if too_much or left < most // _KEPT:
             self._stop(f"{left >> 20:,} of {most >> 20:,} MiB of memory are left")
 
@@ -92,7 +92,7 @@ class Arena:
         except OSError:  # no such folder, or it is read-only
             return
         weakref.finalize(self, os.close, self._file)
-        page = mmap.PAGESIZE // layout.UNIT
+        page = mmap.PAGESIZE // layout.LINE
         self._mapped = -(-self._used // page) * page
 
     def _map(self, end: int) -> None:
@@ -101,19 +101,19 @@ class Arena:
         """
         assert self._room is not None and self._file is not None
         size = os.fstat(self._file).st_size
-        more = max(_STEP, -(-(end - self._mapped) * layout.UNIT // mmap.PAGESIZE) * mmap.PAGESIZE)
-        more = min(more, (len(self._room) - self._mapped) * layout.UNIT)
+        more = max(_STEP, -(-(end - self._mapped) * layout.LINE // mmap.PAGESIZE) * mmap.PAGESIZE)
+        more = min(more, (len(self._room) - self._mapped) * layout.LINE)
         try:
             os.posix_fallocate(self._file, size, more)
             _map_file(self._room[self._mapped :].ctypes.data, more, self._file, size)
         except OSError as error:
             self._stop(f"{self._folder} takes no more of them ({error.strerror})")
             return
-        self._mapped += more // layout.UNIT
+        self._mapped += more // layout.LINE
 
     def _stop(self, why: str) -> None:
         self._full = (
-            f"{self._used * layout.UNIT >> 20:,} MiB of records are on the host, {why}: record fewer blocks, warps or "
+            f"{self._used * layout.LINE >> 20:,} MiB of records are on the host, {why}: record fewer blocks, warps or "
             "SMs, or shorter sessions"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.capture.metadata import from_json, to_json
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import FormatError, UsageError
@@ -53,7 +53,7 @@ class Modules:
             UsageError: it was not compiled for recording, or its metadata is unknown.
             FormatError: its metadata cannot be read.
         """
-        control = device.driver.symbol(module, layout.CTL_SYMBOL)
+        control = device.driver.symbol(module, wire.CTL_SYMBOL)
         if control is None:
             raise UsageError(
                 "the module has no kscope marks: its kernels have no regions, or were compiled plain; compile them "
@@ -63,7 +63,7 @@ class Modules:
         if described is None:
             if not known:
                 raise UsageError(
-                    f"the module has {layout.CTL_SYMBOL} but no {layout.META_SYMBOL}: the names of an nvcc "
+                    f"the module has {wire.CTL_SYMBOL} but no {layout.META_SYMBOL}: the names of an nvcc "
                     "build are in its file; pass that, too: kscope.bind(module, 'kernels.cubin')"
                 )
             found = tuple(known)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UnsupportedError, UsageError
 from kscope.instrument.backend import Backend
@@ -63,7 +63,7 @@ class CudaBackend(Backend):
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """Arm a module loaded in the current context, if it was compiled for recording. Safe during graph capture."""
         with self._mine(), self._driver.relaxed():
-            if self._driver.symbol(module, layout.CTL_SYMBOL) is None:
+            if self._driver.symbol(module, wire.CTL_SYMBOL) is None:
                 return ()
             return self._modules.loaded(module, self._device())
 
@@ -149,8 +149,8 @@ class CudaBackend(Backend):
 
     def problems(self) -> tuple[Problem, ...]:
         """Problems since arm()."""
-        failed = [drain.failed for drain in self._drains.values() if drain.failed is not None]
-        return (*self._problems, *failed, *self._modules.problems)
+        drained = [problem for drain in self._drains.values() for problem in drain.problems()]
+        return (*self._problems, *drained, *self._modules.problems)
 
     def describe(self) -> Iterator[tuple[str, str]]:
         """(subject, sentence) about every GPU, then the first one's timer and what a region costs on it."""
@@ -221,7 +221,7 @@ class CudaBackend(Backend):
             lines=lines,
             sms=device.facts.sms,
             lost=drain.lost(),
-            tick_ns=device.tick_ns,
+            tick_ns=device.tick_ns and max(device.tick_ns, 1 << wire.TIME_SHIFT),  # heads have no finer times
             syncs=tuple(device.syncs),
             max_clock_khz=device.facts.max_clock_khz,
             uuid=device.facts.uuid,

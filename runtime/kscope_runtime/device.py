@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.capture.model import ClockSync
 from kscope.errors import DriverError
 from kscope.instrument.sampling import Sampling
@@ -39,9 +39,10 @@ class Device:
         self.page: Bytes = driver.pinned(PAGE)
         self.zeros: Bytes = driver.pinned(_ZEROS)
         self.stripes = self.facts.sms + 1
-        self._control = driver.allocate(layout.control_bytes(self.facts.sms))
+        self._control = driver.allocate(wire.control_bytes(self.facts.sms))
         self.control = self._control.address
-        self.clear(self.control, layout.control_bytes(self.facts.sms), self.stream)
+        self.launches = self.control + wire.table_offset(self.facts.sms)
+        self.clear(self.control, wire.control_bytes(self.facts.sms), self.stream)
         driver.synchronize(self.stream)
         self._clocks: Clocks | None = None
         self.syncs: list[ClockSync] = []
@@ -50,7 +51,7 @@ class Device:
         self.rings: Rings | None = None
         self.requested: int | None = None  # the user's pool=
         self.pool: Allocation | None = None
-        self.table = np.zeros(self.stripes, layout.STRIPE)
+        self.table = np.zeros(self.stripes, wire.STRIPE)
 
     def clear(self, address: int, size: int, stream: int) -> None:
         """Zero device memory by copies: a memset is a kernel and would wait behind persistent blocks."""
@@ -59,6 +60,11 @@ class Device:
     def clear_ranges(self, ranges: Ranges, stream: int) -> None:
         """As clear(), several ranges."""
         self.driver.write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
+
+    def clear_launches(self) -> None:
+        """Clear the launch table; only while the gate is closed."""
+        self.clear(self.launches, wire.SLOTS * wire.LAUNCH_BYTES, self.stream)
+        self.driver.synchronize(self.stream)
 
     def bind(self, symbol: int) -> None:
         """Write the control block's address into a module's constant."""
@@ -103,7 +109,7 @@ class Device:
         for name in ("head", "skipped", "lost"):
             self.table[name] = now[name]
         self.table["limit"] += now["head"]
-        self.driver.write(self.control + layout.GATE_BYTES, self.table.view(np.uint8), self.stream)
+        self.driver.write(self.control + wire.GATE_BYTES, self.table.view(np.uint8), self.stream)
         self.driver.synchronize(self.stream)
         if old is not None:
             self.driver.free(old)
@@ -113,10 +119,8 @@ class Device:
         return (self._control,) if self.pool is None else (self._control, self.pool)
 
     def words(self) -> np.ndarray:
-        """The stripes' current words, (stripes,) layout.STRIPE."""
-        return np.frombuffer(
-            self.read(self.control + layout.GATE_BYTES, self.stripes * layout.STRIPE_BYTES), layout.STRIPE
-        )
+        """The stripes' current words, (stripes,) wire.STRIPE."""
+        return np.frombuffer(self.read(self.control + wire.GATE_BYTES, self.stripes * wire.STRIPE_BYTES), wire.STRIPE)
 
     def gate(self, epoch: int, sampling: Sampling) -> None:
         """Open the gate, or close it with epoch 0: first the sampling words, then the line that kernels read first."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kscope.capture.expand import Lines
 from kscope.capture.model import Problem
 from kscope.errors import DriverError
 
@@ -20,7 +21,6 @@ from .device import Device
 from .drain_pass import Passes
 from .driver import Memory
 from .room import PoolReading
-from .slab_search import Lines
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
@@ -173,6 +173,12 @@ class Drain:
     def lost(self) -> int:
         """Warps that found no room, as of the last reading."""
         return self._passes.lost()
+
+    def problems(self) -> list[Problem]:
+        """What is wrong with what was drained so far."""
+        ordinal = self.device.facts.ordinal
+        left_out = [problem.on_device(ordinal) for problem in self._passes.problems()]
+        return [*left_out, *([self.failed] if self.failed is not None else [])]
 
     def _run(self) -> None:
         try:

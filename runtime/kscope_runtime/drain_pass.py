@@ -1,9 +1,9 @@
-"""One pass over a device's stripes while it records: copy, account, keep, clear, raise limits.
+"""One pass over a device's stripes while it records: copy, account, expand, clear, raise limits.
 
 A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on three
 batches at a time, one in each place of the staging memory: the device fills one, the pass accounts for the slabs of
-another, and threads copy the third to the arena. Threads only copy: the many short steps of accounting would contend
-for the interpreter's lock (measured: 8 threads take 7 ms for 8 MiB that one accounts for in 1 ms).
+another, and threads expand the third into the arena. Threads only expand: the many short steps of accounting would
+contend for the interpreter's lock (measured: 8 threads take 7 ms for 8 MiB that one accounts for in 1 ms).
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from pathlib import Path
 
 import numpy as np
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
+from kscope.capture.expand import Expander, Lines, Plan, write
+from kscope.capture.model import Problem
 
 from .accounting import MASK, TURN, Stripes, advance, uncut
 from .arena import Arena
 from .device import Device
 from .driver import Memory
 from .forecast import Forecast
+from .launch_table import LaunchTable
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
-from .slab_search import Ints, Lines, Pieces, Slabs, U32s, find
+from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
 from .staging import PLACES, Part, Staging, pieces_of, ranges_of
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
-_WORDS = layout.UNIT // 4
 
 
 class Passes:
@@ -42,8 +44,8 @@ class Passes:
         self._workers = workers
         self._driver = device.driver
         self._writes = device.driver.stream()
-        lines = device.stripes * layout.STRIPE_BYTES
-        self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
+        lines = device.stripes * wire.STRIPE_BYTES
+        self._before, self._control = (device.driver.pinned(lines).view(wire.STRIPE) for _ in range(2))
         self.room = threading.Event()  # wakes launches that wait; `seen` is whether there is room
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
@@ -51,6 +53,8 @@ class Passes:
         self._staging = Staging(device, workers)
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
+        self._launches = LaunchTable(device)
+        self._expander = self._new_expander()
         self.adopt()
 
     def adopt(self) -> None:
@@ -65,9 +69,19 @@ class Passes:
     def begin(self, epoch: int, folder: Path | None = None) -> None:
         """Keep slabs of this epoch from now on, and no others. folder: for what does not fit into memory."""
         self.arena, self.epoch = Arena(folder), epoch
+        self.device.clear_launches()
+        self._launches.begin(epoch)
+        self._expander = self._new_expander()
         self.forecast.reset()
         self._read_stripes()
         self._lost = self._control["lost"].copy()
+
+    def _new_expander(self) -> Expander:
+        return Expander(self.epoch, self.device.facts.max_clock_khz / 1e6)
+
+    def problems(self) -> list[Problem]:
+        """What a reader of the slabs that were taken must know."""
+        return self._expander.problems()
 
     def lost(self) -> int:
         """Warps that found no room, from begin() to the last reading."""
@@ -95,12 +109,16 @@ class Passes:
 
     def peek(self) -> Lines:
         """A copy of what is claimed and not freed, including slabs still being written; (n, 16) uint32."""
+        return self._expanded(self._expander.copy())
+
+    def _expanded(self, expander: Expander) -> Lines:
         skipped, head = self._read_stripes()
-        found = [np.zeros((0, _WORDS), np.uint32)]
+        found = [np.zeros((0, layout.LINE // 4), np.uint32)]
         for stripe in np.flatnonzero((head != self.state.tail) | self.state.turned).tolist():
-            for lines, slabs in self._walk(stripe, skipped, head):
-                self._hide(lines, slabs)
-                found.append(lines.copy())
+            for units, slabs in self._walk(stripe, skipped, head):
+                plan, launches = self._plan(units, slabs, np.full(len(slabs.at), stripe), expander, fresh=True)
+                found.append(np.empty((plan.lines, layout.LINE // 4), np.uint32))
+                write(units, launches, plan, self.epoch, found[-1])
         return np.concatenate(found)
 
     def salvage(self, memory: Memory) -> None:
@@ -109,7 +127,7 @@ class Passes:
         """
         self._staging.memory = memory
         try:
-            lines = self.peek()
+            lines = self._expanded(self._expander)
         finally:
             self._staging.memory = self._driver
         self.arena.take(len(lines))[:] = lines
@@ -122,12 +140,12 @@ class Passes:
         """
         skipped, head = self._read_stripes()
         at = reach = units = 0
-        for lines, slabs in self._walk(stripe, skipped, head):
+        for copied, slabs in self._walk(stripe, skipped, head):
             if not at and len(slabs.at) and not slabs.at[0]:
                 return 0  # an open slab
             if len(slabs.at):
                 reach = at + int(slabs.at[-1] + slabs.units[-1])
-            at, units = at + len(lines), units + int(slabs.units.sum())
+            at, units = at + len(copied), units + int(slabs.units.sum())
         tail, end = int(self.state.tail[stripe]), int(head[stripe])
         if end - int(skipped[stripe]) - int(self.state.found[stripe]) - units & MASK:
             return 0
@@ -137,7 +155,7 @@ class Passes:
             return 0
         freed = self._free([Part(stripe, tail, 0, True)], np.array([end - tail & MASK]))
         self._driver.synchronize(self._writes)
-        return freed * layout.UNIT
+        return freed * wire.UNIT
 
     def _read_stripes(self) -> tuple[U32s, U32s]:
         """Read (skipped, head) of every stripe.
@@ -146,9 +164,11 @@ class Passes:
         first one's `skipped`.
         """
         began = time.monotonic()
+        self._launches.request(self._staging.memory, self._staging.stream)
         for words in (self._before, self._control):
-            self._staging.read(words.view(np.uint8), self.device.control + layout.GATE_BYTES)
+            self._staging.read(words.view(np.uint8), self.device.control + wire.GATE_BYTES)
             self._staging.arrived()
+        self._launches.requested()
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
         if self.state.turned.any() and self._staging.memory is self._driver:
@@ -169,10 +189,11 @@ class Passes:
         settled = max(0, past - int(SETTLED_S * 1e9))
         self._stuck = []
         try:
-            for index, (batch, lines) in enumerate(self._batches(stripes, head)):
+            for index, (batch, units) in enumerate(self._batches(stripes, head)):
                 pieces = pieces_of(batch, skipped, head)
-                free = self._account(lines, pieces, requested if closed else None, settled)
-                self._staging.keep(index % PLACES, pieces, np.minimum(free, np.diff(pieces.first)), self.arena)
+                slabs, free = self._account(units, pieces, requested if closed else None, settled)
+                plan, launches = self._taken(units, pieces, slabs, free, fresh=not closed)
+                self._staging.keep(index % PLACES, plan, launches, self.epoch, self.arena)
                 freed += self._free(batch, free)
                 both = zip(batch, free, strict=True)
                 self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
@@ -181,12 +202,12 @@ class Passes:
             self._staging.wait()
         if freed:
             self._driver.synchronize(self._writes)
-        return freed * layout.UNIT
+        return freed * wire.UNIT
 
     # device to staging
 
-    def _batches(self, stripes: Ints, head: U32s) -> Iterator[tuple[list[Part], Lines]]:
-        """Yield the stripes' claimed parts as lines of staging memory, in turn of its parts."""
+    def _batches(self, stripes: Ints, head: U32s) -> Iterator[tuple[list[Part], Units]]:
+        """Yield the stripes' claimed parts as copies in staging memory, in turn of its parts."""
         granted = self.state.granted(head)
         batches: list[list[Part]] = []
         used, room = 0, self._staging.units
@@ -198,7 +219,7 @@ class Passes:
                 used = 0
             batches[-1].append(Part(stripe, int(self.state.tail[stripe]), cut, cut == units))
             used += cut
-        ready: tuple[list[Part], Lines] | None = None
+        ready: tuple[list[Part], Units] | None = None
         for index, batch in enumerate(batches):
             if ready is None:
                 ready = batch, self._staging.fetch(batch, index % PLACES)
@@ -209,7 +230,7 @@ class Passes:
                 ready = following, self._staging.fetch(following, (index + 1) % PLACES)
             yield now
 
-    def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Lines, Slabs]]:
+    def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Units, Slabs]]:
         """Yield everything claimed of a stripe, copy by copy in staging memory, each valid until the next; no slab
         is cut.
         """
@@ -217,45 +238,54 @@ class Passes:
         while left:
             cut = min(left, self._staging.units)
             part = Part(stripe, tail, cut, cut == left)
-            lines = self._staging.fetch([part], 0)
+            copied = self._staging.fetch([part], 0)
             self._staging.arrived()
             pieces = pieces_of([part], skipped, head)
-            slabs = find(lines, pieces)
-            units = min(cut, int(uncut(lines, pieces, slabs)[0]))
-            yield lines[:units], slabs
+            slabs = find(copied, pieces)
+            units = min(cut, int(uncut(copied, pieces, slabs)[0]))
+            yield copied[:units], slabs
             tail, left = tail + units & MASK, left - units
 
     # staging to host memory
 
-    def _account(self, lines: Lines, pieces: Pieces, requested: float | None, settled: int) -> Ints:
+    def _account(self, units: Units, pieces: Pieces, requested: float | None, settled: int) -> tuple[Slabs, Ints]:
         """Account for the slabs of a batch.
 
         Args:
-            lines: the copy.
+            units: the copy.
             pieces: its parts.
             requested: when the copy was requested; None if nothing runs.
             settled: see find().
 
         Returns:
-            (p,) units that are free from the parts' tails, including refused ones.
+            The slabs, and (p,) units that are free from the parts' tails, including refused ones.
         """
-        slabs = find(lines, pieces, settled)
-        free = uncut(lines, pieces, slabs)
-        self._hide(lines, slabs)
+        slabs = find(units, pieces, settled)
+        free = uncut(units, pieces, slabs)
         if requested is not None:
-            return advance(self.state, pieces, self._overrun.settled(slabs, pieces, requested), free)
+            return slabs, advance(self.state, pieces, self._overrun.settled(slabs, pieces, requested), free)
         # nothing runs: units outside slabs were skipped
         free += np.where(pieces.whole & self.state.turned[pieces.stripe], TURN, 0)
         self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
-        return free
+        return slabs, free
 
-    def _hide(self, lines: Lines, slabs: Slabs) -> None:
-        """Clear slabs of another session (claimed late, or before a reset)."""
-        foreign = slabs.epoch != self.epoch
-        if foreign.any():
-            at, units = slabs.at[foreign], slabs.units[foreign]
-            within = np.arange(int(units.sum())) - np.repeat(np.cumsum(units) - units, units)
-            lines[np.repeat(at, units) + within] = 0
+    def _taken(self, units: Units, pieces: Pieces, slabs: Slabs, free: Ints, fresh: bool) -> tuple[Plan, np.ndarray]:
+        """How the slabs of a batch that are free expand, and their launches."""
+        taken = slabs.at < (pieces.first[:-1] + free)[slabs.piece]
+        return self._plan(units, slabs.take(taken), pieces.stripe[slabs.piece[taken]], self._expander, fresh)
+
+    def _plan(
+        self, units: Units, slabs: Slabs, stripe: Ints, expander: Expander, fresh: bool
+    ) -> tuple[Plan, np.ndarray]:
+        """How slabs of stripes (s,) expand, and their launches. Those of other sessions, and without a launch, do not.
+
+        A slab of another session was claimed late, or before a reset.
+        """
+        found = self._launches.find(units[slabs.at], self._staging.memory, fresh)
+        expander.unidentified += int(np.count_nonzero(~found.known & ~found.foreign))
+        slabs, entry, stripe = slabs.take(found.known), found.entry[found.known], stripe[found.known]
+        claimed = stripe.astype(np.uint32), slabs.position
+        return expander.plan(units, slabs.at, found.launches, entry, *claimed), found.launches
 
     # and back
 
@@ -282,5 +312,5 @@ class Passes:
     def _limit(self, head: U32s) -> None:
         """Write the limits after the clears before. No earlier ones may still wait in the stream."""
         self._limits[:] = self.state.closing(head)
-        column = self.device.control + layout.GATE_BYTES + layout.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
-        self._driver.write_column(column, layout.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)
+        column = self.device.control + wire.GATE_BYTES + wire.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
+        self._driver.write_column(column, wire.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kscope.capture import layout
+from kscope.capture import wire
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -42,14 +42,14 @@ def in_rings(table: np.ndarray, tail: npt.NDArray[np.uint32], units: npt.NDArray
     """The one or two ranges of each ring that hold its units from `tail` on, without empty ones.
 
     Args:
-        table: (p,) layout.STRIPE, of each ring.
+        table: (p,) wire.STRIPE, of each ring.
         tail: (p,) position of the first unit.
         units: (p,).
     """
     at = (tail & table["mask"]).astype(np.int64)
     straight = np.minimum(units, table["mask"].astype(np.int64) + 1 - at)
-    begin = np.stack([at, np.zeros(len(at), np.int64)], axis=1).ravel() * layout.UNIT
-    size = np.stack([straight, units - straight], axis=1).ravel() * layout.UNIT
+    begin = np.stack([at, np.zeros(len(at), np.int64)], axis=1).ravel() * wire.UNIT
+    size = np.stack([straight, units - straight], axis=1).ravel() * wire.UNIT
     full = size > 0
     return Ranges(np.repeat(table["base"], 2)[full] + begin[full].astype(np.uint64), size[full])
 

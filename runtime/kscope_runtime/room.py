@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.errors import DriverError
 
 from .device import Device
@@ -32,10 +32,10 @@ class PoolReading:
     """
 
     def __init__(self, device: Device) -> None:
-        self._driver, self._address = device.driver, device.control + layout.GATE_BYTES
+        self._driver, self._address = device.driver, device.control + wire.GATE_BYTES
         self._stream = device.driver.stream()
-        self._bytes = device.driver.pinned(device.stripes * layout.STRIPE_BYTES)
-        self._words = self._bytes.view(layout.STRIPE)
+        self._bytes = device.driver.pinned(device.stripes * wire.STRIPE_BYTES)
+        self._words = self._bytes.view(wire.STRIPE)
         self._one = threading.Lock()
         self._tried = self._found = -math.inf  # start of the last reading, and of the last one with room
 

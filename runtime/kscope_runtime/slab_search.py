@@ -1,33 +1,35 @@
 """Finds the slabs in a copy of claimed memory, and which of them are complete. Pure functions.
 
-Compiled if possible: one pass from header to header, which reads only the words that must be checked. numpy scans every
-line.
+Compiled if possible: one pass from head to head, which reads only the words that must be checked. numpy looks at every
+unit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from kscope import native
-from kscope.capture import layout
+from kscope.capture import layout, wire
+from kscope.capture.heads import is_head, log2_of
 
 U32s = npt.NDArray[np.uint32]
-Lines = npt.NDArray[np.uint32]
+Units = npt.NDArray[np.uint32]
+"""(n, 8): units of 32 bytes."""
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-_WORDS = layout.UNIT // 4
+_LOG2 = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Copied parts of stripes, one after the other in lines; each field is (p,).
+    """Copied parts of stripes, one after the other; each field is (p,).
 
     Attributes:
         stripe: index of the stripe.
-        first: first line, and after the last part the end: (p + 1,).
+        first: first unit, and after the last part the end: (p + 1,).
         tail: position of the first unit.
         whole: the part reaches to head.
         skipped, head: as read before the copy.
@@ -43,94 +45,71 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Slabs:
-    """Slabs found in lines, ascending; each field is (s,).
+    """Slabs found in a copy, ascending; each field is (s,).
 
     Attributes:
-        at: line of the header.
+        at: unit of the head.
         piece: index of the part.
         units: size.
         closed: the end is there, and as many records as the slab should hold.
-        epoch: the session.
         position: of the claim.
-        over: records were overwritten.
+        over: more records were written than the slab has room for.
     """
 
     at: Ints
     piece: Ints
     units: Ints
     closed: Bools
-    epoch: U32s
     position: U32s
     over: Bools
 
+    def take(self, which: Bools) -> Slabs:
+        """The slabs that a mask chooses."""
+        return Slabs(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
-def find(lines: Lines, pieces: Pieces, settled: int = 0) -> Slabs:
-    """All slabs with a complete header at the place that it names, within one part.
+
+def looks_whole(units: Units) -> Bools:
+    """Which units are the heads of slabs, (n,)."""
+    log2 = log2_of(units)
+    return np.asarray(is_head(units) & (log2 >= _LOG2[0]) & (log2 <= _LOG2[1]))
+
+
+def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
+    """All slabs that lie within one part.
 
     Args:
-        lines: (m, 16) uint32.
-        pieces: the parts in lines.
+        units: (m, 8) uint32.
+        pieces: the parts.
         settled: %globaltimer, ns. The stores of warps that ended before it have arrived; the records of later ones are
             checked one by one.
     """
     if native.available():
-        return _compiled(lines, pieces, settled)
+        return _compiled(units, pieces, settled)
     low, high = int(pieces.first[0]), int(pieces.first[-1])
-    at = np.flatnonzero(lines[low : high - 1].reshape(-1)[::_WORDS] == layout.HEADER_WORD) + low
-    begin, end = lines.take(at, axis=0), lines.take(at + 1, axis=0)
-    piece = np.repeat(np.arange(len(pieces.stripe)), np.diff(np.searchsorted(at, pieces.first)))
-    where = (at + (pieces.tail - pieces.first[:-1])[piece]).astype(np.uint32)
-    log2 = (begin[:, 11] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)).astype(np.int64)
-    units = layout.HEADER_UNITS + (1 << log2) // layout.RECORDS_PER_UNIT
-    good = at + units <= pieces.first[1:][piece]
-    good &= begin[:, 13] == where
-    good &= begin[:, 14] == pieces.stripe.astype(np.uint32)[piece]
-    good &= _checked(begin, end)
-    if not good.all():
-        at, piece, units, begin, end = at[good], piece[good], units[good], begin[good], end[good]
-    count = end[:, 13].astype(np.int64)
-    room = (units - layout.HEADER_UNITS) * layout.RECORDS_PER_UNIT
-    closed = end[:, 15] == (end[:, 13] ^ end[:, 8] ^ np.uint32(layout.DONE_WORD))
-    ended = np.ascontiguousarray(end[:, 10:12]).view("<u8")[:, 0]
-    needed = np.where(closed & (ended >= np.uint64(settled)), np.minimum(count, room), 0)
+    at = np.flatnonzero(looks_whole(units[low:high])) + low
+    heads = units[at]
+    piece = np.searchsorted(pieces.first, at, side="right") - 1
+    size = wire.HEAD_UNITS + (1 << log2_of(heads)) // wire.RECORDS_PER_UNIT
+    good = at + size <= pieces.first[1:][piece]
+    at, piece, size, heads = at[good], piece[good], size[good], heads[good]
+    count, room = heads[:, 6].astype(np.int64), (size - wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
+    closed = heads[:, 7] != 0
+    steps = np.uint32(settled >> wire.TIME_SHIFT & 0xFFFFFFFF)
+    early = (steps - heads[:, 5]).view(np.int32) > 0 if settled else np.zeros(len(at), bool)
+    needed = np.where(closed & ~early, np.minimum(count, room), 0)
     if needed.any():
-        closed &= _arrived(lines[low:high], at - low, units) >= needed
-    ring = begin[:, 11] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_STOP) == 0
-    return Slabs(at, piece, units, closed, begin[:, 1], begin[:, 13], ring & (count > room))
+        there = np.concatenate([[0], np.cumsum(units.reshape(-1, 4)[:, 1] != 0)])
+        first = (at + wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
+        closed &= there[first + needed] - there[first] == needed
+    position = (at - pieces.first[piece]).astype(np.uint32) + pieces.tail[piece]
+    return Slabs(at, piece, size, closed, position, count > room)
 
 
-def _compiled(lines: Lines, pieces: Pieces, settled: int) -> Slabs:
-    most = int(pieces.first[-1] - pieces.first[0]) // (layout.HEADER_UNITS + 1) + 1
-    at, piece, units = np.empty((3, most), np.int64)
+def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
+    most = int(pieces.first[-1] - pieces.first[0]) // wire.slab_units(_LOG2[0]) + 1
+    at, piece, size = np.empty((3, most), np.int64)
     closed, over = np.empty((2, most), bool)
-    epoch, position = np.empty((2, most), np.uint32)
-    stop_bit = layout.FLAG_STOP << layout.FLAG_SHIFT
-    words = layout.HEADER_WORD, layout.DONE_WORD, layout.LOG2_SHIFT, stop_bit
-    parts = len(pieces.stripe), pieces.first, pieces.tail, pieces.stripe
-    columns = at, piece, units, closed, epoch, position, over
-    n = native.call("claims", lines, *parts, *words, settled, *columns)
-    return Slabs(at[:n], piece[:n], units[:n], closed[:n], epoch[:n], position[:n], over[:n])
-
-
-def _checked(begin: Lines, end: Lines) -> Bools:
-    """Whether HEADER["check"] is right: the xor of words 0..15 and 16..20 is 0."""
-    left, right = begin.view(np.uint64), end.view(np.uint64)
-    fold = left[:, 0] ^ left[:, 1]
-    for column in (*(left[:, i] for i in range(2, 8)), right[:, 0], right[:, 1]):
-        fold ^= column
-    folded = (fold ^ fold >> np.uint64(32)).astype(np.uint32) ^ end[:, 4]
-    return np.asarray(folded == 0)
-
-
-def _arrived(lines: Lines, at: Ints, units: Ints) -> Ints:
-    """Number of records of each slab that have arrived."""
-    if not len(at):
-        return np.zeros(0, np.int64)
-    there = lines.reshape(-1)[1::4] != 0
-    in_line = there.view(np.uint32) * np.uint32(0x01010101) >> np.uint32(24)
-    if (units == layout.HEADER_UNITS + 1).all():
-        return np.asarray(in_line.take(at + 2), np.int64)
-    bounds = np.stack([at + layout.HEADER_UNITS, at + units], axis=1).ravel()
-    if bounds[-1] == len(in_line):
-        bounds = bounds[:-1]
-    return np.asarray(np.add.reduceat(in_line, bounds, dtype=np.int64)[::2])
+    position = np.empty(most, np.uint32)
+    parts = len(pieces.stripe), pieces.first, pieces.tail
+    n = native.call("claims", units, *parts, *_LOG2, settled, at, piece, size, closed, position, over)
+    return Slabs(at[:n], piece[:n], size[:n], closed[:n], position[:n], over[:n])

@@ -1,25 +1,27 @@
-"""The way of records to host memory: to pinned staging memory, and what is kept from there to the arena."""
+"""The way of records to host memory: to pinned staging memory, and what is kept expanded from there to the arena."""
 
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
+from kscope.capture.expand import Plan, write
 from kscope.util.parallel import submit
 
 from .arena import Arena
 from .device import Device
 from .driver import Memory
 from .ranges import Bytes, Ranges, in_rings
-from .slab_search import Ints, Lines, Pieces, U32s
+from .slab_search import Ints, Pieces, U32s, Units
 
-BATCH, PLACES = 16 << 20, 3
-"""Bytes of a batch of parts, and batches in staging memory."""
-_CHUNK = (2 << 20) // layout.UNIT
-"""Lines that a thread copies at a time."""
+BATCH, PLACES = (16 << 20) + wire.HEAD_BYTES, 3
+"""Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory."""
+_CHUNK = (2 << 20) // layout.LINE
+"""Lines that a thread writes at a time."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Staging:
 
     Args:
         device: its rings, and its driver for pinned memory and a stream.
-        workers: threads that copy to the arena.
+        workers: threads that expand to the arena.
 
     Attributes:
         memory: what is read from.
@@ -48,9 +50,9 @@ class Staging:
         self.memory: Memory = device.driver
         self.stream = device.driver.stream()
         self._device, self._workers = device, workers
-        self._lines = device.driver.pinned(PLACES * BATCH).view("<u4").reshape(PLACES, -1, layout.UNIT // 4)
+        self._memory = device.driver.pinned(PLACES * BATCH).view("<u4").reshape(PLACES, -1, wire.UNIT // 4)
         self._copies: list[list[Future[None]]] = [[] for _ in range(PLACES)]
-        self.units = self._lines.shape[1]
+        self.units = self._memory.shape[1]
 
     def read(self, into: Bytes, address: int) -> None:
         """Begin to copy device memory to pinned memory."""
@@ -60,23 +62,22 @@ class Staging:
         """Wait for all copies from the device."""
         self.memory.synchronize(self.stream)
 
-    def fetch(self, batch: list[Part], place: int) -> Lines:
-        """Begin to copy the parts to a place, when its last lines are in the arena. Returns the lines."""
+    def fetch(self, batch: list[Part], place: int) -> Units:
+        """Begin to copy the parts to a place, when what it held is in the arena. Returns the copy."""
         self._copied(place)
-        lines = np.asarray(self._lines[place][: sum(part.units for part in batch)])
+        units = np.asarray(self._memory[place][: sum(part.units for part in batch)])
         ranges = ranges_of(batch, self._device.table, np.array([part.units for part in batch]))
-        self.memory.read_ranges(lines.reshape(-1).view(np.uint8), ranges, self.stream)
-        return lines
+        self.memory.read_ranges(units.reshape(-1).view(np.uint8), ranges, self.stream)
+        return units
 
-    def keep(self, place: int, pieces: Pieces, kept: Ints, arena: Arena) -> None:
-        """Begin to copy the first `kept` lines of each part at a place to the arena. Raises MemoryError."""
-        room, at, lines = arena.take(int(kept.sum())), 0, self._lines[place]
-        for first, units in zip(pieces.first.tolist(), kept.tolist(), strict=False):
-            for start in range(0, units, _CHUNK):
-                size = min(_CHUNK, units - start)
-                into, source = room[at + start : at + start + size], lines[first + start : first + start + size]
-                self._copies[place].append(submit(self._workers, lambda pair: np.copyto(*pair), (into, source)))
-            at += units
+    def keep(self, place: int, plan: Plan, launches: np.ndarray, epoch: int, arena: Arena) -> None:
+        """Begin to expand the planned slabs at a place into the arena. Raises MemoryError."""
+        room, units = arena.take(plan.lines), self._memory[place]
+        cuts = np.searchsorted(plan.line, np.arange(0, plan.lines, _CHUNK)).tolist()
+        for first, stop in pairwise([*cuts, len(plan.at)]):
+            if first < stop:
+                job = units, launches, plan, epoch, room, slice(first, stop)
+                self._copies[place].append(submit(self._workers, lambda job: write(*job), job))
 
     def wait(self) -> None:
         """Wait until everything that was kept is in the arena."""
@@ -90,13 +91,13 @@ class Staging:
 
 
 def ranges_of(batch: list[Part], table: np.ndarray, units: Ints) -> Ranges:
-    """Where the first units (p,) of each part are; table: (k,) layout.STRIPE, every stripe's."""
+    """Where the first units (p,) of each part are; table: (k,) wire.STRIPE, every stripe's."""
     stripe, tail = [part.stripe for part in batch], np.array([part.tail for part in batch], np.uint32)
     return in_rings(table[stripe], tail, units)
 
 
 def pieces_of(batch: list[Part], skipped: U32s, head: U32s) -> Pieces:
-    """The parts, one after the other in lines; skipped, head: every stripe's."""
+    """The parts, one after the other; skipped, head: every stripe's."""
     stripe = np.array([part.stripe for part in batch])
     return Pieces(
         stripe=stripe,

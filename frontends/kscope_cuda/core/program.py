@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from kscope import cuda_include
-from kscope.capture.layout import CTL_SYMBOL
+from kscope.capture.wire import CTL_SYMBOL
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording

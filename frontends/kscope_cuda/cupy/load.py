@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kscope.capture.layout import CTL_SYMBOL
 from kscope.capture.model import ModuleMeta, Problem
+from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import compile_warnings, registry
 from kscope.instrument.hooks import Hook
 from kscope.instrument.launch_counts import LaunchCounts

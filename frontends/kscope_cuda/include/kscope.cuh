@@ -487,21 +487,22 @@ template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
                                    : thread % 32 == 0 && ((CODE >> 2) >> (thread / 32) & 1);
 }
 
-// The prologue: everything up to the slab's header, for AllThreads and for lane 0. Only one line differs by architecture.
+// The prologue: everything up to the slab's head, for AllThreads and for lane 0. Only one line differs by architecture.
 #if __CUDA_ARCH__ >= 900  // it has clusters of blocks
-#define KSCOPE_CLUSTER_ "mov.u32 ks_x, %%cluster_nctaid.z; mov.u32 ks_y, %%cluster_nctaid.y; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %%cluster_nctaid.x; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; shl.b32 ks_x, ks_x, 8; mov.u32 ks_y, %%cluster_ctarank; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %%cluster_nctarank; setp.gt.u32 ks_q, ks_y, 1; selp.b32 ks_x, ks_x, 0, ks_q; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p; xor.b32 ks_check, ks_check, ks_stripe;\n"
+#define KSCOPE_CLUSTER_ "mov.u32 ks_t, %%cluster_nctaid.z; mov.u32 ks_u, %%cluster_nctaid.y; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u; mov.u32 ks_u, %%cluster_nctaid.x; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u; shl.b32 ks_t, ks_t, 8; mov.u32 ks_u, %%cluster_nctarank; setp.gt.u32 ks_r, ks_u, 1; selp.b32 ks_t, ks_t, 0, ks_r;\n"
 #else
-#define KSCOPE_CLUSTER_ "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p; xor.b32 ks_check, ks_check, ks_stripe;\n"
+#define KSCOPE_CLUSTER_ "mov.u32 ks_t, 0;\n"
 #endif
 template <bool> struct lanes_ {};
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
 KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
     "mov.u64 ks_c, %%clock64;\n"
     "mov.u64 ks_g, %%globaltimer;\n"
-    "{ .reg .b64 ks_d; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; min.u64 ks_d, ks_d, 0xFFFFFFFF; cvt.u32.u64 ks_w, ks_d; }\n"
+    "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; cvt.u32.u64 ks_w, ks_d; min.u32 ks_w, ks_w, 254; add.u32 ks_w, ks_w, 1;\n"
+    "mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
     "mov.u64 ks_ctl, %0;\n"
     "setp.eq.u64 ks_never, ks_ctl, 1;\n"
     "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
@@ -513,9 +514,9 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
     "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
     "setp.ne.u32 ks_on, %1, 0;\n"
     "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
-    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
     "setp.eq.u32 ks_q, ks_sampled, 0;\n"
     "@ks_q bra.uni KS_CHOSEN;\n"
+    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
     "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
     "ld.global.u32 ks_y, [ks_a+64];\n"
     "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
@@ -543,30 +544,33 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
     "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
     "@ks_full bra.uni KS_AGAIN;\n"
     "KS_HAVE:\n"
-    "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
-    "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
-    "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
-    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
-    "mov.u32 ks_z, 1263730944;\n"
-    "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
-    "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
-    "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
-    "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
+    "mad.wide.u32 ks_base, ks_at, 32, ks_ring;\n"
+    "mov.u32 ks_z, %%ctaid.z; mov.u32 ks_y, %%nctaid.y; mov.u32 ks_x, %%ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x; mov.u32 ks_y, %%nctaid.x; mov.u32 ks_x, %%ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n"
+    "and.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, 4; mad.lo.u32 ks_x, ks_z, 512, ks_x;\n"
+    "mov.u64 ks_a, %%gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n"
+    "shr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, 64, ks_t; mad.lo.u32 ks_t, ks_y, 65536, ks_t; and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, 32, ks_t;\n"
+    "cvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, 5; add.u32 ks_u, ks_u, %4;\n"
+    "@ks_on st.global.v4.u32 [ks_base], {ks_t, ks_x, ks_y, ks_u};\n"
+    "shr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0; vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
+    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
+    "@ks_first bra.uni KS_LAUNCH;\n"
+    "KS_DONE:\n"
+    "bra.uni KS_BODY;\n"
+    "KS_LAUNCH:\n"
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n"
+    "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n"
+    "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %5; mov.u32 ks_t, %6;\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+256], {ks_x, ks_y, ks_z, ks_t};\n"
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
     "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
-    "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-    "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
-    "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-    "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
-    "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
     KSCOPE_CLUSTER_
-    "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
-    "add.u64 ks_base, ks_base, 128;\n"
-    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
-    "KS_DONE:\n"
-    "bra.uni KS_BODY;\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+272], {ks_x, ks_y, ks_z, ks_t};\n"
+    "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %7;\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+288], {ks_x, ks_y, ks_z, ks_check};\n"
+    "}\n"
+    "bra.uni KS_DONE;\n"
     "KS_AGAIN:\n"
     "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
     "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
@@ -638,16 +642,17 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
     "}\n"
     "bra.uni KS_HAVE;\n"
     "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 2) + 1)), "n"(((((1 << log2_) / 2) + 1) - 1)), "n"((log2_ << 27)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
 KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
     "mov.u64 ks_c, %%clock64;\n"
     "mov.u64 ks_g, %%globaltimer;\n"
-    "{ .reg .b64 ks_d; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; min.u64 ks_d, ks_d, 0xFFFFFFFF; cvt.u32.u64 ks_w, ks_d; }\n"
+    "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; cvt.u32.u64 ks_w, ks_d; min.u32 ks_w, ks_w, 254; add.u32 ks_w, ks_w, 1;\n"
+    "mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
     "mov.u64 ks_ctl, %0;\n"
     "setp.eq.u64 ks_never, ks_ctl, 1;\n"
     "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
@@ -659,9 +664,9 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
     "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
     "setp.ne.u32 ks_on, %1, 0;\n"
     "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
-    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
     "setp.eq.u32 ks_q, ks_sampled, 0;\n"
     "@ks_q bra.uni KS_CHOSEN;\n"
+    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
     "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
     "ld.global.u32 ks_y, [ks_a+64];\n"
     "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
@@ -689,30 +694,33 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
     "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
     "@ks_full bra.uni KS_AGAIN;\n"
     "KS_HAVE:\n"
-    "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
-    "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
-    "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
-    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
-    "mov.u32 ks_z, 1263730944;\n"
-    "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
-    "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
-    "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
-    "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
+    "mad.wide.u32 ks_base, ks_at, 32, ks_ring;\n"
+    "mov.u32 ks_z, %%ctaid.z; mov.u32 ks_y, %%nctaid.y; mov.u32 ks_x, %%ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x; mov.u32 ks_y, %%nctaid.x; mov.u32 ks_x, %%ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n"
+    "and.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, 4; mad.lo.u32 ks_x, ks_z, 512, ks_x;\n"
+    "mov.u64 ks_a, %%gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n"
+    "shr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, 64, ks_t; mad.lo.u32 ks_t, ks_y, 65536, ks_t; and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, 32, ks_t;\n"
+    "cvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, 5; add.u32 ks_u, ks_u, %4;\n"
+    "@ks_on st.global.v4.u32 [ks_base], {ks_t, ks_x, ks_y, ks_u};\n"
+    "shr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0; vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
+    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
+    "@ks_first bra.uni KS_LAUNCH;\n"
+    "KS_DONE:\n"
+    "bra.uni KS_BODY;\n"
+    "KS_LAUNCH:\n"
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n"
+    "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n"
+    "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %5; mov.u32 ks_t, %6;\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+256], {ks_x, ks_y, ks_z, ks_t};\n"
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
     "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
-    "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-    "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
-    "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-    "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
-    "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
     KSCOPE_CLUSTER_
-    "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
-    "add.u64 ks_base, ks_base, 128;\n"
-    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
-    "KS_DONE:\n"
-    "bra.uni KS_BODY;\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+272], {ks_x, ks_y, ks_z, ks_t};\n"
+    "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %7;\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+288], {ks_x, ks_y, ks_z, ks_check};\n"
+    "}\n"
+    "bra.uni KS_DONE;\n"
     "KS_AGAIN:\n"
     "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
     "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
@@ -784,7 +792,7 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
     "}\n"
     "bra.uni KS_HAVE;\n"
     "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 2) + 1)), "n"(((((1 << log2_) / 2) + 1) - 1)), "n"((log2_ << 27)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 // Before each clock read, as a barrier may precede it anywhere: the read waits until the barrier has finished.
 #if __CUDA_ARCH__ >= 900
@@ -832,7 +840,7 @@ KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
     "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, %5, ks_el, %6};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a+32], {ks_sl, %5, ks_el, %6};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(value) : "memory");
 }
@@ -845,7 +853,7 @@ KSCOPE_FN_ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
     "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
-    "@ks_h st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
+    "@ks_h st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
     "}\n"
     :  : "n"(LINE), "r"(held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
@@ -857,7 +865,7 @@ template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
     "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
 }
@@ -870,7 +878,7 @@ KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
     "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
-    "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
@@ -883,7 +891,7 @@ KSCOPE_FN_ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %3, ks_h;\n"
     "and.b32 ks_i, ks_n, %4; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %5; cvt.u32.u64 ks_el, %6;\n"
-    "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %7, ks_el, %8};\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %7, ks_el, %8};\n"
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
     "}\n"
     :  : "n"(LINE), "r"(held), "n"(CODE), "n"((((1 << log2_) - 1) + 1)), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
@@ -895,7 +903,7 @@ template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
     "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, ks_t%4; cvt.u32.u64 ks_el, %5;\n"
-    "@ks_q st.global.v4.b32 [ks_a], {ks_sl, ks_i%4, ks_el, ks_v%4};\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%4, ks_el, ks_v%4};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end) : "memory");
 }
@@ -907,13 +915,12 @@ template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ records) {
 }
 KSCOPE_FN_ void end_() {
   asm volatile(
-    "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u;\n"
+    "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_v;\n"
     "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
-    "mov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;\n"
-    "@ks_on st.global.v4.u32 [ks_base+-32], {ks_x, ks_y, ks_z, ks_t};\n"
-    "sub.u64 ks_d, ks_d, ks_a; min.u64 ks_d, ks_d, 0xFFFFFFFF; cvt.u32.u64 ks_u, ks_d; mov.u32 ks_y, 0;\n"
-    "xor.b32 ks_x, ks_x, ks_n; xor.b32 ks_x, ks_x, 1146048069;\n"
-    "@ks_on st.global.v4.u32 [ks_base+-16], {ks_u, ks_n, ks_y, ks_x};\n"
+    "sub.u64 ks_d, ks_d, ks_a; shr.u64 ks_d, ks_d, 2; cvt.u32.u64 ks_u, ks_d; min.u32 ks_u, ks_u, 254; add.u32 ks_u, ks_u, 1; and.b32 ks_v, ks_w, 255; max.u32 ks_u, ks_u, ks_v; prmt.b32 ks_u, ks_u, ks_w, 0x7650;\n"
+    "mov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b; shf.r.wrap.b32 ks_z, ks_z, ks_t, 5;\n"
+    "prmt.b32 ks_t, ks_t, ks_y, 0x4040; shr.u32 ks_v, ks_w, 16; sub.u32 ks_t, ks_t, ks_v; prmt.b32 ks_u, ks_u, ks_t, 0x5410;\n"
+    "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_z, ks_n, ks_u};\n"
     "}\n"
     :  : "n"(0) : "memory");
 }

@@ -1,0 +1,349 @@
+"""Expands slabs of the wire layout (wire.py) to slabs of a capture (layout.py).
+
+What a GPU leaves out, the host knows or infers: the launch table has what all warps of a launch share; high words of
+times follow from the launch's time, those of clocks from the SM's previous slab. A capture's slab has room for the
+records that were kept, and no more. Compiled if possible; numpy gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import native
+from ..util.text import counted
+from . import layout, wire
+from .heads import (
+    Bools,
+    Ints,
+    Launches,
+    U32s,
+    U64s,
+    Units,
+    apart,
+    clock_cycles,
+    foreign,
+    is_head,
+    log2_of,
+    sizes,
+    times,
+    valid,
+)
+from .model import Problem
+
+__all__ = ["Expander", "Lines", "Plan", "expand_all", "write"]
+
+Lines = npt.NDArray[np.uint32]
+"""(m, 16): lines of 64 bytes, of a capture."""
+
+LONGEST_WIDTH = 0xFFFFFFFF
+"""Of an anchor that bounds nothing: its two clock reads lie far apart."""
+_MOST_NS = 1 << 50
+_MOST_RATE = 16.0
+"""Bounds of a time difference and of a clock rate, so that damaged words cannot overflow."""
+_LEAST_KEPT = 1 << layout.MIN_LOG2_RECORDS
+_SMS = 1 << wire.SM_BITS
+_ROWS = wire.UNIT // layout.RECORD_BYTES
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Slabs to expand and where they go; each field but `line` is (s,).
+
+    Attributes:
+        at: first unit.
+        entry: row of its launch in the launches.
+        kept: records that are kept.
+        line: (s + 1,) first line, and the number of all lines.
+        start_clock: all 64 bits.
+        stripe, position: of the claim.
+    """
+
+    at: Ints
+    entry: Ints
+    kept: Ints
+    line: Ints
+    start_clock: U64s
+    stripe: U32s
+    position: U32s
+
+    @property
+    def lines(self) -> int:
+        """Lines of all slabs."""
+        return int(self.line[-1])
+
+
+class Expander:
+    """Expands the slabs of one device and session, in the order in which they are taken.
+
+    Args:
+        epoch: the session.
+        cycles_per_ns: the device's highest clock rate.
+        first_turn: high word of the first clock of each SM. Not 0 where slabs that are taken later may be earlier.
+
+    Attributes:
+        unidentified: heads that were left out so far, because their launch's entry is not valid.
+        unnumbered: slabs so far of grids with more blocks than a head can number.
+    """
+
+    def __init__(self, epoch: int, cycles_per_ns: float = 1.0, first_turn: int = 1) -> None:
+        self.epoch = epoch
+        self.unidentified = self.unnumbered = 0
+        self._first_turn = first_turn
+        self._rate = min(cycles_per_ns, _MOST_RATE) if cycles_per_ns > 0 else 1.0
+        # per SM its last anchor so far; time 0: none
+        self._clock, self._time = np.zeros((2, _SMS), np.uint64)
+
+    def expand(self, units: Units, at: Ints, entries: Launches, stripe: U32s, position: U32s) -> Lines:
+        """Slabs of a capture for the slabs at units `at`; those without a valid entry are left out and counted, those
+        of other sessions are left out.
+
+        Args:
+            units: (n, 8) uint32.
+            at: (s,) first unit of each slab.
+            entries: (s,) wire.LAUNCH, of each slab's launch.
+            stripe, position: (s,) of each slab's claim.
+        """
+        at = np.asarray(at, np.int64)
+        heads = units[at]
+        good = valid(heads, entries, self.epoch) & (at + sizes(heads) <= len(units))
+        mine = ~foreign(heads, self.epoch)
+        self.unidentified += int((mine & ~good).sum())
+        which = np.flatnonzero(good & mine)
+        plan = self.plan(units, at[which], entries, which, stripe[which], position[which])
+        lines = np.empty((plan.lines, layout.LINE // 4), np.uint32)
+        write(units, entries, plan, self.epoch, lines)
+        return lines
+
+    def copy(self) -> Expander:
+        """Another one that goes on from here."""
+        other = Expander(self.epoch, self._rate, self._first_turn)
+        other._clock, other._time = self._clock.copy(), self._time.copy()
+        return other
+
+    def problems(self) -> list[Problem]:
+        """What a reader of the slabs so far must know."""
+        found = []
+        if self.unidentified:
+            text = "of launches that began before the session or in a pause, or whose entry was overwritten: left out"
+            found.append(Problem("unidentified", f"{counted(self.unidentified, 'warp')} {text}", self.unidentified))
+        if self.unnumbered:
+            most = f"{1 << wire.BLOCK_BITS:,}"
+            text = f"of grids with more than {most} blocks: their block numbers are modulo {most}"
+            found.append(Problem("blocks", f"{counted(self.unnumbered, 'warp')} {text}", self.unnumbered))
+        return found
+
+    def plan(self, units: Units, at: Ints, launches: Launches, entry: Ints, stripe: U32s, position: U32s) -> Plan:
+        """Where slabs go, and their clocks, which depend on the slabs before. Quick: it reads heads alone.
+
+        Args:
+            units: (n, 8) uint32.
+            at: (s,) first unit of each slab, which lies within the units.
+            launches: valid entries.
+            entry: (s,) row of each slab's launch.
+            stripe, position: (s,) of each slab's claim.
+        """
+        at, entry = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(entry, np.int64)
+        large = _has_more_blocks(launches)
+        if large.any():
+            self.unnumbered += int(large[entry].sum())
+        stripe, position = (np.ascontiguousarray(column, np.uint32) for column in (stripe, position))
+        if native.available():
+            return self._compiled(units, at, launches, entry, stripe, position)
+        entries, heads = launches[entry], units[at]
+        kept, log2 = _kept(units, at, heads)
+        line = np.zeros(len(at) + 1, np.int64)
+        np.cumsum(layout.HEADER_LINES + (1 << log2) // layout.RECORDS_PER_LINE, out=line[1:])
+        return Plan(at, entry, kept, line, self._clocks(heads, entries), stripe, position)
+
+    def _compiled(self, units: Units, at: Ints, launches: Launches, entry: Ints, stripe: U32s, position: U32s) -> Plan:
+        kept, line, start = np.empty(len(at), np.int64), np.empty(len(at) + 1, np.int64), np.empty(len(at), np.uint64)
+        launches = np.ascontiguousarray(launches)
+        inputs = units, len(at), at, entry, launches, self._rate, self._first_turn
+        native.call("plan", *inputs, self._clock, self._time, kept, line, start)
+        return Plan(at, entry, kept, line, start, stripe, position)
+
+    def _clocks(self, heads: Units, entries: Launches) -> U64s:
+        """All 64 bits of the start clocks: near to what the SM's last anchor, the time since and the highest rate
+        predict.
+        """
+        if not len(heads):
+            return np.zeros(0, np.uint64)
+        start_time, end_time = times(heads, entries)
+        sm = heads[:, 0] >> np.uint32(wire.SM_SHIFT) & np.uint32(_SMS - 1)
+        order = np.argsort(sm, kind="stable")
+        sm, heads, entries, start_time = sm[order], heads[order], entries[order], start_time[order]
+        done = heads[:, 7] != 0
+        last_time = np.where(done, end_time[order], start_time)
+        lasted = np.where(done, clock_cycles(heads, start_time), np.uint64(0))
+        low = heads[:, 2].astype(np.uint64)
+        first = np.concatenate([[True], sm[1:] != sm[:-1]])
+        begins = np.flatnonzero(first)
+        # each SM's first slab follows the anchor known so far, the others the slab before
+        known, before = self._time[sm[begins]], self._clock[sm[begins]]
+        since = start_time - np.concatenate([start_time[:1], last_time[:-1]])
+        since[begins] = start_time[begins] - known
+        last_low = np.concatenate([low[:1], (low + lasted)[:-1]])
+        last_low[begins] = before
+        predicted = (np.clip(since.view(np.int64), -_MOST_NS, _MOST_NS) * self._rate).astype(np.int64).view(np.uint64)
+        off = (low - last_low - predicted).astype(np.uint32).view(np.int32).astype(np.int64).view(np.uint64)
+        step = predicted + off
+        step[~first] += lasted[:-1][~first[1:]]
+        step[begins] = np.where(
+            known != 0, before + step[begins], low[begins] + (np.uint64(self._first_turn) << np.uint64(32))
+        )
+        clock = np.cumsum(step, dtype=np.uint64)
+        group = np.cumsum(first) - 1
+        clock -= (clock[begins] - step[begins])[group]
+        ends = np.concatenate([begins[1:], [len(sm)]]) - 1
+        self._clock[sm[ends]], self._time[sm[ends]] = (clock + lasted)[ends], last_time[ends]
+        found = np.empty_like(clock)
+        found[order] = clock
+        return found
+
+
+def _has_more_blocks(launches: Launches) -> Bools:
+    """Which launches have more blocks than a head can number."""
+    nx, yz = launches["nctaid_x"].astype(np.float64), launches["nctaid_yz"]
+    return np.asarray(nx * (yz & np.uint32(0xFFFF)) * (yz >> np.uint32(16)) > 1 << wire.BLOCK_BITS)
+
+
+def _kept(units: Units, at: Ints, heads: Units) -> tuple[Ints, Ints]:
+    """Records that each slab keeps, and log2 of those that its slab of a capture has room for."""
+    room, done = np.int64(1) << log2_of(heads), heads[:, 7] != 0
+    kept = np.minimum(heads[:, 6].astype(np.int64), room)
+    open_ = np.flatnonzero(~done)
+    if len(open_):
+        kept[open_] = _arrived(units, at[open_], room[open_])
+    # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
+    needed = np.maximum(np.where(done, kept, np.minimum(kept + 1, room)), _LEAST_KEPT)
+    return kept, np.frexp((needed - 1).astype(np.float64))[1].astype(np.int64)
+
+
+def _arrived(units: Units, at: Ints, room: Ints) -> Ints:
+    """Records up to the last one that has arrived."""
+    first = (at + wire.HEAD_UNITS) * _ROWS
+    rows, within = _ranges(first, room)
+    there = units.reshape(-1, 4)[rows, 1] != 0
+    return np.asarray(np.maximum.reduceat(np.where(there, within + 1, 0), np.cumsum(room) - room))
+
+
+def _ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """All numbers of ranges, and their distances from their range's first."""
+    within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(first, count) + within, within
+
+
+def write(units: Units, launches: Launches, plan: Plan, epoch: int, into: Lines, part: slice | None = None) -> None:
+    """Write planned slabs.
+
+    Args:
+        units: as for the plan.
+        launches: as for the plan.
+        plan: the result of Expander.plan().
+        epoch: the session.
+        into: (plan.lines, 16) uint32, for all slabs; what is there is overwritten.
+        part: the slabs to write, all of them by default.
+    """
+    first, stop, _ = (part or slice(None)).indices(len(plan.at))
+    if first == stop:
+        return
+    if native.available():
+        columns = plan.at, plan.entry, plan.kept, plan.line, plan.start_clock, plan.stripe, plan.position
+        words = layout.HEADER_WORD, layout.DONE_WORD, epoch
+        native.call("expand", units, first, stop, *columns, np.ascontiguousarray(launches), *words, into)
+        return
+    at, line, kept = plan.at[first:stop], plan.line[first : stop + 1], plan.kept[first:stop]
+    into[line[0] : line[-1]] = 0
+    entries, heads = launches[plan.entry[first:stop]], units[at]
+    header = _headers(heads, entries, plan, slice(first, stop), epoch)
+    rows = into[line[0] : line[-1]].reshape(-1, 4)
+    to = (line[:-1] - line[0]) * layout.RECORDS_PER_LINE
+    header_rows = layout.HEADER_BYTES // layout.RECORD_BYTES
+    rows[(to[:, None] + np.arange(header_rows)).ravel()] = header.view(np.uint32).reshape(-1, 4)
+    target, _ = _ranges(to + header_rows, kept)
+    source, _ = _ranges((at + wire.HEAD_UNITS) * _ROWS, kept)
+    rows[target] = units.reshape(-1, 4)[source]
+
+
+def _headers(heads: Units, entries: Launches, plan: Plan, part: slice, epoch: int) -> np.ndarray:
+    """(s,) layout.HEADER."""
+    who, block, seal = heads[:, 0], heads[:, 1] >> np.uint32(wire.BLOCK_SHIFT), heads[:, 7]
+    lane = heads[:, 1] >> np.uint32(wire.LANE_SHIFT) & np.uint32(31)
+    smid = who >> np.uint32(wire.SM_SHIFT) & np.uint32(_SMS - 1)
+    lines = np.diff(plan.line[part.start : part.stop + 1])
+    room = (lines - layout.HEADER_LINES) * layout.RECORDS_PER_LINE
+    log2 = (np.frexp(room.astype(np.float64))[1] - 1).astype(np.uint32)
+    flags = entries["layout"] & np.uint32(((1 << layout.SMID_SHIFT - layout.FLAG_SHIFT) - 1) << layout.FLAG_SHIFT)
+    x, y, z = _block(block, entries)
+    start_time, end_time = times(heads, entries)
+    header = np.zeros(len(heads), layout.HEADER)
+    header["magic"], header["epoch"] = layout.HEADER_WORD, epoch
+    for name in ("kernel", "grid_id", "nctaid_x", "nctaid_yz", "ntid"):
+        header[name] = entries[name]
+    header["ctaid_x"], header["ctaid_yz"] = x, y | z << np.uint32(16)
+    header["place"] = lane | (who & np.uint32(31)) << np.uint32(layout.WARP_SHIFT) | flags
+    header["place"] |= log2 << np.uint32(layout.LOG2_SHIFT) | smid << np.uint32(layout.SMID_SHIFT)
+    header["cluster"] = _cluster(x, y, z, entries["cluster"])
+    header["position"], header["stripe"] = plan.position[part], plan.stripe[part]
+    header["start_clock"], header["start_time"] = plan.start_clock[part], start_time
+    header["start_width"] = _width(seal)
+    done = seal != 0
+    end_clock = header["start_clock"] + clock_cycles(heads, start_time)
+    low = end_clock.astype(np.uint32)
+    header["end_clock"], header["end_time"] = np.where(done, end_clock, 0), np.where(done, end_time, 0)
+    header["end_width"] = np.where(done, header["start_width"], 0)
+    header["count"] = np.where(done, heads[:, 6], 0)
+    header["done"] = np.where(done, np.uint32(layout.DONE_WORD) ^ heads[:, 6] ^ low, 0)
+    header["check"] = layout.header_check(header.view(np.uint32).reshape(-1, layout.HEADER_BYTES // 4))
+    return header
+
+
+def _block(block: U32s, entries: Launches) -> tuple[U32s, U32s, U32s]:
+    """%ctaid of the linear blocks, x fastest."""
+    nx = np.maximum(entries["nctaid_x"], 1)
+    ny = np.maximum(entries["nctaid_yz"] & np.uint32(0xFFFF), 1)
+    rest = block // nx
+    return block - rest * nx, rest % ny, rest // ny & np.uint32(0xFFFF)
+
+
+def _cluster(x: U32s, y: U32s, z: U32s, shape: U32s) -> U32s:
+    """HEADER["cluster"]: the block's place in its cluster, x fastest, and the shape; 0 without one."""
+    sx, sy, sz = (np.maximum(shape >> np.uint32(shift) & np.uint32(0xFF), 1) for shift in (8, 16, 24))
+    rank = x % sx + sx * (y % sy + sy * (z % sz))
+    clustered = shape & np.uint32(0xFFFFFF00)
+    return np.asarray(np.where(clustered != 0, rank & np.uint32(0xFF) | clustered, 0), np.uint32)
+
+
+def _width(seal: U32s) -> U32s:
+    """Cycles between an anchor's clock reads, at most; of an unfinished slab, the most that a seal could say."""
+    most = (1 << wire.WIDTH_BITS) - 1
+    number = np.where(seal != 0, seal & np.uint32(most), np.uint32(most - 1))
+    return np.asarray(np.where(number == most, np.uint32(LONGEST_WIDTH), number * np.uint32(wire.WIDTH_CYCLES)))
+
+
+def expand_all(
+    units: Units, table: Launches, epoch: int, stripe: int = 0, first: int = 0
+) -> tuple[Lines, list[Problem]]:
+    """Expand every slab among contiguous units, while nothing writes to them, of a device whose clocks began at 0.
+
+    Args:
+        units: (n, 8) uint32.
+        table: (wire.SLOTS,) wire.LAUNCH, the launch table.
+        epoch: the session.
+        stripe: index of the stripe.
+        first: position of the first unit.
+
+    Returns:
+        The capture's lines, and a problem if heads were left out.
+    """
+    at = np.flatnonzero(is_head(units))
+    entries = table[units[at, 0] >> np.uint32(wire.SLOT_SHIFT)]
+    known = valid(units[at], entries, epoch) & (at + sizes(units[at]) <= len(units))
+    mine = np.flatnonzero(apart(at, np.where(known, sizes(units[at]), 1)))
+    expander = Expander(epoch, first_turn=0)
+    position = (at[mine] + first).astype(np.uint32)
+    lines = expander.expand(units, at[mine], entries[mine], np.full(len(mine), stripe, np.uint32), position)
+    return lines, expander.problems()

@@ -1,0 +1,151 @@
+"""The wire layout, version 2: what a GPU writes and the host reads, as numpy dtypes; see docs/design/protocol.md.
+
+    pool                                       slab                        record (16 bytes)
+    +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
+    | stripe 0  | stripe 1  | ... | reserve|   | head           |         | start | id | end | value |
+    +-----------+-----------+-- --+--------+   +----------------+ 32      +-------+----+-----+-------+
+      a ring of slabs per SM, one shared       | 2^k records    |           u32     u32  u32   u32
+      reserve; sizes are powers of two         +----------------+
+
+A *row* is 16 bytes, what one store writes: half a head, or a record. The second word of a record is its id, whose low
+four bits, the kind, are never 0; in a head's first row these bits are 0. So a reader can tell a head, a record and
+cleared memory apart. A *unit* is 32 bytes, the granule of claims.
+
+The host turns slabs of this layout into slabs of a capture (layout.py) as it takes them: expand.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .layout import RECORD_BYTES
+
+VERSION = 2
+UNIT = 32
+HEAD_BYTES, HEAD_UNITS = 32, 1
+RECORDS_PER_UNIT = UNIT // RECORD_BYTES
+SEGMENT_BYTES = 1 << 32
+"""No ring crosses a multiple of it, and no slab crosses its ring's edge, so a record's address needs only 32-bit
+addition on the low word of its slab's address."""
+
+CTL_SYMBOL = "kscope_ctl"
+"""8-byte constant symbol in every instrumented module: address of the control block, 0 until the host writes it."""
+
+HEAD = np.dtype(
+    [
+        # written at the claim, by one store
+        ("who", "<u4"),  # 0   warp | epoch, its lowest bit << 5 | smid << 6 | slot << 16
+        ("block", "<u4"),  # 1   0 | lane << 4 | linear block, its low 23 bits << 9
+        ("start_clock", "<u4"),  # 2   %clock64 before the globaltimer read, low word
+        ("start_time", "<u4"),  # 3   %globaltimer in steps of 32 ns, its low 27 bits | log2(records) << 27
+        # written when the warp leaves the kernel, by one store; all zero = unfinished
+        ("end_clock", "<u4"),  # 4
+        ("end_time", "<u4"),  # 5   %globaltimer in steps of 32 ns, low word
+        ("count", "<u4"),  # 6   records written, including overwritten and refused ones
+        ("seal", "<u4"),  # 7   never 0, see below
+    ]
+)
+"""The first unit of a slab. The slot names an entry of the launch table; the other fields are this warp's alone."""
+
+# HEAD["who"]
+EPOCH_SHIFT, SM_SHIFT, SLOT_SHIFT = 5, 6, 16
+SM_BITS, SLOT_BITS = SLOT_SHIFT - SM_SHIFT, 16
+# HEAD["block"]
+LANE_SHIFT, BLOCK_SHIFT = 4, 9
+BLOCK_BITS = 32 - BLOCK_SHIFT
+# HEAD["start_time"], HEAD["end_time"]
+TIME_SHIFT, LOG2_SHIFT = 5, 27
+# HEAD["seal"]: width | grid << 8 | turns << 16
+WIDTH_BITS, WIDTH_CYCLES = 8, 4
+"""An anchor's width is the distance of its two clock reads in steps of 4 cycles, rounded up, from 1 on; the seal has
+the greater one. 255 stands for that distance and all longer ones: such anchors bound nothing."""
+GRID_SHIFT = 8
+"""Bits 16 to 23 of %gridid: with the slot, a reader knows 24 bits of it, and can tell that an entry is another's."""
+TURNS_SHIFT = 16
+"""high(end) - high(start) modulo 2^16, where high() is bits 32 to 39 of %clock64 above bits 32 to 39 of %globaltimer.
+The difference of two clocks is known below 255 * 2^32 cycles, that of two times below 2^40 ns."""
+
+SLOTS = 1 << SLOT_BITS
+LAUNCH = np.dtype(
+    [
+        ("grid_id", "<u8"),  # 0   %gridid: unique per launch, the same for every replay of a graph
+        ("kernel", "<u8"),  # 2   FNV-1a 64 of the module's emitted text and the kernel's name
+        ("nctaid_x", "<u4"),  # 4
+        ("nctaid_yz", "<u4"),  # 5   y | z << 16
+        ("ntid", "<u4"),  # 6   (x-1) | (y-1) << 10 | (z-1) << 20
+        ("cluster", "<u4"),  # 7   shape x << 8 | y << 16 | z << 24; 0 = not a cluster launch
+        ("time", "<u8"),  # 8   %globaltimer when block 0 started, ns
+        ("layout", "<u4"),  # 10  log2(records) << 10 | flags << 15, as in layout.HEADER["place"]
+        ("check", "<u4"),  # 11  xor of words 0..10 and of the epoch
+        ("reserved", "<u4", (4,)),
+    ]
+)
+"""What all warps of a launch share, in entry %gridid mod 65,536 of the launch table, which follows the stripes. The
+first thread of block 0 writes it, in three stores, if the gate is open; each replay of a graph writes it again."""
+CHECK_WORD = 11
+
+MAX_SMS = 512
+MOST_CLAIMS = 4
+"""Of a lane: the first, behind the ring's edge, from the reserve, behind its ring's edge."""
+GATE = np.dtype(
+    [
+        ("epoch", "<u4"),  # 0   0 = off
+        ("stripes", "<u4"),  # 4   number of per-SM stripes; the reserve is the stripe with this index
+        ("warp_mask", "<u4"),  # 8   bit w: warp w of a block records
+        ("sampled", "<u4"),  # 12  0: every warp, block and SM records; the masks and the fields below are ignored
+        ("block_magic", "<u8"),  # 16  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
+        ("block_first", "<u8"),  # 24  first linear block index that records
+        ("block_count", "<u8"),  # 32  number of blocks from there
+        ("reserved", "<u8", (3,)),
+        ("sm_mask", "<u4", (MAX_SMS // 32,)),  # 64  bit s: SM s records
+    ]
+)
+"""First 128 bytes of the control block: on/off and sampling. Written only by the host."""
+
+STRIPE = np.dtype(
+    [
+        ("head", "<u4"),  # 0   device: atom.add, units claimed, modulo 2^32
+        ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted if n <= limit - p <= mask + 1
+        ("skipped", "<u4"),  # 8   device: units claimed but unused (no room, or across the ring's edge)
+        ("lost", "<u4"),  # 12  device: lanes of this SM that found the pool full
+        ("base", "<u8"),  # 16  host: address of the ring, a multiple of 64; see SEGMENT_BYTES
+        ("mask", "<u4"),  # 24  host: units in the ring, minus one
+        ("reserved", "<u4", (25,)),
+    ]
+)
+"""One 128-byte line per SM after the gate, then one for the reserve. `head - skipped` equals the units of all slabs,
+so the host can account for every claim before it frees memory."""
+
+GATE_BYTES, STRIPE_BYTES, LAUNCH_BYTES = GATE.itemsize, STRIPE.itemsize, LAUNCH.itemsize
+
+
+def table_offset(stripes: int) -> int:
+    """Offset of the launch table in a control block with `stripes` per-SM stripes and one reserve."""
+    return GATE_BYTES + (stripes + 1) * STRIPE_BYTES
+
+
+def control_bytes(stripes: int) -> int:
+    """Bytes of a control block with `stripes` per-SM stripes, one reserve and the launch table."""
+    return table_offset(stripes) + SLOTS * LAUNCH_BYTES
+
+
+def slab_units(log2_records: int) -> int:
+    """Units of a slab of 2^log2_records records, including its head."""
+    return HEAD_UNITS + (1 << log2_records) // RECORDS_PER_UNIT
+
+
+def launch_check(entries: np.ndarray, epoch: int) -> np.ndarray:
+    """Expected LAUNCH["check"], (n,) uint32, of (n,) entries that were written under the session `epoch`."""
+    words = np.ascontiguousarray(entries).view(np.uint32).reshape(-1, LAUNCH_BYTES // 4)
+    return np.asarray(np.bitwise_xor.reduce(words[:, :CHECK_WORD], axis=1) ^ np.uint32(epoch))
+
+
+def block_magic(stride: int) -> int:
+    """GATE["block_magic"]: x % stride == 0 for a 32-bit x if and only if (x * magic) mod 2^64 <= (magic - 1) mod 2^64.
+
+    Lemire, Kaser, Kurz: Faster remainder by direct computation (2019), section 3.2.
+    """
+    return (0xFFFFFFFFFFFFFFFF // stride + 1) & 0xFFFFFFFFFFFFFFFF
+
+
+assert HEAD.itemsize == HEAD_BYTES and GATE_BYTES == 128 and STRIPE_BYTES == 128 and LAUNCH_BYTES == 64

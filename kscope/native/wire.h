@@ -1,0 +1,33 @@
+#ifndef KSCOPE_WIRE_H
+#define KSCOPE_WIRE_H
+
+/* The wire layout, kscope/capture/wire.py. */
+
+#include "native.h"
+
+enum { UNIT_WORDS = 8, HEAD_UNITS = 1, RECORDS_PER_UNIT = 2, LAUNCH_WORDS = 16 };
+
+/* words of a head */
+enum { WHO, BLOCK, START_CLOCK, START_TIME, END_CLOCK, END_TIME, COUNT, SEAL };
+enum { EPOCH_SHIFT = 5, SM_SHIFT = 6, SMS = 1 << 10, SLOT_SHIFT = 16, LANE_SHIFT = 4, BLOCK_SHIFT = 9 };
+enum { MOST_WIDTH = 255, WIDTH_CYCLES = 4, TURNS_SHIFT = 16, TIME_SHIFT = 5, SIZE_SHIFT = 27 };
+
+/* words of a launch's entry */
+enum { GRID_ID = 0, KERNEL = 2, NCTAID_X = 4, NCTAID_YZ, NTID, CLUSTER, TIME = 8, LAYOUT = 10 };
+
+static inline int is_head(const uint32_t *unit)
+{
+    return !(unit[BLOCK] & 15) && (unit[WHO] | unit[BLOCK] | unit[START_CLOCK] | unit[START_TIME]);
+}
+
+static inline uint64_t two(const uint32_t *words)
+{
+    return words[0] | (uint64_t)words[1] << 32;
+}
+
+static inline int64_t capacity_of(const uint32_t *head)
+{
+    return (int64_t)1 << (head[START_TIME] >> SIZE_SHIFT);
+}
+
+#endif

@@ -1,0 +1,138 @@
+"""The host's copy of a device's launch table: the entry of each head's launch, read when a head first needs it.
+
+A later launch overwrites an entry 65,536 launches on, and sooner if a graph's launches, which keep their numbers, meet
+others. So the entry before it is kept, too: the head of a finished warp tells which of them is its launch's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from kscope.capture import layout, wire
+from kscope.capture.heads import foreign
+
+from .device import Device
+from .driver import Memory
+from .slab_search import Bools, Ints, Units
+
+_WINDOW = 512
+"""Entries that are read ahead of the newest launch."""
+_APART = 256
+"""Entries between two that are needed, from which on each is read alone."""
+_STALE_S = 10.0
+"""Seconds after which an entry is read again: each replay of a graph writes its launch's time anew."""
+_MOST = 1 << 14
+"""Entries that are read at a time."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Launches of s heads.
+
+    Attributes:
+        launches: (l,) wire.LAUNCH.
+        entry: (s,) index of each head's launch; 0 where it is unknown.
+        known: (s,) the launch was found.
+        foreign: (s,) the head is of another session.
+    """
+
+    launches: np.ndarray
+    entry: Ints
+    known: Bools
+    foreign: Bools
+
+
+class LaunchTable:
+    """One device's entries in the current session. Not thread-safe."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._stream = device, device.driver.stream()
+        self._read = device.driver.pinned(_MOST * wire.LAUNCH_BYTES).view(wire.LAUNCH)
+        self._ahead = device.driver.pinned(_WINDOW * wire.LAUNCH_BYTES).view(wire.LAUNCH)
+        self.begin(0)
+
+    def begin(self, epoch: int) -> None:
+        """Forget all entries; `epoch` is the session from now on."""
+        self.epoch = epoch
+        # the newest entry of each slot, and behind all of these the one before
+        self._rows = np.zeros(2 * wire.SLOTS, wire.LAUNCH)
+        # of each row: bits 16 to 23 of its launch's number, and log2 of its records, 0 where there is none
+        self._grid, self._log2 = np.zeros((2, 2 * wire.SLOTS), np.uint8)
+        self._read_at = np.zeros(wire.SLOTS)  # time.monotonic() of the last reading
+        self._next: int | None = None  # slot after the newest launch
+        self._requested: int | None = None
+
+    def request(self, memory: Memory, stream: int) -> None:
+        """Begin to read the entries of the next launches, in a stream that is waited for before requested()."""
+        if self._next is not None:
+            self._requested = min(self._next, wire.SLOTS - _WINDOW)
+            memory.read(self._ahead.view(np.uint8), self._address(self._requested), stream)
+
+    def requested(self) -> None:
+        """Take in what request() read."""
+        if self._requested is not None:
+            self._take(self._requested, self._ahead)
+            self._requested = None
+
+    def find(self, heads: Units, memory: Memory, fresh: bool = False) -> Found:
+        """The launches of heads (s, 8). fresh: read the entries of unfinished warps again, whose heads tell less."""
+        slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
+        good = self._matches(heads, slot) & ~(fresh & (heads[:, 7] == 0))
+        good &= self._read_at[slot] > time.monotonic() - _STALE_S
+        missing = np.zeros(wire.SLOTS, bool)
+        missing[slot[~good & ~other]] = True
+        if missing.any():
+            self._fetch(np.flatnonzero(missing), memory)
+            good = self._matches(heads, slot)
+        entry = np.where(good, slot, slot + wire.SLOTS)
+        older = np.flatnonzero(~good & ~other)
+        if len(older):
+            good[older] = self._matches(heads[older], entry[older])
+        good &= ~other
+        used = np.zeros(2 * wire.SLOTS, bool)
+        used[entry[good]] = True
+        number = np.cumsum(used) - 1
+        return Found(self._rows[used], np.where(good, number[entry], 0), good, other)
+
+    def _matches(self, heads: Units, row: Ints) -> Bools:
+        """Whether rows are those of the heads' launches, as far as the heads tell."""
+        seal = heads[:, 7]
+        bits = (seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8)
+        same = (bits == self._grid[row]) | (seal == 0)
+        return np.asarray(same & (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT) == self._log2[row]))
+
+    def _address(self, slot: int) -> int:
+        return self._device.launches + slot * wire.LAUNCH_BYTES
+
+    def _fetch(self, slots: Ints, memory: Memory) -> None:
+        """Read the entries of slots (n,), ascending, and what lies between them."""
+        cuts = np.flatnonzero(np.diff(slots) > _APART) + 1
+        for part in np.split(slots, cuts):
+            first, stop = int(part[0]), int(part[-1]) + 1
+            for at in range(first, stop, _MOST):
+                rows = self._read[: min(_MOST, stop - at)]
+                memory.read(rows.view(np.uint8), self._address(at), self._stream)
+                memory.synchronize(self._stream)
+                self._take(at, rows)
+
+    def _take(self, first: int, rows: np.ndarray) -> None:
+        """Note the entries of this session among those from slot `first` on."""
+        self._read_at[first : first + len(rows)] = time.monotonic()
+        good = wire.launch_check(rows, self.epoch) == rows["check"]
+        good &= (rows["layout"] != 0) & (rows["grid_id"] % np.uint64(wire.SLOTS) == np.arange(len(rows)) + first)
+        which = np.flatnonzero(good)
+        if not len(which):
+            return
+        slot = which + first
+        replaced = (self._log2[slot] != 0) & (self._rows["grid_id"][slot] != rows["grid_id"][which])
+        old = slot[replaced]
+        for column in (self._rows, self._grid, self._log2):
+            column[old + wire.SLOTS] = column[old]
+        self._rows[slot] = rows[which]
+        self._grid[slot] = (rows["grid_id"][which] >> np.uint64(wire.SLOT_BITS)).astype(np.uint8)
+        self._log2[slot] = rows["layout"][which] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)
+        newest = slot[np.argmax(rows["time"][which])]
+        self._next = (int(newest) + 1) % wire.SLOTS

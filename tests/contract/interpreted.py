@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from contract.programs import Program
 from ptxvm.host import Host, Pool, Ring
 from ptxvm.machine import Clocks, Grid, Launch
 from ptxvm.machine import run as run_threads
 
-from kscope.capture import layout, metadata
+from kscope.capture import layout, metadata, wire
 from kscope.capture.capture import Capture
 from kscope.capture.model import DeviceCapture, ModuleMeta
 
@@ -34,16 +33,15 @@ def record(program: Program, texts: Sequence[str], frontend: object) -> Capture:
         assert called is not None, f"no kernel in {ptx}"
         reported = _launch(host, program, called[1], ptx, frontend, grid_id=number + 1, when=when, seed=replay)
         modules += [renamed(module, {called[1]: program.kernels[number]}) for module in reported]
-    lines = np.concatenate([np.frombuffer(bytes(ring.data), np.uint32) for ring in host.rings]).reshape(-1, 16)
     lost = sum(int(host.stripe(number)["lost"]) for number in range(STRIPES))
-    return Capture(1, (DeviceCapture(0, "interpreted", lines, STRIPES, lost),), tuple(modules))
+    return Capture(1, (DeviceCapture(0, "interpreted", host.lines(), STRIPES, lost),), tuple(modules))
 
 
 def _rings(pool: int | None) -> tuple[Ring, ...]:
     """The pool of a device of 128 SMs of which a few are used: a given pool's rings share half of it."""
     if pool is None:
         return ENOUGH
-    units = (pool // layout.UNIT).bit_length() - 1
+    units = (pool // wire.UNIT).bit_length() - 1
     return (Ring(units - 8),) * STRIPES + (Ring(units - 1),)
 
 
@@ -68,6 +66,7 @@ def _launch(
         clocks=Clocks(time=(1 << 32) - 100 + when * LAUNCH_NS),
         followers=frozenset(range(program.n + 1, 32)),  # of those that take a branch from lane n on, n is the first
     )
+    host.launched(launch.shape, blocks)
     run_threads(launch.start(), "random", seed)
     if hasattr(frontend, "described"):
         described: Sequence[ModuleMeta] = frontend.described(ptx)

@@ -33,7 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
@@ -165,14 +165,14 @@ PROGRAMS = (
         "blocks on SMs of even number",
         ("coordinates",),
         grid=(4, 3, 2),
-        sampling=Sampling.of(sm=range(0, layout.MAX_SMS, 2)),
+        sampling=Sampling.of(sm=range(0, wire.MAX_SMS, 2)),
         some=True,
     ),
     Program(
         "sampled_nowhere",
         "blocks on an SM that no machine has",
         ("coordinates",),
-        sampling=Sampling.of(sm=layout.MAX_SMS - 1),
+        sampling=Sampling.of(sm=wire.MAX_SMS - 1),
     ),
     Program(
         "scarce_pool",

@@ -109,14 +109,14 @@ def read(capture: Capture) -> list[Lane]:
 def _slabs(lines: np.ndarray, epoch: int) -> list[tuple[Any, np.ndarray]]:
     """Headers and record rings of the session at every header with a valid check word."""
     found, behind = [], 0
-    for at in np.flatnonzero(lines[: 1 - layout.HEADER_UNITS, 0] == layout.HEADER_WORD).tolist():
-        words = np.ascontiguousarray(lines[at : at + layout.HEADER_UNITS]).reshape(-1)
+    for at in np.flatnonzero(lines[: 1 - layout.HEADER_LINES, 0] == layout.HEADER_WORD).tolist():
+        words = np.ascontiguousarray(lines[at : at + layout.HEADER_LINES]).reshape(-1)
         header = words.view(layout.HEADER)[0]
         check = int(np.bitwise_xor.reduce(np.concatenate([words[:15], words[16:21]])))
         if at < behind or int(header["check"]) != check:
             continue
-        behind = at + layout.slab_units(int(header["place"]) >> layout.LOG2_SHIFT & 31)
-        body = np.ascontiguousarray(lines[at + layout.HEADER_UNITS : behind]).reshape(-1)
+        behind = at + layout.slab_lines(int(header["place"]) >> layout.LOG2_SHIFT & 31)
+        body = np.ascontiguousarray(lines[at + layout.HEADER_LINES : behind]).reshape(-1)
         if int(header["epoch"]) == epoch:
             found.append((header, body.view(layout.RECORD)))
     return found

@@ -13,7 +13,7 @@ from contract.programs import BY_NAME, PROGRAMS, Program
 from contract.verdict import verdict
 from ptxvm import assemble
 
-from kscope.capture.layout import CTL_SYMBOL
+from kscope.capture.wire import CTL_SYMBOL
 
 INTERPRETED = 90
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

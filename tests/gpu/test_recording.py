@@ -239,7 +239,7 @@ def test_nothing_is_written_outside_of_claimed_slabs(k: ModuleType) -> None:
     assert problems == []
     inside = np.zeros(len(device.lines) + 1, np.int64)
     np.add.at(inside, found.line, 1)
-    np.add.at(inside, found.line + layout.HEADER_UNITS + (1 << found.log2) // layout.RECORDS_PER_UNIT, -1)
+    np.add.at(inside, found.line + layout.HEADER_LINES + (1 << found.log2) // layout.RECORDS_PER_LINE, -1)
     assert not device.lines[np.cumsum(inside[:-1]) == 0].any()
     drains = registry.backend("cuda")._drains.values()  # type: ignore[attr-defined]  # the backend's own
     for drain in drains:

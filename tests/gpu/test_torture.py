@@ -147,7 +147,7 @@ def test_recording_is_toggled_1000_times_under_running_kernels(k: ModuleType, ta
             thread.join()
         assert k.four[(132,)](out, num_warps=4) is recorded
     trace = prof.trace
-    assert kinds(trace) <= {"partial"}
+    assert kinds(trace) <= {"partial", "unidentified"}
     assert trace.warps.finished.all() and len(trace) == k.RECORDS * len(trace.warps)
     table("1,000 pauses over running kernels", f"{len(trace.launches)} launches seen, whole warps all of them")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.instrument.recording import Recording, log2_records
 from kscope.instrument.sampling import Sampling
 from kscope.lowering.plan import Lowered, lower
@@ -27,7 +27,8 @@ Key = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that one run depends on."""
+    """Everything that one run depends on. Block 0 and its first thread, who writes the launch's entry, are part of
+    it."""
 
     kernel: KernelText
     recording: Recording
@@ -82,6 +83,7 @@ def launch(case: Case, host: Host, text: str) -> tuple[Launch, bytearray]:
     program = host.load(text, bound=case.bound)
     made = Launch(program, host.memory, case.kernel.name, *who, case.grid_id, case.clocks, case.garbage)
     made.followers = case.followers
+    host.launched(case.shape, case.blocks)
     return made, out.data
 
 
@@ -108,7 +110,7 @@ def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> 
 
 
 def flags(marks: Iterable[Mark], recording: Recording) -> int:
-    """The header flags of the strategy."""
+    """The flags of the strategies."""
     used = oracle.strategies(marks, recording)
     every, first = (any(s.spec == spec for s in used) for spec in (AllThreads().spec, ANY_LANE))
     return layout.FLAG_LANES * every | layout.FLAG_ANY * first
@@ -133,11 +135,13 @@ def judged(outcome: Outcome, *, pairs: bool = True) -> Outcome:
     case, host, slabs = outcome.case, outcome.host, outcome.slabs
     (about,) = outcome.lowered.meta.kernels
     judge.require(not pairs or not outcome.lowered.problems, f"problems: {outcome.lowered.problems}")
-    units = layout.slab_units(about.log2_records)
+    units = wire.slab_units(about.log2_records)
     judge.stores_stay_inside_claimed_slabs(host, units)
     judge.claims_account_for_every_unit(host, slabs, units, should_record(outcome))
-    who = flags(outcome.marks, case.recording)
-    judge.headers_tell_where_the_lane_was(host, slabs, outcome.ideals, case.shape, case.recording, about.id, who)
+    judge.heads_tell_where_the_lane_was(host, slabs, outcome.ideals)
+    layout_word = about.log2_records | flags(outcome.marks, case.recording) << layout.FLAG_SHIFT - layout.LOG2_SHIFT
+    first = outcome.ideals[0, 0, 0, 0]
+    judge.entries_describe_the_launch(host, slabs, first, case.shape, case.recording, about.id, layout_word)
     judge.records_are_the_marks_in_order(slabs, outcome.ideals, case.recording)
     if case.order == "turns":
         judge.require(len(outcome.ideals) > 1 or outcome.out[0] == outcome.out[1], "the kernel's own results changed")
@@ -214,13 +218,14 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
     specs = SPECS if draw(st.booleans()) else (None,)
     kernel = draw(kernels(specs, depth))
     shape = draw(shapes())
-    blocks = draw(
-        st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape.grid)), min_size=1, max_size=3, unique=True)
-    )
+    nx, ny, _ = shape.grid
+    others = st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape.grid)), max_size=2)
+    by_number = {(x + nx * (y + ny * z)) % (1 << wire.BLOCK_BITS): (x, y, z) for x, y, z in draw(others)}
+    blocks = list((by_number | {0: (0, 0, 0)}).values())
     some = st.integers(0, shape.threads - 1)
     first_lanes = st.integers(0, (shape.threads - 1) // 32).map(lambda warp: 32 * warp)
     chosen = draw(st.lists(st.one_of(first_lanes, first_lanes, some), min_size=2, max_size=threads))
-    units = layout.slab_units(log2_records(16 if recording.records == "auto" else recording.records))
+    units = wire.slab_units(log2_records(16 if recording.records == "auto" else recording.records))
     case = Case(
         kernel, recording, shape, tuple(blocks), tuple(sorted({0, *chosen})),
         Pool((Ring(14), Ring(14), Ring(14))) if roomy else draw(pools(units)),

@@ -1,8 +1,8 @@
 """A host that frees and reuses pool memory while kernels run, by the rule of the protocol.
 
 A region [tail, head) of a ring is free when every slab in it is closed and head - tail - skipped since == the units
-of the slabs found. `skipped` is read in an earlier copy than `head`, and the slabs later than both: a claim
-that is still under way then makes the sum differ.
+of the slabs found. `skipped` is read in an earlier copy than `head`, and the slabs later than both: a claim that is
+still under way then makes the sum differ.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kscope.capture import layout
+from kscope.capture import wire
 
 from .host import STRIPE_OFFSET, Host, Slab
 
@@ -48,11 +48,12 @@ class Drain:
     def _free(self, n: int) -> None:
         head, tail = self._heads[n], self.tails[n]
         claimed = (head - tail) & M32
-        slabs = [s for s in self.host.slabs() if s.stripe == n and (int(s.header["position"]) - tail) & M32 < claimed]
+        mask = self.host.pool.rings[n].units - 1
+        slabs = [slab for slab in self.host.slabs() if slab.stripe == n and (slab.at - tail) & mask < claimed]
         if not self.accounted(n, claimed, slabs) or not all(self.closed(slab) for slab in slabs):
             return
         for slab in slabs:
-            at, size = slab.address - self.host.rings[n].base, slab.units * layout.UNIT
+            at, size = slab.address - self.host.rings[n].base, slab.units * wire.UNIT
             self.host.rings[n].data[at : at + size] = bytes(size)
             self.freed += slab.units
         self.collected += slabs
@@ -71,8 +72,5 @@ class Drain:
 
 
 def closed(slab: Slab) -> bool:
-    """The end words are right, and every record that they count has arrived: its id is not 0."""
-    h, size = slab.header, len(slab.ring)
-    if int(h["done"]) != layout.DONE_WORD ^ int(h["count"]) ^ int(h["end_clock"]) & M32:
-        return False
-    return bool(np.all(slab.ring["id"][: min(size, int(h["count"]))] != 0))
+    """The seal is there, and every record that the count has: its id is not 0."""
+    return bool(slab.head["seal"]) and bool(np.all(slab.ring["id"][: min(len(slab.ring), slab.count)] != 0))

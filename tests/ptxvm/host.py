@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
+from kscope.capture.expand import Expander, Lines
+from kscope.capture.heads import Units, is_head
 from kscope.instrument.sampling import Sampling
 
-from .machine import Program, Thread, load
+from .machine import Dim, Grid, Program, Thread, load
 from .memory import Allocation, Memory
 
 M32 = 0xFFFFFFFF
-STRIPE_OFFSET: dict[str, int] = {name: layout.STRIPE.fields[name][1] for name in layout.STRIPE.names or ()}  # type: ignore[index]  # fields is there where names are
+STRIPE_OFFSET: dict[str, int] = {name: wire.STRIPE.fields[name][1] for name in wire.STRIPE.names or ()}  # type: ignore[index]  # fields is there where names are
 """The offset of each word of a stripe's line."""
 RING_BASE = 0x7F80_0000_0000
 
@@ -50,7 +54,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Claim:
-    """One atom.add on a head: the thread got `position`, for `units`; granted by the rule in layout.py.
+    """One atom.add on a head: the thread got `position`, for `units`; granted by the rule in wire.py.
     `edge`: there was room, and only the ring's edge was in the way."""
 
     thread: Thread
@@ -64,29 +68,30 @@ class Claim:
 
 @dataclass(frozen=True)
 class Slab:
-    """A slab as a reader finds it in its ring. `words`: its 32 header words; `ring`: all its records."""
+    """A slab as a reader finds it in its ring. `key`: (block x, y, z, linear thread), as Thread.key; `head`, of
+    wire.HEAD; `entry`: its launch's, of wire.LAUNCH, None where none is valid; `ring`: all its records."""
 
     stripe: int
     address: int
-    words: np.ndarray
-    header: np.void
+    at: int  # units from the ring's begin
+    key: tuple[int, int, int, int]
+    head: np.void
+    entry: np.void | None
     ring: np.ndarray
 
     @property
     def units(self) -> int:
-        return layout.HEADER_UNITS + len(self.ring) // layout.RECORDS_PER_UNIT
+        return wire.HEAD_UNITS + len(self.ring) // wire.RECORDS_PER_UNIT
 
     @property
-    def key(self) -> tuple[int, int, int, int]:
-        """(block x, y, z, linear thread), as Thread.key."""
-        place, yz = int(self.header["place"]), int(self.header["ctaid_yz"])
-        linear = (place >> layout.WARP_SHIFT & 31) * 32 + (place & 31)
-        return int(self.header["ctaid_x"]), yz & 0xFFFF, yz >> 16, linear
+    def count(self) -> int:
+        """Records that the lane wrote, 0 before its end."""
+        return int(self.head["count"])
 
     def records(self) -> np.ndarray:
         """What is kept, oldest first (dtype layout.RECORD)."""
-        count, size = int(self.header["count"]), len(self.ring)
-        if count <= size or int(self.header["place"]) >> layout.FLAG_SHIFT & layout.FLAG_STOP:
+        count, size = self.count, len(self.ring)
+        if self.entry is None or count <= size or int(self.entry["layout"]) >> layout.FLAG_SHIFT & layout.FLAG_STOP:
             return self.ring[: min(count, size)]
         return np.roll(self.ring, -(count % size))
 
@@ -96,42 +101,43 @@ class Host:
 
     def __init__(self, pool: Pool, sampling: Sampling | None = None, epoch: int = 7) -> None:
         self.pool, self.sampling, self.epoch = pool, sampling or Sampling(), epoch
+        self.blocks: dict[int, Dim] = {}  # of the launches, by the low bits of their linear numbers
         self.memory = Memory()
-        self.control = self.memory.allocate("control", layout.control_bytes(pool.stripes))
+        self.control = self.memory.allocate("control", wire.control_bytes(pool.stripes))
         self.rings: list[Allocation] = []
         at = RING_BASE
         for number, ring in enumerate(pool.rings):
-            size = ring.units * layout.UNIT
+            size = ring.units * wire.UNIT
             # every other ring is as near to the end of its segment as a host may place it
-            base = at if number % 2 else at + layout.SEGMENT_BYTES - size
+            base = at if number % 2 else at + wire.SEGMENT_BYTES - size
             self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=base))
-            at += layout.SEGMENT_BYTES
+            at += wire.SEGMENT_BYTES
         gate = self.sampling.gate(epoch, pool.stripes)
-        self.control.data[: layout.GATE_BYTES] = gate.tobytes()
+        self.control.data[: wire.GATE_BYTES] = gate.tobytes()
         for number, ring in enumerate(pool.rings):
-            row = np.zeros((), layout.STRIPE)
+            row = np.zeros((), wire.STRIPE)
             row["head"], row["limit"], row["skipped"] = ring.head, ring.limit, ring.skipped
             row["base"], row["mask"] = self.rings[number].base, ring.units - 1
             at = self.line(number)
-            self.control.data[at : at + layout.STRIPE_BYTES] = row.tobytes()
+            self.control.data[at : at + wire.STRIPE_BYTES] = row.tobytes()
 
     @staticmethod
     def line(stripe: int) -> int:
         """Offset of a stripe in the control block."""
-        return layout.GATE_BYTES + stripe * layout.STRIPE_BYTES
+        return wire.GATE_BYTES + stripe * wire.STRIPE_BYTES
 
     def load(self, text: str, *, bound: bool = True) -> Program:
         """Load a module; bound=False leaves it as one that was never armed (kscope_ctl holds 0)."""
         program = load(text, self.memory)
-        if bound and layout.CTL_SYMBOL in program.symbols:
-            found, at = self.memory.find(program.symbols[layout.CTL_SYMBOL], 8, "const", 0, "host")
+        if bound and wire.CTL_SYMBOL in program.symbols:
+            found, at = self.memory.find(program.symbols[wire.CTL_SYMBOL], 8, "const", 0, "host")
             found.data[at : at + 8] = self.control.base.to_bytes(8, "little")
         return program
 
     def stripe(self, number: int) -> np.void:
         """A stripe's line as it is now."""
         at = self.line(number)
-        row = np.frombuffer(bytes(self.control.data[at : at + layout.STRIPE_BYTES]), layout.STRIPE)[0]
+        row = np.frombuffer(bytes(self.control.data[at : at + wire.STRIPE_BYTES]), wire.STRIPE)[0]
         assert isinstance(row, np.void)
         return row
 
@@ -147,7 +153,7 @@ class Host:
             ring, units = self.pool.rings[n], access.value
             room, at = (ring.limit - access.old) & M32, access.old % ring.units
             roomy, fits = units <= room <= ring.units, at + units <= ring.units
-            address = self.rings[n].base + at * layout.UNIT
+            address = self.rings[n].base + at * wire.UNIT
             found.append(Claim(access.thread, n, access.old, units, roomy and fits, roomy and not fits, address))
         return found
 
@@ -164,27 +170,60 @@ class Host:
                 found[access.thread] = room - (1 << 32) if room >> 31 else room
         return found
 
+    def launched(self, shape: Grid, blocks: Iterable[Dim]) -> None:
+        """Note the blocks of a launch: a head has only the low bits of its block's number."""
+        nx, ny, _ = shape.grid
+        for x, y, z in blocks:
+            self.blocks[(x + nx * (y + ny * z)) % (1 << wire.BLOCK_BITS)] = x, y, z
+
+    def table(self) -> np.ndarray:
+        """The launch table as it is now, (SLOTS,) wire.LAUNCH."""
+        return np.frombuffer(self.control.data, wire.LAUNCH, wire.SLOTS, wire.table_offset(self.pool.stripes))
+
+    def units(self, stripe: int) -> Units:
+        """A stripe's ring as it is now, (n, 8)."""
+        return np.frombuffer(bytes(self.rings[stripe].data), np.uint32).reshape(-1, wire.UNIT // 4)
+
     def slabs(self) -> list[Slab]:
-        """Every slab with a valid check word, found by walking the rings unit by unit."""
-        return [slab for n, ring in enumerate(self.rings) for slab in slabs_in(bytes(ring.data), n, ring.base)]
+        """Every slab, found by walking the rings unit by unit."""
+        return [slab for n in range(len(self.rings)) for slab in self._slabs_in(n)]
 
+    def _slabs_in(self, stripe: int) -> list[Slab]:
+        units, table, found = self.units(stripe), self.table(), []
+        for at in np.flatnonzero(is_head(units)).tolist():
+            head = units[at].view(wire.HEAD)[0]
+            entry = self.entry_of(head, table)
+            log2 = int(head["start_time"]) >> wire.LOG2_SHIFT
+            records = units[at + 1 : at + wire.slab_units(log2)].reshape(-1).view(layout.RECORD)
+            address = self.rings[stripe].base + at * wire.UNIT
+            found.append(Slab(stripe, address, at, self._key(head), head, entry, records))
+        return found
 
-def slabs_in(data: bytes, stripe: int = 0, base: int = 0) -> list[Slab]:
-    """Every slab with a valid check word in these bytes at address `base`."""
-    found, at = [], 0
-    while at + layout.HEADER_BYTES <= len(data):
-        slab = _slab(data, at, stripe, base)
-        if slab is not None:
-            found.append(slab)
-        at += slab.units * layout.UNIT if slab else layout.UNIT
-    return found
+    def entry_of(self, head: np.void, table: np.ndarray) -> np.void | None:
+        """The entry of a head's launch, if it is this session's and, where the lane has finished, that launch's."""
+        entry = table[int(head["who"]) >> wire.SLOT_SHIFT].copy()
+        if entry["check"] != wire.launch_check(entry[None], self.epoch)[0]:
+            return None
+        bits = int(entry["grid_id"]) >> wire.SLOT_BITS & 0xFF
+        return entry if not head["seal"] or int(head["seal"]) >> wire.GRID_SHIFT & 0xFF == bits else None
 
+    def _key(self, head: np.void) -> tuple[int, int, int, int]:
+        who, block = int(head["who"]), int(head["block"])
+        linear = (who & 31) * 32 + (block >> wire.LANE_SHIFT & 31)
+        low = block >> wire.BLOCK_SHIFT  # the whole number, if the test noted no blocks
+        return (*self.blocks.get(low, (low, 0, 0)), linear)
 
-def _slab(data: bytes, at: int, stripe: int, base: int) -> Slab | None:
-    words = np.frombuffer(data[at : at + layout.HEADER_BYTES], "<u4")
-    if words[0] != layout.HEADER_WORD or layout.header_check(words[None])[0] != words[15]:
-        return None
-    header = words.view(layout.HEADER)[0]
-    log2, first = int(header["place"]) >> layout.LOG2_SHIFT & 31, at + layout.HEADER_BYTES
-    records = np.frombuffer(data[first : first + (layout.RECORD_BYTES << log2)], layout.RECORD)
-    return Slab(stripe, base + at, words, header, records)
+    def lines(self) -> Lines:
+        """All slabs as a capture has them."""
+        slabs, offsets = [slab for slab in self.slabs() if slab.entry is not None], self.offsets()
+        return Expander(self.epoch).expand(
+            np.concatenate([self.units(n) for n in range(len(self.rings))]),
+            np.array([offsets[slab.stripe] + slab.at for slab in slabs], np.int64),
+            np.array([slab.entry for slab in slabs], wire.LAUNCH),
+            np.array([slab.stripe for slab in slabs], np.uint32),
+            np.array([slab.at for slab in slabs], np.uint32),
+        )
+
+    def offsets(self) -> list[int]:
+        """Units before each ring, in the order of the rings."""
+        return [0, *accumulate(ring.units for ring in self.pool.rings)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.instrument.recording import Recording
 
 from .host import STRIPE_OFFSET, Claim, Host, Slab
@@ -30,21 +30,30 @@ def require(true: bool, sentence: str) -> None:
 
 def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
     """Every store to the pool is inside a slab granted to the storing thread, and starts at its own line; the
-    control block is only added to."""
+    control block is only added to, except for the entry of the launch in its table."""
     granted: dict[Thread, range] = {}
     for claim in host.claims():
         require(claim.units == units, f"a claim of {claim.units} units where a slab has {units}")
         if claim.granted:
             require(claim.thread not in granted, "a thread was granted two slabs")
-            granted[claim.thread] = range(claim.address, claim.address + units * layout.UNIT)
+            granted[claim.thread] = range(claim.address, claim.address + units * wire.UNIT)
     pool = [range(ring.base, ring.base + len(ring.data)) for ring in host.rings]
-    control = range(host.control.base, host.control.base + len(host.control.data))
+    control = range(host.control.base, host.control.base + wire.table_offset(host.pool.stripes))
+    table = range(control.stop, host.control.base + len(host.control.data))
     for access in host.memory.log:
         if access.address in control:
             require(access.op == "add", f"line {access.line}: the control block is written by {access.op}")
-            offset = (access.address - control.start - layout.GATE_BYTES) % layout.STRIPE_BYTES
+            offset = (access.address - control.start - wire.GATE_BYTES) % wire.STRIPE_BYTES
             words = [STRIPE_OFFSET[name] for name in ("head", "skipped", "lost")]
             require(offset in words, f"line {access.line}: an add to byte {offset} of a stripe")
+        elif access.address in table:
+            thread, at = access.thread, access.address - table.start
+            require(thread.key == (0, 0, 0, 0), f"line {access.line}: an entry written by {thread.key}")
+            first = thread.special["%gridid"] % wire.SLOTS * wire.LAUNCH_BYTES
+            require(
+                access.op == "st" and first <= at and at + access.size <= first + 4 * (wire.CHECK_WORD + 1),
+                f"line {access.line}: a store outside of the launch's entry",
+            )
         elif any(access.address in ring for ring in pool):
             own = granted.get(access.thread, range(0))
             require(
@@ -76,7 +85,7 @@ def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], units: int,
             if not claim.edge:
                 stripe = None if claim.granted or stripe == host.pool.stripes else host.pool.stripes
         hopeless = stripe == host.pool.stripes != home and room.get(thread, units) < units
-        tried = len(claims) == layout.MOST_CLAIMS
+        tried = len(claims) == wire.MOST_CLAIMS
         require(stripe is None or hopeless or tried, f"{thread.key} gave up, though stripe {stripe} was left to try")
         if not claims[-1].granted:
             lost[home] += 1
@@ -91,63 +100,68 @@ def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], units: int,
     require(set(keys) == recording_threads - without, "not every granted claim left a slab")
 
 
-def headers_tell_where_the_lane_was(
-    host: Host,
-    slabs: Sequence[Slab],
-    ideals: Mapping[Key, Ideal],
-    shape: Grid,
-    recording: Recording,
-    kernel: int,
-    flags_set: int,
-) -> None:
-    """Every header word has the value determined by the launch."""
-    claims = {claim.address: claim for claim in host.claims() if claim.granted}
+def heads_tell_where_the_lane_was(host: Host, slabs: Sequence[Slab], ideals: Mapping[Key, Ideal]) -> None:
+    """Every word of a head has the value determined by the launch."""
+    granted = {claim.address: claim for claim in host.claims() if claim.granted}
     for slab in slabs:
-        one, claim = ideals[slab.key], claims[slab.address]
-        expected = expected_header(host, slab, one, claim, shape, recording, kernel, flags_set)
-        for name in layout.HEADER.names or ():
-            require(
-                bool(np.all(slab.header[name] == expected[name])),
-                f"{slab.key}: header.{name} = {slab.header[name]}, expected {expected[name]}",
-            )
+        require(granted[slab.address].thread.key == slab.key, f"{slab.key}: not the lane that claimed the slab")
+        require(granted[slab.address].stripe == slab.stripe, f"{slab.key}: a slab in another stripe's ring")
+        records = (granted[slab.address].units - wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
+        expected = expected_head(host, ideals[slab.key], records.bit_length() - 1)
+        for name in wire.HEAD.names or ():
+            found = int(slab.head[name])
+            require(found == expected[name], f"{slab.key}: {name} = {found:#x}, expected {int(expected[name]):#x}")
 
 
-def expected_header(
-    host: Host, slab: Slab, one: Ideal, claim: Claim, shape: Grid, recording: Recording, kernel: int, flags_set: int
-) -> np.void:
-    """HEADER of a finished lane."""
-    thread, h = one.thread, np.zeros(1, layout.HEADER)
-    x, y, z, _ = thread.key
-    flags = (
-        layout.FLAG_GLOBALTIMER * (recording.clock == "globaltimer")
-        | layout.FLAG_STOP * (recording.fill == "stop")
-        | flags_set
+def expected_head(host: Host, one: Ideal, log2: int) -> np.void:
+    """HEAD of a finished lane."""
+    thread, h = one.thread, np.zeros(1, wire.HEAD)
+    special = thread.special
+    block = special["%ctaid.x"] + special["%nctaid.x"] * (
+        special["%ctaid.y"] + special["%nctaid.y"] * special["%ctaid.z"]
     )
-    log2 = len(slab.ring).bit_length() - 1
-    cx, cy, cz = shape.cluster
-    h["magic"], h["epoch"], h["kernel"] = layout.HEADER_WORD, host.epoch, kernel
-    h["grid_id"] = thread.special["%gridid"]
-    h["ctaid_x"], h["ctaid_yz"] = x, y | z << 16
-    h["nctaid_x"], h["nctaid_yz"] = shape.grid[0], shape.grid[1] | shape.grid[2] << 16
-    h["ntid"] = shape.block[0] - 1 | shape.block[1] - 1 << 10 | shape.block[2] - 1 << 20
-    h["place"] = (
-        thread.lane
-        | thread.warp << layout.WARP_SHIFT
-        | log2 << layout.LOG2_SHIFT
-        | flags << layout.FLAG_SHIFT
-        | thread.special["%smid"] << layout.SMID_SHIFT
+    h["who"] = (
+        thread.warp
+        | (host.epoch & 1) << wire.EPOCH_SHIFT
+        | special["%smid"] << wire.SM_SHIFT
+        | special["%gridid"] % wire.SLOTS << wire.SLOT_SHIFT
     )
-    if cx * cy * cz > 1:
-        h["cluster"] = thread.special["%cluster_ctarank"] | cx << 8 | cy << 16 | cz << 24
-    h["position"], h["stripe"] = claim.position, claim.stripe
-    h["start_clock"], h["start_time"], h["start_width"] = one.start
-    h["end_clock"], h["end_time"], h["end_width"] = one.end
+    h["block"] = thread.lane << wire.LANE_SHIFT | block % (1 << wire.BLOCK_BITS) << wire.BLOCK_SHIFT
+    (start_clock, start_time, start_width), (end_clock, end_time, end_width) = one.start, one.end
+    h["start_clock"], h["start_time"] = start_clock & M32, start_time // 32 % (1 << 27) | log2 << wire.LOG2_SHIFT
+    h["end_clock"], h["end_time"] = end_clock & M32, end_time // 32 & M32
     h["count"] = len(one.events)
-    h["done"] = layout.DONE_WORD ^ len(one.events) ^ one.end[0] & M32
-    h["check"] = layout.header_check(h.view("<u4").reshape(1, 32))[0]
+    high_start, high_end = ((clock >> 32 & 255) << 8 | time >> 32 & 255 for clock, time, _ in (one.start, one.end))
+    h["seal"] = (
+        min(255, max(start_width, end_width) // 4 + 1)
+        | (special["%gridid"] >> 16 & 0xFF) << wire.GRID_SHIFT
+        | (high_end - high_start) % (1 << 16) << wire.TURNS_SHIFT
+    )
     found = h[0]
     assert isinstance(found, np.void)
     return found
+
+
+def entries_describe_the_launch(
+    host: Host, slabs: Sequence[Slab], first: Ideal, shape: Grid, recording: Recording, kernel: int, about: int
+) -> None:
+    """Each slab has a valid entry, and every word of it the value determined by the launch. first: the first thread of
+    block 0; about: log2 of the records and, from bit 5 on, the flags of the strategy."""
+    cx, cy, cz = shape.cluster
+    flags = layout.FLAG_GLOBALTIMER * (recording.clock == "globaltimer") | layout.FLAG_STOP * (recording.fill == "stop")
+    e = np.zeros(1, wire.LAUNCH)
+    e["grid_id"], e["kernel"] = first.thread.special["%gridid"], kernel
+    e["nctaid_x"], e["nctaid_yz"] = shape.grid[0], shape.grid[1] | shape.grid[2] << 16
+    e["ntid"] = shape.block[0] - 1 | shape.block[1] - 1 << 10 | shape.block[2] - 1 << 20
+    e["cluster"] = cx << 8 | cy << 16 | cz << 24 if cx * cy * cz > 1 else 0
+    e["time"] = first.start[1]
+    e["layout"] = about << layout.LOG2_SHIFT | flags << layout.FLAG_SHIFT
+    e["check"] = wire.launch_check(e, host.epoch)
+    for slab in slabs:
+        require(slab.entry is not None, f"{slab.key}: its launch has no entry")
+        for name in wire.LAUNCH.names or ():
+            found = None if slab.entry is None else slab.entry[name]
+            require(bool(np.all(found == e[0][name])), f"entry.{name} = {found}, expected {e[0][name]}")
 
 
 def records_are_the_marks_in_order(slabs: Sequence[Slab], ideals: Mapping[Key, Ideal], recording: Recording) -> None:

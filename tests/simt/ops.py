@@ -107,6 +107,22 @@ def _product(m: Machine, i: Instr, lanes: Lanes) -> None:
     m.write(i.args[0], whole + m.read(rest[0], to, lanes) if rest else whole, to, lanes)
 
 
+def _permute(m: Machine, i: Instr, lanes: Lanes) -> None:
+    """prmt.b32 in its default mode, without copies of signs."""
+    a, b, how = (m.read(arg, "b32", lanes).astype(np.uint64) for arg in i.args[1:])
+    bytes_, found = a | b << np.uint64(32), np.zeros(len(lanes), np.uint64)
+    for n in range(4):
+        pick = (how >> np.uint64(4 * n) & np.uint64(7)) * np.uint64(8)
+        found |= (bytes_ >> pick & np.uint64(0xFF)) << np.uint64(8 * n)
+    m.write(i.args[0], found, "b32", lanes)
+
+
+def _funnel(m: Machine, i: Instr, lanes: Lanes) -> None:
+    """shf.r.wrap.b32."""
+    low, high, n = (m.read(arg, "b32", lanes).astype(np.uint64) for arg in i.args[1:])
+    m.write(i.args[0], (high << np.uint64(32) | low) >> (n & np.uint64(31)), "b32", lanes)
+
+
 def _bitwise(m: Machine, i: Instr, lanes: Lanes) -> None:
     a, b = (m.raw(arg, lanes) for arg in i.args[1:])
     m.write(i.args[0], _BITS[i.op[0]](a, b), i.op[-1], lanes)
@@ -207,6 +223,8 @@ _ALONE: dict[str, Callable[[Machine, Instr, Lanes], None]] = {
     "not": _invert,
     "bfe": _extract,
     "lop3": _lop3,
+    "prmt": _permute,
+    "shf": _funnel,
     "selp": _select,
     "setp": _compare,
     "ld": _load,

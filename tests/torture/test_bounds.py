@@ -20,7 +20,7 @@ import kscope_cuda
 from kscope import cli
 from kscope.capture.capture import load_capture
 from kscope.capture.file import CHUNK, FIRST_LINE
-from kscope.capture.layout import UNIT
+from kscope.capture.layout import LINE
 from kscope.errors import FormatError
 from kscope.util.bounded_reading import MAX_LINE_BYTES, memory_budget, read_bytes, read_lines
 
@@ -80,15 +80,15 @@ def test_ten_gigabytes_of_metadata_are_not_read(tmp_path: Path) -> None:
 
 
 def test_an_uncompressed_ten_gigabyte_capture_is_refused_if_it_exceeds_memory(tmp_path: Path) -> None:
-    head = chunked(HUGE // UNIT // CHUNK * CHUNK, bytes(CHUNK * UNIT), packed=0)
+    head = chunked(HUGE // LINE // CHUNK * CHUNK, bytes(CHUNK * LINE), packed=0)
     path = sparse(tmp_path / "x.kscope", head, len(head) + HUGE)
     code, message = command("summary", path)
     assert code == 2 and f"load it with max_bytes={HUGE}" in message
 
 
 def test_an_uncompressed_capture_of_zeros_is_read_if_it_fits(tmp_path: Path) -> None:
-    head = chunked(64 * CHUNK, bytes(CHUNK * UNIT), packed=0)
-    path = sparse(tmp_path / "x.kscope", head, len(head) + 64 * CHUNK * UNIT)
+    head = chunked(64 * CHUNK, bytes(CHUNK * LINE), packed=0)
+    path = sparse(tmp_path / "x.kscope", head, len(head) + 64 * CHUNK * LINE)
     assert command("summary", path) == (0, "")
 
 
@@ -109,8 +109,8 @@ def test_memory_that_runs_out_is_reported_in_a_line(
 
 
 def test_packed_zeros_are_read_within_little_memory(tmp_path: Path) -> None:
-    head = chunked(8 * CHUNK, zlib.compress(bytes(CHUNK * UNIT)), packed=1)
-    (tmp_path / "x.kscope").write_bytes(head + zlib.compress(bytes(CHUNK * UNIT)) * 8)
+    head = chunked(8 * CHUNK, zlib.compress(bytes(CHUNK * LINE)), packed=1)
+    (tmp_path / "x.kscope").write_bytes(head + zlib.compress(bytes(CHUNK * LINE)) * 8)
     assert command("summary", tmp_path / "x.kscope") == (0, "")
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import kscope.capture.file as capturefile
 from kscope.capture.capture import Capture, load_capture
-from kscope.capture.layout import UNIT
+from kscope.capture.layout import LINE
 from kscope.capture.model import KernelMeta, LaunchCount, Problem, RegionMeta
 from kscope.errors import FormatError, KscopeError, UsageError
 from kscope.trace import decode
@@ -292,7 +292,7 @@ def test_captures_with_a_nearly_empty_pool_are_read_at_any_compression_ratio(
 ) -> None:
     capture = Capture(synth.EPOCH, (synth.device(lines.reshape(-1, 16)),), (synth.module(),))
     small = written(tmp_path, capture).stat().st_size
-    needed = len(capture.devices[0].lines) * UNIT
+    needed = len(capture.devices[0].lines) * LINE
     assert needed > capturefile.MAX_RATIO * small  # or this test shows nothing
     monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
     path = written(tmp_path, capture)
@@ -304,7 +304,7 @@ def test_a_capture_larger_than_memory_opens_only_with_max_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path)
-    needed = sum(len(device.lines) for device in small().devices) * UNIT
+    needed = sum(len(device.lines) for device in small().devices) * LINE
     monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
     monkeypatch.setattr(bounded_reading, "memory_budget", lambda: needed - 1)
     with pytest.raises(FormatError, match=rf"pass --max-bytes {needed}, or load it with max_bytes={needed}"):

@@ -10,23 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.capture import layout
-from kscope.capture.layout import GATE, HEADER, RECORD, STRIPE, Kind
+from kscope.capture import layout, wire
+from kscope.capture.layout import HEADER, RECORD, Kind
+from kscope.capture.wire import GATE, HEAD, LAUNCH, STRIPE
 
-SOURCE = Path(layout.__file__).read_text()
+SOURCE = "".join(Path(module.__file__ or "").read_text() for module in (layout, wire))
 PROTOCOL = Path(__file__).parents[2] / "docs" / "design" / "protocol.md"
 
 
 @pytest.mark.parametrize(
     ("dtype", "size"),
-    [(RECORD, 16), (HEADER, 128), (GATE, 128), (STRIPE, 128)],
-    ids=["record", "header", "gate", "stripe"],
+    [(RECORD, 16), (HEADER, 128), (HEAD, 32), (LAUNCH, 64), (GATE, 128), (STRIPE, 128)],
+    ids=["record", "header", "head", "launch", "gate", "stripe"],
 )
 def test_sizes_are_those_of_the_picture(dtype: np.dtype, size: int) -> None:
     assert dtype.itemsize == size
 
 
-@pytest.mark.parametrize(("name", "dtype", "unit"), [("HEADER", HEADER, 4), ("GATE", GATE, 1), ("STRIPE", STRIPE, 1)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "unit"),
+    [
+        ("HEADER", HEADER, 4),
+        ("HEAD", HEAD, 4),
+        ("LAUNCH", LAUNCH, 4),
+        ("GATE", GATE, 1),
+        ("STRIPE", STRIPE, 1),
+    ],
+)
 def test_offsets_in_comments_match_the_fields(name: str, dtype: np.dtype, unit: int) -> None:
     body = SOURCE[SOURCE.index(f"{name} = np.dtype(") :]
     reported = re.findall(r'\("(\w+)", [^#\n]*\),  # (\d+)\b', body[: body.index("\n)\n")])
@@ -39,7 +49,7 @@ def test_offsets_in_comments_match_the_fields(name: str, dtype: np.dtype, unit: 
 
 
 def test_nothing_is_larger_than_its_alignment() -> None:
-    for dtype in (RECORD, HEADER, GATE, STRIPE):
+    for dtype in (RECORD, HEADER, HEAD, LAUNCH, GATE, STRIPE):
         for name, (kind, offset, *_) in (dtype.fields or {}).items():
             assert offset % kind.base.itemsize == 0, name
 
@@ -69,7 +79,7 @@ def test_place_has_room_for_every_field(lane: int, warp: int, log2: int, flags: 
 
 @pytest.mark.parametrize(("log2", "units"), [(2, 3), (3, 4), (8, 66), (20, 262146)])
 def test_a_slab_is_a_header_and_its_records(log2: int, units: int) -> None:
-    assert layout.slab_units(log2) == units
+    assert layout.slab_lines(log2) == units
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
@@ -105,12 +115,17 @@ def test_the_check_word_detects_one_flipped_header_bit(words: list[int], word: i
 
 
 def test_the_control_block_has_one_line_per_stripe_and_one_for_the_reserve() -> None:
-    assert layout.control_bytes(132) == 128 * (1 + 132 + 1)
+    assert wire.control_bytes(132) == 128 * (1 + 132 + 1) + 64 * wire.SLOTS
 
 
 @pytest.mark.skipif(not PROTOCOL.exists(), reason="docs/design/protocol.md is not part of this tree")
 def test_the_page_about_the_protocol_names_every_field() -> None:
     page = PROTOCOL.read_text()
-    fields = {name for dtype in (RECORD, HEADER, GATE, STRIPE) for name in dtype.names or () if "reserved" not in name}
+    fields = {
+        name
+        for dtype in (RECORD, HEADER, HEAD, LAUNCH, GATE, STRIPE)
+        for name in dtype.names or ()
+        if "reserved" not in name
+    }
     missing = {field for field in fields if not re.search(rf"\b{field}\b", page)}
     assert missing == set()

@@ -421,14 +421,14 @@ def test_a_short_region_counts_before_it_and_stores_after_it() -> None:
     text = lowered(TURN)
     turn = text[text.index("L:") :]
     order(turn, "setp.gt.s32 %p1", "add.u32 ks_n", "mov.u32 ks_b0, %clock", "add.s32 %r2", "mov.u32 ks_x0, %clock",
-          "mad.lo.u32", "st.global.v4.b32 [ks_to0]", "and.b32 ks_nth0", "@%p1 bra")  # fmt: skip
+          "mad.lo.u32", "st.global.v4.b32 [ks_to0+32]", "and.b32 ks_nth0", "@%p1 bra")  # fmt: skip
 
 
 def test_the_record_count_is_updated_inside_a_long_region() -> None:
     text = lowered(TURN.replace(WORK, 30 * WORK))
     turn = text[text.index("L:") :]
     order(turn, "mov.u32 ks_b0, %clock", "add.s32 %r2", "add.u32 ks_n", "mov.u32 ks_x0, %clock",
-          "mad.lo.u32", "st.global.v4.b32 [ks_to0]", "and.b32 ks_nth0", "@%p1 bra")  # fmt: skip
+          "mad.lo.u32", "st.global.v4.b32 [ks_to0+32]", "and.b32 ks_nth0", "@%p1 bra")  # fmt: skip
 
 
 COUNT = "sub.s32 %r1, %r1, 1;"

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import kscope
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.capture.problem_groups import GROUP_OF, GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,15 +38,17 @@ def test_a_picture_shows_every_field_of_its_structure(pictures: ModuleType) -> N
     for name, dtype in {
         "record": layout.RECORD,
         "header": layout.HEADER,
-        "gate": layout.GATE,
-        "stripe": layout.STRIPE,
+        "head": wire.HEAD,
+        "launch": wire.LAUNCH,
+        "gate": wire.GATE,
+        "stripe": wire.STRIPE,
     }.items():
         drawn = pictures.pictures()[name]
         assert all(f" {field.replace('_end', '')} " in drawn for field in dtype.names or ())
 
 
 def test_the_bit_fields_of_a_word_fill_it(pictures: ModuleType) -> None:
-    for parts in (pictures._PLACE, pictures._ID):
+    for parts in (pictures._PLACE, pictures._ID, pictures._WHO, pictures._HEAD_BLOCK, pictures._SEAL):
         assert sum(size for _, _, size in parts) == 32
         assert [low for _, low, _ in parts] == [sum(size for _, _, size in parts[:i]) for i in range(len(parts))]
 

@@ -15,7 +15,7 @@ from contract import frontend_sim
 from contract.programs import BY_NAME
 from contract.reader import read
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.capture.capture import Capture
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md").read_text()
@@ -82,7 +82,14 @@ def hashed(name: str) -> int:
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("record", layout.RECORD), ("header", layout.HEADER), ("gate", layout.GATE), ("stripe", layout.STRIPE)],
+    [
+        ("record", layout.RECORD),
+        ("head", wire.HEAD),
+        ("launch", wire.LAUNCH),
+        ("header", layout.HEADER),
+        ("gate", wire.GATE),
+        ("stripe", wire.STRIPE),
+    ],
 )
 def test_every_field_is_at_its_layout_offset(name: str, dtype: np.dtype[np.void]) -> None:
     expected_rows = {}
@@ -93,10 +100,10 @@ def test_every_field_is_at_its_layout_offset(name: str, dtype: np.dtype[np.void]
     assert structure(name) == expected_rows
 
 
-def test_the_control_block_is_a_gate_and_a_line_per_sm_and_one_more() -> None:
-    line = 128
+def test_the_control_block_is_a_gate_a_line_per_sm_and_one_more_and_the_launch_table() -> None:
+    line, table = 128, number("slots") * 64
     assert all(picture(name)[-2].endswith(f"..{line - 1}") for name in ("gate", "stripe"))
-    assert [layout.control_bytes(sms) for sms in (1, 132)] == [line * 3, line * 134]
+    assert [wire.control_bytes(sms) for sms in (1, 132)] == [line * 3 + table, line * 134 + table]
 
 
 @pytest.mark.parametrize("program", ["values", "grid_3d", "divergent_lanes", "ring", "stop", "globaltimer"])
@@ -114,7 +121,7 @@ def stranger(capture: Capture) -> Iterator[tuple[Any, ...]]:
     """(block, warp, lane, SM, count, records) of each slab."""
     data, header, place = capture.devices[0].lines.tobytes(), structure("header"), bits("place")
     names = {hashed(region.name): region.name for module in capture.modules for region in module.regions}
-    for at in range(0, len(data) - number("header") + 1, number("unit")):
+    for at in range(0, len(data) - number("header") + 1, number("line")):
         check = 0
         for n in (*range(15), *range(16, 21)):
             check ^= field(data, at, (4 * n, 4))

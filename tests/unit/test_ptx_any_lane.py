@@ -16,7 +16,7 @@ from ptxvm.memory import FaultError
 from ptxvm.profile import examples
 from ptxvm.writing import Node, written
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 from kscope.lowering.plan import lower
@@ -42,7 +42,7 @@ def case(**changes: object) -> Case:
 
 def recorded(outcome) -> dict[int, int]:
     """Records written by each lane that has a slab."""
-    return {slab.key[3]: int(slab.header["count"]) for slab in outcome.slabs}
+    return {slab.key[3]: slab.count for slab in outcome.slabs}
 
 
 def test_lanes_that_diverge_have_separate_slabs() -> None:
@@ -63,7 +63,7 @@ def test_code_that_lane_0_reaches_costs_one_slab_per_warp() -> None:
 @pytest.mark.parametrize("fill", ["ring", "stop"])
 def test_dropped_records_of_late_slabs_are_counted(fill: str) -> None:
     outcome = judged(execute(case(recording=Recording(records=4, fill=fill, strategy=ANY))))
-    assert {(int(slab.header["count"]), len(slab.records())) for slab in outcome.slabs} == {(0, 0), (7, 4)}
+    assert {(slab.count, len(slab.records())) for slab in outcome.slabs} == {(0, 0), (7, 4)}
 
 
 def test_a_pool_without_room_loses_each_late_lane_once() -> None:
@@ -103,7 +103,7 @@ def test_a_lane_records_only_if_elected_and_its_predicate_is_true() -> None:
 @given(cases(threads=5), st.data())
 def test_any_launch_of_elected_lanes_records_what_its_marks_mean(drawn: Case, data: st.DataObject) -> None:
     recording = replace(drawn.recording, strategy=ANY)
-    units = layout.slab_units(4)
+    units = wire.slab_units(4)
     judged(execute(replace(drawn, recording=recording, pool=data.draw(pools(units)))))
 
 

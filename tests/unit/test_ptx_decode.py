@@ -5,27 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, Outcome, cases, execute, flags, judged
 from ptxvm.oracle import Event
 from ptxvm.profile import examples
 
 import kscope
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.capture.capture import Capture
 from kscope.capture.model import DeviceCapture
 
 WHERE = ("block", "warp", "lane", "sm")
 Where = tuple[int, ...]
+LONGEST = 255 << 32
+"""Ticks that a warp's duration is known to."""
 
 
 def captured(outcome: Outcome) -> Capture:
     """The pool as the host drains it."""
     host = outcome.host
-    lines = np.frombuffer(b"".join(bytes(ring.data) for ring in host.rings), "<u4").reshape(-1, 16)
     lost = sum(int(host.stripe(n)["lost"]) for n in range(len(host.rings)))
-    return Capture(host.epoch, (DeviceCapture(0, "simulated", lines, lost=lost),), (outcome.lowered.meta,))
+    return Capture(host.epoch, (DeviceCapture(0, "simulated", host.lines(), lost=lost),), (outcome.lowered.meta,))
 
 
 def expected(outcome: Outcome) -> dict[Where, tuple[list[Event], int]]:
@@ -35,7 +36,7 @@ def expected(outcome: Outcome) -> dict[Where, tuple[list[Event], int]]:
         one, size = outcome.ideals[slab.key], len(slab.ring)
         kept = one.events[:size] if case.recording.fill == "stop" else one.events[max(0, len(one.events) - size) :]
         x, y, z, _ = slab.key
-        block = x + case.shape.grid[0] * (y + case.shape.grid[1] * z)
+        block = (x + case.shape.grid[0] * (y + case.shape.grid[1] * z)) % (1 << wire.BLOCK_BITS)
         clock = 0 if case.recording.clock == "cycles" else 1
         where = (block, one.thread.warp, one.thread.lane, one.thread.special["%smid"])
         # an anchor may have taken its full width, so the lane's length is uncertain by as much
@@ -86,7 +87,8 @@ def compare(outcome: Outcome) -> None:
             start, end = event.ticks
             found = int(trace.dur_cycles[row])
             if found >= 0:
-                assert (int(trace.start_ticks[row]), found) == (start, end - start)
+                assert found == end - start
+                assert (int(trace.start_ticks[row]) - start) % (1 << 32) == 0  # an SM's first clock has no high word
             else:
                 assert span >= 1 << 32, "only a lane of 2^32 ticks or more may hold an unknown duration"
     reported = {problem.kind: problem.count for problem in trace.problems}
@@ -108,4 +110,6 @@ def test_the_decoder_reads_every_record_of_any_launch(case: Case) -> None:
     st.lists(st.sampled_from([1, 100, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 3 << 32]), min_size=1, max_size=7),
 )
 def test_a_long_duration_is_never_printed_as_a_short_one(case: Case, steps: list[int]) -> None:
-    compare(judged(execute(replace(case, clocks=replace(case.clocks, steps=tuple(steps))))))
+    outcome = judged(execute(replace(case, clocks=replace(case.clocks, steps=tuple(steps)))))
+    assume(all(span < LONGEST for _, span in expected(outcome).values()))
+    compare(outcome)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import cycle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, cases, prepared
-from ptxvm.host import Host, Pool, slabs_in
+from ptxvm.host import Host, Pool, Slab
 from ptxvm.judge import records_are_the_marks_in_order, require
 from ptxvm.machine import steps
 from ptxvm.profile import examples
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
+from kscope.capture.expand import Lines
+from kscope.decoding.slabs import find
 from kscope_runtime import drain_pass
 from kscope_runtime import staging as staging_memory
 from kscope_runtime.ranges import Ranges, read_each
@@ -34,10 +37,15 @@ class Metal:
     def __init__(self, host: Host, between: Callable[[], None]) -> None:
         self.host, self.between, self.driver = host, between, self
         self.control, self.stripes = host.control.base, len(host.rings)
+        self.launches = self.control + wire.table_offset(self.stripes - 1)
+        self.facts = SimpleNamespace(max_clock_khz=0)
         self.table = self.words()
 
+    def clear_launches(self) -> None:
+        self._bytes(self.launches, wire.SLOTS * wire.LAUNCH_BYTES)[:] = bytes(wire.SLOTS * wire.LAUNCH_BYTES)
+
     def words(self) -> Any:
-        return np.array([self.host.stripe(n) for n in range(self.stripes)], layout.STRIPE)
+        return np.array([self.host.stripe(n) for n in range(self.stripes)], wire.STRIPE)
 
     def stream(self) -> int:
         return 0
@@ -94,7 +102,7 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
     host, threads, ideals, _ = prepared(case)
     moving, wait = steps(threads, case.order, case.seed), cycle([*waits, 1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging_memory, "BATCH", staging * layout.UNIT)
+        patch.setattr(staging_memory, "BATCH", staging * wire.UNIT)
         metal = Metal(host, lambda: None)
         drained = drain_pass.Passes(metal, AtOnce())  # type: ignore[arg-type]  # it plays a Device
         drained.begin(case.epoch)
@@ -107,12 +115,28 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
         for _ in moving:
             pass
         drained.everything(closed=False)
-    found = slabs_in(drained.arena.lines().tobytes())
     assert not any(any(ring.data) for ring in host.rings), "something is left in the pool"
+    found = taken(drained.arena.lines(), host)
     assert len({slab.key for slab in found}) == len(found), "a lane was drained twice"
     records_are_the_marks_in_order(found, ideals, case.recording)
     lanes = {claim.thread.key for claim in host.claims()}
     assert len(found) + drained.lost() == len(lanes), f"{drained.lost()} lost"
+
+
+def taken(lines: Lines, host: Host) -> list[Slab]:
+    """The slabs of a capture."""
+    found, problems = find(lines, host.epoch)
+    assert not problems
+    rows, slabs = lines.reshape(-1, 4), []
+    for n in range(len(found)):
+        head, entry = np.zeros(1, wire.HEAD), np.zeros(1, wire.LAUNCH)
+        head["count"], entry["layout"] = found.header["count"][n], found.header["place"][n]
+        block = host.blocks[int(found.linear_block[n]) % (1 << wire.BLOCK_BITS)]
+        key = *block, int(found.warp[n]) * 32 + int(found.lane[n])
+        first = (int(found.line[n]) + layout.HEADER_LINES) * layout.RECORDS_PER_LINE
+        ring = rows[first : first + (1 << int(found.log2[n]))].reshape(-1).view(layout.RECORD)
+        slabs.append(Slab(0, 0, 0, key, head[0], entry[0], ring))
+    return slabs
 
 
 def advance(moving: Iterator[Any], count: int) -> None:

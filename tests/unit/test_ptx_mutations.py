@@ -24,7 +24,7 @@ from ptxvm.profile import search
 from ptxvm.writing import KernelText, Node, written
 
 from kscope import ptx
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 from kscope.lowering import cfg, emitting, loop_registers, pairing
@@ -66,9 +66,23 @@ TEXT: dict[str, tuple[str, str]] = {
         r"vote\.sync\.any\.pred ks_full, ks_try, 0xffffffff;",
         "mov.pred ks_full, ks_try;",
     ),
-    "the header's check is left out": (r"xor\.b32 ks_check, ks_check, ks_p;", ""),
-    "the done word ignores the count": (r"xor\.b32 ks_x, ks_x, ks_n;", ""),
-    "the hardware's warp id is used": (r"shr\.u32 ks_warp, ks_thread, 5;", "mov.u32 ks_warp, %warpid;"),
+    "the entry's check misses a word": (r"xor\.b32 ks_check, ks_check, ks_t;", ""),
+    "every thread writes the launch's entry": (r"setp\.eq\.u32 ks_q, ks_thread, 0;", "setp.eq.u32 ks_q, ks_q, ks_q;"),
+    "no thread writes the launch's entry": (r"@ks_first bra\.uni KS_LAUNCH;", ""),
+    "every block writes the launch's entry": (r"or\.b32 ks_y, ks_y, ks_z; setp", "setp"),
+    "the entry is in another launch's slot": (r"and\.b32 ks_z, ks_x, 65535;", "and.b32 ks_z, ks_x, 32767;"),
+    "the head has another launch's slot": (r"mad\.lo\.u32 ks_t, ks_y, 65536, ks_t;", ""),
+    "the seal has no bits of the launch": (r"prmt\.b32 ks_w, ks_w, ks_y, 0x3260;", ""),
+    "the seal has the end's width alone": (r"max\.u32 ks_u, ks_u, ks_v;", ""),
+    "the seal has the clock's end, not its turns": (r"sub\.u32 ks_t, ks_t, ks_v;", ""),
+    "clock and time change places in the seal": (
+        r"prmt\.b32 ks_t, ks_t, ks_y, 0x4040;",
+        "prmt.b32 ks_t, ks_t, ks_y, 0x0404;",
+    ),
+    "the end's time is in nanoseconds": (r"shf\.r\.wrap\.b32 ks_z, ks_z, ks_t, 5;", ""),
+    "the hardware's warp id is used": (r"shr\.u32 ks_t, ks_thread, 5;", "mov.u32 ks_t, %warpid;"),
+    "the block's number ignores y": (r"mad\.lo\.u32 ks_z, ks_z, ks_y, ks_x; mov", "mov"),
+    "the session's bit is left out": (r"mad\.lo\.u32 ks_t, ks_y, 32, ks_t;", ""),
     "start and end are exchanged": (r"\{(ks_sl, )(\d+), ks_el", r"{ks_el, \2, ks_sl"),
 }
 
@@ -115,7 +129,7 @@ LOOPED = [
 LOOPS: dict[str, tuple[str, str]] = {
     "the place's mask is dropped": (r"and\.b32 (ks_nth\d+), ks_n, \d+;", r"mov.b32 \1, ks_n;"),
     "the place's ring is one record too long": (r"and\.b32 (ks_nth\d+), ks_n, (\d+);", r"rem.u32 \1, ks_n, (\2+2);"),
-    "the place stays": (r"(st\.global\.v4\.b32 \[ks_to\d+\][^;]*;)\n\tand\.b32 ks_nth\d+, ks_n, \d+;", r"\1"),
+    "the place stays": (r"(st\.global\.v4\.b32 \[ks_to\d+\+32\][^;]*;)\n\tand\.b32 ks_nth\d+, ks_n, \d+;", r"\1"),
     "the place is that of the next record": (r"mad\.lo\.u32 ks_low, ks_nth\d+,", "mad.lo.u32 ks_low, ks_n,"),
     "the store's guard is dropped": (r"@\w+ (st\.global\.v4\.b32 \[ks_to)", r"\1"),
     "the stop fill's bound is ignored": (r"setp\.lt\.and\.u32 (ks_fits\d+), ks_n, \d+, (\w+);", r"mov.pred \1, \2;"),
@@ -178,8 +192,8 @@ def some_case_notices(mutate: Callable[[str], str]) -> bool:
 def at_words(text: str) -> str:
     """HEAD, SKIPPED and LOST as offsets from the control block's start to the words of stripe 0."""
     for name in ("head", "skipped", "lost"):
-        text = text.replace(f"+{name.upper()}]", f"+{layout.GATE_BYTES + STRIPE_OFFSET[name]}]")
-        text = text.replace(f"+{name.upper()}\\]", f"+{layout.GATE_BYTES + STRIPE_OFFSET[name]}\\]")
+        text = text.replace(f"+{name.upper()}]", f"+{wire.GATE_BYTES + STRIPE_OFFSET[name]}]")
+        text = text.replace(f"+{name.upper()}\\]", f"+{wire.GATE_BYTES + STRIPE_OFFSET[name]}\\]")
     return text
 
 

@@ -12,7 +12,7 @@ from ptxvm.drain import Drain, closed
 from ptxvm.host import Host, Pool, Ring, Slab
 from ptxvm.judge import (
     Wrong,
-    headers_tell_where_the_lane_was,
+    heads_tell_where_the_lane_was,
     records_are_the_marks_in_order,
     require,
     stores_stay_inside_claimed_slabs,
@@ -22,7 +22,7 @@ from ptxvm.machine import Clocks, Grid, Launch, steps
 from ptxvm.profile import examples, search
 from ptxvm.writing import KernelText, Node, written
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 from kscope.lowering import cfg
@@ -86,12 +86,12 @@ def test_a_full_stripe_falls_back_on_the_reserve() -> None:
 def test_slabs_never_cross_the_ring_edge() -> None:
     pool = Pool((Ring(3, head=6), Ring(0)))
     outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
-    assert [int(slab.header["position"]) for slab in outcome.slabs] == [9]
+    assert [slab.at for slab in outcome.slabs] == [9 - 8]
     assert int(outcome.host.stripe(0)["skipped"]) == 3
 
 
 def test_a_lane_whose_claims_are_all_refused_is_counted_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MOST_CLAIMS", 1)
+    monkeypatch.setattr(wire, "MOST_CLAIMS", 1)
     pool = Pool((Ring(3, head=6), Ring(0)))
     outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
     assert not outcome.slabs
@@ -117,7 +117,7 @@ def test_drops_are_counted_exactly(records: int, count: int, fill: str) -> None:
     kernel = written((Node("loop", ("bottom", count), ((Node("region", ("dot", None, "%n0", False), ((),)),), ())),))
     recording = Recording(records=records, fill=fill)  # type: ignore[arg-type]  # one of the two fills
     (slab,) = judged(execute(simple(kernel, recording=recording, threads=(0,)))).slabs
-    assert int(slab.header["count"]) == count
+    assert slab.count == count
     kept = range(count)[:records] if fill == "stop" else range(count)[-records:]
     assert slab.records()["value"].tolist() == list(kept)
 
@@ -139,14 +139,16 @@ def test_sampling_by_block_reaches_past_two_to_the_thirty_two(data: st.DataObjec
     assume(0 <= linear < nx * ny * nz)
     block = (linear % nx, linear // nx % ny, linear // (nx * ny))
     sampling = Sampling.of(block=range(first, first + count, step))
-    judged(execute(simple(shape=shape, blocks=(block,), threads=(0,), sampling=sampling)))
+    assume(linear == 0 or linear % (1 << wire.BLOCK_BITS))
+    blocks = tuple({(0, 0, 0), block})
+    judged(execute(simple(shape=shape, blocks=blocks, threads=(0,), sampling=sampling)))
 
 
 @examples(40)
 @given(cases(threads=4), st.integers(0, 200))
 def test_snapshots_never_contain_wrong_words(case: Case, moment: int) -> None:
-    """A slab with a valid check word has a valid header; a finished one has every record."""
-    host, threads, ideals, about = prepared(case)
+    """A slab's head is whole from the beginning; a closed slab has every record."""
+    host, threads, ideals, _ = prepared(case)
     for n, _ in enumerate(steps(threads, case.order, case.seed)):
         if n == moment:
             break
@@ -154,9 +156,9 @@ def test_snapshots_never_contain_wrong_words(case: Case, moment: int) -> None:
     for slab in slabs:
         require(slab.key in ideals, f"a slab of {slab.key}, which is no lane of this launch")
         if closed(slab):
-            flag_bits = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
-            headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, flag_bits)
-            records_are_the_marks_in_order([slab], ideals, case.recording)
+            heads_tell_where_the_lane_was(host, [slab], ideals)
+            if slab.entry is not None:
+                records_are_the_marks_in_order([slab], ideals, case.recording)
         known = {(event.start, event.id, event.end, event.value) for event in ideals[slab.key].events}
         found = {tuple(int(word) for word in record) for record in slab.ring[slab.ring["id"] != 0]}
         require(found <= known, f"{slab.key}: records {found - known} that no mark made")
@@ -260,7 +262,7 @@ def test_lanes_record_completely_or_not_at_all_around_a_session_change(
     """A lane belongs to the session whose epoch it read at its start, or to none. A warp reads the gate with one
     instruction for all lanes, which this machine does not model: one lane represents each warp."""
     leaders = tuple(thread for thread in case.threads if thread % 32 == 0)
-    host, threads, ideals, about = prepared(replace(case, order="random", threads=leaders))
+    host, threads, ideals, _ = prepared(replace(case, order="random", threads=leaders))
     moving, seen = steps(threads, "random", case.seed), {case.epoch}
     for wait, epoch in changes:
         for _ in range(wait):
@@ -269,15 +271,16 @@ def test_lanes_record_completely_or_not_at_all_around_a_session_change(
         seen.add(epoch)
     for _ in moving:
         pass
-    slabs = host.slabs()
-    assert {int(slab.header["epoch"]) for slab in slabs} <= seen - {0}
-    assert len(slabs) == len({claim.thread.key for claim in host.claims()})
-    stores_stay_inside_claimed_slabs(host, slabs[0].units if slabs else 0)
-    for slab in slabs:
-        host.epoch = int(slab.header["epoch"])
-        flag_bits = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
-        headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, flag_bits)
-    records_are_the_marks_in_order(slabs, ideals, case.recording)
+    lanes = {claim.thread.key for claim in host.claims()}
+    units = host.claims()[0].units if lanes else 0
+    stores_stay_inside_claimed_slabs(host, units)
+    found = []
+    for host.epoch in seen - {0}:
+        ours = [slab for slab in host.slabs() if int(slab.head["who"]) >> wire.EPOCH_SHIFT & 1 == host.epoch & 1]
+        heads_tell_where_the_lane_was(host, ours, ideals)
+        records_are_the_marks_in_order([slab for slab in ours if slab.entry is not None], ideals, case.recording)
+        found += ours
+    assert len(found) == len(lanes)
 
 
 @examples(30)
@@ -290,6 +293,8 @@ def test_replays_of_one_grid_id_leave_a_slab_each(kernel: KernelText, replays: i
         clocks = Clocks(cycles=1000 * n, time=1 << 20 + n)
         launch = Launch(program, host.memory, "k", Grid(), [out.base], threads=(0, 1), grid_id=5, clocks=clocks)
         assert sum(1 for _ in steps(launch.start(), "lockstep", n))
+    host.launched(Grid(), [(0, 0, 0)])
     slabs = host.slabs()
-    assert [slab.header["grid_id"] for slab in slabs] == [5] * replays
-    assert sorted(slab.header["start_time"] for slab in slabs) == [(1 << 20 + n) + 2 for n in range(replays)]
+    assert [slab.entry["grid_id"] for slab in slabs if slab.entry is not None] == [5] * replays
+    times = [(1 << 20 + n) + 2 >> wire.TIME_SHIFT for n in range(replays)]
+    assert sorted(int(slab.head["start_time"]) % (1 << wire.LOG2_SHIFT) for slab in slabs) == times

@@ -32,7 +32,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_exits_follow_the_predicate_of_their_enter(case: Case) -> None:
     outcome = judged(execute(case))
-    counts = {slab.key[3]: int(slab.header["count"]) for slab in outcome.slabs}
+    counts = {slab.key[3]: int(slab.head["count"]) for slab in outcome.slabs}
     assert {count for lane, count in counts.items() if lane % 2} != {count for lane, count in counts.items()}
 
 
@@ -72,7 +72,7 @@ def test_a_name_with_and_without_a_predicate_records_where_it_holds() -> None:
     kernel = written((*ODD, Node("region", region, ((),)), Node("region", (*region, "%v0"), ((),))))
     case = replace(CASES[1], kernel=kernel)
     outcome = judged(execute(case))
-    assert {slab.key[3] % 2: int(slab.header["count"]) for slab in outcome.slabs} == {0: 1, 1: 2}
+    assert {slab.key[3] % 2: int(slab.head["count"]) for slab in outcome.slabs} == {0: 1, 1: 2}
     name, kind = layout.name_hash("load"), layout.Kind.SPAN
     assert {int(record["id"]) for slab in outcome.slabs for record in slab.records()} == {name << 4 | kind}
 

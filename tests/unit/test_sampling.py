@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.capture.layout import MAX_SMS, block_magic
+from kscope.capture.wire import MAX_SMS, block_magic
 from kscope.errors import UsageError
 from kscope.instrument.sampling import Sampling
 

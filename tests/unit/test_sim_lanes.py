@@ -130,8 +130,7 @@ def test_the_claim_counter_may_wrap_at_32_bits() -> None:
     before = np.uint32(2**32 - 64)  # a whole number of turns around each ring
     backend.device.memory.stripes["head"] = before
     backend.device.memory.stripes["limit"] += before
-    for cursor in backend.device._cursors:
-        cursor.tail = int(before)
+    backend.device._tails = [int(before)] * len(backend.device._tails)
     kscope_sim.launch(marked, grid=200, sms=1)
     backend.disarm()
     frontend.disable()

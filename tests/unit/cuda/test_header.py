@@ -156,7 +156,7 @@ def test_kernel_ids_in_code_match_their_notes() -> None:
     )
     assert (note.text, note.file, note.log2_records, note.strategy) == ("void k(int *, int)", "unit.cu", 8, "elected")
     ptx = compiled(ALL, IN_PLACE).decode()
-    low = f"mov.u32 ks_x, {_signed(note.id & 0xFFFFFFFF)}; mov.u32 ks_y, {_signed(note.id >> 32)};"
+    low = f"mov.u32 ks_z, {_signed(note.id & 0xFFFFFFFF)}; mov.u32 ks_t, {_signed(note.id >> 32)};"
     assert low in ptx
 
 

@@ -12,7 +12,7 @@ from cupy.cuda import compiler
 from unit.cuda.cpp_programs import program
 
 import kscope_cuda
-from kscope.capture import layout, metadata
+from kscope.capture import metadata, wire
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -54,7 +54,7 @@ def recording(*regions, kinds=(), kernels=()):
 
 
 def is_marked(cubin):
-    return layout.CTL_SYMBOL.encode() in cubin
+    return wire.CTL_SYMBOL.encode() in cubin
 
 
 def names(cubin):

@@ -23,7 +23,7 @@ from cutlass import cute  # noqa: E402  # after the check that it is there
 from cutlass.base_dsl import compiler as cute_compiler  # noqa: E402
 from cutlass.cute.runtime import make_fake_compact_tensor  # noqa: E402
 
-from kscope.capture import layout  # noqa: E402
+from kscope.capture import wire  # noqa: E402
 from kscope.capture.model import ModuleMeta  # noqa: E402
 from kscope.instrument import registry  # noqa: E402
 from kscope.instrument.recording import Recording  # noqa: E402
@@ -65,7 +65,7 @@ class Gpu:
         return self.current
 
     def has_symbol(self, library: int, name: str) -> bool:
-        return library % 2 == 1 if name == layout.CTL_SYMBOL else not self.others
+        return library % 2 == 1 if name == wire.CTL_SYMBOL else not self.others
 
     def module(self, library: int) -> int:
         return library * 10 + self.current

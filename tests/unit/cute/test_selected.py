@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cutlass.base_dsl import ast_preprocessor, dsl
 
-from kscope.capture import layout, metadata
+from kscope.capture import layout, metadata, wire
 from kscope.capture.model import ModuleMeta, RegionMeta
 from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
@@ -226,8 +226,8 @@ def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path
     paths = kernel.build(tmp_path)
     assert paths is not None
     off, on = (path.read_bytes() for path in paths)
-    assert kernel.symbol.encode() in off and layout.CTL_SYMBOL.encode() not in off
-    assert layout.CTL_SYMBOL.encode() in on
+    assert kernel.symbol.encode() in off and wire.CTL_SYMBOL.encode() not in off
+    assert wire.CTL_SYMBOL.encode() in on
 
 
 VECTORIZED = """
@@ -328,8 +328,8 @@ def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend: Any, tmp_pa
     assert kernel.sites == ()
     assert kernel.build is not None
     off, on = (path.read_bytes() for path in kernel.build(tmp_path) or ())
-    assert layout.CTL_SYMBOL.encode() in on
-    assert layout.CTL_SYMBOL.encode() not in off
+    assert wire.CTL_SYMBOL.encode() in on
+    assert wire.CTL_SYMBOL.encode() not in off
 
 
 def test_random_lines_compile_and_pair(frontend: Any) -> None:

@@ -14,7 +14,7 @@ from contract.verdict import verdict
 from numba import cuda, float32, void
 
 import kscope
-from kscope.capture.layout import CTL_SYMBOL
+from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler
 from kscope.machine_code import tools

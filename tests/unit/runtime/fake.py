@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 from kscope.capture.metadata import to_json
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
@@ -19,7 +19,7 @@ from kscope.errors import DriverError
 from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import DeviceFacts
 from kscope_runtime.ranges import Bytes, Ranges, read_each
-from kscope_sim.protocol import Anchor, Slab, Thread, claim
+from kscope_sim.protocol import Anchor, Slab, Thread, announce, claim
 
 KERNEL = 0x1234_5678_9ABC_DEF0
 REGION = "load"
@@ -52,7 +52,7 @@ class Gpu:
         """A module loaded in the fake driver."""
         symbols = {}
         if prepared:
-            symbols[layout.CTL_SYMBOL] = (self.allocate(8, fill=0), 8)
+            symbols[wire.CTL_SYMBOL] = (self.allocate(8, fill=0), 8)
             data = described() if meta is None else meta
             if data:
                 symbols[layout.META_SYMBOL] = (self.allocate(len(data)), len(data))
@@ -62,7 +62,7 @@ class Gpu:
 
     def bound(self, handle: int) -> int:
         """The contents of a module's kscope_ctl."""
-        return int(self.view(*self.modules[handle][layout.CTL_SYMBOL]).view("<u8")[0])
+        return int(self.view(*self.modules[handle][wire.CTL_SYMBOL]).view("<u8")[0])
 
     def memory(self, handle: int) -> Memory:
         """Device memory as a kernel of that module sees it."""
@@ -85,12 +85,17 @@ class Memory:
 
     @property
     def gate(self) -> Any:
-        return self.gpu.view(self.control, layout.GATE_BYTES).view(layout.GATE)[0]
+        return self.gpu.view(self.control, wire.GATE_BYTES).view(wire.GATE)[0]
 
     @property
     def stripes(self) -> npt.NDArray[Any]:
-        size = (self.gpu.facts.sms + 1) * layout.STRIPE_BYTES
-        return self.gpu.view(self.control + layout.GATE_BYTES, size).view(layout.STRIPE)
+        size = (self.gpu.facts.sms + 1) * wire.STRIPE_BYTES
+        return self.gpu.view(self.control + wire.GATE_BYTES, size).view(wire.STRIPE)
+
+    @property
+    def table(self) -> npt.NDArray[Any]:
+        at = self.control + wire.table_offset(self.gpu.facts.sms)
+        return self.gpu.view(at, wire.SLOTS * wire.LAUNCH_BYTES).view(wire.LAUNCH)
 
     def atom_add(self, stripe: int, word: str, amount: int) -> int:
         before = int(self.stripes[word][stripe])
@@ -108,24 +113,26 @@ class Memory:
 
 
 class Lane:
-    """One recording lane, step by step: claim, header, records, leave."""
+    """One recording lane, step by step: claim, head, records, leave. grid: its launch; 0: one per size."""
 
     def __init__(
-        self, memory: Memory, *, sm: int = 0, log2: int = 2, block: int = 0, warp: int = 0, grid: int = 1
+        self, memory: Memory, *, sm: int = 0, log2: int = 2, block: int = 0, warp: int = 0, grid: int = 0
     ) -> None:
         self.memory = Memory(memory.gpu, memory.control)
-        self.thread = Thread(KERNEL, log2, 0, grid, (1000, 1, 1), (128, 1, 1), (block, 0, 0), warp, 0, sm)
+        self.thread = Thread(KERNEL, log2, 0, grid or log2, (10_000, 1, 1), (128, 1, 1), (block, 0, 0), warp, 0, sm)
         self.slab: Slab | None = None
         self.written = 0
 
     def claim(self) -> Lane:
-        """The atomics; the header is on its way."""
+        """The atomics; the head is on its way, and block 0 has written the launch's entry."""
         epoch = int(self.memory.gate["epoch"])
+        first = replace(self.thread, ctaid=(0, 0, 0), warp=0, lane=0)
+        announce(self.memory, first, epoch, 1000)  # type: ignore[arg-type]  # as below
         self.slab = claim(self.memory, self.thread, epoch, Anchor(100, 1000, 2))  # type: ignore[arg-type]  # as much of a Memory as it uses
         return self
 
     def begin(self) -> Lane:
-        """The header arrives."""
+        """The head arrives."""
         self.memory.happen()
         return self
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from forked import refusal
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.instrument import registry
@@ -238,12 +238,12 @@ def test_the_default_pool_is_at_least_what_the_device_needs(by_hand: None) -> No
     rig = Bench(Gpu(free=100_000))
     rig.backend.arm(1, Sampling(), None)
     assert rig.drain.device.rings is not None
-    assert rig.drain.device.rings.total <= 40960
+    assert rig.drain.device.rings.total <= 20480
 
 
 def test_a_pool_that_is_too_small_is_refused(bench: Make) -> None:
     rig = bench()
-    with pytest.raises(UsageError, match=r"pool=100: .*4 SMs needs at least 40960 bytes"):
+    with pytest.raises(UsageError, match=r"pool=100: .*4 SMs needs at least 20480 bytes"):
         rig.backend.arm(1, Sampling(), 100)
 
 
@@ -465,7 +465,7 @@ def test_the_gate_carries_what_is_sampled(bench: Make) -> None:
 
 def test_rings_do_not_overlap_inside_the_pool(bench: Make) -> None:
     rig = bench().arm()
-    spans = sorted((int(s["base"]), int(s["base"]) + (int(s["mask"]) + 1) * layout.UNIT) for s in rig.memory.stripes)
+    spans = sorted((int(s["base"]), int(s["base"]) + (int(s["mask"]) + 1) * wire.UNIT) for s in rig.memory.stripes)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     for start, end in spans:
         rig.gpu.view(start, end - start)

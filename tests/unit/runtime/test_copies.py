@@ -8,12 +8,12 @@ import pytest
 
 from kscope.capture import layout
 from kscope_runtime.drain_pass import Passes
-from kscope_runtime.slab_search import Ints, Lines, Pieces
+from kscope_runtime.slab_search import Ints, Pieces, Slabs, Units
 
 from .conftest import Bench
 from .fake import REGION, Lane
 
-SLAB = 192  # bytes, for four records
+SLAB, LINES = 96, 3  # bytes for four records, and lines in a capture
 
 
 def once(bench: Bench) -> int:
@@ -30,16 +30,18 @@ def starts(bench: Bench) -> list[int]:
 
 
 def test_batches_are_copied_while_the_previous_one_is_read(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.staging.BATCH", 8192)  # two of the rings
+    monkeypatch.setattr("kscope_runtime.staging.BATCH", 4096)  # two of the rings
     bench = Bench().arm()
     for block in range(80):
         Lane(bench.memory, sm=block % 4, block=block).run()
     on_their_way: list[int] = []
     account = Passes._account
 
-    def watched(self: Passes, lines: Lines, pieces: Pieces, requested: float | None, settled: int) -> Ints:
+    def watched(
+        self: Passes, units: Units, pieces: Pieces, requested: float | None, settled: int
+    ) -> tuple[Slabs, Ints]:
         on_their_way.append(len(bench.driver.streams[self._staging.stream]))
-        return account(self, lines, pieces, requested, settled)
+        return account(self, units, pieces, requested, settled)
 
     monkeypatch.setattr(Passes, "_account", watched)
     assert once(bench) == 80 * SLAB
@@ -49,7 +51,7 @@ def test_batches_are_copied_while_the_previous_one_is_read(by_hand: None, monkey
 
 
 def test_room_is_published_after_each_batch(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.staging.BATCH", 8192)
+    monkeypatch.setattr("kscope_runtime.staging.BATCH", 4096)
     bench = Bench().arm()
     for block in range(84):
         Lane(bench.memory, sm=block % 4, block=block).run()
@@ -122,7 +124,7 @@ def test_overrun_slabs_are_not_taken_before_they_settle(
 def test_snapshots_include_overrun_rings_immediately(late: tuple[Bench, Lane, tuple[int, np.ndarray]]) -> None:
     bench, _, _ = late
     lines = bench.drain.snapshot()
-    assert len(lines) == SLAB // layout.UNIT and lines[0, 0] == layout.HEADER_WORD
+    assert len(lines) == LINES and lines[0, 0] == layout.HEADER_WORD
 
 
 def test_slabs_that_did_not_overrun_are_taken_immediately(by_hand: None) -> None:

@@ -13,17 +13,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.decoding import slabs
 from kscope_runtime.staging import BATCH
 
 from .conftest import Bench
 from .fake import Lane
 
+SLAB = 96  # bytes, for four records
+
 SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 START = st.sampled_from([0, 5, 0xFFFF_FFF0, 0x7FFF_FFF8])
 """What was claimed before: counters run over 2^32 sooner or later."""
-COPY = st.sampled_from([BATCH, 24 * layout.UNIT])
+COPY = st.sampled_from([BATCH, 24 * wire.UNIT])
 """How much a copy holds: of a large pool less than a ring."""
 
 ACTIONS = st.lists(
@@ -119,10 +121,10 @@ def check_memory(bench: Bench, open_lanes: list[Lane]) -> None:
     for lane in open_lanes:
         if lane.slab is None:
             continue
-        n = layout.slab_units(lane.thread.log2_records)
+        n = wire.slab_units(lane.thread.log2_records)
         for stripe in stripes:
             units = int(stripe["mask"]) + 1
-            offset = (lane.slab.base - int(stripe["base"])) // layout.UNIT
+            offset = (lane.slab.base - int(stripe["base"])) // wire.UNIT
             if not 0 <= offset < units:
                 continue
             # positions that may be granted now: [limit - units, limit), from head on
@@ -131,7 +133,7 @@ def check_memory(bench: Bench, open_lanes: list[Lane]) -> None:
                 at = int(stripe["head"]) + step & units - 1
                 assert not offset <= at < offset + n, "a unit of an open slab may be claimed again"
         if lane.written and not lane.memory.pending:
-            assert bench.gpu.view(lane.slab.base, 64).any(), "an open slab was cleared"
+            assert bench.gpu.view(lane.slab.base, wire.UNIT).any(), "an open slab was cleared"
 
 
 @SETTINGS
@@ -174,7 +176,7 @@ def test_lanes_without_pool_space_stop_recording_and_are_counted(by_hand: None) 
     granted = sum(lane.slab is not None for lane in lanes)
     rings = bench.drain.device.rings
     assert rings is not None
-    assert granted == 4 * (rings.each // 192) + rings.reserve // 192
+    assert granted == 4 * (rings.each // SLAB) + rings.reserve // SLAB
     (device,) = bench.backend.collect(wait=True)
     assert device.lost == 1000 - granted and sum(keys(device.lines).values()) == granted
 
@@ -203,7 +205,7 @@ def test_a_record_that_is_late_keeps_a_finished_slab_from_being_freed(by_hand: N
     lane.memory.pending.append(record)
     lane.memory.happen()
     passes._again[:] = 0
-    assert passes.once(share=1 << 20) == 192
+    assert passes.once(share=1 << 20) == SLAB
 
 
 def test_slabs_of_an_old_session_are_left_out(by_hand: None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kscope import native
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.instrument import registry
 from kscope_runtime import driver
@@ -365,15 +365,15 @@ def test_ranges_are_copied_one_by_one_without_compiled_loops(cu: Bindings, monke
 @pytest.mark.parametrize(
     ("tail", "units", "expected"),
     [
-        (0, 3, [(1 << 20, 192)]),
-        (62, 5, [((1 << 20) + 62 * 64, 128), (1 << 20, 192)]),
-        ((1 << 32) - 1, 2, [((1 << 20) + 63 * 64, 64), (1 << 20, 64)]),
+        (0, 3, [(1 << 20, 96)]),
+        (62, 5, [((1 << 20) + 62 * 32, 64), (1 << 20, 96)]),
+        ((1 << 32) - 1, 2, [((1 << 20) + 63 * 32, 32), (1 << 20, 32)]),
         (5, 0, []),
     ],
     ids=["straight", "over the edge", "positions wrap", "nothing"],
 )
 def test_units_of_a_ring_are_one_or_two_ranges(tail: int, units: int, expected: list[tuple[int, int]]) -> None:
-    table = np.zeros(1, layout.STRIPE)
+    table = np.zeros(1, wire.STRIPE)
     table["base"], table["mask"] = 1 << 20, 63
     found = in_rings(table, np.array([tail], np.uint32), np.array([units]))
     assert list(zip(found.address.tolist(), found.size.tolist(), strict=True)) == expected

@@ -89,17 +89,17 @@ def test_without_a_disk_records_take_at_most_half_of_the_memory(small: None, tmp
     assert made._room is not None
     assert made._room.nbytes == GIB // 2
     with pytest.raises(MemoryError, match=r"0 MiB of records are on the host, 1,024 of 1,024 MiB of memory are left"):
-        made.take(GIB // 2 // layout.UNIT)
+        made.take(GIB // 2 // layout.LINE)
 
 
 def test_what_exceeds_a_quarter_of_the_memory_is_in_a_file(small: None, tmp_path: Path) -> None:
     made = Arena(tmp_path)
-    made.take(GIB // 4 // layout.UNIT - 100)
+    made.take(GIB // 4 // layout.LINE - 100)
     assert made._file is None
     for number in range(1, 1000):  # across the border, and across many steps of the file
         made.take(33)[:] = number
     lines = made.lines()
-    first = GIB // 4 // layout.UNIT - 100
+    first = GIB // 4 // layout.LINE - 100
     assert lines[first:, 0].tolist() == [number for number in range(1, 1000) for _ in range(33)]
     assert made._file is not None
     stored = np.fromfile(f"/proc/self/fd/{made._file}", np.uint32).reshape(-1, 16)
@@ -121,7 +121,7 @@ def test_a_full_disk_ends_the_recording_before_a_page_faults(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     made = Arena(tmp_path)
-    before = made.take(GIB // 4 // layout.UNIT)
+    before = made.take(GIB // 4 // layout.LINE)
     monkeypatch.setattr(os, "posix_fallocate", full)
     for _ in range(2):
         with pytest.raises(MemoryError, match=f"256 MiB .*{tmp_path} takes no more of them .No space left on device"):

@@ -6,11 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from wired import Head, slab
 
-from kscope.capture import layout
+from kscope.capture import wire
+from kscope.capture.expand import Lines
 from kscope.decoding import slabs
 from kscope_runtime.accounting import MASK, Stripes, advance, uncut
-from kscope_runtime.slab_search import Lines, Pieces, find
+from kscope_runtime.slab_search import Pieces, find
 
 from .conftest import Bench
 from .fake import Lane
@@ -21,7 +23,7 @@ UNITS = 40
 
 @pytest.fixture
 def bench(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("kscope_runtime.staging.BATCH", UNITS * layout.UNIT)
+    monkeypatch.setattr("kscope_runtime.staging.BATCH", UNITS * wire.UNIT)
     return Bench().arm()
 
 
@@ -101,13 +103,13 @@ def test_a_ring_behind_an_open_slab_is_not_scanned(bench: Bench, monkeypatch: py
     monkeypatch.setattr(bench.driver, "read", watched)
     assert once(bench) == 0
     # by the pass, and again to find what blocks it
-    assert [size for size in read if size != control(bench)] == [UNITS * layout.UNIT] * 2
+    assert [size for size in read if size != control(bench)] == [UNITS * wire.UNIT] * 2
 
 
 @pytest.mark.parametrize("turn", range(6))
 def test_refused_claims_are_found_across_position_wraparound(turn: int) -> None:
     """2^31 units behind the tail is as far as 2^31 ahead of it."""
-    table = np.zeros(1, layout.STRIPE)
+    table = np.zeros(1, wire.STRIPE)
     table["mask"] = 63
     state = Stripes.at(table)
     for step in range(turn):  # already drained
@@ -121,24 +123,15 @@ def test_refused_claims_are_found_across_position_wraparound(turn: int) -> None:
     head = tail + np.uint32(3 + 3 + 3 + 3)
     state.limit = state.then = tail + np.uint32(64)
     state.saw(head)
-    lines = np.zeros((12, 16), np.uint32)
+    copied = np.zeros((12, 8), np.uint32)
     for at in (0, 6):
-        lines[at : at + 2] = closed_header(int(tail[0]) + at)
+        copied[at : at + 3] = slab(Head())
     pieces = Pieces(np.array([0]), np.array([0, 12]), tail, np.array([True]), np.array([3], np.uint32), head)
-    found = find(lines, pieces)
+    found = find(copied, pieces)
     assert found.at.tolist() == [0, 6]
-    assert advance(state, pieces, found, uncut(lines, pieces, found)).tolist() == [9]
+    assert advance(state, pieces, found, uncut(copied, pieces, found)).tolist() == [9]
 
 
 def control(bench: Bench) -> int:
     """Bytes of the stripes' words."""
-    return bench.drain.device.stripes * layout.STRIPE_BYTES
-
-
-def closed_header(position: int) -> Lines:
-    """A slab of four records that holds none, (2, 16) uint32."""
-    header = np.zeros(1, layout.HEADER)
-    header["magic"], header["position"] = layout.HEADER_WORD, position & MASK
-    header["place"], header["done"] = 2 << layout.LOG2_SHIFT, layout.DONE_WORD
-    header["check"] = layout.header_check(header.view(np.uint32).reshape(1, -1))
-    return header.view(np.uint32).reshape(2, 16)
+    return bench.drain.device.stripes * wire.STRIPE_BYTES

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.capture import layout
+from kscope.capture import wire
 from kscope.errors import UsageError
 from kscope_runtime.pool import LEAST_RING, default_bytes, least, rings
 
@@ -38,10 +38,10 @@ def test_no_ring_crosses_a_4_gib_boundary(extra: int, stripes: int, units: int, 
     cut = rings(least(stripes) + extra, stripes)
     for pool in (256 * units, max(0, (units // (1 << 24) << 32) - cut.total // 512 * 256 + 256 * near)):
         table = cut.words(pool)
-        sizes = (table["mask"].astype(np.int64) + 1) * layout.UNIT
+        sizes = (table["mask"].astype(np.int64) + 1) * wire.UNIT
         first, last = table["base"].astype(np.int64), table["base"].astype(np.int64) + sizes - 1
         assert (first >> 32 == last >> 32).all()
-        assert (first >= pool).all() and (last < pool + cut.total).all() and (first % layout.UNIT == 0).all()
+        assert (first >= pool).all() and (last < pool + cut.total).all() and (first % wire.UNIT == 0).all()
         assert (np.sort(first)[1:] > np.sort(last)[:-1]).all(), "rings do not overlap"
         assert (sizes[:-1] == cut.each).all() and sizes[-1] & sizes[-1] - 1 == 0
         assert cut.reserve / 8 <= sizes[-1] <= cut.reserve
@@ -51,12 +51,12 @@ def test_a_pool_below_a_4_gib_boundary_is_divided_from_its_start() -> None:
     cut = rings(1 << 30, 132)
     table = cut.words(5 << 32)
     assert table["base"].tolist() == [(5 << 32) + n * cut.each for n in range(133)]
-    assert int(table["mask"][-1] + 1) * layout.UNIT == cut.reserve
+    assert int(table["mask"][-1] + 1) * wire.UNIT == cut.reserve
 
 
 @pytest.mark.parametrize("before", [3 << 20, 100 << 20, 527 << 20, 530 << 20, 700 << 20])
 def test_a_pool_across_a_4_gib_boundary_keeps_its_rings_and_half_its_reserve(before: int) -> None:
     cut = rings(1 << 30, 132)
     table = cut.words((5 << 32) - before)
-    assert (table["mask"][:-1] + 1 == cut.each // layout.UNIT).all()
-    assert int(table["mask"][-1] + 1) * layout.UNIT >= cut.reserve // 2
+    assert (table["mask"][:-1] + 1 == cut.each // wire.UNIT).all()
+    assert int(table["mask"][-1] + 1) * wire.UNIT >= cut.reserve // 2

@@ -9,46 +9,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxvm.profile import examples
+from wired import TIME, Head, slab
 
-from kscope.capture import layout
-from kscope_runtime.slab_search import Lines, Pieces, find
+from kscope.capture import wire
+from kscope_runtime.slab_search import Pieces, Units, find
 
-EPOCH, STRIPE = 7, 3
-SETTLED = 2000
+STRIPE = 3
+SETTLED = TIME + 2000 * 32
 slabs = st.tuples(
     st.sampled_from([2, 2, 2, 3, 6]),  # log2 of its records
     st.integers(0, 70),  # records written
-    st.sampled_from(["closed"] * 6 + ["open", "late record", "torn", "gap", "foreign"]),
-    st.sampled_from([SETTLED - 1, SETTLED - 1, SETTLED]),  # %globaltimer at the end
+    st.sampled_from(["closed"] * 6 + ["open", "late record", "no head", "gap", "impossible"]),
+    st.sampled_from([SETTLED - 32, SETTLED - 32, SETTLED]),  # %globaltimer at the end
 )
 
 
-def memory(expected: list[tuple[int, int, str, int]], tail: int) -> Lines:
-    """Slabs one behind the other from position `tail` on."""
+def memory(expected: list[tuple[int, int, str, int]]) -> Units:
+    """Slabs one behind the other."""
     parts = []
     for log2, count, state, ended in expected:
-        units = layout.slab_units(log2)
-        words = np.zeros(units * 16, np.uint32)
-        parts.append(words)
-        if state != "gap":
-            words[0], words[1] = layout.HEADER_WORD, EPOCH
-            words[11] = log2 << layout.LOG2_SHIFT
-            words[13] = (tail + sum(map(len, parts[:-1])) // 16 + (state == "foreign")) & 0xFFFFFFFF
-            words[14], words[16], words[18] = STRIPE, 100, 1000
-            words[15] = layout.header_check(words[None, :32])[0] ^ (state == "torn")
-            kept = min(count, 1 << log2)
-            words[33 : 33 + 4 * kept : 4] = 0x11
-            if state == "late record" and kept:
-                words[33 + 4 * (count % kept)] = 0
-            if state != "open":
-                words[24], words[26], words[29] = 500, ended, count
-                words[31] = 500 ^ count ^ layout.DONE_WORD
-    return np.concatenate(parts).reshape(-1, 16)
+        head = Head(cycles=None if state == "open" else 500, ns=ended - TIME, count=count)
+        units = slab(head, log2, [[1000, 0x11, 1100, 0]] * count)
+        parts.append(units)
+        if state in ("gap", "no head"):
+            units[: len(units) if state == "gap" else 1] = 0
+        if state == "impossible":
+            units[0, 3] |= 31 << wire.LOG2_SHIFT
+        kept = min(count, 1 << log2)
+        if state == "late record" and kept:
+            units[1:].reshape(-1, 4)[count % kept] = 0
+    return np.concatenate(parts)
 
 
-def pieces(lines: Lines, tail: int, cut: int) -> Iterator[Pieces]:
+def pieces(copied: Units, tail: int, cut: int) -> Iterator[Pieces]:
     """The memory as one part, and as one that ends early beside one that begins there."""
-    for bounds, whole in (([0, len(lines)], [True]), ([0, cut, len(lines)], [False, True])):
+    for bounds, whole in (([0, len(copied)], [True]), ([0, cut, len(copied)], [False, True])):
         starts = np.array(bounds[:-1])
         yield Pieces(
             stripe=np.full(len(starts), STRIPE),
@@ -56,7 +51,7 @@ def pieces(lines: Lines, tail: int, cut: int) -> Iterator[Pieces]:
             tail=(starts + tail).astype(np.uint32),
             whole=np.array(whole),
             skipped=np.zeros(len(starts), np.uint32),
-            head=np.full(len(starts), (tail + len(lines)) & 0xFFFFFFFF, np.uint32),
+            head=np.full(len(starts), (tail + len(copied)) & 0xFFFFFFFF, np.uint32),
         )
 
 
@@ -65,14 +60,14 @@ def pieces(lines: Lines, tail: int, cut: int) -> Iterator[Pieces]:
 def test_compiled_code_finds_the_same_slabs_as_numpy(
     expected: list[tuple[int, int, str, int]], tail: int, settled: int, data: st.DataObject
 ) -> None:
-    lines = memory(expected, tail)
-    cut = data.draw(st.integers(1, len(lines) - 1))
-    for parts in pieces(lines, tail, cut):
-        compiled = find(lines, parts, settled)
+    copied = memory(expected)
+    cut = data.draw(st.integers(1, len(copied) - 1))
+    for parts in pieces(copied, tail, cut):
+        compiled = find(copied, parts, settled)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KSCOPE_NATIVE", "0")
-            scanned = find(lines, parts, settled)
-        for name in ("at", "piece", "units", "closed", "epoch", "position", "over"):
+            scanned = find(copied, parts, settled)
+        for name in ("at", "piece", "units", "closed", "position", "over"):
             got, plain = getattr(compiled, name), getattr(scanned, name)
             assert got.dtype == plain.dtype and np.array_equal(got, plain), name
         if len(parts.stripe) == 1 and {state for _, _, state, _ in expected} == {"closed"}:
@@ -82,8 +77,8 @@ def test_compiled_code_finds_the_same_slabs_as_numpy(
 @pytest.mark.parametrize("native", ["1", "0"])
 def test_records_are_checked_only_in_recently_closed_slabs(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KSCOPE_NATIVE", native)
-    expected = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 1)]
-    lines = memory(expected, 0)
-    (whole, _) = pieces(lines, 0, 1)
-    assert find(lines, whole, SETTLED).closed.tolist() == [True, False, True]
-    assert find(lines, whole).closed.tolist() == [True, False, False]
+    expected = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 32)]
+    copied = memory(expected)
+    (whole, _) = pieces(copied, 0, 1)
+    assert find(copied, whole, SETTLED).closed.tolist() == [True, False, True]
+    assert find(copied, whole).closed.tolist() == [True, False, False]

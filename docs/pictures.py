@@ -25,7 +25,7 @@ import numpy as np
 
 import kscope
 from kscope import cli
-from kscope.capture import layout
+from kscope.capture import layout, wire
 
 HERE = Path(__file__).resolve().parent
 TUTORIAL = HERE / "tutorial"
@@ -45,6 +45,23 @@ _PLACE = (
     ("log2(records)", layout.LOG2_SHIFT, layout.FLAG_SHIFT - layout.LOG2_SHIFT),
     ("flags", layout.FLAG_SHIFT, layout.SMID_SHIFT - layout.FLAG_SHIFT),
     ("smid", layout.SMID_SHIFT, 32 - layout.SMID_SHIFT),
+)
+_WHO = (
+    ("warp", 0, wire.EPOCH_SHIFT),
+    ("session", wire.EPOCH_SHIFT, wire.SM_SHIFT - wire.EPOCH_SHIFT),
+    ("smid", wire.SM_SHIFT, wire.SM_BITS),
+    ("slot", wire.SLOT_SHIFT, wire.SLOT_BITS),
+)
+_HEAD_BLOCK = (
+    ("0", 0, wire.LANE_SHIFT),
+    ("lane", wire.LANE_SHIFT, wire.BLOCK_SHIFT - wire.LANE_SHIFT),
+    ("block", wire.BLOCK_SHIFT, wire.BLOCK_BITS),
+)
+_START_TIME = (("time", 0, wire.LOG2_SHIFT), ("log2(records)", wire.LOG2_SHIFT, 32 - wire.LOG2_SHIFT))
+_SEAL = (
+    ("width", 0, wire.WIDTH_BITS),
+    ("grid", wire.GRID_SHIFT, wire.TURNS_SHIFT - wire.GRID_SHIFT),
+    ("turns", wire.TURNS_SHIFT, 32 - wire.TURNS_SHIFT),
 )
 _ID = (("kind", 0, 4), ("28-bit FNV-1a hash of the name", 4, 28))
 
@@ -98,8 +115,10 @@ def constants() -> str:
     rows = [
         ("header word", f"0x{layout.HEADER_WORD:08X}", f"version {layout.MAJOR}.{layout.MINOR}"),
         ("done word", f"0x{layout.DONE_WORD:08X}", "xor the count, xor the end clock's low word"),
-        ("unit", f"{layout.UNIT}", "bytes; what claims and positions count"),
+        ("unit", f"{wire.UNIT}", "bytes; what claims and positions count"),
+        ("line", f"{layout.LINE}", "bytes; headers of a capture begin at multiples of it"),
         ("header", f"{layout.HEADER_BYTES}", "bytes"),
+        ("slots", f"{wire.SLOTS}", "entries of the launch table"),
         ("record", f"{layout.RECORD_BYTES}", "bytes"),
         ("records of a slab", f"2^{layout.MIN_LOG2_RECORDS}..2^{layout.MAX_LOG2_RECORDS}", ""),
         *((f"kind {kind.name}", str(int(kind)), "") for kind in layout.Kind),
@@ -171,8 +190,14 @@ def pictures() -> dict[str, str]:
         "id": bits(_ID),
         "header": words(layout.HEADER),
         "place": bits(_PLACE),
-        "gate": words(layout.GATE),
-        "stripe": words(layout.STRIPE),
+        "head": words(wire.HEAD),
+        "who": bits(_WHO),
+        "block": bits(_HEAD_BLOCK),
+        "start_time": bits(_START_TIME),
+        "seal": bits(_SEAL),
+        "launch": words(wire.LAUNCH),
+        "gate": words(wire.GATE),
+        "stripe": words(wire.STRIPE),
         "constants": constants(),
         "summary": kscope.load(CAPTURE).summary().text(COLUMNS),
         "commands": cli.parser().epilog or "",

@@ -86,15 +86,17 @@ EXPECTED = {
 """Kinds, each with the line of its operation."""
 
 
+@pytest.mark.filterwarnings("ignore:kscope.*registers spill")  # with Triton 3.6, on Blackwell
 @pytest.mark.parametrize(("name", "arch"), PAIRS)
 def test_operations_of_the_usual_kinds_are_regions_with_their_lines(name, arch):
     known = about(build(name, arch, USUAL))
-    assert {problem.kind for problem in known.problems} <= {"occupancy"}
+    assert {problem.kind for problem in known.problems} <= {"occupancy", "registers"}
     where = {region.name: region.where for region in known.regions}
     assert {label(name, *one.split(" ", 1)) for one in EXPECTED[name]} <= where.keys()
     assert where == {region: f"{PATH}:{region.rpartition(':')[2]}" for region in where}
 
 
+@pytest.mark.filterwarnings("ignore:kscope.*registers spill")
 @pytest.mark.parametrize(("name", "arch"), PAIRS)
 def test_machine_code_between_marks_is_the_named_work(name, arch, tmp_path):
     kernel = build(name, arch, USUAL)

@@ -45,6 +45,49 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, co
     return found;
 }
 
+enum { SLOTS = 1 << 16 };
+
+static int is_entry_of(const uint32_t *head, int64_t row, const uint8_t *grid, const uint8_t *log2)
+{
+    const uint32_t seal = head[SEAL];
+    return log2[row] == head[START_TIME] >> SIZE_SHIFT && (!seal || grid[row] == (uint8_t)(seal >> GRID_SHIFT));
+}
+
+/* The entry of each slab's launch, among the newest ones of the slots and, behind these, the ones before.
+   reread: unfinished warps need an entry that was read anew. grid, log2: (2 * SLOTS,) of each row. stale: (SLOTS,) rows
+   to read anew. number: (2 * SLOTS,) all -1, before and after.
+   used: rows of launches, room for 2 * SLOTS. entry: index in used, -1 of another session, -2 unknown.
+   missing: (SLOTS,) slots whose entry must be read. Returns how many rows are used. */
+int64_t ks_entries(const uint32_t *units, int64_t slabs, const int64_t *at, int64_t epoch, int64_t reread,
+                   const uint8_t *grid, const uint8_t *log2, const uint8_t *stale, int32_t *number, int64_t *used,
+                   int64_t *entry, uint8_t *missing)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < slabs; i++) {
+        const uint32_t *const head = units + at[i] * UNIT_WORDS;
+        int64_t row = head[WHO] >> SLOT_SHIFT;
+        if ((head[WHO] >> EPOCH_SHIFT & 1) != (uint32_t)(epoch & 1)) {
+            entry[i] = -1;
+            continue;
+        }
+        const int newest = is_entry_of(head, row, grid, log2);
+        if (!newest || stale[row] || (reread && !head[SEAL]))
+            missing[row] = 1;
+        if (!newest && !is_entry_of(head, row += SLOTS, grid, log2)) {
+            entry[i] = -2;
+            continue;
+        }
+        if (number[row] < 0) {
+            number[row] = (int32_t)found;
+            used[found++] = row;
+        }
+        entry[i] = number[row];
+    }
+    for (int64_t i = 0; i < found; i++)
+        number[used[i]] = -1;
+    return found;
+}
+
 /* How far each part's slabs follow each other, in units from its beginning.
    opens: (parts + 1,) where each part's slabs begin. free: up to the first open slab or gap. reach: up to the end of the
    last slab. gaps: whether there is a gap before a slab. */

@@ -281,9 +281,10 @@ class Passes:
 
         A slab of another session was claimed late, or before a reset.
         """
-        found = self._launches.find(units[slabs.at], self._staging.memory, fresh)
-        expander.unidentified += int(np.count_nonzero(~found.known & ~found.foreign))
-        slabs, entry, stripe = slabs.take(found.known), found.entry[found.known], stripe[found.known]
+        found = self._launches.find(units, slabs.at, self._staging.memory, fresh)
+        expander.unidentified += found.unknown
+        known = found.entry >= 0
+        slabs, entry, stripe = slabs.take(known), found.entry[known], stripe[known]
         claimed = stripe.astype(np.uint32), slabs.position
         return expander.plan(units, slabs.at, found.launches, entry, *claimed), found.launches
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.heads import foreign
+from kscope.capture.heads import foreign, log2_of
 
 from .device import Device
 from .driver import Memory
@@ -34,15 +35,16 @@ class Found:
 
     Attributes:
         launches: (l,) wire.LAUNCH.
-        entry: (s,) index of each head's launch; 0 where it is unknown.
-        known: (s,) the launch was found.
-        foreign: (s,) the head is of another session.
+        entry: (s,) index of each head's launch; -1 if the head is of another session, -2 if its launch is unknown.
     """
 
     launches: np.ndarray
     entry: Ints
-    known: Bools
-    foreign: Bools
+
+    @property
+    def unknown(self) -> int:
+        """Heads of this session whose launch was not found."""
+        return int(np.count_nonzero(self.entry == -2))
 
 
 class LaunchTable:
@@ -61,6 +63,8 @@ class LaunchTable:
         self._rows = np.zeros(2 * wire.SLOTS, wire.LAUNCH)
         # of each row: bits 16 to 23 of its launch's number, and log2 of its records, 0 where there is none
         self._grid, self._log2 = np.zeros((2, 2 * wire.SLOTS), np.uint8)
+        self._number = np.full(2 * wire.SLOTS, -1, np.int32)  # scratch memory of compiled code, and the next one
+        self._used = np.empty(2 * wire.SLOTS, np.int64)
         self._read_at = np.zeros(wire.SLOTS)  # time.monotonic() of the last reading
         self._next: int | None = None  # slot after the newest launch
         self._requested: int | None = None
@@ -77,32 +81,47 @@ class LaunchTable:
             self._take(self._requested, self._ahead)
             self._requested = None
 
-    def find(self, heads: Units, memory: Memory, fresh: bool = False) -> Found:
-        """The launches of heads (s, 8). fresh: read the entries of unfinished warps again, whose heads tell less."""
-        slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
-        good = self._matches(heads, slot) & ~(fresh & (heads[:, 7] == 0))
-        good &= self._read_at[slot] > time.monotonic() - _STALE_S
-        missing = np.zeros(wire.SLOTS, bool)
-        missing[slot[~good & ~other]] = True
-        if missing.any():
-            self._fetch(np.flatnonzero(missing), memory)
-            good = self._matches(heads, slot)
-        entry = np.where(good, slot, slot + wire.SLOTS)
-        older = np.flatnonzero(~good & ~other)
-        if len(older):
-            good[older] = self._matches(heads[older], entry[older])
-        good &= ~other
-        used = np.zeros(2 * wire.SLOTS, bool)
-        used[entry[good]] = True
-        number = np.cumsum(used) - 1
-        return Found(self._rows[used], np.where(good, number[entry], 0), good, other)
+    def find(self, units: Units, at: Ints, memory: Memory, fresh: bool = False) -> Found:
+        """The launches of the slabs at units `at` (s,), ascending.
 
-    def _matches(self, heads: Units, row: Ints) -> Bools:
+        Args:
+            units: (n, 8) uint32.
+            at: unit of each head.
+            memory: reads entries that are not known.
+            fresh: read the entries of unfinished warps again, whose heads tell less.
+        """
+        missing = np.zeros(wire.SLOTS, bool)
+        stale = self._read_at <= time.monotonic() - _STALE_S
+        found = self._match(units, at, fresh, stale, missing)
+        if not missing.any():
+            return found
+        self._fetch(np.flatnonzero(missing), memory)
+        return self._match(units, at, False, np.zeros(wire.SLOTS, bool), missing)
+
+    def _match(self, units: Units, at: Ints, fresh: bool, stale: Bools, missing: Bools) -> Found:
+        """The launches that are known by now; notes in `missing` the slots whose entries must be read."""
+        entry = np.empty(len(at), np.int64)
+        if native.available():
+            known = self._grid, self._log2, stale
+            count = native.call(
+                "entries", units, len(at), at, self.epoch, int(fresh), *known, self._number, self._used, entry, missing
+            )
+            return Found(self._rows[self._used[:count]], entry)
+        heads = units[at]
+        slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
+        newest = self._is_entry(heads, slot)
+        missing[slot[~other & (~newest | stale[slot] | (fresh & (heads[:, 7] == 0)))]] = True
+        row = np.where(newest, slot, slot + wire.SLOTS)
+        good = ~other & (newest | self._is_entry(heads, row))
+        used, entry[good] = np.unique(row[good], return_inverse=True)
+        entry[~good] = np.where(other, -1, -2)[~good]
+        return Found(self._rows[used], entry)
+
+    def _is_entry(self, heads: Units, row: Ints) -> Bools:
         """Whether rows are those of the heads' launches, as far as the heads tell."""
         seal = heads[:, 7]
-        bits = (seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8)
-        same = (bits == self._grid[row]) | (seal == 0)
-        return np.asarray(same & (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT) == self._log2[row]))
+        same = ((seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8) == self._grid[row]) | (seal == 0)
+        return np.asarray(same & (log2_of(heads) == self._log2[row]))
 
     def _address(self, slot: int) -> int:
         return self._device.launches + slot * wire.LAUNCH_BYTES

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.heads import is_head, log2_of
+from kscope.capture.heads import is_head, log2_of, sizes
 
 U32s = npt.NDArray[np.uint32]
 Units = npt.NDArray[np.uint32]
@@ -65,6 +65,8 @@ class Slabs:
 
     def take(self, which: Bools) -> Slabs:
         """The slabs that a mask chooses."""
+        if which.all():
+            return self
         return Slabs(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
 
@@ -89,7 +91,7 @@ def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
     at = np.flatnonzero(looks_whole(units[low:high])) + low
     heads = units[at]
     piece = np.searchsorted(pieces.first, at, side="right") - 1
-    size = wire.HEAD_UNITS + (1 << log2_of(heads)) // wire.RECORDS_PER_UNIT
+    size = sizes(heads)
     good = at + size <= pieces.first[1:][piece]
     at, piece, size, heads = at[good], piece[good], size[good], heads[good]
     count, room = heads[:, 6].astype(np.int64), (size - wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT

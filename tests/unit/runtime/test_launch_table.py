@@ -1,0 +1,107 @@
+"""The host finds the launch of every head, also where launches share a slot of the table."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from wired import EPOCH, TIME, Entry, Head, slab, table
+
+from kscope import native
+from kscope.capture import wire
+from kscope_runtime import launch_table
+from kscope_runtime.launch_table import LaunchTable
+
+
+class Gpu:
+    """A launch table in device memory at address 0, and how many entries were read of it."""
+
+    def __init__(self, *entries: Entry) -> None:
+        self.entries, self.read_so_far = table(*entries), 0
+
+    def read(self, into: Any, address: int, stream: int) -> None:
+        into[:] = self.entries.view(np.uint8)[address : address + len(into)]
+        self.read_so_far += len(into) // wire.LAUNCH_BYTES
+
+    def synchronize(self, stream: int) -> None:
+        pass
+
+    def write(self, entry: Entry) -> None:
+        """A launch begins."""
+        self.entries[entry.grid % wire.SLOTS] = entry.row()
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LaunchTable:
+    if request.param == "numpy":
+        monkeypatch.setenv("KSCOPE_NATIVE", "0")
+    elif not native.available():
+        pytest.skip("no compiled loops")
+    driver = SimpleNamespace(stream=lambda: 0, pinned=lambda size: np.zeros(size, np.uint8))
+    made = LaunchTable(SimpleNamespace(driver=driver, launches=0))  # type: ignore[arg-type]  # as much of a Device as it uses
+    made.begin(EPOCH)
+    return made
+
+
+def grids(known: LaunchTable, gpu: Gpu, *heads: Head, fresh: bool = False) -> list[int]:
+    """The launch of each head; -1: of another session, -2: unknown."""
+    units = np.concatenate([slab(head) for head in heads])
+    found = known.find(units, np.arange(len(heads)) * wire.slab_units(2), gpu, fresh)
+    return [int(found.launches["grid_id"][one]) if one >= 0 else one for one in found.entry.tolist()]
+
+
+def test_each_head_finds_its_launch(known: LaunchTable) -> None:
+    gpu = Gpu(Entry(5), Entry(70_000), Entry(6))
+    assert grids(known, gpu, Head(6), Head(5), Head(70_000), Head(5, epoch=EPOCH + 1)) == [6, 5, 70_000, -1]
+
+
+def test_known_entries_are_not_read_again(known: LaunchTable) -> None:
+    gpu = Gpu(Entry(5))
+    grids(known, gpu, Head(5))
+    read = gpu.read_so_far
+    assert grids(known, gpu, Head(5), Head(5)) == [5, 5] and gpu.read_so_far == read
+
+
+def test_a_launch_of_a_graph_keeps_its_entry_beside_one_that_took_its_slot(known: LaunchTable) -> None:
+    gpu = Gpu(Entry(5))
+    assert grids(known, gpu, Head(5)) == [5]
+    gpu.write(Entry(5 + wire.SLOTS))
+    assert grids(known, gpu, Head(5 + wire.SLOTS), Head(5)) == [5 + wire.SLOTS, 5]
+
+
+def test_a_launch_whose_entry_was_overwritten_unread_is_unknown(known: LaunchTable) -> None:
+    assert grids(known, Gpu(Entry(5 + wire.SLOTS)), Head(5)) == [-2]
+
+
+def test_the_entry_of_an_unfinished_warp_is_read_anew(known: LaunchTable) -> None:
+    gpu = Gpu(Entry(5))
+    grids(known, gpu, Head(5))
+    gpu.write(Entry(5 + wire.SLOTS))
+    assert grids(known, gpu, Head(5 + wire.SLOTS, cycles=None), fresh=True) == [5 + wire.SLOTS]
+
+
+def test_entries_are_renewed_for_the_times_of_later_replays(
+    known: LaunchTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(Entry(5))
+    grids(known, gpu, Head(5))
+    gpu.write(Entry(5, time=TIME + 200 * 10**9))
+    monkeypatch.setattr(launch_table, "_STALE_S", 0.0)
+    found = known.find(slab(Head(5)), np.array([0]), gpu)
+    assert found.launches["time"].tolist() == [TIME + 200 * 10**9]
+
+
+def test_entries_of_the_next_launches_are_read_ahead(known: LaunchTable) -> None:
+    gpu = Gpu(*(Entry(grid, time=TIME + grid) for grid in range(1, 40)))
+    grids(known, gpu, Head(1))
+    known.request(gpu, 0)
+    known.requested()
+    read = gpu.read_so_far
+    assert grids(known, gpu, *(Head(grid) for grid in range(1, 40))) == list(range(1, 40))
+    assert gpu.read_so_far == read
+
+
+def test_a_damaged_entry_is_no_launch(known: LaunchTable) -> None:
+    assert grids(known, Gpu(Entry(5, wrong=1)), Head(5)) == [-2]

@@ -88,7 +88,8 @@ class TraceData:
     Attributes:
         region: uint16, index into `regions`.
         track: int32, row of `warps`.
-        start_ticks: int64, start on the recorded clock: SM cycles, or ns with clock="globaltimer".
+        start_ticks: int64, start on the recorded clock: SM cycles (the low 32 bits are %clock64's, the high ones count
+            from the SM's first warp), or ns with clock="globaltimer".
         dur_cycles: int64, duration in ticks; -1 if it is too long for 32-bit clocks, 0 for instants and counters.
         bits: uint32, the value of the record as it was stored.
         warps: the recording warps (with AllThreads, lanes), see Warps.

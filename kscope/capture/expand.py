@@ -88,7 +88,7 @@ class Expander:
         unnumbered: slabs so far of grids with more blocks than a head can number.
     """
 
-    def __init__(self, epoch: int, cycles_per_ns: float = 1.0, first_turn: int = 1) -> None:
+    def __init__(self, epoch: int, cycles_per_ns: float = 1.0, first_turn: int = 1 << 10) -> None:
         self.epoch = epoch
         self.unidentified = self.unnumbered = 0
         self._first_turn = first_turn

@@ -96,6 +96,6 @@ def times(heads: Units, entries: Launches) -> tuple[U64s, U64s]:
 
 
 def _after(time: U64s, low: U64s, bits: int, earlier: int) -> U64s:
-    """The first times that end in the low bits, from `earlier` ns before others on."""
-    from_ = time - np.uint64(earlier)
+    """The first times that end in the low bits, from `earlier` ns before others on, and from 0 on."""
+    from_ = time - np.minimum(time, np.uint64(earlier))
     return np.asarray(from_ + (low - from_ & np.uint64((1 << bits) - 1)))

@@ -15,10 +15,10 @@ static uint64_t low_bits(uint64_t value, int bits)
     return value & (((uint64_t)1 << bits) - 1);
 }
 
-/* The first time that ends in the low bits, from `earlier` ns before another on. */
+/* The first time that ends in the low bits, from `earlier` ns before another on, and from 0 on. */
 static uint64_t after(uint64_t time, uint64_t low, int bits, uint64_t earlier)
 {
-    const uint64_t from = time - earlier;
+    const uint64_t from = time < earlier ? 0 : time - earlier;
     return from + low_bits(low - from, bits);
 }
 

@@ -60,6 +60,6 @@ def width(into: str, first: str) -> str:
     """
     step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
     return (
-        f"sub.u64 ks_d, ks_d, {first}; shr.u64 ks_d, ks_d, {step}; cvt.u32.u64 {into}, ks_d;"
-        f" min.u32 {into}, {into}, {most}; add.u32 {into}, {into}, 1;"
+        f"sub.u64 ks_d, ks_d, {first}; shr.u64 ks_d, ks_d, {step}; min.u64 ks_d, ks_d, {most};"
+        f" cvt.u32.u64 {into}, ks_d; add.u32 {into}, {into}, 1;"
     )

@@ -16,27 +16,10 @@ from kscope.instrument.recording import Recording
 from kscope.lowering import hoist
 from kscope.lowering.plan import lower
 
-PLACED = (
-    "magic",
-    "epoch",
-    "grid_id",
-    "ctaid_x",
-    "nctaid_x",
-    "ntid",
-    "place",
-    "start_clock",
-    "end_clock",
-    "count",
-    "done",
-)
-"""Header fields independent of store placement and claim order."""
 
-
-def by_lane(outcome: Outcome) -> dict[tuple[int, int, int, int], tuple[list[int], bytes]]:
-    return {
-        slab.key: ([int(slab.header[name]) for name in PLACED], np.ascontiguousarray(slab.records()).tobytes())
-        for slab in outcome.slabs
-    }
+def by_lane(outcome: Outcome) -> dict[tuple[int, int, int, int], tuple[bytes, bytes]]:
+    """Each lane's head and records."""
+    return {slab.key: (slab.head.tobytes(), np.ascontiguousarray(slab.records()).tobytes()) for slab in outcome.slabs}
 
 
 @examples(15)

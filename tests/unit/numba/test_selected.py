@@ -121,7 +121,7 @@ def _code(text: str) -> str:
     """The code without its hash, places and lines."""
     text = re.sub(rf"{layout.META_SYMBOL}\[[^;]*;", "", normal(text))
     kept = [one for one in text.splitlines() if not one.lstrip().startswith((".loc", ".file", "//"))]
-    return re.sub(r"(?<=mov\.u32 ks_[xy], )\d+", "hash", "\n".join(kept))
+    return re.sub(r"(?<=mov\.u32 ks_[zt], )\d+", "hash", "\n".join(kept))
 
 
 def test_a_kernel_that_is_not_selected_is_byte_identical(frontend: Any, kernels: dict[str, Any]) -> None:

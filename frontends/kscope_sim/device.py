@@ -164,8 +164,10 @@ class SimDevice:
         """Free [tail, head) if every slab in it is closed: each was claimed, and its head written, under the lock."""
         words, ring = self.memory.stripes[stripe], self.memory.ring(stripe)
         claimed = int(words["head"]) - self._tails[stripe] & U32
+        if not claimed:
+            return
         found = self._found(stripe, claimed)
-        if claimed == 0 or not (unfinished or all(slab.closed for slab in found)):
+        if not (unfinished or all(slab.closed for slab in found)):
             return
         self._slabs.extend(slab.copy() for slab in found)
         ring[:] = 0  # all of [tail, head) is free, and no other unit was in use
@@ -176,12 +178,11 @@ class SimDevice:
         """Views of the slabs that begin among the claimed units of a stripe."""
         ring, tail = self.memory.ring(stripe), self._tails[stripe]
         found: list[_Slab] = []
-        heads = is_head(ring)
         position = 0
         while position < min(claimed, len(ring)):
             at = tail + position & len(ring) - 1
             size = 1
-            if heads[at]:
+            if is_head(ring[at : at + 1])[0]:
                 entry = self.memory.table[int(ring[at, 0]) >> wire.SLOT_SHIFT].copy()
                 size = wire.slab_units(int(ring[at, 3]) >> wire.LOG2_SHIFT)
                 found.append(_Slab(ring[at : at + size], entry, stripe, tail + position & U32))

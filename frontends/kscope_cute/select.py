@@ -1,7 +1,8 @@
 """Unannotated kernels: adds regions in CuTe's preprocessor, which compiles each function from its syntax tree.
 
 CuTe preprocesses a function once and stores the code in it. A function with selected code is preprocessed again from
-its original code, and once more when the selection ends.
+its original code. When the selection ends, the code without marks replaces it in one step: another thread may be about
+to trace the function.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class SelectionHooks:
     def __init__(self) -> None:
         self.sites = Sites()
         self._selection = Selection()
-        self._marked: dict[FunctionType, CodeType] = {}
+        self._marked: dict[FunctionType, CodeType] = {}  # their preprocessed code without marks
+        self._changing = threading.RLock()  # of _marked and the selection
         self._thread = threading.local()
         replace = Hook(cute_dsl.BaseDSL, _REPLACE, self._preprocess)
         self._hooks = Hooks(replace, Hook(ast_preprocessor.DSLPreprocessor, _READ, self._check_decorator))
@@ -66,19 +68,21 @@ class SelectionHooks:
 
     def install(self, selection: Selection) -> None:
         """Mark the selected code of functions that are preprocessed from now on."""
-        if selection != self._selection:
-            self._restore(*self._marked)
-        if not selection:
-            self.remove()
-            return
-        self._selection = selection
-        self._hooks.install()
+        with self._changing:
+            if selection != self._selection:
+                self._restore(*self._marked)
+            if not selection:
+                self.remove()
+                return
+            self._selection = selection
+            self._hooks.install()
 
     def remove(self) -> None:
-        """Inverse of install(): marked functions are preprocessed again at their next call."""
-        self._hooks.remove()
-        self._restore(*self._marked)
-        self._selection = Selection()
+        """Inverse of install(): marked functions lose their marks."""
+        with self._changing:
+            self._hooks.remove()
+            self._restore(*self._marked)
+            self._selection = Selection()
 
     def problems(self) -> tuple[Problem, ...]:
         """Functions in which the selected kinds could not be marked."""
@@ -92,10 +96,14 @@ class SelectionHooks:
 
     def _restore(self, *functions: FunctionType) -> None:
         for function in functions:
-            _reset(function, self._marked.pop(function))
+            _replace(function, self._marked.pop(function), done=True)
 
     def _preprocess(self, original: Callable[..., Any], function: Any) -> Any:
         """Around CuTe's step before each call, which installs the preprocessed code if it is missing."""
+        with self._changing:
+            return self._preprocess_once(original, function)
+
+    def _preprocess_once(self, original: Callable[..., Any], function: Any) -> Any:
         if function in self._marked or not self.touches(function):
             return original(function)
         lines = pylines.touched(self._selection.lines, function.__code__)
@@ -110,8 +118,9 @@ class SelectionHooks:
                     self.sites.miss(self._selection, function.__qualname__, place, f"it has {why}")
                 return original(function)
             raise UsageError(f"region {lines[0]}: CuTe does not preprocess {function.__qualname__}, which has {why}")
-        _reset(function, code)
-        self._marked[function], self._thread.function = code, function
+        original(function)  # without marks
+        self._marked[function], self._thread.function = function.__code__, function
+        _replace(function, code, done=False)
         try:
             return original(function)
         except UsageError:
@@ -139,12 +148,13 @@ class SelectionHooks:
             self.sites.add(self._selection, kinds.sites)
 
 
-def _reset(function: Any, code: CodeType) -> None:
-    """Restore the function's original code, so that CuTe preprocesses it again."""
+def _replace(function: Any, code: CodeType, *, done: bool) -> None:
+    """Replace the function's code. done: it is preprocessed; else CuTe preprocesses it at its next call."""
     function.__code__ = code
-    setattr(function, _DONE, False)
+    setattr(function, _DONE, done)
     preprocessor = getattr(getattr(function, "_dsl_object", None), "preprocessor", None)
-    getattr(preprocessor, "processed_functions", set()).discard(function)  # 4.4 to 4.6
+    processed: set[Any] = getattr(preprocessor, "processed_functions", set())  # 4.4 to 4.6
+    (processed.add if done else processed.discard)(function)
 
 
 def _is_kernel(node: ast.FunctionDef) -> bool:

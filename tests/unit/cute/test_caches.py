@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import cutlass
@@ -133,6 +134,30 @@ def test_a_function_unmarked_after_cute_preprocessed_it_is_preprocessed_again(
 
     monkeypatch.setattr(compilations, "compile_unchanged", late)
     assert compile(module.host, *arguments()).ptx == expected
+
+
+@pytest.mark.parametrize("after", [None, Recording()], ids=["disabled", "without the selection"])
+def test_a_function_is_whole_while_the_selection_ends_between_preprocessing_and_tracing(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch, after: Recording | None
+) -> None:
+    """A few bytecodes of CuTe's, in which no compilation is seen that a change of the state could wait for."""
+    module = source(BODY, around="for _ in range(n):")
+    enter(frontend, after)
+    expected = compile(module.host, *arguments()).ptx
+    frontend.enable(Recording(selection=Selection(kinds=("load",))))
+    assert compile(module.host, *arguments()).ptx != expected
+    call, entered = dsl.BaseDSL._func, list[CodeType]()
+
+    def late(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is module.host.__wrapped__:
+            enter(frontend, after)
+            entered.append(function.__code__)
+        return call(self, function, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dsl.BaseDSL, "_func", late)
+        assert compile(module.host, *arguments()).ptx == expected
+    assert [code.co_name for code in entered] == ["host"]
 
 
 @pytest.fixture

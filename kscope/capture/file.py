@@ -36,7 +36,7 @@ from ..util.portable import dump_json
 from ..util.progress import no_progress
 from . import metadata
 from .layout import LINE
-from .model import CaptureData, ClockSync, DeviceCapture, LaunchCount
+from .model import BegunLaunch, CaptureData, ClockSync, DeviceCapture, LaunchCount
 
 VERSION = 1
 MAGIC = b"kscope capture "
@@ -115,6 +115,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
             "max_clock_khz": device.max_clock_khz,
             "uuid": device.uuid,
             "read_ns": device.read_ns,
+            "begun": [[launch.kernel, launch.grid_id, launch.time] for launch in device.begun],
             "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
             "lines": len(lines),
             "chunks": rows,
@@ -296,7 +297,16 @@ def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
     lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
     clock = _number({"max_clock_khz": 0, **head}, "max_clock_khz", 0, 1 << 30)  # earlier captures do not have it
     read = _number({"read_ns": 0, **head}, "read_ns", 0, (1 << 63) - 1)
-    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock, uuid, read)
+    begun = tuple(_begun(row) for row in _list({"begun": [], **head}, "begun"))
+    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock, uuid, read, begun)
+
+
+def _begun(row: object) -> BegunLaunch:
+    match row:
+        case [int(), int(), int()] if all(0 <= one < 1 << 64 for one in row):
+            return BegunLaunch(*row)
+        case _:
+            raise FormatError(f"invalid head: a launch that began is {str(row)[:60]}")
 
 
 def _parsed(data: bytes) -> object:

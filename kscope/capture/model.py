@@ -123,6 +123,21 @@ class ClockSync:
 
 
 @dataclass(frozen=True)
+class BegunLaunch:
+    """A launch whose first block began.
+
+    Attributes:
+        kernel: the kernel's id.
+        grid_id: %gridid.
+        time: %globaltimer when its first block started, ns.
+    """
+
+    kernel: int
+    grid_id: int
+    time: int
+
+
+@dataclass(frozen=True)
 class DeviceCapture:
     """What one device recorded.
 
@@ -138,6 +153,7 @@ class DeviceCapture:
         max_clock_khz: the highest SM clock; 0 if unknown.
         uuid: the GPU's UUID, as nvidia-smi shows it; empty if unknown.
         read_ns: %globaltimer when the data was read while warps ran, ns; 0 if none ran, or if it is unknown.
+        begun: after a fault, the newest launches that began, in any order; empty without one.
     """
 
     ordinal: int
@@ -150,6 +166,7 @@ class DeviceCapture:
     max_clock_khz: int = 0
     uuid: str = ""
     read_ns: int = 0
+    begun: tuple[BegunLaunch, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack; and
 a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has an
 unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of its own launch
-and of those behind it: which kernels lack a launch names what may have caused it.
+and of those behind it: which kernels lack a launch names what may have caused it. In languages whose launches the host
+does not see, the launch table does, where the fault left the launch's entry.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +28,8 @@ _BROKEN, _STOPPED = "driver", "drain"
 """Problems: a fault broke the context; launches may be missing that had room."""
 _SHARP_NS = 256
 """A timer with a longer tick may not separate two replays of a graph, which are about 1 us apart."""
+_MOST_NAMES = 8
+"""Kernels that a problem names."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,12 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
     names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
     lanes = _missing(slabs, launches) * (full[launches.device] | broken)
     gone = () if _STOPPED in kinds else _gone(capture, slabs, launches, names)
+    gone = _merged(gone, _begun(capture, slabs, launches, names))
     in_part = _in_part(launches, lanes, slabs.noun, names, broken)
-    return Lost(lanes, gone, (*in_part, *(_unrecorded(one, broken) for one in gone)))
+    problems = [*in_part, *(_unrecorded(one, broken) for one in gone)]
+    if broken and not problems and slabs.finished.all():
+        problems += _without_a_trace(capture)
+    return Lost(lanes, gone, tuple(problems))
 
 
 def _missing(slabs: Slabs, launches: Launches) -> Int64:
@@ -94,7 +103,43 @@ def _gone(capture: CaptureData, slabs: Slabs, launches: Launches, names: dict[in
         recorded = int(replays[grids].sum()) if seen.replayed and replays is not None else len(grids)
         if launched > recorded:
             found.append(LostLaunches(names[number], number, launched - recorded, launched))
-    return tuple(sorted(found, key=lambda one: (one.kernel, one.kernel_id)))
+    return tuple(found)
+
+
+def _begun(capture: CaptureData, slabs: Slabs, launches: Launches, names: dict[int, str]) -> list[LostLaunches]:
+    """Launches that a broken context's launch table has, and no slab.
+
+    All replays of a graph's launch have one number and one entry, which has the last one's time: without slabs, if all
+    of its slabs ended before.
+    """
+    ended = np.maximum(slabs.header["start_time"], slabs.header["end_time"] * slabs.finished)
+    last = np.zeros(len(launches), np.uint64)
+    np.maximum.at(last, launches.of, ended)
+    recorded: dict[tuple[int, int, int], int] = {}
+    rows = zip(
+        launches.device.tolist(), launches.kernel.tolist(), launches.grid_id.tolist(), last.tolist(), strict=True
+    )
+    for *key, time in rows if any(device.begun for device in capture.devices) else ():
+        launch = key[0], key[1], key[2]
+        recorded[launch] = max(time, recorded.get(launch, 0))
+    found = Counter[int]()
+    for index, device in enumerate(capture.devices):
+        for one in device.begun:
+            until = recorded.get((index, one.kernel, one.grid_id), -1)
+            found[one.kernel] += until < 0 or until + device.tick_ns < one.time
+    counts = {number: len(np.unique(launches.grid_id[launches.kernel == number])) for number in found}
+    return [
+        LostLaunches(names.get(number, f"{number:016x}"), number, count, counts[number] + count)
+        for number, count in found.items()
+        if count
+    ]
+
+
+def _merged(counted: Sequence[LostLaunches], begun: Sequence[LostLaunches]) -> tuple[LostLaunches, ...]:
+    """What the host counted, and what the launch table has of other kernels."""
+    known = {one.kernel_id for one in counted}
+    both = [*counted, *(one for one in begun if one.kernel_id not in known)]
+    return tuple(sorted(both, key=lambda one: (one.kernel, one.kernel_id)))
 
 
 def _most_replays(slabs: Slabs, launches: Launches) -> Int64 | None:
@@ -118,6 +163,17 @@ def _in_part(launches: Launches, missing: Int64, noun: str, names: dict[int, str
             text += ": the fault took their records, or recording began or ended meanwhile"
         problems.append(Problem("partial", text, len(mine), kernel))
     return problems
+
+
+def _without_a_trace(capture: CaptureData) -> list[Problem]:
+    """A problem for a fault that no kernel shows: which ones it may be in."""
+    kernels = (kernel for module in capture.modules for kernel in module.kernels)
+    found = sorted({kernel.name for kernel in kernels if kernel.id not in capture.launches})
+    if not found:
+        return []
+    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+    text = "no kernel shows the fault: it is in one without marks, or its launch left nothing and is of a kernel whose"
+    return [Problem("unrecorded", f"{text} launches are not counted: {', '.join(found[:_MOST_NAMES])}{more}")]
 
 
 def _unrecorded(lost: LostLaunches, broken: bool) -> Problem:

@@ -66,13 +66,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class LostLaunches:
-    """Launches of a kernel that left no record while the pool was full.
+    """Launches of a kernel that left no record: the pool was full, or a fault broke the context.
 
     Attributes:
         kernel: the kernel's name.
         kernel_id: as in Launch.
         count: at least so many.
-        launched: launches that the host saw, also by replays of torch's graphs.
+        launched: launches that the host saw, also by replays of torch's graphs; of a kernel whose launches it does not
+            see at least so many.
     """
 
     kernel: str
@@ -101,7 +102,7 @@ class TraceData:
         origin: start of the axis, UNIX ns (%globaltimer if it was not compared with the host's clock).
         tick_ns: the timer's step in ns.
         problems: what a reader of the trace must know.
-        lost_launches: launches that left no record while the pool was full, by kernel.
+        lost_launches: launches that left no record, because the pool was full or after a fault, by kernel.
         tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
         recorded: GPU, versions, command and options; info() has them in words.
         role_names: names of the roles that kernels name with kscope.role(), and of the compiler's partitions of warps;

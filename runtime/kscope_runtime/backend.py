@@ -226,6 +226,7 @@ class CudaBackend(Backend):
             max_clock_khz=device.facts.max_clock_khz,
             uuid=device.facts.uuid,
             read_ns=read_ns,
+            begun=drain.begun(),
         )
 
     def _failed(self, drain: Drain, error: DriverError) -> None:

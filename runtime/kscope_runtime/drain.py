@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from kscope.capture.expand import Lines
-from kscope.capture.model import Problem
+from kscope.capture.model import BegunLaunch, Problem
 from kscope.errors import DriverError
 
 from .arena import Arena
@@ -173,6 +173,10 @@ class Drain:
     def lost(self) -> int:
         """Warps that found no room, as of the last reading."""
         return self._passes.lost()
+
+    def begun(self) -> tuple[BegunLaunch, ...]:
+        """The newest launches of a broken context, if it was salvaged."""
+        return self._passes.begun
 
     def problems(self) -> list[Problem]:
         """What is wrong with what was drained so far."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from kscope.capture import layout, wire
 from kscope.capture.expand import Expander, Lines, Plan, write
-from kscope.capture.model import Problem
+from kscope.capture.model import BegunLaunch, Problem
 
 from .accounting import MASK, TURN, Stripes, advance, uncut
 from .arena import Arena
@@ -54,6 +54,7 @@ class Passes:
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
         self._launches = LaunchTable(device)
+        self.begun: tuple[BegunLaunch, ...] = ()  # after salvage()
         self._expander = self._new_expander()
         self.adopt()
 
@@ -71,6 +72,7 @@ class Passes:
         self.arena, self.epoch = Arena(folder), epoch
         self.device.clear_launches()
         self._launches.begin(epoch)
+        self.begun = ()
         self._expander = self._new_expander()
         self.forecast.reset()
         self._read_stripes()
@@ -122,12 +124,13 @@ class Passes:
         return np.concatenate(found)
 
     def salvage(self, memory: Memory) -> None:
-        """Keep what a broken context left, unfinished slabs included, read through `memory`. No pass of this epoch may
-        follow.
+        """Keep what a broken context left, unfinished slabs and the newest launches included, read through `memory`.
+        No pass of this epoch may follow.
         """
         self._staging.memory = memory
         try:
             lines = self._expanded(self._expander)
+            self.begun = self._launches.newest(memory)
         finally:
             self._staging.memory = self._driver
         self.arena.take(len(lines))[:] = lines

@@ -14,6 +14,7 @@ import numpy as np
 from kscope import native
 from kscope.capture import layout, wire
 from kscope.capture.heads import foreign, log2_of
+from kscope.capture.model import BegunLaunch
 
 from .device import Device
 from .driver import Memory
@@ -27,6 +28,8 @@ _STALE_S = 10.0
 """Seconds after which an entry is read again: each replay of a graph writes its launch's time anew."""
 _MOST = 1 << 14
 """Entries that are read at a time."""
+_NEWEST = 256
+"""Entries that are kept of a broken context: at most 128 launches run at a time."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,22 @@ class LaunchTable:
         self._fetch(np.flatnonzero(missing), memory)
         return self._match(units, at, False, np.zeros(wire.SLOTS, bool), missing)
 
+    def newest(self, memory: Memory) -> tuple[BegunLaunch, ...]:
+        """The launches of this session that began last, of those whose every warp claims a slab.
+
+        memory: reads the entries.
+        """
+        found = []
+        for first in range(0, wire.SLOTS, _MOST):
+            memory.read(self._read.view(np.uint8), self._address(first), self._stream)
+            memory.synchronize(self._stream)
+            found.append(self._read[self._is_valid(first, self._read)].copy())
+        rows = np.concatenate(found)
+        rows = rows[rows["layout"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_ANY) == 0]
+        rows = rows[np.argsort(rows["time"], kind="stable")[-_NEWEST:]]
+        columns = (rows[name].tolist() for name in ("kernel", "grid_id", "time"))
+        return tuple(map(BegunLaunch, *columns))
+
     def _match(self, units: Units, at: Ints, fresh: bool, stale: Bools, missing: Bools) -> Found:
         """The launches that are known by now; notes in `missing` the slots whose entries must be read."""
         entry = np.empty(len(at), np.int64)
@@ -140,9 +159,7 @@ class LaunchTable:
     def _take(self, first: int, rows: np.ndarray) -> None:
         """Note the entries of this session among those from slot `first` on."""
         self._read_at[first : first + len(rows)] = time.monotonic()
-        good = wire.launch_check(rows, self.epoch) == rows["check"]
-        good &= (rows["layout"] != 0) & (rows["grid_id"] % np.uint64(wire.SLOTS) == np.arange(len(rows)) + first)
-        which = np.flatnonzero(good)
+        which = np.flatnonzero(self._is_valid(first, rows))
         if not len(which):
             return
         slot = which + first
@@ -155,3 +172,9 @@ class LaunchTable:
         self._log2[slot] = rows["layout"][which] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)
         newest = slot[np.argmax(rows["time"][which])]
         self._next = (int(newest) + 1) % wire.SLOTS
+
+    def _is_valid(self, first: int, rows: np.ndarray) -> Bools:
+        """Which rows, from slot `first` on, are entries of this session."""
+        good = wire.launch_check(rows, self.epoch) == rows["check"]
+        good &= (rows["layout"] != 0) & (rows["grid_id"] % np.uint64(wire.SLOTS) == np.arange(len(rows)) + first)
+        return np.asarray(good)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import kscope
+import kscope_cuda
 
 from .checks import python
 
@@ -46,6 +49,70 @@ with kscope.profile(sys.argv[1]) as prof:
     else:
         assert problems["unfinished"].kernel in ("trapping", "asserting") and counts["before"] > 0
     assert not (tmp_path / "run.kscope").exists()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("fault", ["silent", "trapping", "outside"])
+def test_a_fault_in_a_kernel_built_by_nvcc_is_named(fault: str, tmp_path: Path) -> None:
+    """The host does not see its launches. `silent` claims no slab: its name is in the launch table alone."""
+    command = ["nvcc", "-O3", "-std=c++17", *kscope_cuda.flags(), "-arch=native", "-shared", "-Xcompiler", "-fPIC"]
+    command += [str(Path(__file__).with_name("faulty.cu")), "-o", str(tmp_path / "faulty.so")]
+    subprocess.run(command, check=True)
+    done = python(
+        f"""
+import ctypes, kscope_cuda
+library = ctypes.CDLL(sys.argv[2])
+kscope_cuda.arm(library)
+out = k.ints(64)
+with kscope.profile(sys.argv[1]):
+    assert library.run(ctypes.c_void_p(out.data_ptr()), {["silent", "trapping", "outside"].index(fault)}) > 0
+""",
+        tmp_path / "run.kscope",
+        tmp_path / "faulty.so",
+    )
+    found = list(tmp_path.glob("run*.kscope"))
+    assert len(found) == 1, done.stderr
+    trace = kscope.load(found[0])
+    assert any("CUDA_ERROR" in one.text for one in trace.problems if one.kind == "driver"), done.stderr
+    assert is_named(fault, trace), trace.problems
+    assert {row.region: row.count for row in trace.summary().regions}["whole"] == 1000 * 64 * 4
+    if fault == "silent":
+        (problem,) = (one for one in trace.problems if one.kind == "unrecorded")
+        assert problem.kernel == "silent" and "at least 1 of 1 launch left no record" in problem.text
+
+
+def test_a_fault_in_a_kernel_of_the_cute_dsl_is_named(tmp_path: Path) -> None:
+    """The host does not see its launches, and an illegal address may cancel all stores of its own."""
+    pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
+    done = python(
+        """
+from gpu.cute_kernels import BLOCKS, THREADS, launch, launch_outside
+import cutlass
+from cuda.bindings import driver
+from cutlass.cute.runtime import from_dlpack
+x = torch.zeros(BLOCKS * THREADS, device="cuda")
+stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
+with kscope.profile(sys.argv[1]):
+    for _ in range(100):
+        launch(from_dlpack(x), cutlass.Int32(1), stream)
+        torch.cuda.synchronize()
+    launch_outside(from_dlpack(x), cutlass.Int32(1 << 30), stream)
+    torch.cuda.synchronize()
+""",
+        tmp_path / "run.kscope",
+    )
+    assert done.returncode == 1 and "CUDA error" in done.stderr, done.stderr
+    trace = kscope.load(tmp_path / "run.failed.kscope")
+    assert is_named("outside", trace), trace.problems
+    assert {row.region: row.count for row in trace.summary().regions}["all"] == 100 * 8 * 4
+
+
+def is_named(kernel: str, trace: kscope.Trace) -> bool:
+    """Whether a problem names the kernel as that of a fault, or as one of those that it may be in."""
+    kinds = ("unrecorded", "partial", "unfinished")
+    found = [one for one in trace.problems if one.kind in kinds]
+    assert {one.kernel for one in found} in ({kernel}, {None}), found
+    return any(one.kernel == kernel or kernel in one.text.rpartition(": ")[2] for one in found)
 
 
 def test_resetting_the_context_inside_a_session_is_a_problem_not_a_crash(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import kscope.capture.file as capturefile
 from kscope.capture.capture import Capture, load_capture
 from kscope.capture.layout import LINE
-from kscope.capture.model import KernelMeta, LaunchCount, Problem, RegionMeta
+from kscope.capture.model import BegunLaunch, KernelMeta, LaunchCount, Problem, RegionMeta
 from kscope.errors import FormatError, KscopeError, UsageError
 from kscope.trace import decode
 from kscope.util import bounded_reading
@@ -30,7 +30,18 @@ def equal(one: Capture, other: Capture) -> bool:
     heads = [
         all(
             getattr(a, name) == getattr(b, name)
-            for name in ("ordinal", "name", "sms", "lost", "tick_ns", "syncs", "max_clock_khz", "uuid", "read_ns")
+            for name in (
+                "ordinal",
+                "name",
+                "sms",
+                "lost",
+                "tick_ns",
+                "syncs",
+                "max_clock_khz",
+                "uuid",
+                "read_ns",
+                "begun",
+            )
         )
         for a, b in zip(one.devices, other.devices, strict=True)
     ]
@@ -42,7 +53,12 @@ def equal(one: Capture, other: Capture) -> bool:
 def small() -> Capture:
     two = (
         synth.device([synth.slab([synth.Rec("load", 2000, 2100)])]),
-        replace(synth.device(synth.bulk(40, 30), ordinal=1, lost=3), uuid="GPU-1", read_ns=5),
+        replace(
+            synth.device(synth.bulk(40, 30), ordinal=1, lost=3),
+            uuid="GPU-1",
+            read_ns=5,
+            begun=(BegunLaunch((1 << 64) - 1, 7, 9),),
+        ),
     )
     return Capture(
         7,

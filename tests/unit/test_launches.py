@@ -11,7 +11,7 @@ import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.capture.model import LaunchCount, Problem
+from kscope.capture.model import BegunLaunch, LaunchCount, Problem
 from kscope.trace import Trace, decode
 from kscope.tracedata.data import LostLaunches
 
@@ -165,6 +165,47 @@ def test_a_fault_names_the_kernels_with_a_launch_that_left_records_of_some_warps
     assert [launch.missing for launch in trace.launches] == [3]
     (text,) = texts(trace)
     assert text.startswith("kernel matmul: 1 launch recorded in part, at least 3 warps missing: the fault took their")
+
+
+BROKEN = (Problem("driver", "the context is broken"),)
+CUTE = replace(synth.module(name="cute_gemm", kernel=5), frontend="cute")
+
+
+def after_a_fault(*begun: BegunLaunch, launches: dict[int, LaunchCount] | None = None, lose: int = 0) -> Trace:
+    """Launch 1 of kernel matmul, whole, and what the launch table has. The host counted no launch of either kernel."""
+    capture = synth.capture(*(warp(100, block=block) for block in range(4 - lose)))
+    devices = (replace(capture.devices[0], begun=begun),)
+    modules = (*capture.modules, CUTE)
+    return decode(replace(capture, devices=devices, modules=modules, problems=BROKEN, launches=launches or {}))
+
+
+def test_a_fault_names_a_kernel_of_which_only_the_launch_table_knows() -> None:
+    """As of CuTe's and nvcc's kernels, whose launches the host does not see."""
+    trace = after_a_fault(BegunLaunch(synth.KERNEL, 1, 100_000), BegunLaunch(5, 2, 106_000))
+    assert trace.lost_launches == (LostLaunches("cute_gemm", 5, 1, 1),)
+    (text,) = texts(trace)
+    assert text.startswith("kernel cute_gemm: at least 1 of 1 launch left no record: the fault is in this kernel")
+
+
+def test_a_fault_names_the_kernel_of_a_replay_that_left_no_record_though_earlier_ones_did() -> None:
+    """The warps of launch 1 ran from 100 to 105 us; its entry has the time of its last replay."""
+    assert after_a_fault(BegunLaunch(synth.KERNEL, 1, 104_000)).lost_launches == ()
+    trace = after_a_fault(BegunLaunch(synth.KERNEL, 1, 106_000))
+    assert trace.lost_launches == (LostLaunches("matmul", synth.KERNEL, 1, 2),)
+
+
+def test_a_launch_that_the_host_counted_is_not_counted_again() -> None:
+    begun = BegunLaunch(synth.KERNEL, 2, 106_000)
+    trace = after_a_fault(begun, launches={synth.KERNEL: LaunchCount(2), 5: LaunchCount()})
+    assert trace.lost_launches == (LostLaunches("matmul", synth.KERNEL, 1, 2),)
+
+
+def test_a_fault_without_any_trace_names_the_kernels_whose_launches_are_not_counted() -> None:
+    (text,) = texts(after_a_fault(launches={synth.KERNEL: LaunchCount(1)}))
+    assert text.startswith("no kernel shows the fault: it is in one without marks, or ")
+    assert text.endswith("whose launches are not counted: cute_gemm")
+    (partial,) = texts(after_a_fault(launches={synth.KERNEL: LaunchCount(1)}, lose=1))
+    assert partial.startswith("kernel matmul: 1 launch recorded in part")
 
 
 def test_nothing_is_missing_if_the_pool_was_never_full() -> None:

@@ -27,7 +27,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 from kscope.lowering import cfg
 from kscope.lowering.plan import lower
-from kscope.marks.strategies import AllThreads, Elected
+from kscope.marks.strategies import AllThreads, Elected, TargetWarp
 
 ONE_REGION = written((Node("region", ("load", None, "0", False), ((),)),))
 
@@ -298,3 +298,17 @@ def test_replays_of_one_grid_id_leave_a_slab_each(kernel: KernelText, replays: i
     assert [slab.entry["grid_id"] for slab in slabs if slab.entry is not None] == [5] * replays
     times = [(1 << 20 + n) + 2 >> wire.TIME_SHIFT for n in range(replays)]
     assert sorted(int(slab.head["start_time"]) % (1 << wire.LOG2_SHIFT) for slab in slabs) == times
+
+
+@examples(10)
+@given(kernels(depth=1))
+def test_a_launch_without_any_slab_leaves_its_entry(kernel: KernelText) -> None:
+    """After a fault, the launch table names kernels that left nothing else."""
+    host, recording = Host(Pool((Ring(14),))), Recording(strategy=TargetWarp(7), records=8)
+    program = host.load(lower(kernel.text(), recording, frontend="test").text)
+    out = host.memory.allocate("out", 64)
+    launch = Launch(program, host.memory, "k", Grid(), [out.base], threads=(0, 1), grid_id=5)
+    assert sum(1 for _ in steps(launch.start(), "lockstep", 0))
+    entry = host.table()[5]
+    assert host.slabs() == [] and entry["grid_id"] == 5
+    assert entry["check"] == wire.launch_check(entry[None], host.epoch)[0]

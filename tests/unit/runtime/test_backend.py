@@ -21,7 +21,7 @@ from kscope_runtime import CudaBackend
 from kscope_runtime.drain import Drain
 
 from .conftest import MODULE, Bench
-from .fake import FakeDriver, Gpu, Lane, described
+from .fake import KERNEL, FakeDriver, Gpu, Lane, described
 
 Make = Callable[..., Bench]
 
@@ -326,6 +326,25 @@ def test_another_process_salvages_every_record_of_a_broken_context(bench: Make) 
     assert found(rig) == [1, 2, 3]
     (problem,) = rig.backend.problems()
     assert problem.kind == "driver" and "the records written until then are in the capture" in problem.text
+
+
+def test_a_broken_context_tells_which_launches_began_also_those_without_any_head(bench: Make) -> None:
+    """What a fault may take first are the stores of its own launch."""
+    rig = bench(salvaged=True).arm()
+    Lane(rig.memory, block=1).run()
+    Lane(rig.memory, block=2, grid=5).claim()  # the launch's entry is there, the head is not
+    rig.driver.broken = ("CUDA_ERROR_ILLEGAL_ADDRESS", 700)
+    rig.backend.wait()
+    assert found(rig) == [1]
+    (device,) = rig.backend.collect(wait=True)
+    assert {(launch.kernel, launch.grid_id) for launch in device.begun} == {(KERNEL, 2), (KERNEL, 5)}
+
+
+def test_a_healthy_context_tells_no_launches(bench: Make) -> None:
+    rig = bench(salvaged=True).arm()
+    Lane(rig.memory, block=1).run()
+    (device,) = rig.backend.collect(wait=True)
+    assert device.begun == ()
 
 
 def test_a_session_in_a_broken_context_is_refused_with_the_drivers_error(bench: Make) -> None:

@@ -10,7 +10,7 @@ import pytest
 from wired import EPOCH, TIME, Entry, Head, slab, table
 
 from kscope import native
-from kscope.capture import wire
+from kscope.capture import layout, wire
 from kscope_runtime import launch_table
 from kscope_runtime.launch_table import LaunchTable
 
@@ -105,3 +105,23 @@ def test_entries_of_the_next_launches_are_read_ahead(known: LaunchTable) -> None
 
 def test_a_damaged_entry_is_no_launch(known: LaunchTable) -> None:
     assert grids(known, Gpu(Entry(5, wrong=1)), Head(5)) == [-2]
+
+
+def begun(known: LaunchTable, gpu: Gpu) -> list[int]:
+    return [launch.grid_id for launch in known.newest(gpu)]
+
+
+def test_the_newest_launches_are_those_that_began_last(known: LaunchTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_table, "_NEWEST", 2)
+    assert begun(known, Gpu(*(Entry(grid, time=TIME + ns) for grid, ns in ((5, 8), (6, 9), (7, 1), (65_000, 2))))) == [
+        5,
+        6,
+    ]
+
+
+def test_no_other_sessions_nor_damaged_entries_are_among_the_newest_launches(known: LaunchTable) -> None:
+    assert begun(known, Gpu(Entry(5), Entry(6, epoch=EPOCH + 1), Entry(7, wrong=1))) == [5]
+
+
+def test_kernels_whose_warps_may_claim_nothing_are_not_among_the_newest_launches(known: LaunchTable) -> None:
+    assert begun(known, Gpu(Entry(5), Entry(6, flags=layout.FLAG_ANY))) == [5]

@@ -78,19 +78,24 @@ extern "C" __global__ void chains(float* out, int rounds) {
 """
 )
 
-# The global timer right before and right behind a mark: out[0] <= the mark's time <= out[1] and a tick.
+# The global timer around both marks of a region, by every warp: out[0] <= its start <= out[1] and a tick, out[2] <= its
+# end <= out[3] and a tick.
 NOW = (
     HEAD
     + r"""
 extern "C" __global__ void now(long long* out, int pause, int rounds) {
     KSCOPE_KERNEL();
-    out += 2LL * rounds * blockIdx.x;
+    out += 4LL * rounds * ((blockIdx.x * blockDim.x + threadIdx.x) / 32);
     for (int i = 0; i < rounds; ++i) {
-        for (long long begin = cycles(); cycles() - begin < pause;);
-        const long long before = timer();
-        KSCOPE_INSTANT_V("now", i);
+        long long before = timer(), begun, ended;
+        {
+            KSCOPE_REGION_V("now", i);
+            begun = timer();
+            for (long long begin = cycles(); cycles() - begin < pause;);
+            ended = timer();
+        }
         const long long behind = timer();
-        if (threadIdx.x == 0) { *out++ = before; *out++ = behind; }
+        if (threadIdx.x % 32 == 0) { *out++ = before; *out++ = begun; *out++ = ended; *out++ = behind; }
     }
 }
 """

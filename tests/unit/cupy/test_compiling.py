@@ -7,8 +7,10 @@ import warnings
 from pathlib import Path
 
 import cupy
+import numpy as np
 import pytest
 from contract.cuda_programs import FUNCTIONS, source_of
+from cupy._core import _carray, _kernel, _reduction, core
 from cupy.cuda import compiler
 from gpu.cupy_sources import WIDE
 
@@ -57,6 +59,33 @@ def test_options_of_the_users_reach_the_assembler(frontend, gpu, source):
         "-lineinfo",
         "-Xptxas=-O1",
     )
+
+
+def reduction(operation: str, preamble: str) -> str:
+    """The source that CuPy writes for a ReductionKernel of floats. It writes it from arrays, which need a GPU."""
+    kernel = cupy.ReductionKernel("T x", "T y", operation, "a + b", "y = sqrt(a)", "0", "length", preamble=preamble)
+    parameter, info, single = _kernel.ParameterInfo, _kernel._ArgInfo, np.dtype("float32")
+    arrays = [info(1, cupy.ndarray, single, dimensions, True, True) for dimensions in (1, 0)]
+    indexers = [info(2, _carray.Indexer, None, dimensions, True, True) for dimensions in (1, 0)]
+    names = [parameter(f"CIndexer {name}", False) for name in ("_in_ind", "_out_ind")]
+    parameters = (*kernel.in_params, *kernel.out_params, *names, parameter("int32 _block_stride", True))
+    infos = (*arrays, *indexers, info(3, np.int32, np.dtype("int32"), 0, True, True))
+    types = _kernel._TypeMap((("T", single.type),))
+    what = kernel.identity, kernel.map_expr, kernel.reduce_expr, kernel.post_map_expr, kernel.preamble, kernel.options
+    written: str = _reduction._ReductionKernel_get_cached_function_code(
+        1, 1, parameters, infos, types, "length", 256, "float", *what
+    )
+    return f"typedef int IndexT;\n{written}"
+
+
+def test_a_region_in_a_function_of_a_reductions_preamble_is_compiled(frontend, gpu):
+    frontend.enable(Recording())
+    square = 'template <class T> __device__ T square_of(T x) { KSCOPE_REGION("map"); return x * x; }'
+    core.compile_with_cache(reduction("square_of(x)", square))
+    assert CTL_SYMBOL.encode() in gpu.loaded()
+    core.compile_with_cache(reduction("x * x", ""))
+    with pytest.raises(compiler.CompileException):  # the operation is an expression
+        core.compile_with_cache(reduction('KSCOPE_REGION("map"); x * x', ""))
 
 
 @pytest.mark.parametrize("pinned", [False, True])

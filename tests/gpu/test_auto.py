@@ -5,6 +5,7 @@ Each kernel is one of Triton's tutorials (tests/unannotated.py) or compiled by t
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -315,3 +316,74 @@ def test_a_compiled_attention_and_mlp_block(tmp_path: Path, table: Table) -> Non
     }
     assert not compiled, f"launched, and not listed: {compiled}\n{listing}\n{complaints[-4000:]}"
     table("auto: compiled attention and MLP", f"{len(kernels)} kernels, {len(trace)} records")
+
+
+STEPS = 20
+TRAINING = """
+import json, sys, time, torch, kscope
+
+class Block(torch.nn.Module):
+    def __init__(self, width=512):
+        super().__init__()
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, 8, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm2(x))))
+
+def trained(steps):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(Block() for _ in range(4))).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    x = torch.randn(8, 512, 512, device="cuda")
+
+    @torch.compile
+    def loss(x):
+        return model(x).square().mean()
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            found = loss(x)
+        found.backward()
+        optimizer.step()
+        return found.item()
+
+    first = [step() for _ in range(3)]
+    begin = time.perf_counter()
+    return first + [step() for _ in range(steps)], (time.perf_counter() - begin) / steps
+
+steps = int(sys.argv[2])
+plain, plain_s = trained(steps)
+torch.compiler.reset()
+kscope.enable(auto=True)
+rest, rest_s = trained(steps)
+with kscope.profile(sys.argv[1], auto=True) as prof:
+    recorded, recorded_s = trained(steps)
+kscope.disable()
+print(json.dumps([plain, rest, recorded, plain_s, rest_s, recorded_s]))
+"""
+
+
+def test_a_compiled_training_step_loses_no_warp(tmp_path: Path, table: Table) -> None:
+    """Forward and backward kernels of Inductor, launched as fast as the host can, with the default pool."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = run([sys.executable, "train.py", "train.kscope", str(STEPS)], cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
+    plain, rest, recorded, *seconds = json.loads(done.stdout.splitlines()[-1])
+    trace = kscope.load(tmp_path / "train.kscope")
+    kinds = Counter(problem.kind for problem in trace.problems)
+    times = ", ".join(
+        f"{1e3 * each:.1f} ms {how}" for each, how in zip(seconds, ("plain", "at rest", "recording"), strict=True)
+    )
+    table("a compiled training step, auto=True", times)
+    warps = f"{len(trace.warps):,} warps of {len(trace.launches):,} launches"
+    table("  its recording", f"{warps}, {len(trace):,} records; problems {dict(kinds)}")
+    for losses in (rest, recorded):
+        assert all(abs(one - other) <= 0.02 * abs(other) for one, other in zip(losses, plain, strict=True))
+    assert not kinds.keys() & {"lost", "partial", "unrecorded", "drain"}, trace.problems
+    assert sum(launch.missing for launch in trace.launches) == 0 and trace.lost_launches == ()
+    assert len(trace.launches) >= STEPS

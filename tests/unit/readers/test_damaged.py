@@ -235,7 +235,10 @@ def test_a_file_that_is_not_a_numpy_array_is_refused(tmp_path: Path) -> None:
     huge = b"\x93NUMPY\x01\x00v\x00{'descr': '<u8', 'fortran_order': False, 'shape': (1099511627776,), }"
     (tmp_path / "huge.npy").write_bytes(huge.ljust(127) + b"\n")
     np.save(tmp_path / "object.npy", np.array([{}], object))
-    for name in ("x", "huge", "object"):
+    header = b"(" * 5000 + b"\n"
+    deep = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    (tmp_path / "deep.npy").write_bytes(deep)
+    for name in ("x", "huge", "object", "deep"):
         with pytest.raises(FormatError, match=r"numpy\.save"):
             readers.flashinfer(tmp_path / f"{name}.npy")
     with pytest.raises(FileNotFoundError):

@@ -27,6 +27,10 @@ def test_the_default_pool_of_an_h200_is_four_mib_per_sm_and_256_to_share() -> No
     assert (cut.each, cut.reserve) == (4 << 20, 256 << 20)
 
 
+def test_the_default_pool_of_a_gpu_with_23_mib_free_has_a_ring_for_every_sm() -> None:
+    assert rings(default_bytes(23 << 20, 132), 132).each >= LEAST_RING
+
+
 @given(st.integers(1, 512))
 def test_too_small_pools_are_refused_with_the_minimum(stripes: int) -> None:
     with pytest.raises(UsageError, match=str(least(stripes))):

@@ -12,8 +12,9 @@ from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText
 
 from kscope.instrument.recording import Recording
+from kscope.lowering import cfg
 from kscope.lowering.plan import lower
-from kscope.marks.strategies import AllThreads, TargetWarp
+from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="needs ptxas: pip install triton, or put it on PATH")
 ARCHITECTURES = ("80", "90", "100")
@@ -69,3 +70,23 @@ def test_every_option_assembles(arch: str, clock: str, fill: str) -> None:
 @needs_ptxas
 def test_ptxas_errors_are_detected() -> None:
     assert "Unknown symbol" in complaint(HEAD.format(arch="90") + ".entry k() { mov.u32 %r0, 1; ret; }", "90")
+
+
+@pytest.mark.parametrize("strategy", [Elected(), Lane0Warp0(), TargetWarp(0, 4), AllThreads()], ids=str)
+def test_recording_adds_no_loop_to_a_kernel(strategy: Strategy) -> None:
+    """ptxas would keep registers as if a claim were repeated often, which spilled a product with TMA."""
+    text = (
+        HEAD.format(arch="90")
+        + """
+.visible .entry k(.param .u64 k_param_0)
+{
+    .reg .b32 %r<2>;
+    //kscope enter work - - with
+    add.u32 %r1, %r1, 1;
+    //kscope exit work - - with
+    ret;
+}
+"""
+    )
+    (kernel,) = cfg.functions(lower(text, Recording(strategy=strategy), frontend="test").text)
+    assert "%clock64" in kernel.text and not any(block.looped for block in cfg.blocks(kernel))

@@ -62,8 +62,9 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
         return Lost()
     names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
     lanes = _missing(slabs, launches) * (full[launches.device] | broken)
-    gone = () if _STOPPED in kinds else _gone(capture, slabs, launches, names)
-    gone = _merged(gone, _begun(capture, slabs, launches, names))
+    gone: tuple[LostLaunches, ...] = ()
+    if _STOPPED not in kinds:
+        gone = _merged(_gone(capture, slabs, launches, names), _begun(capture, slabs, launches, names))
     in_part = _in_part(launches, lanes, slabs.noun, names, broken)
     problems = [*in_part, *(_unrecorded(one, broken) for one in gone)]
     if broken and not problems and slabs.finished.all():

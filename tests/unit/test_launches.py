@@ -194,6 +194,13 @@ def test_a_fault_names_the_kernel_of_a_replay_that_left_no_record_though_earlier
     assert trace.lost_launches == (LostLaunches("matmul", synth.KERNEL, 1, 2),)
 
 
+def test_a_drain_that_stopped_explains_launches_without_records() -> None:
+    capture = synth.capture(warp(100, grid=1))
+    device = replace(capture.devices[0], begun=(BegunLaunch(synth.KERNEL, 2, 106_000),))
+    for problems, count in ((BROKEN, 1), ((*BROKEN, Problem("drain", "draining stopped")), 0)):
+        assert len(decode(replace(capture, devices=(device,), problems=problems)).lost_launches) == count
+
+
 def test_a_launch_that_the_host_counted_is_not_counted_again() -> None:
     begun = BegunLaunch(synth.KERNEL, 2, 106_000)
     trace = after_a_fault(begun, launches={synth.KERNEL: LaunchCount(2), 5: LaunchCount()})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from nvcc import IN_PLACE, MARKS, compiled, kernel, needs_nvcc, recorded
+from nvcc import IN_PLACE, MARKS, compiled, kernel, launched, needs_nvcc, recorded
 
+from kscope.capture import wire
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
+from kscope_cuda.binary_metadata import describe
 
 pytestmark = needs_nvcc
 
@@ -162,3 +164,12 @@ def test_a_pinned_value_is_computed_before_the_region_ends(mode: str) -> None:
     if mode == MARKS:
         text = plan.lower(text, Recording(), frontend="test").text
     assert text.index("fma.rn.f32") < text.index("@ks_never st.global.b32") < text.index("st.global.v4.b32")
+
+
+def test_a_kernel_whose_warps_record_nothing_still_names_itself_in_the_launch_table() -> None:
+    """After a fault, nothing else may name it: the host does not see its launches."""
+    ptx = compiled(kernel('  KSCOPE_REGION("r");\n  out[0] = n;', options="kscope::TargetWarp<7>"), IN_PLACE)
+    host = launched(ptx)
+    (entry,) = (entry for entry in host.table() if entry["layout"])
+    assert host.slabs() == [] and entry["check"] == wire.launch_check(entry[None], host.epoch)[0]
+    assert [kernel.id for meta in describe(ptx) for kernel in meta.kernels] == [entry["kernel"]]

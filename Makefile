@@ -136,7 +136,7 @@ test-cute: .venv-cute/.test  ## tests of CuTe DSL
 NATIVE := kscope/native/_native.abi3.so
 $(NATIVE): DIGEST = $(shell LC_ALL=C; cat $(sort $(wildcard kscope/native/*.[ch])) | sha256sum | cut -c1-16)
 $(NATIVE): $(wildcard kscope/native/*.[ch])
-	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
+	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -pthread -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
 
 gpu: $(NATIVE)  ## the device tests, with python3 and its packages; PYTEST_ARGS='-k two_gpus' selects
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py

@@ -17,7 +17,8 @@ native = Extension(
     sources=SOURCES,
     depends=HEADERS,
     define_macros=[("KS_DIGEST", f'"{DIGEST}"')],
-    extra_compile_args=["-std=c11", "-O3", "-ffp-contract=off", "-Wall", "-Wextra"],
+    extra_compile_args=["-std=c11", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"],
+    extra_link_args=["-pthread"],
     py_limited_api=True,
     optional=True,
 )

@@ -33,7 +33,7 @@ from .heads import (
 )
 from .model import Problem
 
-__all__ = ["Expander", "Lines", "Plan", "expand_all", "write"]
+__all__ = ["Claims", "Expander", "Lines", "Plan", "expand_all", "write"]
 
 Lines = npt.NDArray[np.uint32]
 """(m, 16): lines of 64 bytes, of a capture."""
@@ -48,26 +48,48 @@ _SMS = 1 << wire.SM_BITS
 _ROWS = wire.UNIT // layout.RECORD_BYTES
 
 
+_STEPS = 64
+"""Parts of a plan, which threads write one by one."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Where slabs were claimed, for runs of c neighbors.
+
+    Attributes:
+        opens: (c + 1,) index of each run's first slab, and the number of slabs.
+        stripe: (c,) index of the stripe.
+        origin: (c,) position of the unit 0, so that a slab's position is its first unit's distance from there.
+    """
+
+    opens: Ints
+    stripe: U32s
+    origin: U32s
+
+    def each(self, column: U32s) -> U32s:
+        """(s,) the stripe or the origin of each slab."""
+        return np.repeat(column, np.diff(self.opens))
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Slabs to expand and where they go; each field but `line` is (s,).
+    """Slabs to expand and where they go; each field but `line` and `step` is (s,).
 
     Attributes:
         at: first unit.
-        entry: row of its launch in the launches.
+        entry: row of its launch in the launches; negative if the slab is left out.
         kept: records that are kept.
-        line: (s + 1,) first line, and the number of all lines.
         start_clock: all 64 bits.
-        stripe, position: of the claim.
+        step: slabs of a step.
+        line: first line of each step's slabs, and the number of all lines.
     """
 
-    at: Ints
-    entry: Ints
-    kept: Ints
-    line: Ints
+    at: U32s
+    entry: npt.NDArray[np.int32]
+    kept: U32s
     start_clock: U64s
-    stripe: U32s
-    position: U32s
+    step: int
+    line: Ints
 
     @property
     def lines(self) -> int:
@@ -111,10 +133,12 @@ class Expander:
         good = valid(heads, entries, self.epoch) & (at + sizes(heads) <= len(units))
         mine = ~foreign(heads, self.epoch)
         self.unidentified += int((mine & ~good).sum())
-        which = np.flatnonzero(good & mine)
-        plan = self.plan(units, at[which], entries, which, stripe[which], position[which])
+        entry = np.where(good & mine, np.arange(len(at)), -1).astype(np.int32)
+        first = at.astype(np.uint32)
+        claims = Claims(np.arange(len(at) + 1), np.asarray(stripe, np.uint32), position - first)
+        plan = self.plan(units, first, entries, entry)
         lines = np.empty((plan.lines, layout.LINE // 4), np.uint32)
-        write(units, entries, plan, self.epoch, lines)
+        write(units, entries, plan, claims, self.epoch, lines)
         return lines
 
     def copy(self) -> Expander:
@@ -135,35 +159,34 @@ class Expander:
             found.append(Problem("blocks", f"{counted(self.unnumbered, 'warp')} {text}", self.unnumbered))
         return found
 
-    def plan(self, units: Units, at: Ints, launches: Launches, entry: Ints, stripe: U32s, position: U32s) -> Plan:
+    def plan(self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32]) -> Plan:
         """Where slabs go, and their clocks, which depend on the slabs before. Quick: it reads heads alone.
 
         Args:
             units: (n, 8) uint32.
             at: (s,) first unit of each slab, which lies within the units.
-            launches: valid entries.
-            entry: (s,) row of each slab's launch.
-            stripe, position: (s,) of each slab's claim.
+            launches: entries, those that are used valid.
+            entry: (s,) row of each slab's launch; slabs with a negative one are left out.
         """
-        at, entry = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(entry, np.int64)
-        large = _has_more_blocks(launches)
-        if large.any():
-            self.unnumbered += int(large[entry].sum())
-        stripe, position = (np.ascontiguousarray(column, np.uint32) for column in (stripe, position))
+        step = -(-len(at) // _STEPS) or 1
         if native.available():
-            return self._compiled(units, at, launches, entry, stripe, position)
-        entries, heads = launches[entry], units[at]
-        kept, log2 = _kept(units, at, heads)
-        line = np.zeros(len(at) + 1, np.int64)
-        np.cumsum(layout.HEADER_LINES + (1 << log2) // layout.RECORDS_PER_LINE, out=line[1:])
-        return Plan(at, entry, kept, line, self._clocks(heads, entries), stripe, position)
+            return self._compiled(units, at, np.ascontiguousarray(launches), entry, step)
+        which = np.flatnonzero(entry >= 0)
+        entries, heads = launches[entry[which]], units[at[which]]
+        self.unnumbered += int(np.count_nonzero(_has_more_blocks(entries)))
+        kept, start, lines = np.zeros(len(at), np.uint32), np.zeros(len(at), np.uint64), np.zeros(len(at), np.int64)
+        kept[which] = _kept(units, at[which].astype(np.int64), heads)
+        lines[which] = layout.HEADER_LINES + _capacity(heads, kept[which]) // layout.RECORDS_PER_LINE
+        start[which] = self._clocks(heads, entries)
+        line = np.append(0, np.cumsum(lines))[np.minimum(np.arange(0, len(at) + step, step), len(at))]
+        return Plan(at, entry, kept, start, step, line)
 
-    def _compiled(self, units: Units, at: Ints, launches: Launches, entry: Ints, stripe: U32s, position: U32s) -> Plan:
-        kept, line, start = np.empty(len(at), np.int64), np.empty(len(at) + 1, np.int64), np.empty(len(at), np.uint64)
-        launches = np.ascontiguousarray(launches)
-        inputs = units, len(at), at, entry, launches, self._rate, self._first_turn
-        native.call("plan", *inputs, self._clock, self._time, kept, line, start)
-        return Plan(at, entry, kept, line, start, stripe, position)
+    def _compiled(self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32], step: int) -> Plan:
+        kept, start = np.empty(len(at), np.uint32), np.empty(len(at), np.uint64)
+        line = np.empty(-(-len(at) // step) + 1, np.int64)
+        inputs = units, len(at), step, at, entry, launches, self._rate, self._first_turn, native.threads()
+        self.unnumbered += native.call("plan", *inputs, self._clock, self._time, kept, line, start)
+        return Plan(at, entry, kept, start, step, line)
 
     def _clocks(self, heads: Units, entries: Launches) -> U64s:
         """All 64 bits of the start clocks: near to what the SM's last anchor, the time since and the highest rate
@@ -210,16 +233,22 @@ def _has_more_blocks(launches: Launches) -> Bools:
     return np.asarray(nx * (yz & np.uint32(0xFFFF)) * (yz >> np.uint32(16)) > 1 << wire.BLOCK_BITS)
 
 
-def _kept(units: Units, at: Ints, heads: Units) -> tuple[Ints, Ints]:
-    """Records that each slab keeps, and log2 of those that its slab of a capture has room for."""
-    room, done = np.int64(1) << log2_of(heads), heads[:, 7] != 0
+def _kept(units: Units, at: Ints, heads: Units) -> Ints:
+    """Records that each slab keeps."""
+    room = np.int64(1) << log2_of(heads)
     kept = np.minimum(heads[:, 6].astype(np.int64), room)
-    open_ = np.flatnonzero(~done)
+    open_ = np.flatnonzero(heads[:, 7] == 0)
     if len(open_):
         kept[open_] = _arrived(units, at[open_], room[open_])
+    return kept
+
+
+def _capacity(heads: Units, kept: U32s) -> Ints:
+    """Records that each slab of a capture has room for."""
     # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
-    needed = np.maximum(np.where(done, kept, np.minimum(kept + 1, room)), _LEAST_KEPT)
-    return kept, np.frexp((needed - 1).astype(np.float64))[1].astype(np.int64)
+    one_more = (heads[:, 7] == 0) & (kept < 1 << log2_of(heads))
+    needed = np.maximum(kept.astype(np.int64) + one_more, _LEAST_KEPT)
+    return np.int64(1) << np.frexp((needed - 1).astype(np.float64))[1].astype(np.int64)
 
 
 def _arrived(units: Units, at: Ints, room: Ints) -> Ints:
@@ -236,45 +265,45 @@ def _ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
     return np.repeat(first, count) + within, within
 
 
-def write(units: Units, launches: Launches, plan: Plan, epoch: int, into: Lines, part: slice | None = None) -> None:
+def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: int, into: Lines) -> None:
     """Write planned slabs.
 
     Args:
         units: as for the plan.
         launches: as for the plan.
         plan: the result of Expander.plan().
+        claims: of the slabs.
         epoch: the session.
-        into: (plan.lines, 16) uint32, for all slabs; what is there is overwritten.
-        part: the slabs to write, all of them by default.
+        into: (plan.lines, 16) uint32; what is there is overwritten.
     """
-    first, stop, _ = (part or slice(None)).indices(len(plan.at))
-    if first == stop:
-        return
     if native.available():
-        columns = plan.at, plan.entry, plan.kept, plan.line, plan.start_clock, plan.stripe, plan.position
+        slabs = units, len(plan.at), plan.step, plan.at, plan.entry, plan.kept, plan.line, plan.start_clock
+        where = len(claims.stripe), claims.opens, claims.stripe, claims.origin
         words = layout.HEADER_WORD, layout.DONE_WORD, epoch
-        native.call("expand", units, first, stop, *columns, np.ascontiguousarray(launches), *words, into)
+        native.call("expand", *slabs, *where, np.ascontiguousarray(launches), *words, native.threads(), into)
         return
-    at, line, kept = plan.at[first:stop], plan.line[first : stop + 1], plan.kept[first:stop]
-    into[line[0] : line[-1]] = 0
-    entries, heads = launches[plan.entry[first:stop]], units[at]
-    header = _headers(heads, entries, plan, slice(first, stop), epoch)
-    rows = into[line[0] : line[-1]].reshape(-1, 4)
-    to = (line[:-1] - line[0]) * layout.RECORDS_PER_LINE
+    which = np.flatnonzero(plan.entry >= 0)
+    entries, heads, kept = launches[plan.entry[which]], units[plan.at[which]], plan.kept[which].astype(np.int64)
+    room = _capacity(heads, plan.kept[which])
+    lines = layout.HEADER_LINES + room // layout.RECORDS_PER_LINE
+    into[:] = 0
+    header = _headers(heads, entries, room, plan.start_clock[which], epoch)
+    header["position"] = (claims.each(claims.origin) + plan.at)[which]
+    header["stripe"] = claims.each(claims.stripe)[which]
+    header["check"] = layout.header_check(header.view(np.uint32).reshape(-1, layout.HEADER_BYTES // 4))
+    rows, to = into.reshape(-1, 4), (np.cumsum(lines) - lines) * layout.RECORDS_PER_LINE
     header_rows = layout.HEADER_BYTES // layout.RECORD_BYTES
     rows[(to[:, None] + np.arange(header_rows)).ravel()] = header.view(np.uint32).reshape(-1, 4)
     target, _ = _ranges(to + header_rows, kept)
-    source, _ = _ranges((at + wire.HEAD_UNITS) * _ROWS, kept)
+    source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, kept)
     rows[target] = units.reshape(-1, 4)[source]
 
 
-def _headers(heads: Units, entries: Launches, plan: Plan, part: slice, epoch: int) -> np.ndarray:
-    """(s,) layout.HEADER."""
+def _headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, epoch: int) -> np.ndarray:
+    """(s,) layout.HEADER, without what the claims say, and unchecked. room: records that the slabs have room for."""
     who, block, seal = heads[:, 0], heads[:, 1] >> np.uint32(wire.BLOCK_SHIFT), heads[:, 7]
     lane = heads[:, 1] >> np.uint32(wire.LANE_SHIFT) & np.uint32(31)
     smid = who >> np.uint32(wire.SM_SHIFT) & np.uint32(_SMS - 1)
-    lines = np.diff(plan.line[part.start : part.stop + 1])
-    room = (lines - layout.HEADER_LINES) * layout.RECORDS_PER_LINE
     log2 = (np.frexp(room.astype(np.float64))[1] - 1).astype(np.uint32)
     flags = entries["layout"] & np.uint32(((1 << layout.SMID_SHIFT - layout.FLAG_SHIFT) - 1) << layout.FLAG_SHIFT)
     x, y, z = _block(block, entries)
@@ -287,8 +316,7 @@ def _headers(heads: Units, entries: Launches, plan: Plan, part: slice, epoch: in
     header["place"] = lane | (who & np.uint32(31)) << np.uint32(layout.WARP_SHIFT) | flags
     header["place"] |= log2 << np.uint32(layout.LOG2_SHIFT) | smid << np.uint32(layout.SMID_SHIFT)
     header["cluster"] = _cluster(x, y, z, entries["cluster"])
-    header["position"], header["stripe"] = plan.position[part], plan.stripe[part]
-    header["start_clock"], header["start_time"] = plan.start_clock[part], start_time
+    header["start_clock"], header["start_time"] = start_clock, start_time
     header["start_width"] = _width(seal)
     done = seal != 0
     end_clock = header["start_clock"] + clock_cycles(heads, start_time)
@@ -297,7 +325,6 @@ def _headers(heads: Units, entries: Launches, plan: Plan, part: slice, epoch: in
     header["end_width"] = np.where(done, header["start_width"], 0)
     header["count"] = np.where(done, heads[:, 6], 0)
     header["done"] = np.where(done, np.uint32(layout.DONE_WORD) ^ heads[:, 6] ^ low, 0)
-    header["check"] = layout.header_check(header.view(np.uint32).reshape(-1, layout.HEADER_BYTES // 4))
     return header
 
 

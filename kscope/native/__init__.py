@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["available", "call", "digest", "path"]
+__all__ = ["available", "call", "digest", "path", "threads"]
 
 _FOLDER = Path(__file__).parent
+_MOST_THREADS, _LEFT = 12, 2
+"""Threads of a call, and cores that it leaves to the program."""
 
 
 def available() -> bool:
@@ -57,6 +59,13 @@ def call(name: str, *arguments: npt.NDArray[np.generic] | int | float) -> int:
     if found == -1:
         raise MemoryError(f"no memory for {name}")
     return found
+
+
+@cache
+def threads() -> int:
+    """Threads for a function that takes their number: two at least, if there are so many cores."""
+    cores = len(os.sched_getaffinity(0))
+    return min(_MOST_THREADS, max(cores - _LEFT, min(cores, 2)))
 
 
 def _passed(argument: npt.NDArray[np.generic] | int | float) -> ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double:

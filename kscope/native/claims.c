@@ -1,7 +1,30 @@
 /* Claims: finding the slabs in copies of claimed device memory. kscope_runtime/slab_search.py and accounting.py do the
    same in numpy. */
 
+#include "threads.h"
 #include "wire.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_UNITS = 1 << 14 }; /* half a MiB, which fits into a core's second cache */
+
+struct chunk {
+    int64_t from, to, stop; /* units that a slab may begin at, and where its part ends */
+    int64_t room, found;    /* first place in the columns, and slabs */
+    int64_t end;            /* of the last one */
+};
+
+struct search {
+    const uint32_t *units;
+    int64_t least_log2, most_log2;
+    int known; /* whether it is known which warps ended long ago: those before `steps` */
+    uint32_t steps;
+    struct chunk *chunks;
+    uint32_t *at;
+    uint8_t *log2, *closed, *over;
+};
 
 /* Whether the first `needed` records behind a head have arrived: an id is never 0, and memory is cleared before use. */
 static int arrived(const uint32_t *head, int64_t needed)
@@ -12,100 +35,172 @@ static int arrived(const uint32_t *head, int64_t needed)
     return 1;
 }
 
+static void search_from(const struct search *search, struct chunk *chunk, int64_t unit)
+{
+    int64_t place = chunk->room;
+    chunk->end = unit;
+    while (unit < chunk->to) {
+        const uint32_t *const head = search->units + unit * UNIT_WORDS;
+        const int64_t log2 = head[START_TIME] >> SIZE_SHIFT, size = slab_units(log2);
+        if (!is_head(head) || log2 < search->least_log2 || log2 > search->most_log2 || unit + size > chunk->stop) {
+            unit++;
+            continue;
+        }
+        const int64_t capacity = capacity_of(head), count = head[COUNT];
+        const int early = search->known && (int32_t)(search->steps - head[END_TIME]) > 0;
+        search->at[place] = (uint32_t)unit;
+        search->log2[place] = (uint8_t)log2;
+        search->closed[place] = head[SEAL] && (early || arrived(head, count < capacity ? count : capacity));
+        search->over[place++] = count > capacity;
+        chunk->end = unit += size;
+    }
+    chunk->found = place - chunk->room;
+}
+
+static void search_chunk(void *context, int64_t index)
+{
+    const struct search *const search = context;
+    search_from(search, search->chunks + index, search->chunks[index].from);
+}
+
+/* Close the gaps between the chunks' slabs. */
+static int64_t gather(const struct search *search, struct chunk *chunk, int64_t end, int64_t to)
+{
+    /* only in damaged memory does a slab before contain what looks like a head */
+    if (chunk->found && search->at[chunk->room] < end)
+        search_from(search, chunk, end);
+    const size_t count = (size_t)chunk->found;
+    memmove(search->at + to, search->at + chunk->room, count * sizeof *search->at);
+    memmove(search->log2 + to, search->log2 + chunk->room, count);
+    memmove(search->closed + to, search->closed + chunk->room, count);
+    memmove(search->over + to, search->over + chunk->room, count);
+    return to + chunk->found;
+}
+
 /* Slabs in parts of stripes.
-   first: (parts + 1,) units where parts begin. tail: position of each part's first unit.
-   settled: records of warps that ended before it have arrived, ns; 0: none is known to.
-   at to over: columns of the slabs, room for one per three units. Returns their number. */
-int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, const uint32_t *tail, int64_t least_log2,
-                  int64_t most_log2, int64_t settled, int64_t *at, int64_t *piece, int64_t *size, uint8_t *closed,
-                  uint32_t *position, uint8_t *over)
+   first: (parts + 1,) units where parts begin. settled: records of warps that ended before it have arrived, ns; 0: none
+   is known to. at to over: columns of the slabs, room for one per three units, per part and per CHUNK_UNITS, and one
+   more. opens: (parts + 1,) where each part's slabs begin. Returns their number, or -1 without memory. */
+int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, int64_t least_log2, int64_t most_log2,
+                  int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
+                  int64_t *opens)
 {
     const uint32_t steps = (uint32_t)(settled >> TIME_SHIFT);
-    int64_t found = 0;
+    const int64_t most = (first[parts] - first[0]) / CHUNK_UNITS + parts;
+    struct chunk *const chunks = malloc(sizeof *chunks * (size_t)(most + 1));
+    if (!chunks)
+        return -1;
+    struct search search = {units, least_log2, most_log2, settled != 0, steps, chunks, at, log2, closed, over};
+    int64_t count = 0;
+    for (int64_t part = 0; part < parts; part++)
+        for (int64_t from = first[part]; from < first[part + 1]; from += CHUNK_UNITS, count++) {
+            const int64_t stop = first[part + 1], to = from + CHUNK_UNITS < stop ? from + CHUNK_UNITS : stop;
+            chunks[count] = (struct chunk){from, to, stop, (from - first[0]) / 3 + count, 0, 0};
+        }
+    in_parallel(search_chunk, &search, count, threads);
+    int64_t found = 0, end = 0, index = 0;
     for (int64_t part = 0; part < parts; part++) {
-        for (int64_t unit = first[part]; unit < first[part + 1];) {
-            const uint32_t *const head = units + unit * UNIT_WORDS;
-            const int64_t log2 = head[START_TIME] >> SIZE_SHIFT, capacity = (int64_t)1 << log2;
-            const int64_t needed = HEAD_UNITS + capacity / RECORDS_PER_UNIT;
-            if (!is_head(head) || log2 < least_log2 || log2 > most_log2 || unit + needed > first[part + 1]) {
-                unit++;
-                continue;
-            }
-            const int64_t count = head[COUNT];
-            const int early = settled && (int32_t)(steps - head[END_TIME]) > 0;
-            at[found] = unit;
-            piece[found] = part;
-            size[found] = needed;
-            closed[found] = head[SEAL] && (early || arrived(head, count < capacity ? count : capacity));
-            position[found] = tail[part] + (uint32_t)(unit - first[part]);
-            over[found++] = count > capacity;
-            unit += needed;
+        opens[part] = found;
+        for (; index < count && chunks[index].from < first[part + 1]; index++) {
+            found = gather(&search, chunks + index, end, found);
+            end = chunks[index].end > end ? chunks[index].end : end;
         }
     }
+    opens[parts] = found;
+    free(chunks);
     return found;
 }
 
-enum { SLOTS = 1 << 16 };
+enum { SLOTS = 1 << 16, STEP = 1 << 12 }; /* slabs that a thread looks at, at a time */
 
-static int is_entry_of(const uint32_t *head, int64_t row, const uint8_t *grid, const uint8_t *log2)
+struct table {
+    const uint32_t *units;
+    int64_t slabs;
+    const uint32_t *at;
+    uint32_t epoch;
+    int reread;
+    const uint8_t *grid, *log2, *stale;
+    int32_t *entry;
+    uint8_t *missing;
+    atomic_int_fast64_t unknown;
+};
+
+static int is_entry_of(const uint32_t *head, int32_t row, const uint8_t *grid, const uint8_t *log2)
 {
     const uint32_t seal = head[SEAL];
     return log2[row] == head[START_TIME] >> SIZE_SHIFT && (!seal || grid[row] == (uint8_t)(seal >> GRID_SHIFT));
 }
 
-/* The entry of each slab's launch, among the newest ones of the slots and, behind these, the ones before.
-   reread: unfinished warps need an entry that was read anew. grid, log2: (2 * SLOTS,) of each row. stale: (SLOTS,) rows
-   to read anew. number: (2 * SLOTS,) all -1, before and after.
-   used: rows of launches, room for 2 * SLOTS. entry: index in used, -1 of another session, -2 unknown.
-   missing: (SLOTS,) slots whose entry must be read. Returns how many rows are used. */
-int64_t ks_entries(const uint32_t *units, int64_t slabs, const int64_t *at, int64_t epoch, int64_t reread,
-                   const uint8_t *grid, const uint8_t *log2, const uint8_t *stale, int32_t *number, int64_t *used,
-                   int64_t *entry, uint8_t *missing)
+static void match(void *context, int64_t index)
 {
-    int64_t found = 0;
-    for (int64_t i = 0; i < slabs; i++) {
-        const uint32_t *const head = units + at[i] * UNIT_WORDS;
-        int64_t row = head[WHO] >> SLOT_SHIFT;
-        if ((head[WHO] >> EPOCH_SHIFT & 1) != (uint32_t)(epoch & 1)) {
-            entry[i] = -1;
+    struct table *const table = context;
+    const int64_t stop = step_end(index, table->slabs, STEP);
+    int64_t unknown = 0;
+    for (int64_t i = index * STEP; i < stop; i++) {
+        const uint32_t *const head = table->units + (int64_t)table->at[i] * UNIT_WORDS;
+        int32_t row = head[WHO] >> SLOT_SHIFT;
+        if ((head[WHO] >> EPOCH_SHIFT & 1) != (table->epoch & 1)) {
+            table->entry[i] = -1;
             continue;
         }
-        const int newest = is_entry_of(head, row, grid, log2);
-        if (!newest || stale[row] || (reread && !head[SEAL]))
-            missing[row] = 1;
-        if (!newest && !is_entry_of(head, row += SLOTS, grid, log2)) {
-            entry[i] = -2;
-            continue;
+        const int newest = is_entry_of(head, row, table->grid, table->log2);
+        if (!newest || table->stale[row] || (table->reread && !head[SEAL]))
+            __atomic_store_n(table->missing + row, 1, __ATOMIC_RELAXED);
+        if (!newest && !is_entry_of(head, row += SLOTS, table->grid, table->log2)) {
+            row = -2;
+            unknown++;
         }
-        if (number[row] < 0) {
-            number[row] = (int32_t)found;
-            used[found++] = row;
-        }
-        entry[i] = number[row];
+        table->entry[i] = row;
     }
-    for (int64_t i = 0; i < found; i++)
-        number[used[i]] = -1;
-    return found;
+    atomic_fetch_add(&table->unknown, unknown);
+}
+
+/* The entry of each slab's launch, among the newest ones of the slots and, behind these, the ones before.
+   reread: unfinished warps need an entry that was read anew. grid, log2: (2 * SLOTS,) of each entry. stale: (SLOTS,)
+   entries to read anew. entry: index, -1 of another session, -2 unknown. missing: (SLOTS,) slots whose entry must be
+   read. Returns how many are unknown. */
+int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int64_t epoch, int64_t reread,
+                   const uint8_t *grid, const uint8_t *log2, const uint8_t *stale, int64_t threads, int32_t *entry,
+                   uint8_t *missing)
+{
+    struct table table = {units, slabs, at, (uint32_t)epoch, reread != 0, grid, log2, stale, entry, missing, 0};
+    in_parallel(match, &table, steps_of(slabs, STEP), threads);
+    return table.unknown;
+}
+
+struct extents {
+    const int64_t *opens, *first;
+    const uint32_t *at;
+    const uint8_t *log2, *closed;
+    int64_t *free, *reach;
+    uint8_t *gaps;
+};
+
+static void extent(void *context, int64_t part)
+{
+    const struct extents *const all = context;
+    const int64_t first = all->first[part];
+    int64_t end = 0, until = -1;
+    int gaps = 0;
+    for (int64_t i = all->opens[part]; i < all->opens[part + 1]; i++) {
+        const int gap = all->at[i] - first != end;
+        gaps |= gap;
+        if (until < 0 && (gap || !all->closed[i]))
+            until = end;
+        end = all->at[i] - first + slab_units(all->log2[i]);
+    }
+    all->gaps[part] = (uint8_t)gaps;
+    all->free[part] = until < 0 ? end : until;
+    all->reach[part] = end;
 }
 
 /* How far each part's slabs follow each other, in units from its beginning.
    opens: (parts + 1,) where each part's slabs begin. free: up to the first open slab or gap. reach: up to the end of the
    last slab. gaps: whether there is a gap before a slab. */
-int64_t ks_extents(int64_t parts, const int64_t *opens, const int64_t *first, const int64_t *at, const int64_t *units,
-                   const uint8_t *closed, int64_t *free, int64_t *reach, uint8_t *gaps)
+int64_t ks_extents(int64_t parts, const int64_t *opens, const int64_t *first, const uint32_t *at, const uint8_t *log2,
+                   const uint8_t *closed, int64_t threads, int64_t *free, int64_t *reach, uint8_t *gaps)
 {
-    for (int64_t part = 0; part < parts; part++) {
-        int64_t end = 0, until = -1;
-        gaps[part] = 0;
-        for (int64_t i = opens[part]; i < opens[part + 1]; i++) {
-            const int gap = at[i] - first[part] != end;
-            gaps[part] |= gap;
-            if (until < 0 && (gap || !closed[i]))
-                until = end;
-            end = at[i] - first[part] + units[i];
-        }
-        free[part] = until < 0 ? end : until;
-        reach[part] = end;
-    }
+    struct extents all = {opens, first, at, log2, closed, free, reach, gaps};
+    in_parallel(extent, &all, parts, worth(threads, opens[parts], 4 * STEP));
     return 0;
 }

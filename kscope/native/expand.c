@@ -1,7 +1,10 @@
 /* Slabs of the wire layout become slabs of a capture. kscope/capture/expand.py does the same in numpy, and explains it. */
 
+#include "threads.h"
 #include "wire.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LINE_WORDS = 16, HEADER_LINES = 2, HEADER_WORDS = 32, RECORDS_PER_LINE = 4, RECORD_WORDS = 4, LEAST_KEPT = 4 };
@@ -9,6 +12,8 @@ enum { LOG2_SHIFT = 10, FLAG_MASK = 31 << 15, SMID_SHIFT = 20 };
 static const int64_t MOST_NS = (int64_t)1 << 50;
 
 enum { GLOBALTIMER_BIT = 1 << 15, TIMER_ROUNDING = (1 << TIME_SHIFT) - 1 };
+enum { MOST_PARTS = 16 }; /* each looks at every slab */
+enum { LEAST_SLABS = 1 << 12, LEAST_LINES = 1 << 12 }; /* for a thread */
 
 static uint64_t low_bits(uint64_t value, int bits)
 {
@@ -71,34 +76,106 @@ static int64_t power(int64_t least)
     return found;
 }
 
-/* Where slabs go, and their start clocks. first_turn: high word of an SM's first clock. line: (slabs + 1,). clock, time: (SMS,) each SM's last anchor, updated. */
-int64_t ks_plan(const uint32_t *units, int64_t slabs, const int64_t *at, const int64_t *entry, const uint32_t *launches,
-                double rate, int64_t first_turn, uint64_t *clock, uint64_t *time, int64_t *kept, int64_t *line, uint64_t *start_clock)
-{
-    line[0] = 0;
-    for (int64_t i = 0; i < slabs; i++) {
-        const uint32_t *const head = units + at[i] * UNIT_WORDS, *const launch = launches + entry[i] * LAUNCH_WORDS;
-        const int64_t capacity = capacity_of(head);
-        const int done = head[SEAL] != 0;
-        int64_t needed = kept[i] = done ? head[COUNT] < capacity ? head[COUNT] : capacity : arrived(head, capacity);
-        if (!done && needed < capacity)
-            needed++;
-        line[i + 1] = line[i] + HEADER_LINES + power(needed) / RECORDS_PER_LINE;
+struct plan {
+    const uint32_t *units;
+    int64_t slabs, step;
+    const uint32_t *at;
+    const int32_t *entry;
+    const uint32_t *launches;
+    double rate;
+    int64_t first_turn;
+    uint64_t *clock, *time;
+    uint32_t *kept;
+    int64_t *line;
+    uint64_t *start_clock;
+    uint16_t *sm;
+    int64_t parts;
+    atomic_int_fast64_t large;
+};
 
-        const int sm = head[WHO] >> SM_SHIFT & (SMS - 1);
-        const uint64_t now = start_ns(head, launch);
-        uint64_t start = ((uint64_t)first_turn << 32) + head[START_CLOCK];
-        if (time[sm]) {
-            int64_t since = (int64_t)(now - time[sm]);
+/* Lines of the slab that keeps so many records. An unfinished one keeps one place free if it can. */
+static int64_t capacity_for(const uint32_t *head, int64_t kept)
+{
+    return power(kept + (!head[SEAL] && kept < capacity_of(head)));
+}
+
+static int has_more_blocks(const uint32_t *launch)
+{
+    const uint64_t yz = (uint64_t)(launch[NCTAID_YZ] & 0xFFFF) * (launch[NCTAID_YZ] >> 16);
+    return launch[NCTAID_X] * yz > (uint64_t)1 << (32 - BLOCK_SHIFT);
+}
+
+/* Records that slabs keep, their SMs, and the lines of the step. */
+static void measure(void *context, int64_t index)
+{
+    struct plan *const plan = context;
+    const int64_t stop = step_end(index, plan->slabs, plan->step);
+    int64_t lines = 0, large = 0;
+    for (int64_t i = index * plan->step; i < stop; i++) {
+        const uint32_t *const head = plan->units + (int64_t)plan->at[i] * UNIT_WORDS;
+        if (plan->entry[i] < 0) {
+            plan->kept[i] = 0;
+            plan->sm[i] = SMS;
+            continue;
+        }
+        const int64_t capacity = capacity_of(head);
+        const int64_t kept = !head[SEAL] ? arrived(head, capacity) : head[COUNT] < capacity ? head[COUNT] : capacity;
+        plan->kept[i] = (uint32_t)kept;
+        plan->sm[i] = head[WHO] >> SM_SHIFT & (SMS - 1);
+        lines += HEADER_LINES + capacity_for(head, kept) / RECORDS_PER_LINE;
+        large += has_more_blocks(plan->launches + (int64_t)plan->entry[i] * LAUNCH_WORDS);
+    }
+    plan->line[index + 1] = lines;
+    atomic_fetch_add(&plan->large, large);
+}
+
+/* Start clocks of the SMs of one part: each follows from the SM's slab before. */
+static void follow_clocks(void *context, int64_t part)
+{
+    const struct plan *const plan = context;
+    for (int64_t i = 0; i < plan->slabs; i++) {
+        const int sm = plan->sm[i];
+        if (sm % plan->parts != part || sm == SMS)
+            continue;
+        const uint32_t *const head = plan->units + (int64_t)plan->at[i] * UNIT_WORDS;
+        const uint32_t *const launch = plan->launches + (int64_t)plan->entry[i] * LAUNCH_WORDS;
+        const uint64_t now = start_ns(head, launch), before = plan->time[sm];
+        uint64_t start = ((uint64_t)plan->first_turn << 32) + head[START_CLOCK];
+        if (before) {
+            int64_t since = (int64_t)(now - before);
             since = since < -MOST_NS ? -MOST_NS : since > MOST_NS ? MOST_NS : since;
-            const uint64_t expected = clock[sm] + (uint64_t)(int64_t)((double)since * rate);
+            const uint64_t expected = plan->clock[sm] + (uint64_t)(int64_t)((double)since * plan->rate);
             start = expected + (uint64_t)(int64_t)(int32_t)(head[START_CLOCK] - (uint32_t)expected);
         }
-        start_clock[i] = start;
-        time[sm] = done ? end_ns(head, launch, now) : now;
-        clock[sm] = done ? start + cycles(head, now) : start;
+        plan->start_clock[i] = start;
+        plan->time[sm] = head[SEAL] ? end_ns(head, launch, now) : now;
+        plan->clock[sm] = head[SEAL] ? start + cycles(head, now) : start;
     }
-    return 0;
+}
+
+/* Where slabs go, and their start clocks. Slabs with an entry below 0 are left out.
+   first_turn: high word of an SM's first clock. clock, time: (SMS,) each SM's last anchor, updated. line: (steps + 1,)
+   the first line of each step's slabs, and the number of all lines. Returns how many slabs are of grids with more blocks
+   than a head can number, or -1 without memory. */
+int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry,
+                const uint32_t *launches, double rate, int64_t first_turn, int64_t threads, uint64_t *clock,
+                uint64_t *time, uint32_t *kept, int64_t *line, uint64_t *start_clock)
+{
+    const int64_t steps = steps_of(slabs, step);
+    threads = worth(threads, slabs, LEAST_SLABS);
+    uint16_t *const sm = malloc(sizeof *sm * (size_t)(slabs + 1));
+    if (!sm)
+        return -1;
+    const int64_t parts = threads < MOST_PARTS ? threads : MOST_PARTS;
+    struct plan plan = {units, slabs, step, at, entry, launches, rate, first_turn, clock, time, kept, line, start_clock,
+                        sm, parts, 0};
+    line[0] = 0;
+    in_parallel(measure, &plan, steps, threads);
+    for (int64_t index = 0; index < steps; index++)
+        line[index + 1] += line[index];
+    in_parallel(follow_clocks, &plan, parts, threads);
+    free(sm);
+    return plan.large;
 }
 
 static uint32_t at_least_one(uint32_t number)
@@ -135,48 +212,93 @@ static void put(uint32_t *words, uint64_t value)
     words[1] = (uint32_t)(value >> 32);
 }
 
-/* Write slabs [from, to) of a plan to lines. */
-int64_t ks_expand(const uint32_t *units, int64_t from, int64_t to, const int64_t *at, const int64_t *entry,
-                  const int64_t *kept, const int64_t *line, const uint64_t *start_clock, const uint32_t *stripe,
-                  const uint32_t *position, const uint32_t *launches, int64_t header_word, int64_t done_word,
-                  int64_t epoch, uint32_t *lines)
+struct expansion {
+    const uint32_t *units;
+    int64_t slabs, step;
+    const uint32_t *at;
+    const int32_t *entry;
+    const uint32_t *kept;
+    const int64_t *line;
+    const uint64_t *start_clock;
+    int64_t claims;
+    const int64_t *opens;
+    const uint32_t *stripe, *origin, *launches;
+    uint32_t header_word, done_word, epoch;
+    uint32_t *lines;
+};
+
+/* Write a slab. Returns its lines. */
+static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim, uint32_t *header)
 {
-    for (int64_t i = from; i < to; i++) {
-        const uint32_t *const head = units + at[i] * UNIT_WORDS, *const launch = launches + entry[i] * LAUNCH_WORDS;
-        uint32_t *const header = lines + line[i] * LINE_WORDS;
-        const int64_t capacity = (line[i + 1] - line[i] - HEADER_LINES) * RECORDS_PER_LINE;
-        const uint32_t who = head[WHO], seal = head[SEAL];
-        const uint64_t start = start_ns(head, launch);
-        memset(header, 0, HEADER_WORDS * 4);
-        header[0] = (uint32_t)header_word;
-        header[1] = (uint32_t)epoch;
-        memcpy(header + 2, launch + KERNEL, 8);
-        memcpy(header + 4, launch + GRID_ID, 8);
-        write_block(header, head[BLOCK] >> BLOCK_SHIFT, launch);
-        memcpy(header + 8, launch + NCTAID_X, 12);
-        header[11] = (head[BLOCK] >> LANE_SHIFT & 31) | (who & 31) << 5 |
-                     (uint32_t)__builtin_ctzll((unsigned long long)capacity) << LOG2_SHIFT |
-                     (launch[LAYOUT] & FLAG_MASK) | (who >> SM_SHIFT & (SMS - 1)) << SMID_SHIFT;
-        header[13] = position[i];
-        header[14] = stripe[i];
-        put(header + 16, start_clock[i]);
-        put(header + 18, start);
-        header[20] = width(seal);
-        uint32_t check = 0;
-        for (int word = 0; word <= 20; word++)
-            check ^= header[word];
-        header[15] = check;
-        if (seal) {
-            const uint64_t end = start_clock[i] + cycles(head, start);
-            put(header + 24, end);
-            put(header + 26, end_ns(head, launch, start));
-            header[28] = header[20];
-            header[29] = head[COUNT];
-            header[31] = (uint32_t)done_word ^ head[COUNT] ^ (uint32_t)end;
-        }
-        uint32_t *const records = header + HEADER_WORDS;
-        memcpy(records, head + UNIT_WORDS, (size_t)kept[i] * RECORD_WORDS * 4);
-        memset(records + kept[i] * RECORD_WORDS, 0, (size_t)(capacity - kept[i]) * RECORD_WORDS * 4);
+    const uint32_t *const head = all->units + (int64_t)all->at[i] * UNIT_WORDS;
+    const uint32_t *const launch = all->launches + (int64_t)all->entry[i] * LAUNCH_WORDS;
+    const uint64_t start = start_ns(head, launch);
+    const int64_t kept = all->kept[i], capacity = capacity_for(head, kept);
+    const uint32_t who = head[WHO], seal = head[SEAL];
+    memset(header, 0, HEADER_WORDS * 4);
+    header[0] = all->header_word;
+    header[1] = all->epoch;
+    memcpy(header + 2, launch + KERNEL, 8);
+    memcpy(header + 4, launch + GRID_ID, 8);
+    write_block(header, head[BLOCK] >> BLOCK_SHIFT, launch);
+    memcpy(header + 8, launch + NCTAID_X, 12);
+    header[11] = (head[BLOCK] >> LANE_SHIFT & 31) | (who & 31) << 5 |
+                 (uint32_t)__builtin_ctzll((unsigned long long)capacity) << LOG2_SHIFT | (launch[LAYOUT] & FLAG_MASK) |
+                 (who >> SM_SHIFT & (SMS - 1)) << SMID_SHIFT;
+    header[13] = all->origin[claim] + all->at[i];
+    header[14] = all->stripe[claim];
+    put(header + 16, all->start_clock[i]);
+    put(header + 18, start);
+    header[20] = width(seal);
+    uint32_t check = 0;
+    for (int word = 0; word <= 20; word++)
+        check ^= header[word];
+    header[15] = check;
+    if (seal) {
+        const uint64_t end = all->start_clock[i] + cycles(head, start);
+        put(header + 24, end);
+        put(header + 26, end_ns(head, launch, start));
+        header[28] = header[20];
+        header[29] = head[COUNT];
+        header[31] = all->done_word ^ head[COUNT] ^ (uint32_t)end;
     }
+    uint32_t *const records = header + HEADER_WORDS;
+    memcpy(records, head + UNIT_WORDS, (size_t)kept * RECORD_WORDS * 4);
+    memset(records + kept * RECORD_WORDS, 0, (size_t)(capacity - kept) * RECORD_WORDS * 4);
+    return HEADER_LINES + capacity / RECORDS_PER_LINE;
+}
+
+static void write_step(void *context, int64_t index)
+{
+    const struct expansion *const all = context;
+    const int64_t stop = step_end(index, all->slabs, all->step);
+    int64_t line = all->line[index], claim = 0;
+    for (int64_t after = all->claims; after - claim > 1;) { /* the last claim that opens at or before the first slab */
+        const int64_t half = (claim + after) / 2;
+        if (all->opens[half] <= index * all->step)
+            claim = half;
+        else
+            after = half;
+    }
+    for (int64_t i = index * all->step; i < stop; i++) {
+        while (i >= all->opens[claim + 1])
+            claim++;
+        if (all->entry[i] >= 0)
+            line += write_slab(all, i, claim, all->lines + line * LINE_WORDS);
+    }
+}
+
+/* Write planned slabs to lines.
+   opens: (claims + 1,) where the slabs of each stripe begin. stripe, origin: (claims,) its index, and the position of the
+   unit 0. */
+int64_t ks_expand(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry, const uint32_t *kept,
+                  const int64_t *line, const uint64_t *start_clock, int64_t claims, const int64_t *opens,
+                  const uint32_t *stripe, const uint32_t *origin, const uint32_t *launches, int64_t header_word,
+                  int64_t done_word, int64_t epoch, int64_t threads, uint32_t *lines)
+{
+    const int64_t steps = steps_of(slabs, step);
+    struct expansion all = {units, slabs, step, at, entry, kept, line, start_clock, claims, opens, stripe, origin, launches,
+                            (uint32_t)header_word, (uint32_t)done_word, (uint32_t)epoch, lines};
+    in_parallel(write_step, &all, steps, worth(threads, line[steps], LEAST_LINES));
     return 0;
 }

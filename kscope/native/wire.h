@@ -25,6 +25,11 @@ static inline uint64_t two(const uint32_t *words)
     return words[0] | (uint64_t)words[1] << 32;
 }
 
+static inline int64_t slab_units(int64_t log2)
+{
+    return HEAD_UNITS + ((int64_t)1 << log2) / RECORDS_PER_UNIT;
+}
+
 static inline int64_t capacity_of(const uint32_t *head)
 {
     return (int64_t)1 << (head[START_TIME] >> SIZE_SHIFT);

@@ -112,13 +112,21 @@ def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
     units = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), np.diff(pieces.first))
     for p in np.flatnonzero(~pieces.whole).tolist():
         first, stop = pieces.first[p : p + 2].tolist()
-        last = int(np.searchsorted(slabs.piece, p, side="right")) - 1
-        known = int(slabs.at[last] + slabs.units[last]) if last >= 0 and slabs.piece[last] == p else first
+        known = slabs_end(slabs, p, first)
         # a head at the part's beginning is of a slab that no copy holds: it would have been found
         begin = max(known, first + 1)
         heads = np.flatnonzero(looks_whole(copied[begin:stop]))
         units[p] = (begin + int(heads[0]) if len(heads) else stop) - first
     return units
+
+
+def slabs_end(slabs: Slabs, part: int, first: int) -> int:
+    """The unit behind the last slab of a part that begins at unit `first`."""
+    mine = slabs.of(part)
+    if mine.start == mine.stop:
+        return first
+    last = slice(mine.stop - 1, mine.stop)
+    return int(slabs.at[last][0]) + int(slabs.units(last)[0])
 
 
 def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
@@ -132,8 +140,7 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
         slabs: their slabs.
         most: the result of uncut(), an upper bound.
     """
-    opens = np.searchsorted(slabs.piece, np.arange(len(pieces.stripe) + 1))
-    free, reach, gaps = _extents(pieces, slabs, opens)
+    free, reach, gaps = _extents(pieces, slabs)
     stripe, head = pieces.stripe, (pieces.head - pieces.tail).astype(np.int64)
     room = (state.limit[stripe] - pieces.tail).astype(np.int64)
     # usually slabs follow each other from the tail on: free up to the first open one
@@ -146,23 +153,23 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
     proven = np.maximum(known, _since(state.proven[mine], pieces.tail[plain]))
     state.proven[mine] = pieces.tail[plain] + proven.astype(np.uint32)
     for p in np.flatnonzero(~plain).tolist():
-        free[p] = _advance(state, pieces, p, _Run.of(pieces, slabs, p, slice(*opens[p : p + 2].tolist())), int(most[p]))
+        free[p] = _advance(state, pieces, p, _Run.of(pieces, slabs, p), int(most[p]))
     return free
 
 
-def _extents(pieces: Pieces, slabs: Slabs, opens: Ints) -> tuple[Ints, Ints, Bools]:
+def _extents(pieces: Pieces, slabs: Slabs) -> tuple[Ints, Ints, Bools]:
     """How far each part's slabs follow each other, in units from its tail: up to the first open slab or gap, and up to
-    the end of the last slab; and whether there is a gap before a slab. opens: (p + 1,) where each part's slabs begin.
+    the end of the last slab; and whether there is a gap before a slab.
     """
     parts = len(pieces.stripe)
     free, reach = np.empty((2, parts), np.int64)
     gaps = np.empty(parts, bool)
     if native.available():
-        columns = slabs.at, slabs.units, slabs.closed
-        native.call("extents", parts, opens, pieces.first, *columns, free, reach, gaps)
+        columns = slabs.at, slabs.log2, slabs.closed
+        native.call("extents", parts, slabs.opens, pieces.first, *columns, native.threads(), free, reach, gaps)
         return free, reach, gaps
     for p in range(parts):
-        run = _Run.of(pieces, slabs, p, slice(*opens[p : p + 2].tolist()))
+        run = _Run.of(pieces, slabs, p)
         breaks, follows = run.breaks(), run.start[1:] == run.stop[:-1]
         reach[p] = run.stop[-1] if len(run.stop) else 0
         gaps[p] = len(run.start) > 0 and bool(run.start[0] or not follows.all())
@@ -180,9 +187,10 @@ class _Run:
     closed: Bools
 
     @staticmethod
-    def of(pieces: Pieces, slabs: Slabs, p: int, which: slice) -> _Run:
-        start = slabs.at[which] - pieces.first[p]
-        return _Run(start, start + slabs.units[which], slabs.closed[which])
+    def of(pieces: Pieces, slabs: Slabs, p: int) -> _Run:
+        which = slabs.of(p)
+        start = slabs.at[which].astype(np.int64) - pieces.first[p]
+        return _Run(start, start + slabs.units(which), slabs.closed[which])
 
     def units(self, end: int) -> int:
         """Units of the slabs that start before `end`."""

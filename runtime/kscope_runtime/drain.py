@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Hashable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +31,6 @@ batch may take longer than this while nearly all of a large pool is free.
 """
 _PATIENCE_S = 0.25
 """How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
-_THREADS = max(1, min(12, (os.cpu_count() or 2) - 2))
 
 
 class Drain:
@@ -46,7 +43,7 @@ class Drain:
         self._patient, self._salvaged = True, False
         self._freed = 0  # bytes, by all passes of the thread
         self._name = f"kscope drain {device.facts.ordinal}"  # cli/script_threads.py recognizes it
-        self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
+        self._passes = Passes(device)
         self._reading = PoolReading(device)
         self._lock = threading.Lock()
         self._stop, self._wake = threading.Event(), threading.Event()

@@ -1,9 +1,9 @@
 """One pass over a device's stripes while it records: copy, account, expand, clear, raise limits.
 
-A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on three
-batches at a time, one in each place of the staging memory: the device fills one, the pass accounts for the slabs of
-another, and threads expand the third into the arena. Threads only expand: the many short steps of accounting would
-contend for the interpreter's lock (measured: 8 threads take 7 ms for 8 MiB that one accounts for in 1 ms).
+A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on two
+batches at a time, one in each place of the staging memory: the device fills one, the pass takes the slabs of the other.
+What it does for each slab is compiled and runs in threads (kscope/native/threads.c) that never need the interpreter's
+lock, which a program that launches without pause holds most of the time.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from kscope.capture import layout, wire
-from kscope.capture.expand import Expander, Lines, Plan, write
+from kscope.capture.expand import Claims, Expander, Lines, Plan, write
 from kscope.capture.model import BegunLaunch, Problem
 
-from .accounting import MASK, TURN, Stripes, advance, uncut
+from .accounting import MASK, TURN, Stripes, advance, slabs_end, uncut
 from .arena import Arena
 from .device import Device
 from .driver import Memory
@@ -34,14 +34,33 @@ from .staging import PLACES, Part, Staging, pieces_of, ranges_of
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """Slabs of a batch, and how they expand."""
+
+    units: Units
+    launches: np.ndarray
+    plan: Plan
+    claims: Claims
+    epoch: int
+
+    def write(self, into: Lines) -> None:
+        """Expand them. into: (plan.lines, 16) uint32."""
+        write(self.units, self.launches, self.plan, self.claims, self.epoch, into)
+
+
+def _claims(pieces: Pieces, opens: Ints) -> Claims:
+    """The claims of slabs. opens: (p + 1,) where those of each part begin."""
+    return Claims(opens, pieces.stripe.astype(np.uint32), pieces.tail - pieces.first[:-1].astype(np.uint32))
+
+
 class Passes:
     """A device's stripes and what was taken from them so far. Not thread-safe."""
 
-    def __init__(self, device: Device, workers: Executor) -> None:
+    def __init__(self, device: Device) -> None:
         self.device = device
         self.arena = Arena()
         self.epoch = 0
-        self._workers = workers
         self._driver = device.driver
         self._writes = device.driver.stream()
         lines = device.stripes * wire.STRIPE_BYTES
@@ -50,7 +69,7 @@ class Passes:
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
-        self._staging = Staging(device, workers)
+        self._staging = Staging(device)
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
         self._launches = LaunchTable(device)
@@ -117,10 +136,10 @@ class Passes:
         skipped, head = self._read_stripes()
         found = [np.zeros((0, layout.LINE // 4), np.uint32)]
         for stripe in np.flatnonzero((head != self.state.tail) | self.state.turned).tolist():
-            for units, slabs in self._walk(stripe, skipped, head):
-                plan, launches = self._plan(units, slabs, np.full(len(slabs.at), stripe), expander, fresh=True)
-                found.append(np.empty((plan.lines, layout.LINE // 4), np.uint32))
-                write(units, launches, plan, self.epoch, found[-1])
+            for units, pieces, slabs in self._walk(stripe, skipped, head):
+                taken = self._taken(units, slabs.at, _claims(pieces, slabs.opens), expander, fresh=True)
+                found.append(np.empty((taken.plan.lines, layout.LINE // 4), np.uint32))
+                taken.write(found[-1])
         return np.concatenate(found)
 
     def salvage(self, memory: Memory) -> None:
@@ -143,12 +162,12 @@ class Passes:
         """
         skipped, head = self._read_stripes()
         at = reach = units = 0
-        for copied, slabs in self._walk(stripe, skipped, head):
+        for copied, _, slabs in self._walk(stripe, skipped, head):
             if not at and len(slabs.at) and not slabs.at[0]:
                 return 0  # an open slab
             if len(slabs.at):
-                reach = at + int(slabs.at[-1] + slabs.units[-1])
-            at, units = at + len(copied), units + int(slabs.units.sum())
+                reach = at + slabs_end(slabs, 0, 0)
+            at, units = at + len(copied), units + int(slabs.units(slice(None)).sum())
         tail, end = int(self.state.tail[stripe]), int(head[stripe])
         if end - int(skipped[stripe]) - int(self.state.found[stripe]) - units & MASK:
             return 0
@@ -191,18 +210,19 @@ class Passes:
         freed, requested, past = 0, time.monotonic(), self.device.surely_past()
         settled = max(0, past - int(SETTLED_S * 1e9))
         self._stuck = []
-        try:
-            for index, (batch, units) in enumerate(self._batches(stripes, head)):
-                pieces = pieces_of(batch, skipped, head)
-                slabs, free = self._account(units, pieces, requested if closed else None, settled)
-                plan, launches = self._taken(units, pieces, slabs, free, fresh=not closed)
-                self._staging.keep(index % PLACES, plan, launches, self.epoch, self.arena)
+        for batch, units in self._batches(stripes, head):
+            pieces = pieces_of(batch, skipped, head)
+            slabs, free = self._account(units, pieces, requested if closed else None, settled)
+            at, opens = slabs.before(pieces.first[:-1] + free)
+            taken = self._taken(units, at, _claims(pieces, opens), self._expander, fresh=not closed)
+            room = self.arena.take(taken.plan.lines)
+            try:
                 freed += self._free(batch, free)
-                both = zip(batch, free, strict=True)
-                self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
-                self._read_stripes()  # how much room is left; waits for the next batch's copy
-        finally:  # also of a pass that fails: what it kept may be saved at once
-            self._staging.wait()
+            finally:  # what a fault keeps from being cleared is kept as well
+                taken.write(room)
+            both = zip(batch, free, strict=True)
+            self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
+            self._read_stripes()  # how much room is left; waits for the next batch's copy
         if freed:
             self._driver.synchronize(self._writes)
         return freed * wire.UNIT
@@ -233,7 +253,7 @@ class Passes:
                 ready = following, self._staging.fetch(following, (index + 1) % PLACES)
             yield now
 
-    def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Units, Slabs]]:
+    def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Units, Pieces, Slabs]]:
         """Yield everything claimed of a stripe, copy by copy in staging memory, each valid until the next; no slab
         is cut.
         """
@@ -246,7 +266,7 @@ class Passes:
             pieces = pieces_of([part], skipped, head)
             slabs = find(copied, pieces)
             units = min(cut, int(uncut(copied, pieces, slabs)[0]))
-            yield copied[:units], slabs
+            yield copied[:units], pieces, slabs
             tail, left = tail + units & MASK, left - units
 
     # staging to host memory
@@ -272,24 +292,14 @@ class Passes:
         self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
         return slabs, free
 
-    def _taken(self, units: Units, pieces: Pieces, slabs: Slabs, free: Ints, fresh: bool) -> tuple[Plan, np.ndarray]:
-        """How the slabs of a batch that are free expand, and their launches."""
-        taken = slabs.at < (pieces.first[:-1] + free)[slabs.piece]
-        return self._plan(units, slabs.take(taken), pieces.stripe[slabs.piece[taken]], self._expander, fresh)
-
-    def _plan(
-        self, units: Units, slabs: Slabs, stripe: Ints, expander: Expander, fresh: bool
-    ) -> tuple[Plan, np.ndarray]:
-        """How slabs of stripes (s,) expand, and their launches. Those of other sessions, and without a launch, do not.
+    def _taken(self, units: Units, at: U32s, claims: Claims, expander: Expander, fresh: bool) -> _Taken:
+        """How slabs expand. Those of other sessions, and without a launch, do not.
 
         A slab of another session was claimed late, or before a reset.
         """
-        found = self._launches.find(units, slabs.at, self._staging.memory, fresh)
+        found = self._launches.find(units, at, self._staging.memory, fresh)
         expander.unidentified += found.unknown
-        known = found.entry >= 0
-        slabs, entry, stripe = slabs.take(known), found.entry[known], stripe[known]
-        claimed = stripe.astype(np.uint32), slabs.position
-        return expander.plan(units, slabs.at, found.launches, entry, *claimed), found.launches
+        return _Taken(units, found.launches, expander.plan(units, at, found.launches, found.entry), claims, self.epoch)
 
     # and back
 

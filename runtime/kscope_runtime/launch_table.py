@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kscope import native
 from kscope.capture import layout, wire
@@ -18,7 +19,7 @@ from kscope.capture.model import BegunLaunch
 
 from .device import Device
 from .driver import Memory
-from .slab_search import Bools, Ints, Units
+from .slab_search import Bools, Ints, U32s, Units
 
 _WINDOW = 512
 """Entries that are read ahead of the newest launch."""
@@ -37,17 +38,14 @@ class Found:
     """Launches of s heads.
 
     Attributes:
-        launches: (l,) wire.LAUNCH.
+        launches: (l,) wire.LAUNCH, which the next reading of the table changes.
         entry: (s,) index of each head's launch; -1 if the head is of another session, -2 if its launch is unknown.
+        unknown: heads of this session whose launch was not found.
     """
 
     launches: np.ndarray
-    entry: Ints
-
-    @property
-    def unknown(self) -> int:
-        """Heads of this session whose launch was not found."""
-        return int(np.count_nonzero(self.entry == -2))
+    entry: npt.NDArray[np.int32]
+    unknown: int
 
 
 class LaunchTable:
@@ -66,8 +64,6 @@ class LaunchTable:
         self._rows = np.zeros(2 * wire.SLOTS, wire.LAUNCH)
         # of each row: bits 16 to 23 of its launch's number, and log2 of its records, 0 where there is none
         self._grid, self._log2 = np.zeros((2, 2 * wire.SLOTS), np.uint8)
-        self._number = np.full(2 * wire.SLOTS, -1, np.int32)  # scratch memory of compiled code, and the next one
-        self._used = np.empty(2 * wire.SLOTS, np.int64)
         self._read_at = np.zeros(wire.SLOTS)  # time.monotonic() of the last reading
         self._next: int | None = None  # slot after the newest launch
         self._requested: int | None = None
@@ -84,7 +80,7 @@ class LaunchTable:
             self._take(self._requested, self._ahead)
             self._requested = None
 
-    def find(self, units: Units, at: Ints, memory: Memory, fresh: bool = False) -> Found:
+    def find(self, units: Units, at: U32s, memory: Memory, fresh: bool = False) -> Found:
         """The launches of the slabs at units `at` (s,), ascending.
 
         Args:
@@ -117,24 +113,21 @@ class LaunchTable:
         columns = (rows[name].tolist() for name in ("kernel", "grid_id", "time"))
         return tuple(map(BegunLaunch, *columns))
 
-    def _match(self, units: Units, at: Ints, fresh: bool, stale: Bools, missing: Bools) -> Found:
+    def _match(self, units: Units, at: U32s, fresh: bool, stale: Bools, missing: Bools) -> Found:
         """The launches that are known by now; notes in `missing` the slots whose entries must be read."""
-        entry = np.empty(len(at), np.int64)
+        entry = np.empty(len(at), np.int32)
         if native.available():
-            known = self._grid, self._log2, stale
-            count = native.call(
-                "entries", units, len(at), at, self.epoch, int(fresh), *known, self._number, self._used, entry, missing
-            )
-            return Found(self._rows[self._used[:count]], entry)
+            known = self._grid, self._log2, stale, native.threads()
+            unknown = native.call("entries", units, len(at), at, self.epoch, int(fresh), *known, entry, missing)
+            return Found(self._rows, entry, unknown)
         heads = units[at]
         slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
         newest = self._is_entry(heads, slot)
         missing[slot[~other & (~newest | stale[slot] | (fresh & (heads[:, 7] == 0)))]] = True
         row = np.where(newest, slot, slot + wire.SLOTS)
-        good = ~other & (newest | self._is_entry(heads, row))
-        used, entry[good] = np.unique(row[good], return_inverse=True)
-        entry[~good] = np.where(other, -1, -2)[~good]
-        return Found(self._rows[used], entry)
+        good = newest | self._is_entry(heads, row)
+        entry[:] = np.where(other, -1, np.where(good, row, -2))
+        return Found(self._rows, entry, int(np.count_nonzero(~other & ~good)))
 
     def _is_entry(self, heads: Units, row: Ints) -> Bools:
         """Whether rows are those of the heads' launches, as far as the heads tell."""

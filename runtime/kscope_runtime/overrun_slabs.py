@@ -21,7 +21,7 @@ _NONE = np.zeros(0, np.uint32)
 
 
 class OverrunSlabs:
-    """The closed overrun slabs of k stripes, and when they were seen. Threads may use different stripes at once."""
+    """The closed overrun slabs of k stripes, and when they were seen."""
 
     def __init__(self, stripes: int) -> None:
         self._noted: list[tuple[U32s, float]] = [(_NONE, 0.0)] * stripes
@@ -34,18 +34,18 @@ class OverrunSlabs:
             pieces: the copy's parts.
             requested: time.monotonic() when the copy was requested.
         """
-        over = np.flatnonzero(slabs.over & slabs.closed)
-        if not len(over):
+        if not slabs.over.any():
             return slabs
         closed = slabs.closed.copy()
-        bounds = np.searchsorted(slabs.piece[over], np.arange(len(pieces.stripe) + 1)).tolist()
         for piece, stripe in enumerate(pieces.stripe.tolist()):
-            mine = over[bounds[piece] : bounds[piece + 1]]
+            which = slabs.of(piece)
+            mine = which.start + np.flatnonzero(slabs.over[which] & slabs.closed[which])
             if not len(mine):
                 continue
             noted, since = self._noted[stripe]
             early = requested - since < SETTLED_S
-            closed[mine[early | ~np.isin(slabs.position[mine], noted)]] = False
+            position = slabs.at[mine] - pieces.first[piece].astype(np.uint32) + pieces.tail[piece]
+            closed[mine[early | ~np.isin(position, noted)]] = False
             if not early:
-                self._noted[stripe] = slabs.position[mine], time.monotonic()
+                self._noted[stripe] = position, time.monotonic()
         return replace(slabs, closed=closed)

@@ -1,12 +1,12 @@
 """Finds the slabs in a copy of claimed memory, and which of them are complete. Pure functions.
 
-Compiled if possible: one pass from head to head, which reads only the words that must be checked. numpy looks at every
+Compiled if possible: threads go from head to head, and read only the words that must be checked. numpy looks at every
 unit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ Units = npt.NDArray[np.uint32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _LOG2 = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
+_CHUNK = 1 << 14
+"""Units that a thread searches at a time, as in claims.c."""
 
 
 @dataclass(frozen=True)
@@ -45,29 +47,45 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Slabs:
-    """Slabs found in a copy, ascending; each field is (s,).
+    """Slabs found in a copy, ascending; each field but `opens` is (s,).
 
     Attributes:
         at: unit of the head.
-        piece: index of the part.
-        units: size.
+        log2: of the records that the slab has room for.
         closed: the end is there, and as many records as the slab should hold.
-        position: of the claim.
         over: more records were written than the slab has room for.
+        opens: (p + 1,) where the slabs of each part begin, and their number.
     """
 
-    at: Ints
-    piece: Ints
-    units: Ints
+    at: U32s
+    log2: npt.NDArray[np.uint8]
     closed: Bools
-    position: U32s
     over: Bools
+    opens: Ints
 
-    def take(self, which: Bools) -> Slabs:
-        """The slabs that a mask chooses."""
-        if which.all():
-            return self
-        return Slabs(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+    def units(self, which: slice) -> Ints:
+        """Sizes of slabs."""
+        return np.asarray(wire.HEAD_UNITS + (np.int64(1) << self.log2[which].astype(np.int64)) // wire.RECORDS_PER_UNIT)
+
+    def of(self, part: int) -> slice:
+        """The slabs of a part."""
+        return slice(*self.opens[part : part + 2].tolist())
+
+    def before(self, end: Ints) -> tuple[U32s, Ints]:
+        """The units of the slabs that begin before unit `end` (p,) of their part, and where each part's of them begin,
+        (p + 1,).
+        """
+        some = np.flatnonzero(self.opens[1:] > self.opens[:-1])
+        cut = some[self.at[self.opens[1:][some] - 1] >= end[some]]
+        if not len(cut):
+            return self.at, self.opens
+        stop = self.opens[1:].copy()
+        for part in cut.tolist():
+            mine = self.of(part)
+            stop[part] = mine.start + np.searchsorted(self.at[mine], np.uint32(end[part]))
+        ranges = zip(self.opens[:-1].tolist(), stop.tolist(), strict=True)
+        at = np.concatenate([self.at[first:last] for first, last in ranges])
+        return at, np.append(0, np.cumsum(stop - self.opens[:-1]))
 
 
 def looks_whole(units: Units) -> Bools:
@@ -103,15 +121,16 @@ def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
         there = np.concatenate([[0], np.cumsum(units.reshape(-1, 4)[:, 1] != 0)])
         first = (at + wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
         closed &= there[first + needed] - there[first] == needed
-    position = (at - pieces.first[piece]).astype(np.uint32) + pieces.tail[piece]
-    return Slabs(at, piece, size, closed, position, count > room)
+    opens = np.searchsorted(piece, np.arange(len(pieces.stripe) + 1))
+    return Slabs(at.astype(np.uint32), log2_of(heads).astype(np.uint8), closed, count > room, opens)
 
 
 def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
-    most = int(pieces.first[-1] - pieces.first[0]) // wire.slab_units(_LOG2[0]) + 1
-    at, piece, size = np.empty((3, most), np.int64)
+    parts, size = len(pieces.stripe), int(pieces.first[-1] - pieces.first[0])
+    most = size // wire.slab_units(_LOG2[0]) + size // _CHUNK + parts + 1
+    at, log2 = np.empty(most, np.uint32), np.empty(most, np.uint8)
     closed, over = np.empty((2, most), bool)
-    position = np.empty(most, np.uint32)
-    parts = len(pieces.stripe), pieces.first, pieces.tail
-    n = native.call("claims", units, *parts, *_LOG2, settled, at, piece, size, closed, position, over)
-    return Slabs(at[:n], piece[:n], size[:n], closed[:n], position[:n], over[:n])
+    opens = np.empty(parts + 1, np.int64)
+    inputs = units, parts, pieces.first, *_LOG2, settled, native.threads()
+    n = native.call("claims", *inputs, at, log2, closed, over, opens)
+    return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens)

@@ -1,27 +1,21 @@
-"""The way of records to host memory: to pinned staging memory, and what is kept expanded from there to the arena."""
+"""Pinned memory, which batches of parts of stripes are copied to."""
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from kscope.capture import layout, wire
-from kscope.capture.expand import Plan, write
-from kscope.util.parallel import submit
+from kscope.capture import wire
 
-from .arena import Arena
 from .device import Device
 from .driver import Memory
 from .ranges import Bytes, Ranges, in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
-BATCH, PLACES = (16 << 20) + wire.HEAD_BYTES, 3
-"""Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory."""
-_CHUNK = (2 << 20) // layout.LINE
-"""Lines that a thread writes at a time."""
+BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 2
+"""Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory: the device fills one while
+the host reads the other."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +33,17 @@ class Staging:
 
     Args:
         device: its rings, and its driver for pinned memory and a stream.
-        workers: threads that expand to the arena.
 
     Attributes:
         memory: what is read from.
         units: of a place.
     """
 
-    def __init__(self, device: Device, workers: Executor) -> None:
+    def __init__(self, device: Device) -> None:
         self.memory: Memory = device.driver
         self.stream = device.driver.stream()
-        self._device, self._workers = device, workers
+        self._device = device
         self._memory = device.driver.pinned(PLACES * BATCH).view("<u4").reshape(PLACES, -1, wire.UNIT // 4)
-        self._copies: list[list[Future[None]]] = [[] for _ in range(PLACES)]
         self.units = self._memory.shape[1]
 
     def read(self, into: Bytes, address: int) -> None:
@@ -63,31 +55,11 @@ class Staging:
         self.memory.synchronize(self.stream)
 
     def fetch(self, batch: list[Part], place: int) -> Units:
-        """Begin to copy the parts to a place, when what it held is in the arena. Returns the copy."""
-        self._copied(place)
+        """Begin to copy the parts to a place. Returns the copy."""
         units = np.asarray(self._memory[place][: sum(part.units for part in batch)])
         ranges = ranges_of(batch, self._device.table, np.array([part.units for part in batch]))
         self.memory.read_ranges(units.reshape(-1).view(np.uint8), ranges, self.stream)
         return units
-
-    def keep(self, place: int, plan: Plan, launches: np.ndarray, epoch: int, arena: Arena) -> None:
-        """Begin to expand the planned slabs at a place into the arena. Raises MemoryError."""
-        room, units = arena.take(plan.lines), self._memory[place]
-        cuts = np.searchsorted(plan.line, np.arange(0, plan.lines, _CHUNK)).tolist()
-        for first, stop in pairwise([*cuts, len(plan.at)]):
-            if first < stop:
-                job = units, launches, plan, epoch, room, slice(first, stop)
-                self._copies[place].append(submit(self._workers, lambda job: write(*job), job))
-
-    def wait(self) -> None:
-        """Wait until everything that was kept is in the arena."""
-        for place in range(PLACES):
-            self._copied(place)
-
-    def _copied(self, place: int) -> None:
-        for copy in self._copies[place]:
-            copy.result()
-        self._copies[place] = []
 
 
 def ranges_of(batch: list[Part], table: np.ndarray, units: Ints) -> Ranges:

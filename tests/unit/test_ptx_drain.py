@@ -7,7 +7,6 @@ changed, and memory that is given back is never written by its old owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import cycle
 from types import SimpleNamespace
@@ -82,15 +81,6 @@ class Metal:
             self._bytes(address, size)[:] = bytes(size)
 
 
-class AtOnce(Executor):
-    """An executor that runs calls immediately in the caller's thread."""
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(work(*args, **kwargs))
-        return done
-
-
 gaps = st.lists(st.integers(0, 30), min_size=3, max_size=40)
 
 
@@ -104,7 +94,7 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staging_memory, "BATCH", staging * wire.UNIT)
         metal = Metal(host, lambda: None)
-        drained = drain_pass.Passes(metal, AtOnce())  # type: ignore[arg-type]  # it plays a Device
+        drained = drain_pass.Passes(metal)  # type: ignore[arg-type]  # it plays a Device
         drained.begin(case.epoch)
         metal.between = lambda: advance(moving, next(wait))
         for n in range(200):

@@ -205,7 +205,6 @@ def test_sessions_wait_for_kernels_even_if_no_thread_can_start(bench: Make, monk
     rig = bench().arm()
     lane = Lane(rig.memory, block=5).claim().begin()
     rig.driver.running.append(lambda: lane.record().leave())
-    rig.drain._passes._workers.shutdown()
 
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

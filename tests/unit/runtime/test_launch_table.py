@@ -48,7 +48,8 @@ def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> La
 def grids(known: LaunchTable, gpu: Gpu, *heads: Head, fresh: bool = False) -> list[int]:
     """The launch of each head; -1: of another session, -2: unknown."""
     units = np.concatenate([slab(head) for head in heads])
-    found = known.find(units, np.arange(len(heads)) * wire.slab_units(2), gpu, fresh)
+    at = np.arange(len(heads), dtype=np.uint32) * np.uint32(wire.slab_units(2))
+    found = known.find(units, at, gpu, fresh)
     return [int(found.launches["grid_id"][one]) if one >= 0 else one for one in found.entry.tolist()]
 
 
@@ -89,8 +90,8 @@ def test_entries_are_renewed_for_the_times_of_later_replays(
     grids(known, gpu, Head(5))
     gpu.write(Entry(5, time=TIME + 200 * 10**9))
     monkeypatch.setattr(launch_table, "_STALE_S", 0.0)
-    found = known.find(slab(Head(5)), np.array([0]), gpu)
-    assert found.launches["time"].tolist() == [TIME + 200 * 10**9]
+    found = known.find(slab(Head(5)), np.zeros(1, np.uint32), gpu)
+    assert found.launches["time"][found.entry].tolist() == [TIME + 200 * 10**9]
 
 
 def test_entries_of_the_next_launches_are_read_ahead(known: LaunchTable) -> None:

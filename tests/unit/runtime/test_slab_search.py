@@ -67,7 +67,7 @@ def test_compiled_code_finds_the_same_slabs_as_numpy(
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KSCOPE_NATIVE", "0")
             scanned = find(copied, parts, settled)
-        for name in ("at", "piece", "units", "closed", "position", "over"):
+        for name in ("at", "log2", "closed", "over", "opens"):
             got, plain = getattr(compiled, name), getattr(scanned, name)
             assert got.dtype == plain.dtype and np.array_equal(got, plain), name
         if len(parts.stripe) == 1 and {state for _, _, state, _ in expected} == {"closed"}:

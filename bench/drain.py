@@ -1,0 +1,147 @@
+"""Speed of the host's side of draining, without a GPU: passes over full rings of a device that is memory of this process.
+
+    PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--repeat 7]
+
+Prints the wall time and the CPU time of a pass in ns per slab and in GB/s of wire memory, the best of the runs, without
+the time of copies, which a GPU's copy engines do, and of page faults: all passes write to the same memory of the host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+from unit.runtime.fake import KERNEL, FakeDriver, Gpu
+from wired import TIME
+
+from kscope.capture import layout, wire
+from kscope.capture.layout import Kind
+from kscope_runtime.device import Device
+from kscope_runtime.drain_pass import Passes
+
+EPOCH, RING, PER_LAUNCH = 1, 4 << 20, 8
+"""The session, bytes of a ring (the default on an H200), and warps of a launch on an SM."""
+OTHER = 60_000
+"""The launch of the slabs that fill a ring up to its edge."""
+
+
+class Untimed(FakeDriver):
+    """A driver that notes how long its copies take."""
+
+    wall = cpu = 0.0
+
+    def _finish(self, stream: int) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        super()._finish(stream)
+        self.wall += time.perf_counter() - wall
+        self.cpu += time.process_time() - cpu
+
+
+def ring(log2: int, sm: int) -> tuple[np.ndarray, int]:
+    """The units of a full ring, and its slabs: equal ones, and at the end what fills it."""
+    units = np.zeros((RING // wire.UNIT, wire.UNIT // 4), np.uint32)
+    sizes = wire.slab_units(log2), wire.slab_units(3), wire.slab_units(2)
+    rest = next(
+        (b, c) for b in range(9) for c in range(9) if (len(units) - b * sizes[1] - c * sizes[2]) % sizes[0] == 0
+    )
+    many = (len(units) - rest[0] * sizes[1] - rest[1] * sizes[2]) // sizes[0]
+    counts = [(log2, many), (3, rest[0]), (2, rest[1])]
+    log2s = np.concatenate([np.full(count, size) for size, count in counts])
+    index = np.arange(len(log2s))
+    grid = np.where(log2s == log2, 1 + index // PER_LAUNCH, OTHER + log2s)
+    size = 1 + (1 << log2s) // wire.RECORDS_PER_UNIT
+    at = np.cumsum(size) - size
+    start = TIME + index // PER_LAUNCH * 5_000 + index % PER_LAUNCH * 64
+    clock, end = start * 2, start + 2_048
+    head = units[at].view(wire.HEAD)[:, 0]
+    head["who"] = index % 8 | (EPOCH & 1) << wire.EPOCH_SHIFT | sm << wire.SM_SHIFT | grid << wire.SLOT_SHIFT
+    head["block"] = index % 132 << wire.BLOCK_SHIFT
+    head["start_clock"], head["end_clock"] = clock & 0xFFFFFFFF, clock + 4_096 & 0xFFFFFFFF
+    head["start_time"] = start >> wire.TIME_SHIFT & (1 << wire.LOG2_SHIFT) - 1 | log2s << wire.LOG2_SHIFT
+    head["end_time"], head["count"] = end >> wire.TIME_SHIFT & 0xFFFFFFFF, 1 << log2s
+    high = [(both[0] >> 32 & 255) << 8 | both[1] >> 32 & 255 for both in ((clock, start), (clock + 4_096, end))]
+    head["seal"] = 1 | (grid >> wire.SLOT_BITS & 255) << wire.GRID_SHIFT | (high[1] - high[0] & 0xFFFF) << 16
+    units[at] = head.view(np.uint32).reshape(-1, 8)
+    others = np.setdiff1d(np.arange(len(units)), at)
+    rows = units.reshape(-1, 4)
+    for row in (2 * others, 2 * others + 1):
+        rows[row] = [1000, layout.record_id("load", Kind.SPAN), 2000, 0]
+    return units, len(at)
+
+
+def entries(log2: int, count: int) -> np.ndarray:
+    """The launch table of such rings."""
+    table = np.zeros(wire.SLOTS, wire.LAUNCH)
+    grids = np.arange(1, count + 1)
+    for grid, size in ((grids, log2), (np.array([OTHER + 3]), 3), (np.array([OTHER + 2]), 2)):
+        rows = np.zeros(len(grid), wire.LAUNCH)
+        rows["grid_id"], rows["kernel"], rows["time"] = grid, KERNEL, TIME + (grid - 1) * 5_000
+        rows["nctaid_x"], rows["nctaid_yz"], rows["ntid"] = 132, 1 | 1 << 16, 255
+        rows["layout"] = size << layout.LOG2_SHIFT
+        rows["check"] = wire.launch_check(rows, EPOCH)
+        table[grid] = rows
+    return table
+
+
+def device(rings: int) -> tuple[Any, Device]:
+    """A device with so many rings."""
+    driver = Untimed(Gpu(0, rings, 1 << 33))
+    made = Device(driver)
+    made.open_pool(2 * rings * RING)
+    assert made.rings is not None and made.rings.each == RING
+    return driver, made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=4)
+    parser.add_argument("--rings", type=int, default=16)
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    log2 = max(2, (options.records - 1).bit_length())
+    driver, metal = device(options.rings)
+    gpu, control = driver.gpus[0], metal.control
+    full = [ring(log2, sm) for sm in range(options.rings)]
+    slabs = sum(count for _, count in full)
+    try:
+        passes = Passes(metal)
+    except TypeError:
+        from concurrent.futures import ThreadPoolExecutor
+        passes = Passes(metal, ThreadPoolExecutor(1))
+    passes.begin(EPOCH)
+    table = gpu.view(control + wire.table_offset(options.rings), wire.SLOTS * wire.LAUNCH_BYTES)
+    table[:] = entries(log2, full[0][1] // PER_LAUNCH + 1).view(np.uint8)
+    stripes = gpu.view(control + wire.GATE_BYTES, (options.rings + 1) * wire.STRIPE_BYTES).view(wire.STRIPE)
+    best: list[tuple[float, float]] = []
+    for _ in range(options.repeat):
+        for sm, (units, _) in enumerate(full):
+            gpu.view(int(stripes["base"][sm]), RING)[:] = units.reshape(-1).view(np.uint8)
+        stripes["head"][:-1] += np.uint32(RING // wire.UNIT)
+        passes.arena._used = 0  # the same memory again: without page faults
+        driver.wall = driver.cpu = 0.0
+        wall, cpu = time.perf_counter(), time.process_time()
+        if options.profile:
+            import cProfile
+            with cProfile.Profile() as profile:
+                freed = passes.once(1 << 20)
+            profile.dump_stats("/tmp/drain.prof")
+        else:
+            freed = passes.once(1 << 20)
+        best.append((time.perf_counter() - wall - driver.wall, time.process_time() - cpu - driver.cpu))
+        assert freed == options.rings * RING, freed
+    lines = passes.arena.lines()
+    assert passes.problems() == []
+    assert np.count_nonzero(lines[:, 0] == layout.HEADER_WORD) == slabs
+    wall, cpu = min(one for one, _ in best), min(one for _, one in best)
+    size = options.rings * RING
+    print(
+        f"{slabs:,} slabs of {1 << log2} records: {wall / slabs * 1e9:.1f} ns a slab, {size / wall / 1e9:.2f} GB/s; "
+        f"CPU {cpu / slabs * 1e9:.1f} ns a slab"
+    )
+
+
+if __name__ == "__main__":
+    main()

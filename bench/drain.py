@@ -110,6 +110,7 @@ def main() -> None:
         passes = Passes(metal)
     except TypeError:
         from concurrent.futures import ThreadPoolExecutor
+
         passes = Passes(metal, ThreadPoolExecutor(1))
     passes.begin(EPOCH)
     table = gpu.view(control + wire.table_offset(options.rings), wire.SLOTS * wire.LAUNCH_BYTES)
@@ -125,6 +126,7 @@ def main() -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         if options.profile:
             import cProfile
+
             with cProfile.Profile() as profile:
                 freed = passes.once(1 << 20)
             profile.dump_stats("/tmp/drain.prof")

@@ -14,8 +14,8 @@ from .ranges import Bytes, Ranges, in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
 BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 2
-"""Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory: the device fills one while
-the host reads the other."""
+"""Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory: the device fills one, the
+host reads the other."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from wired import EPOCH, KERNEL, TIME, Entry, Head, slab, table
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.expand import Expander, expand_all
+from kscope.capture.expand import Claims, Expander, expand_all, write
 from kscope.capture.heads import is_head
 from kscope.decoding.slabs import Slabs, find
 
@@ -146,6 +146,32 @@ def test_compiled_and_numpy_give_the_same_bytes(drawn: list[Head], about: list[E
                 patch.setenv("KSCOPE_NATIVE", "0")
             found.append(expand_all(memory, table(*entries), EPOCH))
     assert found[0][1] == found[1][1]
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+
+
+@pytest.mark.skipif(not native.available(), reason="no compiled loops")
+def test_threads_expand_many_slabs_as_numpy_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "threads", lambda: 4)
+    drawn = [
+        Head(block=index, sm=index * index % 7, clock=index * 1000, time=TIME + index * 512, count=index % 6)
+        for index in range(20_000)
+    ]
+    units = np.concatenate([slab(replace(head, cycles=None) if head.block % 11 == 3 else head) for head in drawn])
+    at = np.arange(len(drawn), dtype=np.uint32) * np.uint32(wire.slab_units(2))
+    entry = np.where(at % 13 == 5, -1, at % 2).astype(np.int32)
+    entry[:700] = -2
+    launches = np.array([Entry().row(), Entry(blocks=(1 << 16, 1 << 8, 2)).row()])
+    numbers = np.arange(4, dtype=np.uint32)
+    claims = Claims(np.array([0, 0, 9_000, 9_001, 20_000]), numbers, numbers)
+    found = []
+    for compiled in ("1", "0"):
+        monkeypatch.setenv("KSCOPE_NATIVE", compiled)
+        expander = Expander(EPOCH)
+        plan = expander.plan(units, at, launches, entry)
+        lines = np.full((plan.lines, 16), 0xABABABAB, np.uint32)
+        write(units, launches, plan, claims, EPOCH, lines)
+        found.append((lines, expander.unnumbered))
+    assert found[0][1] == found[1][1] > 0
     np.testing.assert_array_equal(found[0][0], found[1][0])
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ptxvm.profile import examples
 from wired import TIME, Head, slab
 
+from kscope import native
 from kscope.capture import wire
 from kscope_runtime.slab_search import Pieces, Units, find
 
@@ -74,11 +75,56 @@ def test_compiled_code_finds_the_same_slabs_as_numpy(
             assert len(scanned.at) == len(expected) and scanned.closed.all()
 
 
-@pytest.mark.parametrize("native", ["1", "0"])
-def test_records_are_checked_only_in_recently_closed_slabs(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KSCOPE_NATIVE", native)
+@pytest.mark.parametrize("compiled", ["1", "0"])
+def test_records_are_checked_only_in_recently_closed_slabs(compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KSCOPE_NATIVE", compiled)
     expected = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 32)]
     copied = memory(expected)
     (whole, _) = pieces(copied, 0, 1)
     assert find(copied, whole, SETTLED).closed.tolist() == [True, False, True]
     assert find(copied, whole).closed.tolist() == [True, False, False]
+
+
+LARGE = 9
+"""log2 of the records of slabs that lie over the edges of what a thread searches: 257 units, of 16,384."""
+
+
+def large(count: int) -> Units:
+    return memory([(LARGE, 5, "closed", SETTLED)] * count)
+
+
+@pytest.mark.skipif(not native.available(), reason="no compiled loops")
+def test_threads_find_the_same_slabs_as_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "threads", lambda: 4)
+    kinds = [(2, 3, "closed", SETTLED), (LARGE, 9, "closed", SETTLED), (3, 9, "closed", SETTLED), (2, 3, "open", 0)]
+    copied = memory([kinds[index * index % 4] for index in range(1500)])
+    assert len(copied) > 3 * 16_384
+    for parts in pieces(copied, 7, 20_000):
+        compiled = find(copied, parts)
+        with monkeypatch.context() as patch:
+            patch.setenv("KSCOPE_NATIVE", "0")
+            plain = find(copied, parts)
+        for name in ("at", "log2", "closed", "over", "opens"):
+            assert np.array_equal(getattr(compiled, name), getattr(plain, name)), name
+
+
+@pytest.mark.skipif(not native.available(), reason="no compiled loops")
+def test_slabs_in_damaged_memory_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks like a head inside of a slab, behind the place where the next thread begins."""
+    monkeypatch.setattr(native, "threads", lambda: 4)
+    copied = large(100)
+    inside = 16_384 + 20
+    assert inside % 257 > 30
+    copied[inside : inside + 3] = slab(Head())
+    (whole, _) = pieces(copied, 0, 1)
+    assert find(copied, whole).at.tolist() == [257 * index for index in range(100)]
+
+
+@pytest.mark.parametrize("end", [0, 1, 257, 258, 2570])
+def test_the_slabs_before_a_unit_keep_their_parts(end: int) -> None:
+    (_, two) = pieces(large(10), 0, 5 * 257)
+    found = find(large(10), two)
+    at, opens = found.before(np.array([end, 2570]))
+    mine = [257 * index for index in range(5) if 257 * index < end]
+    assert at.tolist() == [*mine, *(257 * index for index in range(5, 10))]
+    assert opens.tolist() == [0, len(mine), len(mine) + 5]

@@ -1,4 +1,4 @@
-"""Speed of the host's side of draining, without a GPU: passes over full rings of a device that is memory of this process.
+"""Speed of the host's side of draining, without a GPU: passes over full rings of a device in memory of this process.
 
     PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--repeat 7]
 

@@ -13,7 +13,8 @@ from ..tracedata.data import Launch, TraceData
 from ..tracedata.recorded import Clock, Gpu, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
-from ..util.runs import group_equal
+from ..util.parallel import filled
+from ..util.runs import group_equal, heads
 from ..util.text import counted
 from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
@@ -128,7 +129,7 @@ def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[li
     modules, ids = list(modules), set[int]()
     for slabs in found:
         kernel = slabs.header["kernel"]
-        ids.update(kernel[np.diff(kernel, prepend=~kernel[:1]) != 0].tolist())
+        ids.update(kernel[heads(kernel)].tolist() if len(kernel) else ())
     kept = []
     for module in modules:
         others = {kernel.name for kernel in module.kernels if kernel.id not in ids}
@@ -272,6 +273,11 @@ def _warps(
     header = slabs.header
     start = _column([axis.start for axis in axes], np.float64)
     rate = _column([axis.rate for axis in axes], np.float64)
+
+    def ends(part: slice) -> npt.NDArray[np.float64]:
+        at = start[part] + (last[part] - slabs.first_tick[part]) * rate[part]
+        return np.where(slabs.finished[part], at, np.nan)
+
     return Warps(
         device=owner,
         kernel=kernel.astype(np.int64),
@@ -287,7 +293,7 @@ def _warps(
         cluster_rank=(header["cluster"] & 255).astype(np.uint8),
         role=np.full(len(owner), -1, np.int16),
         start_ns=start,
-        end_ns=np.where(slabs.finished, start + (last - slabs.first_tick) * rate, np.nan),
+        end_ns=filled(len(slabs), np.float64, ends),
         finished=slabs.finished,
         first_tick=slabs.first_tick,
         last_tick=last,

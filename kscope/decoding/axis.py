@@ -13,13 +13,15 @@ blocks has its own line (clock_drift.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import numpy.typing as npt
 
 from .. import native
 from ..capture.model import DeviceCapture, Problem
-from ..util.parallel import each, map_ahead
+from ..util.parallel import chunks, each, filled, map_ahead
 from ..util.runs import group_equal
 from ..util.text import counted
 from . import clock_drift, time_bounds
@@ -94,7 +96,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
     shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick * _ROUNDING).all())
     bent = np.zeros(len(slabs), bool)
     if shared:
-        offset, rate = offset[sm], rate[one]
+        offset, rate = _spread(offset, sm), np.full(len(slabs), rate[0])
         within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
     else:
         _, _, launch = group_equal(launch)
@@ -112,8 +114,10 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
             offset[which], rate[which] = lines.offset, lines.rate
             bent[which] = lines.bend > 2 * tick
     timer = slabs.globaltimer
-    start = offset + (clock - reference[sm]) * rate
-    cycles = (last_tick - slabs.first_tick).astype(np.float64)
+    start = filled(
+        len(slabs), np.float64, lambda part: offset[part] + (clock[part] - reference[sm[part]]) * rate[part]
+    )
+    cycles = filled(len(slabs), np.float64, lambda part: last_tick[part] - slabs.first_tick[part])
     cycles[timer] = 0.0
     ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
     changed = bent & ~timer
@@ -133,17 +137,26 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
         start[timer] = (header["start_time"][timer].astype(np.int64) - origin).astype(np.float64)
         rate[timer] = 1.0
         error[timer] = ends_error[timer] = tick / 2
-    np.clip(np.nan_to_num(start, copy=False), -_FAR, _FAR, out=start)
-    for column in (rate, error, ends_error):
-        column[~np.isfinite(column)] = 0.0
+
+    def clean(part: slice) -> None:
+        np.clip(np.nan_to_num(start[part], copy=False), -_FAR, _FAR, out=start[part])
+        for column in (rate[part], error[part], ends_error[part]):
+            column[~np.isfinite(column)] = 0.0
+
+    each(clean, chunks(len(slabs)))
     return Axis(start, rate, error, ends_error, origin, tick, shared, tuple(problems))
+
+
+def _spread(values: npt.NDArray[Any], index: Int64) -> npt.NDArray[Any]:
+    """values[index]."""
+    return filled(len(index), values.dtype, lambda part: values[index[part]])
 
 
 def _sms(slabs: Slabs) -> Int64:
     """The slabs' SMs (s,), numbered from 0 without gaps."""
     there = np.zeros(int(slabs.sm.max()) + 1, bool)
     there[slabs.sm] = True
-    return np.asarray((np.cumsum(there) - 1)[slabs.sm], np.int64)
+    return _spread(np.cumsum(there) - 1, slabs.sm)
 
 
 def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> tuple[Anchors, Rows]:

@@ -17,7 +17,7 @@ from .. import native
 from ..capture.layout import HEADER_LINES, RECORDS_PER_LINE
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
-from ..util.parallel import each
+from ..util.parallel import chunks, each
 from ..util.text import counted
 from .ids import MISSING, IdTable
 from .slabs import Slabs, Words
@@ -95,7 +95,8 @@ def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records
     rows = _rows_of(device.lines)
     plan = _plan(slabs, rows)
     short = slabs.finished & (slabs.ticks >= 0) & (slabs.ticks < 1 << 32)
-    plan = plan.take(np.concatenate([np.flatnonzero(short), np.flatnonzero(~short)]))
+    if not short.all():
+        plan = plan.take(np.concatenate([np.flatnonzero(short), np.flatnonzero(~short)]))
     loop = _Loop(rows, plan, table)
     each(lambda job: job(), loop.jobs(int(np.count_nonzero(short))))
     return loop.finish()
@@ -106,12 +107,16 @@ def _rows_of(lines: Words) -> Words:
 
 
 def _plan(slabs: Slabs, rows: Words) -> _Plan:
-    capacity = np.int64(1) << slabs.log2
-    count = slabs.header["count"].astype(np.int64)
-    first = (slabs.line + HEADER_LINES) * RECORDS_PER_LINE
-    kept = np.minimum(count, capacity)
-    turn, turned = np.zeros(len(count), np.int64), np.flatnonzero((count > capacity) & ~slabs.stop)
-    turn[turned] = count[turned] & (capacity[turned] - 1)
+    capacity, count, first, kept, turn = np.empty((5, len(slabs)), np.int64)
+
+    def fill(part: slice) -> None:
+        room, written = np.int64(1) << slabs.log2[part], slabs.header["count"][part].astype(np.int64)
+        capacity[part], count[part] = room, written
+        first[part] = (slabs.line[part] + HEADER_LINES) * RECORDS_PER_LINE
+        kept[part] = np.minimum(written, room)
+        turn[part] = np.where((written > room) & ~slabs.stop[part], written & (room - 1), 0)
+
+    each(fill, chunks(len(slabs)))
     plan = _Plan(slabs, first, capacity, kept, turn, count)
     open_full = 0
     for index in np.flatnonzero(~slabs.finished).tolist():
@@ -142,8 +147,8 @@ def _note_dropped(plan: _Plan, open_full: int) -> None:
     if open_full:
         text = f"{counted(open_full, 'unfinished warp')} filled their buffers: how many records were dropped is unknown"
         note(Problem("count", text, open_full))
-    long = slabs.finished & ((slabs.ticks < 0) | (slabs.ticks >= _COUNT_TURNS * _LEAST_TICKS))
-    turned = int(np.count_nonzero(long & (plan.kept == plan.capacity))) if long.any() else 0
+    long = np.flatnonzero((slabs.ticks < 0) | (slabs.ticks >= _COUNT_TURNS * _LEAST_TICKS))
+    turned = int(np.count_nonzero(slabs.finished[long] & (plan.kept[long] == plan.capacity[long])))
     if turned:
         warps = counted(turned, "warp")
         text = f"{warps} ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
@@ -159,7 +164,6 @@ class _Loop:
     def __init__(self, rows: Words, plan: _Plan, table: IdTable) -> None:
         self._rows, self._plan, self._table = rows, plan, table
         self._first = plan.slabs.first_tick
-        self._span = np.clip(plan.slabs.ticks, 0, (1 << 32) - 1).astype(np.uint32)
         ends = np.cumsum(plan.kept)
         self._offsets = ends - plan.kept
         total = int(ends[-1]) if len(ends) else 0
@@ -184,15 +188,19 @@ class _Loop:
     def _compiled(self, a: int, b: int) -> None:
         """As _gather."""
         plan, at, counts = self._plan, self._records(a, b), np.empty(3, np.int64)
-        slabs = (column[a:b] for column in (plan.rows, plan.capacity, plan.kept, plan.turn, self._first, self._span))
+        slabs = (column[a:b] for column in (plan.rows, plan.capacity, plan.kept, plan.turn, self._first))
         columns = (column[at] for column in (self.start, self.duration, self.region, self.value))
-        native.call("records", self._rows, b - a, *slabs, *self._table.slots(), int(MISSING), *columns, counts)
+        native.call("records", self._rows, b - a, *slabs, self._span(a, b), *self._table.slots(), int(MISSING), *columns, counts)
         garbled, missing, unknown = counts.tolist()
         if unknown:  # an id that the sample lacks
             self._gather(a, b)
             return
         self._garbled.append(garbled)
         self._missing.append(missing)
+
+    def _span(self, a: int, b: int) -> Words:
+        """Ticks of slabs a..b, which lasted less than 2^32."""
+        return self._plan.slabs.ticks[a:b].astype(np.uint32)
 
     def _records(self, a: int, b: int) -> slice:
         """The records of slabs a..b in the columns."""
@@ -209,7 +217,7 @@ class _Loop:
         start, end = words[:, 0] - low, words[:, 2] - low
         duration = self.duration[at]
         duration[:] = end - start
-        wrong = ((end < start) | (end > np.repeat(self._span[a:b], kept))) & (words[:, 1] != 0)
+        wrong = ((end < start) | (end > np.repeat(self._span(a, b), kept))) & (words[:, 1] != 0)
         duration[wrong] = UNKNOWN
         self._garbled.append(int(np.count_nonzero(wrong)))
         np.add(first, start, out=self.start[at])

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..capture.layout import LOG2_SHIFT
+from ..util.parallel import chunks, each, filled
 from ..util.runs import fresh, group_equal, heads
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
 
+_LANE = (1 << LOG2_SHIFT) - 1
+"""Of HEADER["place"]: warp and lane."""
 _TABLE = 64
 """Bytes of a table per key up to which it is faster than a sort."""
 
@@ -62,17 +66,19 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     """
     header = slabs.header
     _, _, kernel = group_equal(header["kernel"])
-    _, _, grid_id = group_equal(header["grid_id"])
-    kernels, grids = int(kernel.max(initial=0)) + 1, int(grid_id.max(initial=0)) + 1
-    first, _, grid = group_equal((device * kernels + kernel) * grids + grid_id)
+    first, size, grid = group_equal(header["grid_id"])
+    kernels, grids = int(kernel.max(initial=0)) + 1, len(size)
+    if kernels > 1 or len(offset) > 1:
+        first, size, grid = group_equal((device * kernels + kernel) * grids + grid)
     block = slabs.linear_block
     in_turn = _in_turn(slabs, grid, block)
     replay = _replays(slabs, grid, block, in_turn)
-    turns = int(replay.max(initial=0)) + 1
-    first, size, launch = group_equal(grid * turns + replay)
+    turns, launch = int(replay.max(initial=0)) + 1, grid
+    if turns > 1:
+        first, size, launch = group_equal(grid * turns + replay)
     if in_turn.any():  # which lanes besides 0 record depends on the data
         size = np.bincount(launch, ~in_turn | (slabs.lane == 0), len(first)).astype(np.int64)
-    time = header["start_time"].astype(np.int64) + offset[device]
+    time = filled(len(slabs), np.int64, lambda part: header["start_time"][part].astype(np.int64) + offset[device[part]])
     start = np.full(len(first), np.iinfo(np.int64).max)
     np.minimum.at(start, launch, time)
     order = np.argsort(start, kind="stable")
@@ -86,7 +92,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     seen = _distinct_per_group(launch, block, len(first))
     first = first[order]
     return Launches(
-        of=rank[launch],
+        of=filled(len(slabs), np.int64, lambda part: rank[launch[part]]),
         device=device[first],
         kernel=header["kernel"][first],
         grid_id=header["grid_id"][first],
@@ -112,7 +118,7 @@ def _in_turn(slabs: Slabs, grid: Int64, block: Int64) -> npt.NDArray[np.bool_]:
 
 def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bool_]) -> Int64:
     """Replay number of each slab within its grid."""
-    lane = slabs.warp.astype(np.int64) * 32 + slabs.lane
+    lane = (slabs.header["place"] & _LANE).astype(np.int64)
     key = _joined(grid, block, lane)
     if key is not None and _all_different(key):
         return np.zeros(len(grid), np.int64)
@@ -196,7 +202,11 @@ def _table(key: Int64, size: int) -> npt.NDArray[np.bool_] | None:
     if size > _TABLE * len(key):
         return None
     table = np.zeros(size, bool)
-    table[key] = True
+
+    def fill(part: slice) -> None:
+        table[key[part]] = True
+
+    each(fill, chunks(len(key)))
     return table
 
 
@@ -221,10 +231,15 @@ def _joined(*columns: Int64) -> Int64 | None:
         room *= _values(column)
     if room > 1 << 62 or any(column.min(initial=0) < 0 for column in columns):
         return None
-    joined = columns[0]
-    for column in columns[1:]:
-        joined = joined * _values(column) + column
-    return joined
+    values = [_values(column) for column in columns]
+
+    def join(part: slice) -> Int64:
+        joined = columns[0][part]
+        for column, many in zip(columns[1:], values[1:], strict=True):
+            joined = joined * many + column[part]
+        return joined
+
+    return filled(len(columns[0]), np.int64, join)
 
 
 def _values(column: Int64) -> int:

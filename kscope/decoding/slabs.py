@@ -30,15 +30,18 @@ from ..capture.layout import (
     SMID_SHIFT,
     WARP_SHIFT,
     header_check,
+    slab_lines,
 )
 from ..capture.model import Problem
-from ..util.parallel import chunks, each, map_ahead
+from ..util.parallel import chunks, each, filled, map_ahead
 from ..util.text import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
 _HEADERS, _HEADERS_COMPILED = 1 << 12, 1 << 16
 """Headers that are read at a time. numpy makes temporaries: half a MiB."""
+_CHUNK_LINES = 1 << 14
+"""Lines that a thread searches at a time, as in slabs.c."""
 _UNREAD = ("magic", "position", "stripe", "check", "reserved", "reserved_end")
 _FIELDS = {name: field for name, field in HEADER.fields.items() if name not in _UNREAD}  # type: ignore[union-attr]  # it has fields
 _PLACE, _CHECK = (HEADER.fields[name][1] // 4 for name in ("place", "check"))  # type: ignore[index]  # it has fields
@@ -87,8 +90,15 @@ class Slabs:
     def at(lines: Words, line: Int64) -> Slabs:
         """The slabs whose headers begin at the lines `line` (s,) of (n, 16) uint32 lines."""
         header = {name: np.empty(len(line), field[0]) for name, field in _FIELDS.items()}
-        each(lambda part: _read_headers(lines, line[part], [column[part] for column in header.values()]), _parts(line))
-        return Slabs(line, header, _finished(header))
+        finished = np.empty(len(line), bool)
+
+        def read(part: slice) -> None:
+            columns = {name: column[part] for name, column in header.items()}
+            _read_headers(lines, line[part], list(columns.values()))
+            finished[part] = _finished(columns)
+
+        each(read, _parts(line))
+        return Slabs(line, header, finished)
 
     @cached_property
     def log2(self) -> Int64:
@@ -168,15 +178,12 @@ class Slabs:
     @cached_property
     def ticks(self) -> Int64:
         """From the warp's start to its end; of no meaning where it did not finish."""
-        return np.asarray(self.last_tick - self.first_tick)
+        return filled(len(self), np.int64, lambda part: self.last_tick[part] - self.first_tick[part])
 
     def _ticks(self, anchor: str) -> Int64:
         """The anchor's time on the clock of the records."""
-        ticks = self.header[f"{anchor}_clock"].astype(np.int64)
-        timer = self.globaltimer
-        if timer.any():
-            np.copyto(ticks, self.header[f"{anchor}_time"].view(np.int64), where=timer)
-        return ticks
+        clock, time = self.header[f"{anchor}_clock"].view(np.int64), self.header[f"{anchor}_time"].view(np.int64)
+        return filled(len(self), np.int64, lambda part: np.where(self.globaltimer[part], time[part], clock[part]))
 
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
@@ -204,10 +211,14 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
 
 def _search_compiled(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
     """Lines that begin with the magic number and are in no slab, and the state of each."""
-    most = max(len(lines) - 1, 0)  # memory that is not written to costs nothing
-    at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
     limits = LOG2_SHIFT, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS
-    found = native.call("find", lines, len(lines), HEADER_WORD, *limits, at, state)
+    for spacing in (slab_lines(MIN_LOG2_RECORDS), 1):  # only damaged headers stand closer than slabs
+        most = len(lines) // spacing + len(lines) // _CHUNK_LINES + 2
+        at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
+        threads = min(native.threads(), len(lines) // _CHUNK_LINES + 1)
+        found = native.call("find", lines, len(lines), HEADER_WORD, *limits, spacing, threads, at, state)
+        if found <= len(lines):
+            break
     return at[:found], state[:found]
 
 
@@ -301,6 +312,13 @@ def _three(x: Words, yz: Words) -> Int64:
 
 def _rows(work: Callable[..., Words], *columns: Words) -> Int64:
     """(s, 3) work(columns), which treats rows alone; one row for all, which takes no memory, if all are equal."""
-    some = slice(1) if all((column == column[:1]).all() for column in columns) else slice(None)
-    found = work(*(column[some] for column in columns)).astype(np.int64)
-    return np.broadcast_to(found, (len(columns[0]), 3))
+    count = len(columns[0])
+    if all((column == column[:1]).all() for column in columns):
+        return np.broadcast_to(work(*(column[:1] for column in columns)).astype(np.int64), (count, 3))
+    found = np.empty((count, 3), np.int64)
+
+    def fill(part: slice) -> None:
+        found[part] = work(*(column[part] for column in columns))
+
+    each(fill, chunks(count))
+    return found

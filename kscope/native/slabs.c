@@ -1,8 +1,9 @@
 /* Slabs: finding their headers among captured lines, reading header fields into columns, and decoding records.
    The layout is that of kscope/capture/layout.py. decoding/slabs.py and decoding/columns.py do the same in numpy. */
 
-#include "native.h"
+#include "threads.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { LINE_WORDS = 16, HEADER_LINES = 2, RECORDS_PER_LINE = 4 };
@@ -17,29 +18,87 @@ static uint32_t header_check(const uint32_t *header)
     return sum;
 }
 
-/* Lines that look like headers and stand in no slab before them, ascending.
-   at, state: room for one entry per header that fits. state: see decoding/slabs.py. Returns their number. */
-int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64_t log2_shift, int64_t least_log2,
-                int64_t most_log2, int64_t *at, uint8_t *state)
+enum { CHUNK_LINES = 1 << 14 }; /* 1 MiB, which fits into a core's second cache */
+
+struct chunk {
+    int64_t from, to;   /* lines that a header may begin at */
+    int64_t room, most; /* first place in the columns, and how many there are */
+    int64_t found, end; /* headers, and the end of the last one's slab */
+    int full;
+};
+
+struct search {
+    const uint32_t *lines;
+    int64_t count, header_word, log2_shift, least_log2, most_log2;
+    struct chunk *chunks;
+    int64_t *at;
+    uint8_t *state;
+};
+
+static void find_from(const struct search *search, struct chunk *chunk, int64_t line)
 {
     int64_t found = 0;
-    for (int64_t line = 0; line + 1 < count;) {
-        const uint32_t *header = lines + line * LINE_WORDS;
+    chunk->end = line;
+    while (line < chunk->to) {
+        const uint32_t *header = search->lines + line * LINE_WORDS;
         const uint32_t magic = header[MAGIC_WORD];
-        if (magic >> 16 != (uint32_t)header_word >> 16) {
+        if (magic >> 16 != (uint32_t)search->header_word >> 16) {
             line++;
             continue;
         }
-        const int64_t log2 = header[PLACE_WORD] >> log2_shift & 31;
+        if (found == chunk->most) {
+            chunk->full = 1;
+            break;
+        }
+        const int64_t log2 = header[PLACE_WORD] >> search->log2_shift & 31;
         const int64_t size = HEADER_LINES + ((int64_t)1 << log2) / RECORDS_PER_LINE;
-        const int ours = magic >> 8 == (uint32_t)header_word >> 8;
-        const int sane = log2 >= least_log2 && log2 <= most_log2;
+        const int ours = magic >> 8 == (uint32_t)search->header_word >> 8;
+        const int sane = log2 >= search->least_log2 && log2 <= search->most_log2;
         const int whole = ours && sane && header_check(header) == header[CHECK_WORD];
-        const int fits = line + size <= count;
-        at[found] = line;
-        state[found++] = !ours ? 3 : !whole ? 1 : !fits ? 2 : 0;
-        line += whole && fits ? size : 1;
+        const int fits = line + size <= search->count;
+        search->at[chunk->room + found] = line;
+        search->state[chunk->room + found++] = !ours ? 3 : !whole ? 1 : !fits ? 2 : 0;
+        chunk->end = line += whole && fits ? size : 1;
     }
+    chunk->found = found;
+}
+
+static void find_chunk(void *context, int64_t index)
+{
+    const struct search *const search = context;
+    find_from(search, search->chunks + index, search->chunks[index].from);
+}
+
+/* Lines that look like headers and stand in no slab before them, ascending.
+   at, state: room for one entry per `spacing` lines and per CHUNK_LINES, and one more. state: see decoding/slabs.py.
+   Returns their number; more than lines if that is too little room; -1 without memory. */
+int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64_t log2_shift, int64_t least_log2,
+                int64_t most_log2, int64_t spacing, int64_t threads, int64_t *at, uint8_t *state)
+{
+    const int64_t last = count > 0 ? count - 1 : 0, chunks = steps_of(last, CHUNK_LINES);
+    struct search search = {lines, count, header_word, log2_shift, least_log2, most_log2, NULL, at, state};
+    if (!(search.chunks = malloc(sizeof(struct chunk) * (size_t)(chunks + 1))))
+        return -1;
+    for (int64_t index = 0; index < chunks; index++) {
+        const int64_t from = index * CHUNK_LINES, to = step_end(index, last, CHUNK_LINES);
+        const int64_t room = from / spacing + index;
+        search.chunks[index] = (struct chunk){from, to, room, to / spacing + index + 1 - room, 0, 0, 0};
+    }
+    in_parallel(find_chunk, &search, chunks, threads);
+    int64_t found = 0, end = 0;
+    for (int64_t index = 0; index < chunks && found <= count; index++) {
+        struct chunk *const chunk = search.chunks + index;
+        /* a record that looks like a header, in a slab that begins before the chunk */
+        if (chunk->found && at[chunk->room] < end) {
+            chunk->full = 0;
+            find_from(&search, chunk, end);
+        }
+        memmove(at + found, at + chunk->room, sizeof(int64_t) * (size_t)chunk->found);
+        memmove(state + found, state + chunk->room, (size_t)chunk->found);
+        found = chunk->full ? count + 1 : found + chunk->found;
+        end = chunk->end > end ? chunk->end : end;
+    }
+    free(search.chunks);
     return found;
 }
 

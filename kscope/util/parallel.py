@@ -6,7 +6,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,9 +43,25 @@ def submit(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future
 
 def each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
     """Run `work` on every item in parallel; the first exception is raised."""
+    items = list(items)
+    if len(items) < 2:
+        for item in items:
+            work(item)
+        return
     with ThreadPoolExecutor(workers()) as pool:
         for _ in map(work, items) if is_shut_down(pool) else pool.map(work, items):
             pass
+
+
+def filled(total: int, dtype: npt.DTypeLike, work: Callable[[slice], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """(total,) the column whose slices work() returns, in parallel."""
+    found = np.empty(total, dtype)
+
+    def fill(part: slice) -> None:
+        found[part] = work(part)
+
+    each(fill, chunks(total))
+    return found
 
 
 def map_ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

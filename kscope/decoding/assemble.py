@@ -274,8 +274,10 @@ def _warps(
     start = _column([axis.start for axis in axes], np.float64)
     rate = _column([axis.rate for axis in axes], np.float64)
 
+    first = slabs.first_tick
+
     def ends(part: slice) -> npt.NDArray[np.float64]:
-        at = start[part] + (last[part] - slabs.first_tick[part]) * rate[part]
+        at = start[part] + (last[part] - first[part]) * rate[part]
         return np.where(slabs.finished[part], at, np.nan)
 
     return Warps(
@@ -295,7 +297,7 @@ def _warps(
         start_ns=start,
         end_ns=filled(len(slabs), np.float64, ends),
         finished=slabs.finished,
-        first_tick=slabs.first_tick,
+        first_tick=first,
         last_tick=last,
         tick_ns=rate,
         error_ns=_column([axis.error for axis in axes], np.float64),

@@ -117,7 +117,8 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
     start = filled(
         len(slabs), np.float64, lambda part: offset[part] + (clock[part] - reference[sm[part]]) * rate[part]
     )
-    cycles = filled(len(slabs), np.float64, lambda part: last_tick[part] - slabs.first_tick[part])
+    first_tick = slabs.first_tick
+    cycles = filled(len(slabs), np.float64, lambda part: last_tick[part] - first_tick[part])
     cycles[timer] = 0.0
     ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
     changed = bent & ~timer
@@ -192,8 +193,7 @@ def _compiled_anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) ->
     names = ("start_clock", "start_time", "start_width", "end_clock", "end_time", "end_width")
     inputs = *(slabs.header[name] for name in names), slabs.finished
     columns = *inputs, anchors.x, anchors.width, anchors.y, anchors.slab
-    sms = range(len(reference))
-    each(lambda sm: native.call("anchors", sm, sm + 1, order, begin, out, reference, origin, *columns), sms)
+    native.call("anchors", len(reference), order, begin, out, reference, origin, native.threads(), *columns)
     return anchors, Rows.starting(out[:-1], int(out[-1]))
 
 

@@ -107,14 +107,15 @@ def _rows_of(lines: Words) -> Words:
 
 
 def _plan(slabs: Slabs, rows: Words) -> _Plan:
+    log2, stop = slabs.log2, slabs.stop
     capacity, count, first, kept, turn = np.empty((5, len(slabs)), np.int64)
 
     def fill(part: slice) -> None:
-        room, written = np.int64(1) << slabs.log2[part], slabs.header["count"][part].astype(np.int64)
+        room, written = np.int64(1) << log2[part], slabs.header["count"][part].astype(np.int64)
         capacity[part], count[part] = room, written
         first[part] = (slabs.line[part] + HEADER_LINES) * RECORDS_PER_LINE
         kept[part] = np.minimum(written, room)
-        turn[part] = np.where((written > room) & ~slabs.stop[part], written & (room - 1), 0)
+        turn[part] = np.where((written > room) & ~stop[part], written & (room - 1), 0)
 
     each(fill, chunks(len(slabs)))
     plan = _Plan(slabs, first, capacity, kept, turn, count)

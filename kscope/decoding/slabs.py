@@ -178,12 +178,14 @@ class Slabs:
     @cached_property
     def ticks(self) -> Int64:
         """From the warp's start to its end; of no meaning where it did not finish."""
-        return filled(len(self), np.int64, lambda part: self.last_tick[part] - self.first_tick[part])
+        first, last = self.first_tick, self.last_tick
+        return filled(len(self), np.int64, lambda part: last[part] - first[part])
 
     def _ticks(self, anchor: str) -> Int64:
         """The anchor's time on the clock of the records."""
         clock, time = self.header[f"{anchor}_clock"].view(np.int64), self.header[f"{anchor}_time"].view(np.int64)
-        return filled(len(self), np.int64, lambda part: np.where(self.globaltimer[part], time[part], clock[part]))
+        timer = self.globaltimer
+        return filled(len(self), np.int64, lambda part: np.where(timer[part], time[part], clock[part]))
 
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:

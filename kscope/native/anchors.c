@@ -1,10 +1,11 @@
 /* Anchors of SM clocks: their order, lines and bands through them, and what a line may be off.
-   The formulas are those of decoding/anchors.py and decoding/time_bounds.py, which do the same in numpy. Every function
-   works on the rows [from, to): anchors of one SM, in order of x. */
+   The formulas are those of decoding/anchors.py and decoding/time_bounds.py, which do the same in numpy. Functions
+   with from and to work on these rows: anchors of one SM, in order of x. */
 
-#include "native.h"
+#include "threads.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,45 +72,64 @@ static void sort(Anchor *all, Anchor *other, int64_t count)
         memcpy(all, from, sizeof(Anchor) * (size_t)count);
 }
 
-/* The anchors of the slabs of some SMs, SM after SM, in order of x.
-   slabs: indices of slabs by SM; those of SM m are begin[m]..begin[m + 1]. out: index of the first anchor of each SM.
-   Returns -1 without memory. */
-int64_t ks_anchors(int64_t from, int64_t to, const int64_t *slabs, const int64_t *begin, const int64_t *out,
-                   const int64_t *reference, int64_t origin, const uint64_t *start_clock, const uint64_t *start_time,
-                   const uint32_t *start_width, const uint64_t *end_clock, const uint64_t *end_time,
-                   const uint32_t *end_width, const uint8_t *finished, double *x, double *width, double *y,
-                   int64_t *slab)
+struct sms {
+    const int64_t *slabs, *begin, *out, *reference;
+    int64_t origin;
+    const uint64_t *start_clock, *start_time;
+    const uint32_t *start_width;
+    const uint64_t *end_clock, *end_time;
+    const uint32_t *end_width;
+    const uint8_t *finished;
+    double *x, *width, *y;
+    int64_t *slab;
+    atomic_int failed;
+};
+
+static void fill_anchors(void *context, int64_t sm)
 {
-    int64_t most = 0;
-    for (int64_t sm = from; sm < to; sm++)
-        most = begin[sm + 1] - begin[sm] > most ? begin[sm + 1] - begin[sm] : most;
+    struct sms *const sms = context;
+    const int64_t most = sms->begin[sm + 1] - sms->begin[sm], reference = sms->reference[sm];
     Anchor *const space = malloc(sizeof(Anchor) * 4 * (size_t)(most + 1));
-    if (!space)
-        return -1;
-    for (int64_t sm = from; sm < to; sm++) {
-        Anchor *const starts = space, *const ends = starts + most, *const all = ends + most;
-        int64_t started = 0, ended = 0;
-        for (int64_t i = begin[sm]; i < begin[sm + 1]; i++) {
-            const int64_t s = slabs[i];
-            starts[started++] = (Anchor){(double)((int64_t)start_clock[s] - reference[sm]), start_width[s] + 1.0,
-                                         (double)((int64_t)start_time[s] - origin), s};
-            if (finished[s])
-                ends[ended++] = (Anchor){(double)((int64_t)end_clock[s] - reference[sm]), end_width[s] + 1.0,
-                                         (double)((int64_t)end_time[s] - origin), s};
-        }
-        sort(starts, all, started);
-        sort(ends, all, ended);
-        memmove(starts + started, ends, sizeof(Anchor) * (size_t)ended);
-        merge(starts, starts + started, starts + started + ended, all);
-        for (int64_t i = 0; i < started + ended; i++) {
-            x[out[sm] + i] = all[i].x;
-            width[out[sm] + i] = all[i].width;
-            y[out[sm] + i] = all[i].y;
-            slab[out[sm] + i] = all[i].slab;
-        }
+    if (!space) {
+        atomic_store(&sms->failed, 1);
+        return;
+    }
+    Anchor *const starts = space, *const ends = starts + most, *const all = ends + most;
+    int64_t started = 0, ended = 0;
+    for (int64_t i = sms->begin[sm]; i < sms->begin[sm + 1]; i++) {
+        const int64_t s = sms->slabs[i];
+        starts[started++] = (Anchor){(double)((int64_t)sms->start_clock[s] - reference), sms->start_width[s] + 1.0,
+                                     (double)((int64_t)sms->start_time[s] - sms->origin), s};
+        if (sms->finished[s])
+            ends[ended++] = (Anchor){(double)((int64_t)sms->end_clock[s] - reference), sms->end_width[s] + 1.0,
+                                     (double)((int64_t)sms->end_time[s] - sms->origin), s};
+    }
+    sort(starts, all, started);
+    sort(ends, all, ended);
+    memmove(starts + started, ends, sizeof(Anchor) * (size_t)ended);
+    merge(starts, starts + started, starts + started + ended, all);
+    for (int64_t i = 0, to = sms->out[sm]; i < started + ended; i++, to++) {
+        sms->x[to] = all[i].x;
+        sms->width[to] = all[i].width;
+        sms->y[to] = all[i].y;
+        sms->slab[to] = all[i].slab;
     }
     free(space);
-    return 0;
+}
+
+/* The anchors of the slabs, SM after SM, in order of x.
+   slabs: indices of slabs by SM; those of SM m are begin[m]..begin[m + 1]. out: index of the first anchor of each SM.
+   Returns -1 without memory. */
+int64_t ks_anchors(int64_t count, const int64_t *slabs, const int64_t *begin, const int64_t *out,
+                   const int64_t *reference, int64_t origin, int64_t threads, const uint64_t *start_clock,
+                   const uint64_t *start_time, const uint32_t *start_width, const uint64_t *end_clock,
+                   const uint64_t *end_time, const uint32_t *end_width, const uint8_t *finished, double *x,
+                   double *width, double *y, int64_t *slab)
+{
+    struct sms sms = {slabs,     begin,    out,       reference, origin, start_clock, start_time, start_width,
+                      end_clock, end_time, end_width, finished,  x,      width,       y,          slab,       0};
+    in_parallel(fill_anchors, &sms, count, worth(threads, begin[count], 1 << 12));
+    return sms.failed ? -1 : 0;
 }
 
 /* after, before: per row the anchors between which a line of its rate has the least room. */

@@ -18,6 +18,7 @@ from synth import Rec, instant
 from kscope import native
 from kscope.capture import layout
 from kscope.capture.capture import Capture
+from kscope.decoding import slabs
 from kscope.decoding.assemble import assemble
 from kscope.tracedata.data import TraceData
 from kscope.util.runs import group_equal
@@ -155,3 +156,26 @@ def test_the_group_table_grows_as_needed() -> None:
     expected = np.unique(column, return_index=True, return_inverse=True, return_counts=True)[1:]
     for got, correct in zip(group_equal(column), (expected[0], expected[2], expected[1]), strict=True):
         assert np.array_equal(got, correct)
+
+
+EDGE = 1 << 14
+"""Lines that a thread searches for headers at a time."""
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("damage", ["none", "a header inside of a slab", "torn headers", "a slab without an end"])
+def test_threads_find_the_same_headers_as_numpy(damage: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "threads", lambda: threads)
+    lines = synth.bulk(600, 250)  # 66 lines each
+    assert len(lines) > 2 * EDGE and EDGE % 66
+    if damage == "a header inside of a slab":
+        lines[EDGE : EDGE + 2] = lines[:2]
+    elif damage == "torn headers":  # one in each line
+        lines[EDGE - 300 : EDGE + 5000, 0] = layout.HEADER_WORD
+    elif damage == "a slab without an end":
+        lines = lines[:-5]
+    found, problems = slabs.find(lines, synth.EPOCH)
+    monkeypatch.setenv("KSCOPE_NATIVE", "0")
+    plain, expected = slabs.find(lines, synth.EPOCH)
+    assert problems == expected and (len(problems) > 0) == (damage in ("torn headers", "a slab without an end"))
+    assert np.array_equal(found.line, plain.line) and np.array_equal(found.finished, plain.finished)

@@ -171,7 +171,7 @@ def test_threads_find_the_same_headers_as_numpy(damage: str, threads: int, monke
     if damage == "a header inside of a slab":
         lines[EDGE : EDGE + 2] = lines[:2]
     elif damage == "torn headers":  # one in each line
-        lines[EDGE - 300 : EDGE + 5000, 0] = layout.HEADER_WORD
+        lines[EDGE - 300 : EDGE + 9000, 0] = layout.HEADER_WORD
     elif damage == "a slab without an end":
         lines = lines[:-5]
     found, problems = slabs.find(lines, synth.EPOCH)

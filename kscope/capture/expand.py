@@ -240,7 +240,7 @@ def _kept(units: Units, at: Ints, heads: Units) -> Ints:
     open_ = np.flatnonzero(heads[:, 7] == 0)
     if len(open_):
         kept[open_] = _arrived(units, at[open_], room[open_])
-    return kept
+    return np.asarray(kept)
 
 
 def _capacity(heads: Units, kept: U32s) -> Ints:
@@ -248,7 +248,7 @@ def _capacity(heads: Units, kept: U32s) -> Ints:
     # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
     one_more = (heads[:, 7] == 0) & (kept < 1 << log2_of(heads))
     needed = np.maximum(kept.astype(np.int64) + one_more, _LEAST_KEPT)
-    return np.int64(1) << np.frexp((needed - 1).astype(np.float64))[1].astype(np.int64)
+    return np.asarray(np.int64(1) << np.frexp((needed - 1).astype(np.float64))[1].astype(np.int64))
 
 
 def _arrived(units: Units, at: Ints, room: Ints) -> Ints:

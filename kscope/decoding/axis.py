@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import numpy.typing as npt
 
 from .. import native
 from ..capture.model import DeviceCapture, Problem
@@ -114,9 +113,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
             offset[which], rate[which] = lines.offset, lines.rate
             bent[which] = lines.bend > 2 * tick
     timer = slabs.globaltimer
-    start = filled(
-        len(slabs), np.float64, lambda part: offset[part] + (clock[part] - reference[sm[part]]) * rate[part]
-    )
+    start = filled(len(slabs), np.float64, lambda part: offset[part] + (clock[part] - reference[sm[part]]) * rate[part])
     first_tick = slabs.first_tick
     cycles = filled(len(slabs), np.float64, lambda part: last_tick[part] - first_tick[part])
     cycles[timer] = 0.0
@@ -148,7 +145,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
     return Axis(start, rate, error, ends_error, origin, tick, shared, tuple(problems))
 
 
-def _spread(values: npt.NDArray[Any], index: Int64) -> npt.NDArray[Any]:
+def _spread(values: npt.NDArray[Any], index: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
     """values[index]."""
     return filled(len(index), values.dtype, lambda part: values[index[part]])
 

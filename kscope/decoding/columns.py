@@ -191,7 +191,8 @@ class _Loop:
         plan, at, counts = self._plan, self._records(a, b), np.empty(3, np.int64)
         slabs = (column[a:b] for column in (plan.rows, plan.capacity, plan.kept, plan.turn, self._first))
         columns = (column[at] for column in (self.start, self.duration, self.region, self.value))
-        native.call("records", self._rows, b - a, *slabs, self._span(a, b), *self._table.slots(), int(MISSING), *columns, counts)
+        table = *self._table.slots(), int(MISSING)
+        native.call("records", self._rows, b - a, *slabs, self._span(a, b), *table, *columns, counts)
         garbled, missing, unknown = counts.tolist()
         if unknown:  # an id that the sample lacks
             self._gather(a, b)

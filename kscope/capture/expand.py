@@ -15,6 +15,7 @@ import numpy.typing as npt
 from .. import native
 from ..util.text import counted
 from . import layout, wire
+from .headers import headers
 from .heads import (
     Bools,
     Ints,
@@ -38,8 +39,6 @@ __all__ = ["Claims", "Expander", "Lines", "Plan", "expand_all", "write"]
 Lines = npt.NDArray[np.uint32]
 """(m, 16): lines of 64 bytes, of a capture."""
 
-LONGEST_WIDTH = 0xFFFFFFFF
-"""Of an anchor that bounds nothing: its two clock reads lie far apart."""
 _MOST_NS = 1 << 50
 _MOST_RATE = 16.0
 """Bounds of a time difference and of a clock rate, so that damaged words cannot overflow."""
@@ -287,7 +286,7 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     room = _capacity(heads, plan.kept[which])
     lines = layout.HEADER_LINES + room // layout.RECORDS_PER_LINE
     into[:] = 0
-    header = _headers(heads, entries, room, plan.start_clock[which], epoch)
+    header = headers(heads, entries, room, plan.start_clock[which], epoch)
     header["position"] = (claims.each(claims.origin) + plan.at)[which]
     header["stripe"] = claims.each(claims.stripe)[which]
     header["check"] = layout.header_check(header.view(np.uint32).reshape(-1, layout.HEADER_BYTES // 4))
@@ -297,58 +296,6 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     target, _ = _ranges(to + header_rows, kept)
     source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, kept)
     rows[target] = units.reshape(-1, 4)[source]
-
-
-def _headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, epoch: int) -> np.ndarray:
-    """(s,) layout.HEADER, without what the claims say, and unchecked. room: records that the slabs have room for."""
-    who, block, seal = heads[:, 0], heads[:, 1] >> np.uint32(wire.BLOCK_SHIFT), heads[:, 7]
-    lane = heads[:, 1] >> np.uint32(wire.LANE_SHIFT) & np.uint32(31)
-    smid = who >> np.uint32(wire.SM_SHIFT) & np.uint32(_SMS - 1)
-    log2 = (np.frexp(room.astype(np.float64))[1] - 1).astype(np.uint32)
-    flags = entries["layout"] & np.uint32(((1 << layout.SMID_SHIFT - layout.FLAG_SHIFT) - 1) << layout.FLAG_SHIFT)
-    x, y, z = _block(block, entries)
-    start_time, end_time = times(heads, entries)
-    header = np.zeros(len(heads), layout.HEADER)
-    header["magic"], header["epoch"] = layout.HEADER_WORD, epoch
-    for name in ("kernel", "grid_id", "nctaid_x", "nctaid_yz", "ntid"):
-        header[name] = entries[name]
-    header["ctaid_x"], header["ctaid_yz"] = x, y | z << np.uint32(16)
-    header["place"] = lane | (who & np.uint32(31)) << np.uint32(layout.WARP_SHIFT) | flags
-    header["place"] |= log2 << np.uint32(layout.LOG2_SHIFT) | smid << np.uint32(layout.SMID_SHIFT)
-    header["cluster"] = _cluster(x, y, z, entries["cluster"])
-    header["start_clock"], header["start_time"] = start_clock, start_time
-    header["start_width"] = _width(seal)
-    done = seal != 0
-    end_clock = header["start_clock"] + clock_cycles(heads, start_time)
-    low = end_clock.astype(np.uint32)
-    header["end_clock"], header["end_time"] = np.where(done, end_clock, 0), np.where(done, end_time, 0)
-    header["end_width"] = np.where(done, header["start_width"], 0)
-    header["count"] = np.where(done, heads[:, 6], 0)
-    header["done"] = np.where(done, np.uint32(layout.DONE_WORD) ^ heads[:, 6] ^ low, 0)
-    return header
-
-
-def _block(block: U32s, entries: Launches) -> tuple[U32s, U32s, U32s]:
-    """%ctaid of the linear blocks, x fastest."""
-    nx = np.maximum(entries["nctaid_x"], 1)
-    ny = np.maximum(entries["nctaid_yz"] & np.uint32(0xFFFF), 1)
-    rest = block // nx
-    return block - rest * nx, rest % ny, rest // ny & np.uint32(0xFFFF)
-
-
-def _cluster(x: U32s, y: U32s, z: U32s, shape: U32s) -> U32s:
-    """HEADER["cluster"]: the block's place in its cluster, x fastest, and the shape; 0 without one."""
-    sx, sy, sz = (np.maximum(shape >> np.uint32(shift) & np.uint32(0xFF), 1) for shift in (8, 16, 24))
-    rank = x % sx + sx * (y % sy + sy * (z % sz))
-    clustered = shape & np.uint32(0xFFFFFF00)
-    return np.asarray(np.where(clustered != 0, rank & np.uint32(0xFF) | clustered, 0), np.uint32)
-
-
-def _width(seal: U32s) -> U32s:
-    """Cycles between an anchor's clock reads, at most; of an unfinished slab, the most that a seal could say."""
-    most = (1 << wire.WIDTH_BITS) - 1
-    number = np.where(seal != 0, seal & np.uint32(most), np.uint32(most - 1))
-    return np.asarray(np.where(number == most, np.uint32(LONGEST_WIDTH), number * np.uint32(wire.WIDTH_CYCLES)))
 
 
 def expand_all(

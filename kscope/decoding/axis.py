@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .. import native
 from ..capture.model import DeviceCapture, Problem
-from ..util.parallel import chunks, each, filled, map_ahead
+from ..util.parallel import each, filled, map_ahead, shares
 from ..util.runs import group_equal
 from ..util.text import counted
 from . import clock_drift, time_bounds
@@ -141,7 +141,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
         for column in (rate[part], error[part], ends_error[part]):
             column[~np.isfinite(column)] = 0.0
 
-    each(clean, chunks(len(slabs)))
+    each(clean, shares(len(slabs)))
     return Axis(start, rate, error, ends_error, origin, tick, shared, tuple(problems))
 
 

@@ -17,7 +17,7 @@ from .. import native
 from ..capture.layout import HEADER_LINES, RECORDS_PER_LINE
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
-from ..util.parallel import chunks, each
+from ..util.parallel import each, shares
 from ..util.text import counted
 from .ids import MISSING, IdTable
 from .slabs import Slabs, Words
@@ -117,7 +117,7 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
         kept[part] = np.minimum(written, room)
         turn[part] = np.where((written > room) & ~stop[part], written & (room - 1), 0)
 
-    each(fill, chunks(len(slabs)))
+    each(fill, shares(len(slabs)))
     plan = _Plan(slabs, first, capacity, kept, turn, count)
     open_full = 0
     for index in np.flatnonzero(~slabs.finished).tolist():

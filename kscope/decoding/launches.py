@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import LOG2_SHIFT
-from ..util.parallel import chunks, each, filled
+from ..util.parallel import each, filled, shares
 from ..util.runs import fresh, group_equal, heads
 from .slabs import Slabs
 
@@ -206,7 +206,7 @@ def _table(key: Int64, size: int) -> npt.NDArray[np.bool_] | None:
     def fill(part: slice) -> None:
         table[key[part]] = True
 
-    each(fill, chunks(len(key)))
+    each(fill, shares(len(key)))
     return table
 
 

@@ -33,7 +33,7 @@ from ..capture.layout import (
     slab_lines,
 )
 from ..capture.model import Problem
-from ..util.parallel import chunks, each, filled, map_ahead
+from ..util.parallel import chunks, each, filled, map_ahead, shares
 from ..util.text import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
@@ -322,5 +322,5 @@ def _rows(work: Callable[..., Words], *columns: Words) -> Int64:
     def fill(part: slice) -> None:
         found[part] = work(*(column[part] for column in columns))
 
-    each(fill, chunks(count))
+    each(fill, shares(count))
     return found

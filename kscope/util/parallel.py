@@ -14,8 +14,8 @@ import numpy.typing as npt
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-CHUNK = 1 << 15
-"""Records per chunk: their columns and temporaries fit a core's L2 cache."""
+CHUNK, _LARGEST = 1 << 15, 1 << 18
+"""Records per chunk: their columns and temporaries fit a core's L2 cache. The largest share of a few columns."""
 
 
 def workers() -> int:
@@ -60,7 +60,7 @@ def filled(total: int, dtype: npt.DTypeLike, work: Callable[[slice], npt.NDArray
     def fill(part: slice) -> None:
         found[part] = work(part)
 
-    each(fill, chunks(total))
+    each(fill, shares(total))
     return found
 
 
@@ -83,3 +83,10 @@ def chunks(total: int, size: int | None = None) -> list[slice]:
     """Slices that cover `total` elements, `size` (default CHUNK) each."""
     size = size or CHUNK
     return [slice(a, min(a + size, total)) for a in range(0, total, size)]
+
+
+def shares(total: int) -> list[slice]:
+    """Slices that cover `total` elements, for work that takes about as long as handing it to a thread: as few as keep
+    all threads busy.
+    """
+    return chunks(total, min(max(CHUNK, -(-total // (2 * workers()))), _LARGEST))

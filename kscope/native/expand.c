@@ -190,19 +190,19 @@ static uint32_t width(uint32_t seal)
     return number == MOST_WIDTH ? UINT32_MAX : number * WIDTH_CYCLES;
 }
 
-/* %ctaid and %cluster_ctarank of a linear block, x fastest. */
-static void write_block(uint32_t *header, uint32_t block, const uint32_t *launch)
+/* %ctaid of a linear block, x fastest, as x and as y | z << 16; and the block's rank in its cluster, with the shape. */
+static void find_block(uint32_t block, const uint32_t *launch, uint32_t *x, uint32_t *yz, uint32_t *cluster)
 {
     const uint32_t nx = at_least_one(launch[NCTAID_X]), ny = at_least_one(launch[NCTAID_YZ] & 0xFFFF);
-    const uint32_t rest = block < nx ? 0 : block / nx, x = block - rest * nx;
-    const uint32_t z = rest < ny ? 0 : rest / ny, y = rest - z * ny;
-    header[6] = x;
-    header[7] = y | z << 16;
+    const uint32_t rest = block < nx ? 0 : block / nx, z = rest < ny ? 0 : rest / ny, y = rest - z * ny;
     const uint32_t shape = launch[CLUSTER] & 0xFFFFFF00;
+    *x = block - rest * nx;
+    *yz = y | z << 16;
+    *cluster = 0;
     if (shape) {
         const uint32_t sx = at_least_one(shape >> 8 & 255), sy = at_least_one(shape >> 16 & 255);
         const uint32_t sz = at_least_one(shape >> 24);
-        header[12] = shape | ((x % sx + sx * (y % sy + sy * ((z & 0xFFFF) % sz))) & 255);
+        *cluster = shape | ((*x % sx + sx * (y % sy + sy * ((z & 0xFFFF) % sz))) & 255);
     }
 }
 
@@ -234,31 +234,34 @@ static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim,
     const uint32_t *const launch = all->launches + (int64_t)all->entry[i] * LAUNCH_WORDS;
     const uint64_t start = start_ns(head, launch);
     const int64_t kept = all->kept[i], capacity = capacity_for(head, kept);
-    const uint32_t who = head[WHO], seal = head[SEAL];
-    memset(header, 0, HEADER_WORDS * 4);
-    header[0] = all->header_word;
-    header[1] = all->epoch;
-    memcpy(header + 2, launch + KERNEL, 8);
-    memcpy(header + 4, launch + GRID_ID, 8);
-    write_block(header, head[BLOCK] >> BLOCK_SHIFT, launch);
-    memcpy(header + 8, launch + NCTAID_X, 12);
-    header[11] = (head[BLOCK] >> LANE_SHIFT & 31) | (who & 31) << 5 |
-                 (uint32_t)__builtin_ctzll((unsigned long long)capacity) << LOG2_SHIFT | (launch[LAYOUT] & FLAG_MASK) |
-                 (who >> SM_SHIFT & (SMS - 1)) << SMID_SHIFT;
-    header[13] = all->origin[claim] + all->at[i];
-    header[14] = all->stripe[claim];
-    put(header + 16, all->start_clock[i]);
-    put(header + 18, start);
-    header[20] = width(seal);
-    uint32_t check = 0;
-    for (int word = 0; word <= 20; word++)
-        check ^= header[word];
+    const uint32_t who = head[WHO], seal = head[SEAL], about = width(seal);
+    uint32_t x, yz, cluster;
+    find_block(head[BLOCK] >> BLOCK_SHIFT, launch, &x, &yz, &cluster);
+    const uint32_t place = (head[BLOCK] >> LANE_SHIFT & 31) | (who & 31) << 5 |
+                           (uint32_t)__builtin_ctzll((unsigned long long)capacity) << LOG2_SHIFT |
+                           (launch[LAYOUT] & FLAG_MASK) | (who >> SM_SHIFT & (SMS - 1)) << SMID_SHIFT;
+    const uint64_t clock = all->start_clock[i], kernel = two(launch + KERNEL), grid = two(launch + GRID_ID);
+    const uint32_t words[] = {all->header_word, all->epoch, x, yz, launch[NCTAID_X], launch[NCTAID_YZ], launch[NTID],
+                              place, cluster, all->origin[claim] + all->at[i], all->stripe[claim], about};
+    const uint64_t pairs = kernel ^ grid ^ clock ^ start;
+    uint32_t check = (uint32_t)pairs ^ (uint32_t)(pairs >> 32);
+    for (size_t word = 0; word < sizeof words / sizeof *words; word++)
+        check ^= words[word];
+    header[0] = words[0];
+    header[1] = words[1];
+    put(header + 2, kernel);
+    put(header + 4, grid);
+    memcpy(header + 6, words + 2, 9 * 4);
     header[15] = check;
+    put(header + 16, clock);
+    put(header + 18, start);
+    header[20] = about;
+    memset(header + 21, 0, (HEADER_WORDS - 21) * 4);
     if (seal) {
-        const uint64_t end = all->start_clock[i] + cycles(head, start);
+        const uint64_t end = clock + cycles(head, start);
         put(header + 24, end);
         put(header + 26, end_ns(head, launch, start));
-        header[28] = header[20];
+        header[28] = about;
         header[29] = head[COUNT];
         header[31] = all->done_word ^ head[COUNT] ^ (uint32_t)end;
     }

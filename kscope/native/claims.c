@@ -195,8 +195,8 @@ static void extent(void *context, int64_t part)
 }
 
 /* How far each part's slabs follow each other, in units from its beginning.
-   opens: (parts + 1,) where each part's slabs begin. free: up to the first open slab or gap. reach: up to the end of the
-   last slab. gaps: whether there is a gap before a slab. */
+   opens: (parts + 1,) where each part's slabs begin. free: up to the first open slab or gap. reach: up to the end of
+   the last slab. gaps: whether there is a gap before a slab. */
 int64_t ks_extents(int64_t parts, const int64_t *opens, const int64_t *first, const uint32_t *at, const uint8_t *log2,
                    const uint8_t *closed, int64_t threads, int64_t *free, int64_t *reach, uint8_t *gaps)
 {

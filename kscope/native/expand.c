@@ -1,4 +1,5 @@
-/* Slabs of the wire layout become slabs of a capture. kscope/capture/expand.py does the same in numpy, and explains it. */
+/* Slabs of the wire layout become slabs of a capture. kscope/capture/expand.py does the same in numpy, and explains
+   it. */
 
 #include "threads.h"
 #include "wire.h"
@@ -154,9 +155,9 @@ static void follow_clocks(void *context, int64_t part)
 }
 
 /* Where slabs go, and their start clocks. Slabs with an entry below 0 are left out.
-   first_turn: high word of an SM's first clock. clock, time: (SMS,) each SM's last anchor, updated. line: (steps + 1,)
-   the first line of each step's slabs, and the number of all lines. Returns how many slabs are of grids with more blocks
-   than a head can number, or -1 without memory. */
+   step: slabs of a step. first_turn: high word of an SM's first clock. clock, time: (SMS,) each SM's last anchor,
+   updated. line: (steps + 1,) the first line of each step's slabs, and the number of all lines. Returns how many slabs
+   are of grids with more blocks than a head can number, or -1 without memory. */
 int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry,
                 const uint32_t *launches, double rate, int64_t first_turn, int64_t threads, uint64_t *clock,
                 uint64_t *time, uint32_t *kept, int64_t *line, uint64_t *start_clock)
@@ -167,8 +168,8 @@ int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32
     if (!sm)
         return -1;
     const int64_t parts = threads < MOST_PARTS ? threads : MOST_PARTS;
-    struct plan plan = {units, slabs, step, at, entry, launches, rate, first_turn, clock, time, kept, line, start_clock,
-                        sm, parts, 0};
+    struct plan plan = {units, slabs, step, at,   entry,       launches, rate,  first_turn,
+                        clock, time,  kept, line, start_clock, sm,       parts, 0};
     line[0] = 0;
     in_parallel(measure, &plan, steps, threads);
     for (int64_t index = 0; index < steps; index++)
@@ -292,16 +293,16 @@ static void write_step(void *context, int64_t index)
 }
 
 /* Write planned slabs to lines.
-   opens: (claims + 1,) where the slabs of each stripe begin. stripe, origin: (claims,) its index, and the position of the
-   unit 0. */
-int64_t ks_expand(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry, const uint32_t *kept,
-                  const int64_t *line, const uint64_t *start_clock, int64_t claims, const int64_t *opens,
-                  const uint32_t *stripe, const uint32_t *origin, const uint32_t *launches, int64_t header_word,
-                  int64_t done_word, int64_t epoch, int64_t threads, uint32_t *lines)
+   opens: (claims + 1,) where the slabs of each stripe begin. stripe, origin: (claims,) its index, and the position of
+   the unit 0. */
+int64_t ks_expand(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry,
+                  const uint32_t *kept, const int64_t *line, const uint64_t *start_clock, int64_t claims,
+                  const int64_t *opens, const uint32_t *stripe, const uint32_t *origin, const uint32_t *launches,
+                  int64_t header_word, int64_t done_word, int64_t epoch, int64_t threads, uint32_t *lines)
 {
     const int64_t steps = steps_of(slabs, step);
-    struct expansion all = {units, slabs, step, at, entry, kept, line, start_clock, claims, opens, stripe, origin, launches,
-                            (uint32_t)header_word, (uint32_t)done_word, (uint32_t)epoch, lines};
+    struct expansion all = {units, slabs, step, at, entry, kept, line, start_clock, claims, opens, stripe, origin,
+                            launches, (uint32_t)header_word, (uint32_t)done_word, (uint32_t)epoch, lines};
     in_parallel(write_step, &all, steps, worth(threads, line[steps], LEAST_LINES));
     return 0;
 }

@@ -99,19 +99,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=4)
     parser.add_argument("--rings", type=int, default=16)
     parser.add_argument("--repeat", type=int, default=7)
-    parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     log2 = max(2, (options.records - 1).bit_length())
     driver, metal = device(options.rings)
     gpu, control = driver.gpus[0], metal.control
     full = [ring(log2, sm) for sm in range(options.rings)]
     slabs = sum(count for _, count in full)
-    try:
-        passes = Passes(metal)
-    except TypeError:
-        from concurrent.futures import ThreadPoolExecutor
-
-        passes = Passes(metal, ThreadPoolExecutor(1))
+    passes = Passes(metal)
     passes.begin(EPOCH)
     table = gpu.view(control + wire.table_offset(options.rings), wire.SLOTS * wire.LAUNCH_BYTES)
     table[:] = entries(log2, full[0][1] // PER_LAUNCH + 1).view(np.uint8)
@@ -124,14 +118,7 @@ def main() -> None:
         passes.arena._used = 0  # the same memory again: without page faults
         driver.wall = driver.cpu = 0.0
         wall, cpu = time.perf_counter(), time.process_time()
-        if options.profile:
-            import cProfile
-
-            with cProfile.Profile() as profile:
-                freed = passes.once(1 << 20)
-            profile.dump_stats("/tmp/drain.prof")
-        else:
-            freed = passes.once(1 << 20)
+        freed = passes.once(1 << 20)
         best.append((time.perf_counter() - wall - driver.wall, time.process_time() - cpu - driver.cpu))
         assert freed == options.rings * RING, freed
     lines = passes.arena.lines()

@@ -179,3 +179,9 @@ def test_threads_find_the_same_headers_as_numpy(damage: str, threads: int, monke
     plain, expected = slabs.find(lines, synth.EPOCH)
     assert problems == expected and (len(problems) > 0) == (damage in ("torn headers", "a slab without an end"))
     assert np.array_equal(found.line, plain.line) and np.array_equal(found.finished, plain.finished)
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 2), (3, 2), (8, 6), (64, 12)])
+def test_threads_leave_cores_to_the_program(cores: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    assert native.threads.__wrapped__() == threads

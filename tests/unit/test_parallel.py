@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from kscope.util.parallel import chunks, each, map_ahead
+from kscope.util.parallel import CHUNK, chunks, each, filled, map_ahead, shares
 from kscope.util.text import counted
 
 
@@ -39,3 +40,17 @@ def test_counted_nouns_are_pluralized() -> None:
         "1,234 warps",
         "2 launches",
     ]
+
+
+@pytest.mark.parametrize("total", [0, 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7])
+def test_a_column_is_filled_slice_by_slice(total: int) -> None:
+    numbers = np.arange(total)
+    assert np.array_equal(filled(total, np.int32, lambda part: numbers[part] * 3), numbers * 3)
+
+
+@pytest.mark.parametrize("total", [0, 1, 1_000_000, 100_000_000])
+def test_shares_cover_everything_once_and_fit_a_cache(total: int) -> None:
+    found = shares(total)
+    assert [part.start for part in found] == [0, *(part.stop for part in found)][: len(found)]
+    assert sum(part.stop - part.start for part in found) == total
+    assert all(part.stop - part.start <= 1 << 18 for part in found)

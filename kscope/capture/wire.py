@@ -65,6 +65,12 @@ TURNS_SHIFT = 16
 """high(end) - high(start) modulo 2^16, where high() is bits 32 to 39 of %clock64 above bits 32 to 39 of %globaltimer.
 The difference of two clocks is known below 255 * 2^32 cycles, that of two times below 2^40 ns."""
 
+SIZES = 4096
+"""Words behind the gate: the size of the slabs of kernels whose marks are in loops, by the low bits of a kernel's id.
+A word is the number of records, a power of two, minus one. Kernels may share a word; each warp reads it once."""
+VARYING = 31
+"""In LAUNCH["layout"] in place of log2(records): slabs of this launch have the size that their heads give."""
+
 SLOTS = 1 << SLOT_BITS
 LAUNCH = np.dtype(
     [
@@ -75,7 +81,7 @@ LAUNCH = np.dtype(
         ("ntid", "<u4"),  # 6   (x-1) | (y-1) << 10 | (z-1) << 20
         ("cluster", "<u4"),  # 7   shape x << 8 | y << 16 | z << 24; 0 = not a cluster launch
         ("time", "<u8"),  # 8   %globaltimer when block 0 started, ns
-        ("layout", "<u4"),  # 10  log2(records) << 10 | flags << 15, as in layout.HEADER["place"]
+        ("layout", "<u4"),  # 10  log2(records) or VARYING << 10 | flags << 15, as in layout.HEADER["place"]
         ("check", "<u4"),  # 11  xor of words 0..10 and of the epoch
         ("reserved", "<u4", (4,)),
     ]
@@ -113,15 +119,25 @@ STRIPE = np.dtype(
         ("reserved", "<u4", (25,)),
     ]
 )
-"""One 128-byte line per SM after the gate, then one for the reserve. `head - skipped` equals the units of all slabs,
+"""One 128-byte line per SM after the sizes, then one for the reserve. `head - skipped` equals the units of all slabs,
 so the host can account for every claim before it frees memory."""
 
 GATE_BYTES, STRIPE_BYTES, LAUNCH_BYTES = GATE.itemsize, STRIPE.itemsize, LAUNCH.itemsize
 
 
+SIZES_AT = GATE_BYTES
+STRIPES_AT = SIZES_AT + 4 * SIZES
+"""Offsets in the control block; the gate is at 0."""
+
+
+def size_offset(kernel: int) -> int:
+    """Offset in the control block of the size of a kernel's slabs, by the kernel's id."""
+    return SIZES_AT + 4 * (kernel % SIZES)
+
+
 def table_offset(stripes: int) -> int:
     """Offset of the launch table in a control block with `stripes` per-SM stripes and one reserve."""
-    return GATE_BYTES + (stripes + 1) * STRIPE_BYTES
+    return STRIPES_AT + (stripes + 1) * STRIPE_BYTES
 
 
 def control_bytes(stripes: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from .. import ptx
-from ..capture import layout
+from ..capture import layout, wire
 from ..capture import metadata as meta
 from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta
 from ..errors import PairingError, UnsupportedError
@@ -135,6 +135,7 @@ def lower(
             int(target[1]) if target else 0,
             any(mark.act == "pin" for mark in function.marks),
             function.has_flat_blocks,
+            f"KS_SIZE{number}" if body.sized else None,
         )
         edits += body.edits(kernel)
         kernels.append((function.name, body.log2_records))
@@ -153,6 +154,7 @@ def lower(
     for number, kernel_meta in enumerate(described):
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
         code = code.replace(f"KS_ID{number}_HIGH", str(kernel_meta.id >> 32))
+        code = code.replace(f"[ks_ctl+KS_SIZE{number}]", f"[ks_ctl+{wire.size_offset(kernel_meta.id)}]")
     about = ModuleMeta(
         frontend,
         tuple(described),
@@ -200,6 +202,7 @@ class _Body:
     broken: frozenset[str]
     specs: tuple[str, ...]
     log2_records: int
+    sized: bool
     problems: tuple[Problem, ...] = ()
     regions: tuple[RegionMeta, ...] = field(default=())
     moves: tuple[tuple[int, int, str], ...] = ()
@@ -249,7 +252,8 @@ class _Body:
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
-        needed = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
+        sized = recording.records == "auto" and bool(looped.intersection(stores))
+        needed = AUTO_RECORDS if sized else max(1, len(stores))
         per_warp = needed if recording.records == "auto" else recording.records
         first: dict[str, str | None] = {}
         origins: dict[str, str] = {}
@@ -272,6 +276,7 @@ class _Body:
             tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept}))
             or (recording.strategy.spec,),
             log2_records(per_warp),
+            sized,
             problems,
             tuple(
                 RegionMeta(n, types.get((n, ANY)), at, None, origins.get(n, "source"), issued.get(n))

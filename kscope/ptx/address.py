@@ -12,4 +12,4 @@ def gate(field: str) -> str:
 
 def stripe(field: str) -> str:
     """The address of a field of the stripe that ks_line points to."""
-    return f"[ks_line+{wire.GATE_BYTES + wire.STRIPE.fields[field][1]}]"  # type: ignore[index]  # as above
+    return f"[ks_line+{wire.STRIPES_AT + wire.STRIPE.fields[field][1]}]"  # type: ignore[index]  # as above

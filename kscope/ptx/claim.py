@@ -34,8 +34,8 @@ def attempt(kernel: Kernel) -> str:
         f"{_select_lanes(kernel)}"
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
         f"{text}"
-        f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n"
-        f"{_take(wire.slab_units(kernel.log2_records))}"
+        f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n{_units(kernel)}"
+        f"{_take(kernel.units)}"
         "KS_OFF:\n\t}\n"
     )
 
@@ -53,7 +53,7 @@ def _stripe(kernel: Kernel) -> str:
     return "\tand.b32 ks_x, ks_thread, 31; add.u32 ks_x, ks_x, ks_sm; min.u32 ks_stripe, ks_x, ks_stripes;"
 
 
-def _take(units: int) -> str:
+def _take(units: str) -> str:
     """The ks_try lanes claim from ks_stripe; claim() looks at the result."""
     return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n"
@@ -72,7 +72,7 @@ def claim(kernel: Kernel) -> str:
 
     Placed at the function's scope, where again() finds its labels.
     """
-    units = wire.slab_units(kernel.log2_records)
+    units = kernel.units
     off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)
     return (
         "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n"
@@ -98,12 +98,12 @@ def claim(kernel: Kernel) -> str:
 
 
 # granted where units <= limit - p <= mask + 1 (ks_room) and the slab does not run over the ring's edge
-def _look(units: int) -> str:
+def _look(units: str) -> str:
     """Leaves in ks_try the lanes whose claim was not granted."""
     return (
         f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
         " setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-        f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, {units - 1};"
+        f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, {units}; sub.u32 ks_x, ks_x, 1;"
         " setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
         "\tnot.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
     )
@@ -126,7 +126,7 @@ def again(kernel: Kernel) -> str:
 
     The attempts follow each other: in a loop the assembler would keep the kernel's registers as if it ran often.
     """
-    units = wire.slab_units(kernel.log2_records)
+    units = kernel.units
     left = "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff;\n\t@!ks_full bra.uni KS_SETTLED;\n"
     return (
         "\tret;\n"
@@ -142,7 +142,7 @@ def again(kernel: Kernel) -> str:
     )
 
 
-def _skip(units: int) -> str:
+def _skip(units: str) -> str:
     """The ks_try lanes count their claimed units as skipped."""
     return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n"
@@ -158,7 +158,7 @@ def _lose(lanes: str) -> str:
     )
 
 
-def _refused(units: int) -> str:
+def _refused(units: str) -> str:
     """The ks_try lanes count their units as skipped; those with a chance claim once more, the others count as lost."""
     return (
         f"{_skip(units)}"
@@ -180,7 +180,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
 
     The active lanes take its branches together, and mostly take none.
     """
-    units = wire.slab_units(kernel.log2_records)
+    units = kernel.units
     any_of = f"mov.pred ks_l, {made[0]};" + "".join(f" or.pred ks_l, ks_l, {one};" for one in made[1:])
     refused = _refused(units).replace("and.pred ks_on, ks_on, ks_r;", "and.pred ks_l, ks_l, ks_r;")
     return (
@@ -192,7 +192,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
         # computed anew: kept since the entry, they would hold two registers in the whole kernel
         f"\t{thread_id('ks_thread', kernel.flat)} mov.u32 ks_sm, %smid;\n"
-        "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n"
+        f"\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n{_units(kernel)}"
         f"{_take(units)}"
         "KS_SEEN:\n"
         f"{_look(units)}"
@@ -287,9 +287,24 @@ def _head(kernel: Kernel, lanes: str, base: str) -> str:
         f" mad.lo.u32 ks_t, ks_y, {1 << wire.SLOT_SHIFT}, ks_t;"
         f" and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, {1 << wire.EPOCH_SHIFT}, ks_t;\n"
         f"\tcvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, {wire.TIME_SHIFT};"
-        f" add.u32 ks_u, ks_u, {kernel.log2_records << wire.LOG2_SHIFT};\n"
+        f" {_size(kernel)}\n"
         f"\t@{lanes} st.global.v4.u32 [{base}], {{ks_t, ks_x, ks_y, ks_u}};\n"
     )
+
+
+# u |= log2(records) << LOG2_SHIFT
+def _size(kernel: Kernel) -> str:
+    """Add the slab's size to the start time in ks_u."""
+    if not kernel.sized:
+        return f"add.u32 ks_u, ks_u, {kernel.log2_records << wire.LOG2_SHIFT};"
+    return f"{{ .reg .b32 ks_k; popc.b32 ks_k, ks_last; mad.lo.u32 ks_u, ks_k, {1 << wire.LOG2_SHIFT}, ks_u; }}"
+
+
+# units = head + (last + 1) / records per unit
+def _units(kernel: Kernel) -> str:
+    """Set ks_units where each warp reads the size of its slab."""
+    step = wire.RECORDS_PER_UNIT.bit_length() - 1
+    return f"\tshr.u32 ks_units, ks_last, {step}; add.u32 ks_units, ks_units, {wire.HEAD_UNITS + 1};\n" if kernel.sized else ""
 
 
 # if thread 0: table[gridid % slots] = {gridid, kernel, grid, block, cluster, time, layout, check}
@@ -301,7 +316,8 @@ def _launch(kernel: Kernel) -> str:
         | (layout.FLAG_LANES if any(spec == AllThreads().spec for spec in kernel.specs) else 0)
         | (layout.FLAG_ANY if kernel.late else 0)
     )
-    place = kernel.log2_records << layout.LOG2_SHIFT | flags << layout.FLAG_SHIFT
+    size = wire.VARYING if kernel.sized else kernel.log2_records
+    place = size << layout.LOG2_SHIFT | flags << layout.FLAG_SHIFT
     low, high = kernel.id
     # clusters exist from sm_90 on; a launch without them has clusters of one block
     cluster = (
@@ -315,7 +331,7 @@ def _launch(kernel: Kernel) -> str:
 
     def row(number: int, operands: Sequence[str]) -> str:
         check = "".join(f" xor.b32 ks_check, ks_check, {one};" for one in operands if one != "ks_check")
-        at = wire.GATE_BYTES + wire.STRIPE_BYTES + 16 * number  # behind the gate and the reserve's stripe
+        at = wire.STRIPES_AT + wire.STRIPE_BYTES + 16 * number  # behind the stripe of the reserve
         return f"\t{check} @ks_q st.global.v4.u32 [ks_line+{at}], {{{', '.join(operands)}}};\n"
 
     return (

@@ -31,6 +31,8 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
     starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.conditional)
+    values += " .reg .b32 ks_last, ks_units;" if kernel.sized else ""
+    size = f"\tmov.u32 ks_last, 0; @ks_try ld.global.u32 ks_last, [ks_ctl+{kernel.size_offset}];\n" if kernel.sized else ""
     late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
     never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (
@@ -50,6 +52,7 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
         " setp.ne.u64 ks_try, ks_ctl, 0;\n"
         # through the L1 cache: all warps of the device read this line, and the L2 would serve them in turn
         f"\t@ks_try ld.global.v4.u32 {{ks_epoch, ks_stripes, ks_warps, ks_sampled}}, {gate('epoch')};\n"
+        f"{size}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..capture import layout
+from ..capture import layout, wire
 from ..instrument.recording import Recording
 from ..marks.grammar import ValueType
 from ..marks.strategies import ANY_LANE
@@ -43,6 +43,8 @@ class Kernel:
         arch: the compute capability, such as 90.
         pins: some mark is a pin.
         flat: its blocks certainly have one dimension.
+        size_offset: offset in the control block of the word with its slabs' size, as a PTX operand; None: it is
+            2^log2_records in every launch.
     """
 
     recording: Recording
@@ -52,10 +54,22 @@ class Kernel:
     arch: int
     pins: bool = False
     flat: bool = False
+    size_offset: str | None = None
 
     @property
-    def mask(self) -> int:
-        return (1 << self.log2_records) - 1
+    def sized(self) -> bool:
+        """Whether each warp reads the size of its slab, into ks_last and ks_units."""
+        return self.size_offset is not None
+
+    @property
+    def last(self) -> str:
+        """The operand of the last place in a slab's ring, whose bits are all 1."""
+        return "ks_last" if self.sized else str((1 << self.log2_records) - 1)
+
+    @property
+    def units(self) -> str:
+        """The operand of a slab's units."""
+        return "ks_units" if self.sized else str(wire.slab_units(self.log2_records))
 
     @property
     def late(self) -> bool:

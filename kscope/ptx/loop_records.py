@@ -85,11 +85,11 @@ def _clock(kernel: Kernel, into: str, owner: str) -> str:
 # if on: fits = n <= mask, n += 1
 def _count(kernel: Kernel, owner: str, loop: int) -> str:
     fits = (
-        f"setp.lt.and.u32 ks_fits{loop}, ks_n, {kernel.mask + 1}, {owner}; " if kernel.recording.fill == "stop" else ""
+        f"setp.le.and.u32 ks_fits{loop}, ks_n, {kernel.last}, {owner}; " if kernel.recording.fill == "stop" else ""
     )
     return f"\t{fits}{counted(owner)}\n"
 
 
 def _turn(kernel: Kernel, loop: int) -> str:
     """The next record's place; computed later, it would share a register with the address."""
-    return f"\tand.b32 ks_nth{loop}, ks_n, {kernel.mask};\n"
+    return f"\tand.b32 ks_nth{loop}, ks_n, {kernel.last};\n"

@@ -83,12 +83,12 @@ def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str) -> str:
         owner = "ks_h"
     guard, test = owner, ""
     if kernel.recording.fill == "stop":
-        guard, test = "ks_q", f" .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, {kernel.mask + 1}, {owner};"
+        guard, test = "ks_q", f" .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, {kernel.last}, {owner};"
     words = f"ks_sl, {layout.record_id(slot.name, kind)}, ks_el, {last}"
     return (
         f"\t{{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;{conditional}{test}\n"
         # two instructions: as one wide multiplication they cost a 28 us matmul 5 % more
-        f"\tand.b32 ks_i, ks_n, {kernel.mask}; mad.wide.u32 ks_a, ks_i, {layout.RECORD_BYTES}, ks_base;\n"
+        f"\tand.b32 ks_i, ks_n, {kernel.last}; mad.wide.u32 ks_a, ks_i, {layout.RECORD_BYTES}, ks_base;\n"
         f"\tcvt.u32.u64 ks_sl, ks_s{slot.index}; cvt.u32.u64 ks_el, ks_e{slot.index};\n"
         f"\t@{guard} st.global.v4.b32 [ks_a+{wire.HEAD_BYTES}], {{{words}}};\n"
         f"\t{counted(owner)} }}\n"

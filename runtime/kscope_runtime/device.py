@@ -109,7 +109,7 @@ class Device:
         for name in ("head", "skipped", "lost"):
             self.table[name] = now[name]
         self.table["limit"] += now["head"]
-        self.driver.write(self.control + wire.GATE_BYTES, self.table.view(np.uint8), self.stream)
+        self.driver.write(self.control + wire.STRIPES_AT, self.table.view(np.uint8), self.stream)
         self.driver.synchronize(self.stream)
         if old is not None:
             self.driver.free(old)
@@ -120,7 +120,7 @@ class Device:
 
     def words(self) -> np.ndarray:
         """The stripes' current words, (stripes,) wire.STRIPE."""
-        return np.frombuffer(self.read(self.control + wire.GATE_BYTES, self.stripes * wire.STRIPE_BYTES), wire.STRIPE)
+        return np.frombuffer(self.read(self.control + wire.STRIPES_AT, self.stripes * wire.STRIPE_BYTES), wire.STRIPE)
 
     def gate(self, epoch: int, sampling: Sampling) -> None:
         """Open the gate, or close it with epoch 0: first the sampling words, then the line that kernels read first."""

@@ -188,7 +188,7 @@ class Passes:
         began = time.monotonic()
         self._launches.request(self._staging.memory, self._staging.stream)
         for words in (self._before, self._control):
-            self._staging.read(words.view(np.uint8), self.device.control + wire.GATE_BYTES)
+            self._staging.read(words.view(np.uint8), self.device.control + wire.STRIPES_AT)
             self._staging.arrived()
         self._launches.requested()
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
@@ -326,5 +326,5 @@ class Passes:
     def _limit(self, head: U32s) -> None:
         """Write the limits after the clears before. No earlier ones may still wait in the stream."""
         self._limits[:] = self.state.closing(head)
-        column = self.device.control + wire.GATE_BYTES + wire.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
+        column = self.device.control + wire.STRIPES_AT + wire.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
         self._driver.write_column(column, wire.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)

@@ -32,7 +32,7 @@ class PoolReading:
     """
 
     def __init__(self, device: Device) -> None:
-        self._driver, self._address = device.driver, device.control + wire.GATE_BYTES
+        self._driver, self._address = device.driver, device.control + wire.STRIPES_AT
         self._stream = device.driver.stream()
         self._bytes = device.driver.pinned(device.stripes * wire.STRIPE_BYTES)
         self._words = self._bytes.view(wire.STRIPE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import strategies as st
 
 from kscope.capture import layout, wire
-from kscope.instrument.recording import Recording, log2_records
+from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
 from kscope.instrument.sampling import Sampling
 from kscope.lowering.plan import Lowered, lower
 from kscope.marks.grammar import Mark
@@ -48,6 +48,8 @@ class Case:
     arch: str = "90"
     followers: frozenset[int] = frozenset()
     spare: bool = False
+    size: int = AUTO_RECORDS
+    """Records of the slabs whose size the host sets."""
 
     def lowered(self) -> Lowered:
         return lower(self.kernel.text(self.arch), self.recording, frontend="test", spare=self.spare)
@@ -89,8 +91,8 @@ def launch(case: Case, host: Host, text: str) -> tuple[Launch, bytearray]:
 
 def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
     """Host, started threads, expected records and kernel id of a case that the caller steps."""
-    lowered, host = case.lowered(), Host(case.pool, case.sampling, case.epoch)
-    plain, _ = launch(case, Host(case.pool, case.sampling, case.epoch), case.kernel.text(case.arch))
+    lowered, host = case.lowered(), Host(case.pool, case.sampling, case.epoch, case.size)
+    plain, _ = launch(case, Host(case.pool, case.sampling, case.epoch, case.size), case.kernel.text(case.arch))
     work, _ = launch(case, host, lowered.text)
     return host, work.start(), oracle.ideal(plain, case.recording, left_out(case, lowered)), lowered.meta.kernels[0].id
 
@@ -98,7 +100,7 @@ def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
 def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> Outcome:
     """Run the case's lowered text, changed by `mutate`, and its oracle."""
     lowered = case.lowered()
-    host = Host(case.pool, case.sampling, case.epoch)
+    host = Host(case.pool, case.sampling, case.epoch, case.size)
 
     work, out = launch(case, host, mutate(lowered.text))
     run(work.start(), case.order, case.seed)
@@ -135,11 +137,12 @@ def judged(outcome: Outcome, *, pairs: bool = True) -> Outcome:
     case, host, slabs = outcome.case, outcome.host, outcome.slabs
     (about,) = outcome.lowered.meta.kernels
     judge.require(not pairs or not outcome.lowered.problems, f"problems: {outcome.lowered.problems}")
-    units = wire.slab_units(about.log2_records)
+    sized = "ks_last" in outcome.lowered.text
+    units = wire.slab_units(log2_records(case.size) if sized else about.log2_records)
     judge.stores_stay_inside_claimed_slabs(host, units)
     judge.claims_account_for_every_unit(host, slabs, units, should_record(outcome))
     judge.heads_tell_where_the_lane_was(host, slabs, outcome.ideals)
-    layout_word = about.log2_records | flags(outcome.marks, case.recording) << layout.FLAG_SHIFT - layout.LOG2_SHIFT
+    layout_word = (wire.VARYING if sized else about.log2_records) | flags(outcome.marks, case.recording) << layout.FLAG_SHIFT - layout.LOG2_SHIFT
     first = outcome.ideals[0, 0, 0, 0]
     judge.entries_describe_the_launch(host, slabs, first, case.shape, case.recording, about.id, layout_word)
     judge.records_are_the_marks_in_order(slabs, outcome.ideals, case.recording)
@@ -225,7 +228,8 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
     some = st.integers(0, shape.threads - 1)
     first_lanes = st.integers(0, (shape.threads - 1) // 32).map(lambda warp: 32 * warp)
     chosen = draw(st.lists(st.one_of(first_lanes, first_lanes, some), min_size=2, max_size=threads))
-    units = wire.slab_units(log2_records(16 if recording.records == "auto" else recording.records))
+    size = draw(st.sampled_from([4, 8, 16, AUTO_RECORDS]))
+    units = wire.slab_units(log2_records(size if recording.records == "auto" else recording.records))
     case = Case(
         kernel, recording, shape, tuple(blocks), tuple(sorted({0, *chosen})),
         Pool((Ring(14), Ring(14), Ring(14))) if roomy else draw(pools(units)),
@@ -233,7 +237,7 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
         tuple(draw(st.lists(st.sampled_from([0, 1, 5, 33, 131, 511]), min_size=1, max_size=3))),
         draw(st.integers(1, (1 << 64) - 1)), draw(clocks), draw(st.sampled_from(["turns", "lockstep", "random"])),
         draw(st.integers(0, 1 << 16)), draw(st.sampled_from([0, (1 << 64) - 1, 0x5A5A5A5A_DEADBEEF])),
-        followers=draw(st.sampled_from([frozenset(range(1, 32)), frozenset(), frozenset({2, 3, 31})])),
+        followers=draw(st.sampled_from([frozenset(range(1, 32)), frozenset(), frozenset({2, 3, 31})])), size=size,
     )  # fmt: skip
     if draw(st.integers(0, 3)) == 3:  # no clusters before sm_90
         case = replace(case, arch="80", shape=replace(shape, cluster=(1, 1, 1), clustered=False))

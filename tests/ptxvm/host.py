@@ -11,6 +11,7 @@ import numpy as np
 from kscope.capture import layout, wire
 from kscope.capture.expand import Expander, Lines
 from kscope.capture.heads import Units, is_head
+from kscope.instrument.recording import AUTO_RECORDS
 from kscope.instrument.sampling import Sampling
 
 from .machine import Dim, Grid, Program, Thread, load
@@ -99,7 +100,9 @@ class Slab:
 class Host:
     """A device with one control block and one pool, armed with `epoch` (0: not armed)."""
 
-    def __init__(self, pool: Pool, sampling: Sampling | None = None, epoch: int = 7) -> None:
+    def __init__(
+        self, pool: Pool, sampling: Sampling | None = None, epoch: int = 7, records: int = AUTO_RECORDS
+    ) -> None:
         self.pool, self.sampling, self.epoch = pool, sampling or Sampling(), epoch
         self.blocks: dict[int, Dim] = {}  # of the launches, by the low bits of their linear numbers
         self.memory = Memory()
@@ -114,6 +117,8 @@ class Host:
             at += wire.SEGMENT_BYTES
         gate = self.sampling.gate(epoch, pool.stripes)
         self.control.data[: wire.GATE_BYTES] = gate.tobytes()
+        sizes = np.full(wire.SIZES, records - 1, np.uint32)
+        self.control.data[wire.SIZES_AT : wire.STRIPES_AT] = sizes.tobytes()
         for number, ring in enumerate(pool.rings):
             row = np.zeros((), wire.STRIPE)
             row["head"], row["limit"], row["skipped"] = ring.head, ring.limit, ring.skipped
@@ -124,7 +129,7 @@ class Host:
     @staticmethod
     def line(stripe: int) -> int:
         """Offset of a stripe in the control block."""
-        return wire.GATE_BYTES + stripe * wire.STRIPE_BYTES
+        return wire.STRIPES_AT + stripe * wire.STRIPE_BYTES
 
     def load(self, text: str, *, bound: bool = True) -> Program:
         """Load a module; bound=False leaves it as one that was never armed (kscope_ctl holds 0)."""

@@ -43,7 +43,7 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
     for access in host.memory.log:
         if access.address in control:
             require(access.op == "add", f"line {access.line}: the control block is written by {access.op}")
-            offset = (access.address - control.start - wire.GATE_BYTES) % wire.STRIPE_BYTES
+            offset = (access.address - control.start - wire.STRIPES_AT) % wire.STRIPE_BYTES
             words = [STRIPE_OFFSET[name] for name in ("head", "skipped", "lost")]
             require(offset in words, f"line {access.line}: an add to byte {offset} of a stripe")
         elif access.address in table:

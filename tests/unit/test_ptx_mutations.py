@@ -192,8 +192,8 @@ def some_case_notices(mutate: Callable[[str], str]) -> bool:
 def at_words(text: str) -> str:
     """HEAD, SKIPPED and LOST as offsets from the control block's start to the words of stripe 0."""
     for name in ("head", "skipped", "lost"):
-        text = text.replace(f"+{name.upper()}]", f"+{wire.GATE_BYTES + STRIPE_OFFSET[name]}]")
-        text = text.replace(f"+{name.upper()}\\]", f"+{wire.GATE_BYTES + STRIPE_OFFSET[name]}\\]")
+        text = text.replace(f"+{name.upper()}]", f"+{wire.STRIPES_AT + STRIPE_OFFSET[name]}]")
+        text = text.replace(f"+{name.upper()}\\]", f"+{wire.STRIPES_AT + STRIPE_OFFSET[name]}\\]")
     return text
 
 

@@ -90,7 +90,7 @@ class Memory:
     @property
     def stripes(self) -> npt.NDArray[Any]:
         size = (self.gpu.facts.sms + 1) * wire.STRIPE_BYTES
-        return self.gpu.view(self.control + wire.GATE_BYTES, size).view(wire.STRIPE)
+        return self.gpu.view(self.control + wire.STRIPES_AT, size).view(wire.STRIPE)
 
     @property
     def table(self) -> npt.NDArray[Any]:

@@ -119,6 +119,7 @@ def constants() -> str:
         ("line", f"{layout.LINE}", "bytes; headers of a capture begin at multiples of it"),
         ("header", f"{layout.HEADER_BYTES}", "bytes"),
         ("slots", f"{wire.SLOTS}", "entries of the launch table"),
+        ("sizes", f"{wire.SIZES}", "words with sizes of slabs, behind the gate"),
         ("record", f"{layout.RECORD_BYTES}", "bytes"),
         ("records of a slab", f"2^{layout.MIN_LOG2_RECORDS}..2^{layout.MAX_LOG2_RECORDS}", ""),
         *((f"kind {kind.name}", str(int(kind)), "") for kind in layout.Kind),

@@ -17,7 +17,7 @@ from .selection.auto import Selection
 Clock = Literal["cycles", "globaltimer"]
 Fill = Literal["ring", "stop"]
 AUTO_RECORDS = 256
-"""Records of a slab with records="auto" and marks in loops."""
+"""Records of a slab with records="auto" and marks in loops, before launches have shown how many they make."""
 EMITTING = (
     *("marks", "ptx", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
     *("capture/layout.py", "capture/wire.py", "capture/metadata.py", "capture/model.py"),
@@ -33,7 +33,7 @@ class Recording:
     Attributes:
         strategy: what records a region that names no strategy.
         records: capacity of a slab, rounded up to a power of two; "auto" is what the marks need if none is in a
-            loop, else 256.
+            loop, else 256 at first, and then what launches make.
         fill: "ring" keeps a slab's newest records, "stop" its oldest; both count all.
         clock: "cycles" (%clock64) or "globaltimer" (ns, in steps of 32 ns on an H200).
         live: each record is stored where its region ends, and the slab is claimed at the kernel's first instruction:

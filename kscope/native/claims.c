@@ -128,7 +128,8 @@ struct table {
 static int is_entry_of(const uint32_t *head, int32_t row, const uint8_t *grid, const uint8_t *log2)
 {
     const uint32_t seal = head[SEAL];
-    return log2[row] == head[START_TIME] >> SIZE_SHIFT && (!seal || grid[row] == (uint8_t)(seal >> GRID_SHIFT));
+    const int sized = log2[row] == VARYING || log2[row] == head[START_TIME] >> SIZE_SHIFT;
+    return sized && (!seal || grid[row] == (uint8_t)(seal >> GRID_SHIFT));
 }
 
 static void match(void *context, int64_t index)

@@ -13,6 +13,7 @@ enum { EPOCH_SHIFT = 5, SM_SHIFT = 6, SMS = 1 << 10, SLOT_SHIFT = 16, LANE_SHIFT
 enum { MOST_WIDTH = 255, WIDTH_CYCLES = 4, GRID_SHIFT = 8, TURNS_SHIFT = 16, TIME_SHIFT = 5, SIZE_SHIFT = 27 };
 
 /* words of a launch's entry */
+enum { VARYING = 31 }; /* log2 of an entry whose heads have the size */
 enum { GRID_ID = 0, KERNEL = 2, NCTAID_X = 4, NCTAID_YZ, NTID, CLUSTER, TIME = 8, LAYOUT = 10 };
 
 static inline int is_head(const uint32_t *unit)

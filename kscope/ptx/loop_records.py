@@ -84,9 +84,7 @@ def _clock(kernel: Kernel, into: str, owner: str) -> str:
 
 # if on: fits = n <= mask, n += 1
 def _count(kernel: Kernel, owner: str, loop: int) -> str:
-    fits = (
-        f"setp.le.and.u32 ks_fits{loop}, ks_n, {kernel.last}, {owner}; " if kernel.recording.fill == "stop" else ""
-    )
+    fits = f"setp.le.and.u32 ks_fits{loop}, ks_n, {kernel.last}, {owner}; " if kernel.recording.fill == "stop" else ""
     return f"\t{fits}{counted(owner)}\n"
 
 

@@ -46,7 +46,8 @@ def profile(
         strategy: what records: "elected" (lane 0 of every warp, the default), "elected-any", "lane0-warp0",
             "warps:0,4" or "all"; or Elected(), Lane0Warp0(), TargetWarp(0, 4), AllThreads().
         records: records per warp and launch, rounded up to a power of two; "auto" (default) is what the kernel needs
-            if no region is in a loop, else 256.
+            if no region is in a loop. With one in a loop it is 256 at first, and follows the records of earlier
+            launches (in the simulator and without lowering: 256).
         fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.
         clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
         live: store each record where its region ends, for kernels that hang.

@@ -9,6 +9,7 @@ import numpy as np
 from kscope.capture import wire
 from kscope.capture.model import ClockSync
 from kscope.errors import DriverError
+from kscope.instrument.recording import AUTO_RECORDS
 from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
@@ -16,6 +17,7 @@ from .device_memory import Allocation
 from .driver import DeviceFacts, Driver
 from .pool import Rings, default_bytes, rings
 from .ranges import Bytes, Ranges
+from .slab_sizes import SlabSizes
 
 PAGE = 1 << 16
 _ZEROS = 4 << 20
@@ -38,11 +40,14 @@ class Device:
         self.stream = driver.stream()
         self.page: Bytes = driver.pinned(PAGE)
         self.zeros: Bytes = driver.pinned(_ZEROS)
+        self.sizes = SlabSizes(driver.pinned(4 * wire.SIZES).view("<u4"))
+        self.sizes.words[:] = AUTO_RECORDS - 1
         self.stripes = self.facts.sms + 1
         self._control = driver.allocate(wire.control_bytes(self.facts.sms))
         self.control = self._control.address
         self.launches = self.control + wire.table_offset(self.facts.sms)
         self.clear(self.control, wire.control_bytes(self.facts.sms), self.stream)
+        driver.write(self.control + wire.SIZES_AT, self.sizes.words.view(np.uint8), self.stream)
         driver.synchronize(self.stream)
         self._clocks: Clocks | None = None
         self.syncs: list[ClockSync] = []

@@ -215,6 +215,7 @@ class Passes:
             slabs, free = self._account(units, pieces, requested if closed else None, settled)
             at, opens = slabs.before(pieces.first[:-1] + free)
             taken = self._taken(units, at, _claims(pieces, opens), self._expander, fresh=not closed)
+            self._resize(units, taken)
             room = self.arena.take(taken.plan.lines)
             try:
                 freed += self._free(batch, free)
@@ -300,6 +301,22 @@ class Passes:
         found = self._launches.find(units, at, self._staging.memory, fresh)
         expander.unidentified += found.unknown
         return _Taken(units, found.launches, expander.plan(units, at, found.launches, found.entry), claims, self.epoch)
+
+    def _resize(self, units: Units, taken: _Taken) -> None:
+        """Let the sizes of the next slabs follow the records of the warps that were taken."""
+        entry = taken.plan.entry
+        sized = np.flatnonzero(self._launches.varying(entry))
+        if not len(sized):
+            return
+        heads = units[taken.plan.at[sized]]
+        ended = heads[:, 7] != 0
+        heads, entry = heads[ended], entry[sized[ended]]
+        room = np.uint32(1) << (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT))
+        sizes = self.device.sizes
+        ring = int(self.state.ring[0]) * wire.UNIT
+        for word in sizes.seen(taken.launches, entry, heads[:, 6], room, ring).tolist():
+            value = sizes.words[word : word + 1].view(np.uint8)
+            self._driver.write(self.device.control + wire.size_offset(word), value, self._writes)
 
     # and back
 

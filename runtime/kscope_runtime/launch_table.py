@@ -117,6 +117,10 @@ class LaunchTable:
         columns = (rows[name].tolist() for name in ("kernel", "grid_id", "time"))
         return tuple(map(BegunLaunch, *columns))
 
+    def varying(self, entry: npt.NDArray[np.int32]) -> Bools:
+        """Which slabs, by their entries (s,), have the size that the host set when their warp began."""
+        return np.asarray((entry >= 0) & (self._log2[entry] == wire.VARYING))
+
     def _match(self, units: Units, at: U32s, fresh: bool, stale: Bools, missing: Bools) -> Found:
         """The launches that are known by now; notes in `missing` the slots whose entries must be read."""
         entry = np.empty(len(at), np.int32)
@@ -137,7 +141,8 @@ class LaunchTable:
         """Whether rows are those of the heads' launches, as far as the heads tell."""
         seal = heads[:, 7]
         same = ((seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8) == self._grid[row]) | (seal == 0)
-        return np.asarray(same & (log2_of(heads) == self._log2[row]))
+        log2 = self._log2[row]
+        return np.asarray(same & ((log2 == wire.VARYING) | (log2_of(heads) == log2)))
 
     def _address(self, slot: int) -> int:
         return self._device.launches + slot * wire.LAUNCH_BYTES

@@ -142,7 +142,9 @@ def judged(outcome: Outcome, *, pairs: bool = True) -> Outcome:
     judge.stores_stay_inside_claimed_slabs(host, units)
     judge.claims_account_for_every_unit(host, slabs, units, should_record(outcome))
     judge.heads_tell_where_the_lane_was(host, slabs, outcome.ideals)
-    layout_word = (wire.VARYING if sized else about.log2_records) | flags(outcome.marks, case.recording) << layout.FLAG_SHIFT - layout.LOG2_SHIFT
+    layout_word = (wire.VARYING if sized else about.log2_records) | flags(
+        outcome.marks, case.recording
+    ) << layout.FLAG_SHIFT - layout.LOG2_SHIFT
     first = outcome.ideals[0, 0, 0, 0]
     judge.entries_describe_the_launch(host, slabs, first, case.shape, case.recording, about.id, layout_word)
     judge.records_are_the_marks_in_order(slabs, outcome.ideals, case.recording)

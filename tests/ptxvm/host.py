@@ -181,6 +181,10 @@ class Host:
         for x, y, z in blocks:
             self.blocks[(x + nx * (y + ny * z)) % (1 << wire.BLOCK_BITS)] = x, y, z
 
+    def sizes(self) -> np.ndarray:
+        """The words with the sizes of slabs as they are now."""
+        return np.frombuffer(self.control.data, np.uint32, wire.SIZES, wire.SIZES_AT).copy()
+
     def table(self) -> np.ndarray:
         """The launch table as it is now, (SLOTS,) wire.LAUNCH."""
         return np.frombuffer(self.control.data, wire.LAUNCH, wire.SLOTS, wire.table_offset(self.pool.stripes))

@@ -115,7 +115,7 @@ def test_the_check_word_detects_one_flipped_header_bit(words: list[int], word: i
 
 
 def test_the_control_block_has_one_line_per_stripe_and_one_for_the_reserve() -> None:
-    assert wire.control_bytes(132) == 128 * (1 + 132 + 1) + 64 * wire.SLOTS
+    assert wire.control_bytes(132) == 128 * (1 + 132 + 1) + 4 * wire.SIZES + 64 * wire.SLOTS
 
 
 @pytest.mark.skipif(not PROTOCOL.exists(), reason="docs/design/protocol.md is not part of this tree")

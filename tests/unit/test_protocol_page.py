@@ -101,7 +101,7 @@ def test_every_field_is_at_its_layout_offset(name: str, dtype: np.dtype[np.void]
 
 
 def test_the_control_block_is_a_gate_a_line_per_sm_and_one_more_and_the_launch_table() -> None:
-    line, table = 128, number("slots") * 64
+    line, table = 128, number("slots") * 64 + number("sizes") * 4
     assert all(picture(name)[-2].endswith(f"..{line - 1}") for name in ("gate", "stripe"))
     assert [wire.control_bytes(sms) for sms in (1, 132)] == [line * 3 + table, line * 134 + table]
 

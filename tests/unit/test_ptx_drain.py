@@ -28,6 +28,7 @@ from kscope.decoding.slabs import find
 from kscope_runtime import drain_pass
 from kscope_runtime import staging as staging_memory
 from kscope_runtime.ranges import Ranges, read_each
+from kscope_runtime.slab_sizes import SlabSizes
 
 
 class Metal:
@@ -38,6 +39,7 @@ class Metal:
         self.control, self.stripes = host.control.base, len(host.rings)
         self.launches = self.control + wire.table_offset(self.stripes - 1)
         self.facts = SimpleNamespace(max_clock_khz=0)
+        self.sizes = SlabSizes(host.sizes())
         self.table = self.words()
 
     def clear_launches(self) -> None:
@@ -69,6 +71,10 @@ class Metal:
 
     def read_ranges(self, into: Any, ranges: Ranges, stream: int) -> None:
         read_each(self, into, ranges, stream)
+
+    def write(self, address: int, source: Any, stream: int) -> None:
+        self.between()
+        self._bytes(address, len(source))[:] = source.tobytes()
 
     def write_column(self, address: int, pitch: int, source: Any, width: int, stream: int) -> None:
         self.between()

@@ -1,0 +1,75 @@
+"""The sizes of slabs with records="auto" and marks in loops: each kernel's follows the records that its warps made.
+
+Every warp reads its kernel's word when it begins (wire.SIZES), so the host may change it at any time. A size grows as
+soon as a warp had more records than room, and shrinks once, when some launches have shown how many they make.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kscope.capture import layout, wire
+from kscope.instrument.recording import AUTO_RECORDS, log2_records
+
+from .slab_search import Ints, U32s
+
+_LOOKS = 4
+"""Launches that are seen, or parts of one in several copies, before a size may shrink."""
+_SPARE = 4
+"""A size has room for a share of 1/_SPARE more records than any warp made: launches differ."""
+_MOST_RECORDS = 1 << 12
+_WARPS = 64
+"""Warps of an SM, whose slabs find room in its ring together."""
+
+
+class SlabSizes:
+    """One device's words, and what is known of its kernels. Kernels whose ids share a word share a size.
+
+    Args:
+        words: (wire.SIZES,) memory that the device's words are written from, and their values.
+    """
+
+    def __init__(self, words: U32s) -> None:
+        self.words = words
+        self._most = np.zeros(wire.SIZES, np.uint32)  # records of a warp
+        self._looks = np.zeros(wire.SIZES, np.int64)
+
+    def seen(self, launches: np.ndarray, entry: npt.NDArray[np.int32], counts: U32s, room: U32s, ring: int) -> Ints:
+        """Learn from finished warps (s,).
+
+        Args:
+            launches: (l,) wire.LAUNCH.
+            entry: (s,) row of each warp's launch; its kernel has a word.
+            counts: (s,) records that it made.
+            room: (s,) records that its slab has room for.
+            ring: bytes of an SM's ring.
+
+        Returns:
+            The words that changed, ascending.
+        """
+        word = (launches["kernel"][entry] % np.uint64(wire.SIZES)).astype(np.int64)
+        over, learning = counts > room, self._looks[word] < _LOOKS
+        if not (over.any() or learning.any()):
+            return np.zeros(0, np.int64)
+        np.maximum.at(self._most, word, counts)
+        full, before = np.unique(word[over]), self.words.copy()
+        _, first = np.unique(entry[learning], return_index=True)
+        looked = word[learning][first]
+        np.add.at(self._looks, looked, 1)
+        known = np.unique(looked[self._looks[looked] >= _LOOKS])
+        self.words[known] = np.minimum(self.words[known], self._needed(known, ring))
+        self.words[full] = np.maximum(self.words[full], self._needed(full, ring))
+        return np.flatnonzero(self.words != before)
+
+    def _needed(self, words: Ints, ring: int) -> U32s:
+        """The last place in rings that hold what was seen, and some more."""
+        most = self._most[words].astype(np.int64)
+        sizes = [1 << log2_records(count + count // _SPARE) for count in most.tolist()]
+        return np.minimum(np.array(sizes, np.int64), _limit(ring)).astype(np.uint32) - np.uint32(1)
+
+
+def _limit(ring: int) -> int:
+    """The most records of a slab, of which each warp of an SM finds one in its ring; AUTO_RECORDS at least."""
+    records = (ring // _WARPS - wire.HEAD_BYTES) // layout.RECORD_BYTES
+    return min(_MOST_RECORDS, max(AUTO_RECORDS, 1 << max(records, 1).bit_length() - 1))

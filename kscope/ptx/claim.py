@@ -303,12 +303,10 @@ def _size(kernel: Kernel) -> str:
 # units = head + (last + 1) / records per unit
 def _units(kernel: Kernel) -> str:
     """Set ks_units where each warp reads the size of its slab."""
+    if not kernel.sized:
+        return ""
     step = wire.RECORDS_PER_UNIT.bit_length() - 1
-    return (
-        f"\tshr.u32 ks_units, ks_last, {step}; add.u32 ks_units, ks_units, {wire.HEAD_UNITS + 1};\n"
-        if kernel.sized
-        else ""
-    )
+    return f"\tshr.u32 ks_units, ks_last, {step}; add.u32 ks_units, ks_units, {wire.HEAD_UNITS + 1};\n"
 
 
 # if thread 0: table[gridid % slots] = {gridid, kernel, grid, block, cluster, time, layout, check}

@@ -31,10 +31,10 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
     starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.conditional)
-    values += " .reg .b32 ks_last, ks_units;" if kernel.sized else ""
-    size = (
-        f"\tmov.u32 ks_last, 0; @ks_try ld.global.u32 ks_last, [ks_ctl+{kernel.size_offset}];\n" if kernel.sized else ""
-    )
+    size = ""
+    if kernel.sized:
+        values += " .reg .b32 ks_last, ks_units;"
+        size = f"\tmov.u32 ks_last, 0; @ks_try ld.global.u32 ks_last, [ks_ctl+{kernel.size_offset}];\n"
     late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
     never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (

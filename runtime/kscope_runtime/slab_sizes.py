@@ -66,7 +66,7 @@ class SlabSizes:
         """The last place in rings that hold what was seen, and some more."""
         most = self._most[words].astype(np.int64)
         sizes = [1 << log2_records(count + count // _SPARE) for count in most.tolist()]
-        return np.minimum(np.array(sizes, np.int64), _limit(ring)).astype(np.uint32) - np.uint32(1)
+        return np.asarray(np.minimum(np.array(sizes, np.int64), _limit(ring)) - 1, np.uint32)
 
 
 def _limit(ring: int) -> int:

@@ -29,11 +29,7 @@ _ABOUT: dict[str, dict[str, object]] = {
         "STRATEGY",
         compiled=True,
     ),
-    "records": _about(
-        "records per warp and launch; auto: what the kernel needs",
-        "N",
-        compiled=True,
-    ),
+    "records": _about("records per warp and launch; auto: what the kernel needs", "N", compiled=True),
     "fill": _about("ring keeps the newest records, stop the oldest", "FILL", compiled=True),
     "clock": _about("cycles, or globaltimer", "CLOCK", compiled=True),
     "live": _about("store each record where its region ends: for kernels that hang", compiled=True),

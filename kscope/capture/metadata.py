@@ -9,6 +9,7 @@
      "problems": [["pairing", "a sentence", 1]]}  kind, text, count
                                                   and, if one of them is known: kernel, region, device
 
+and "variables": true if the module uses variables in global or constant memory.
 Reading checks every field: the text comes from a GPU's memory or from a file.
 """
 
@@ -45,6 +46,7 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
         "kernels": [_kernel_to_list(kernel) for kernel in meta.kernels],
         "regions": [_shortest(region, 3) for region in meta.regions],
         "problems": problems_to_list(meta.problems),
+        **({"variables": True} if meta.variables else {}),
     }
 
 
@@ -65,6 +67,7 @@ def from_dict(data: object) -> ModuleMeta:
         fill=_one_of("fill", found["fill"], _FILLS),
         strategy=strategy,
         problems=problems_from_list(found["problems"]),
+        variables=_bool("variables", found.get("variables", False)),
     )
 
 
@@ -186,6 +189,10 @@ def _number(what: str, value: object, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         _refuse(what, value, f"a number from {least} to {most}")
     return value
+
+
+def _bool(what: str, value: object) -> bool:
+    return value if isinstance(value, bool) else _refuse(what, value, "true or false")
 
 
 def _one_of(what: str, value: object, known: tuple[str | None, ...]) -> str:

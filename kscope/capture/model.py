@@ -102,6 +102,7 @@ class ModuleMeta:
         regions: the names that its records may carry.
         clock, fill, strategy: as in ``kscope.profile()``; the strategy as its spec.
         problems: problems found when it was compiled.
+        variables: whether it uses variables in global or constant memory, which outlive a launch.
     """
 
     frontend: str
@@ -111,6 +112,7 @@ class ModuleMeta:
     fill: str = "ring"
     strategy: str = "elected"
     problems: tuple[Problem, ...] = ()
+    variables: bool = False
 
 
 @dataclass(frozen=True)

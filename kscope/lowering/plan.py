@@ -19,6 +19,7 @@ from ..marks.strategies import ANY_LANE, parse_strategy
 from . import async_issue, barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
 from .emitting import Emitter, key_of
 from .names import ANY, check_hashes, region_rows, types_of
+from .variables import uses_variables
 
 _TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
 _ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
@@ -163,6 +164,7 @@ def lower(
         recording.fill,
         recording.strategy.spec,
         (*problems, *notes),
+        uses_variables(text),
     )
     return Lowered(_with_symbols(code, _behind_head(text), about), about, tuple(problems), has_spare_registers)
 

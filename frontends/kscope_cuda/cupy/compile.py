@@ -64,12 +64,20 @@ class CompilerHooks:
             marked = select.marked(source, recording.selection, kinds=self._loader.compiling_raw)
         if marked is None and not nvrtc.uses_kscope(source, options):
             return original(source, options, *args, **named)
-        source = source if marked is None else marked.text
-        added = (*self._options, *nvrtc.line_info(options)) if recording else nvrtc.options(None)
-        source = nvrtc.with_header(source, prelude(source, recording is not None), nvrtc.FILE if recording else "")
+
+        def load_plain() -> Any:
+            if not nvrtc.uses_kscope(source, options):
+                return original(source, options, *args, **named)
+            text = nvrtc.with_header(source, prelude(source, False))
+            return original(text, (*options, *nvrtc.options(None)), *args, **named)
+
+        if recording is None:
+            return load_plain()
+        text = source if marked is None else marked.text
+        text = nvrtc.with_header(text, prelude(text, True), nvrtc.FILE)
         with dry_run.compiling(marked):
-            module = original(source, (*options, *added), *args, **named)
-        return module if recording is None else self._loader.prepared(module)
+            module = original(text, (*options, *self._options, *nvrtc.line_info(options)), *args, **named)
+        return self._loader.prepared(module, load_plain)
 
     def _compile_nvcc(
         self,

@@ -75,14 +75,20 @@ class CupyFrontend(Frontend):
             helpers.refuse(name)
 
     def begin(self) -> None:
+        """Launches run the form with marks from now on."""
         self._loader.begin()
+        self._loader.launches.recording = True
+
+    def end(self) -> None:
+        """Launches run plain from now on."""
+        self._loader.launches.recording = False
 
     def launches(self) -> dict[int, LaunchCount]:
         """Launches of kernels compiled from source since begin(), by kernel id, without those that a graph captured."""
-        return self._loader.counts.by_kernel()
+        return self._loader.launches.counts.by_kernel()
 
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels launched since begin() that were loaded plain and cannot be replaced."""
+        """Kernels launched since begin() that ran plain, because they cannot be replaced or because of their grid."""
         return tuple(self._loader.problems)
 
     def _check(self) -> None:

@@ -9,6 +9,7 @@ from kscope.errors import UnsupportedError
 
 cupy: Any = import_module("cupy")
 compiler: Any = import_module("cupy.cuda.compiler")
+current_stream: Any = cupy.cuda.get_current_stream
 function: Any = import_module("cupy.cuda.function")
 runtime: Any = import_module("cupy_backends.cuda.api.runtime")
 driver: Any = import_module("cupy_backends.cuda.api.driver")

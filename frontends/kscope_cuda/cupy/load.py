@@ -16,16 +16,16 @@ from kscope.capture.model import ModuleMeta, Problem
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import compile_warnings, registry
 from kscope.instrument.hooks import Hook
-from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
+from kscope.instrument.two_forms import refused
 
 from .. import nvrtc, select
 from ..binary_metadata import describe_file
 from . import hook_points
-from .functions import PlainKernel, PreparedKernel, PreparedModule
+from .functions import Launches, PlainKernel, PreparedKernel, PreparedModule
 from .hook_points import cub_reduction, cupy, driver, elementwise, interface, raw, reduction, runtime
 
 _RAW, _UNCACHED = "_get_raw_module", "__wrapped__"
@@ -50,10 +50,12 @@ class LoaderHooks:
     Attributes:
         lock: held while a kernel is compiled and while recording is enabled or disabled, so that a kernel is compiled
             for the recording of its keys.
+        launches: what the launches of prepared kernels have in common.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.launches = Launches()
+        self.lock = self.launches.lock
         self._state = ""  # the recording's tag; "" = plain
         self._selection = Selection()
         self._hooks: dict[str, Hook] = {}
@@ -63,19 +65,20 @@ class LoaderHooks:
         self._jit: WeakKeyDictionary[Any, tuple[str, dict[str, Any]]] = WeakKeyDictionary()  # state, other caches
         self.taught = False  # teach() was called
         self._launched: set[str] = set()  # names of plain kernels
-        self.counts = LaunchCounts()
         self._hidden: tuple[Problem, ...] = ()  # objects that the last switch could not find
         self._thread = threading.local()
 
     @property
     def problems(self) -> list[Problem]:
         """Kernels launched since begin() that were loaded plain and cannot be replaced."""
-        return [*self._hidden, *map(_stays_plain, sorted(self._launched))]
+        names = sorted(self.launches.refused)
+        return [*self._hidden, *map(_stays_plain, sorted(self._launched)), *map(refused, names)]
 
     def begin(self) -> None:
         """Forget earlier launches."""
         self._launched.clear()
-        self.counts.begin()
+        self.launches.refused.clear()
+        self.launches.counts.begin()
 
     def check(self) -> None:
         """Raise UnsupportedError naming the hook point that this CuPy lacks."""
@@ -99,13 +102,21 @@ class LoaderHooks:
         """Switch to plain. The hook on raw modules stays while it keeps modules."""
         for name in [name for name in self._hooks if not (name == _RAW and self._kept)]:
             self._hooks.pop(name).remove()
+        self.launches.recording = False
         self._switch("", Selection())
 
-    def prepared(self, module: Any) -> PreparedModule:
-        """Arm a prepared module that CuPy compiled and loaded."""
-        prepared = PreparedModule(module, self.counts)
-        metas = self._arm(prepared)
+    def prepared(self, module: Any, load_plain: Callable[[], Any] | None = None) -> PreparedModule:
+        """Arm a prepared module that CuPy compiled and loaded.
+
+        Args:
+            module: CuPy's.
+            load_plain: compiles and loads the same source plain.
+        """
+        prepared = PreparedModule(module, self.launches)
+        metas = self._arm(prepared.handle)
         prepared.numbers = {kernel.name: kernel.id for meta in metas for kernel in meta.kernels}
+        if not any(meta.variables for meta in metas):  # each module has its own
+            prepared.load_plain = load_plain
         return prepared
 
     def compiling(self) -> None:
@@ -113,8 +124,8 @@ class LoaderHooks:
         if getattr(self._thread, "only_loaded", False):
             raise _NotLoadedError
 
-    def _arm(self, module: Any) -> tuple[ModuleMeta, ...]:
-        metas = registry.backend("cuda").module_loaded(int(module.ptr))
+    def _arm(self, handle: int) -> tuple[ModuleMeta, ...]:
+        metas = registry.backend("cuda").module_loaded(int(handle))
         compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
         return metas
 
@@ -124,7 +135,7 @@ class LoaderHooks:
         if metas:
             registry.backend("cuda").arm_control_block(int(module.get_global_var(CTL_SYMBOL)), metas)
         else:
-            self._arm(module)
+            self._arm(module.ptr)
 
     # caches of CuPy
 

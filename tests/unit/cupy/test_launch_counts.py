@@ -25,7 +25,7 @@ def launch(frontend: Any, gpu: Any, source: Callable[..., str]) -> Launch:
     gpu.compile(source())
     module = frontend._loader.prepared(SimpleNamespace(ptr=0, mapping=None))
     kernel = functions.PreparedKernel.__new__(functions.PreparedKernel)
-    kernel.ptr, kernel._number, kernel._counts = 0, module.numbers["kernel"], module.counts
+    kernel.handle, kernel._number, kernel._launches = 0, module.numbers["kernel"], module.launches
 
     def run(*args: Any, driver: Callable[..., Any] = lambda *args, **options: None, **options: Any) -> None:
         kernel._launch(driver, ((1,), (32,), *args), options)
@@ -37,7 +37,7 @@ def test_launches_count_unless_a_graph_captures_their_stream(
     frontend: Any, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     current = SimpleNamespace(ptr=1)
-    monkeypatch.setattr(functions.cupy.cuda, "get_current_stream", lambda: current)
+    monkeypatch.setattr(functions, "current_stream", lambda: current)
     launch(stream=STREAM)
     launch((), 0, STREAM)
     launch()

@@ -1,0 +1,98 @@
+"""A loaded kernel in two forms, the plain one and the one with marks, of which each launch runs one.
+
+The program has the handle of one form: it sets that one's attributes, and may size a grid by how many of its blocks run
+at once. The other form must then do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+from ..capture.model import Problem
+
+MAX_DYNAMIC_SHARED, CARVEOUT, NON_PORTABLE_CLUSTER, CLUSTER_SCHEDULING = 8, 9, 14, 15
+CLUSTER = 11, 12, 13
+"""Attributes of a CUfunction that a program may set, by the driver's numbers; a cluster has width, height and depth."""
+SETTABLE = (MAX_DYNAMIC_SHARED, CARVEOUT, NON_PORTABLE_CLUSTER, CLUSTER_SCHEDULING, *CLUSTER)
+
+
+@dataclass
+class Mirror:
+    """Gives one form the attributes of the other.
+
+    Attributes:
+        get: returns an attribute of a function; raises for one that the driver does not know.
+        set: sets the attribute of a function to a value.
+        of: the handle of the form that the program has.
+        to: the handle of the other form.
+    """
+
+    get: Callable[[int, int], int]
+    set: Callable[[int, int, int], object]
+    of: int
+    to: int
+    _known: tuple[int, ...] = field(init=False)
+    _values: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = tuple(one for one in SETTABLE if self._is_known(one))
+        self._values = [self.get(one, self.to) for one in self._known]
+
+    def update(self) -> None:
+        """Call it before a launch of the other form: nothing tells when a program sets an attribute."""
+        get, of = self.get, self.of
+        values = [get(one, of) for one in self._known]
+        if values != self._values:
+            for one, value, before in zip(self._known, values, self._values, strict=True):
+                if value != before:
+                    self.set(self.to, one, value)
+            self._values = values
+
+    def _is_known(self, attribute: int) -> bool:
+        try:
+            self.get(attribute, self.of)
+            self.get(attribute, self.to)
+        except Exception:  # the binding's own
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grid of a launch.
+
+    Attributes:
+        blocks: how many, along each axis.
+        sms: the SMs of its device.
+        cooperative: it is launched cooperatively.
+    """
+
+    blocks: tuple[int, ...]
+    sms: int
+    cooperative: bool = False
+
+    def is_sized_by(self, other: Callable[[], int], instead_of: Callable[[], int]) -> bool:
+        """Whether its blocks may wait for one another, which end only if they run all at once: they do in one form
+        of the kernel, and do not in the other.
+
+        Such a grid is cooperative, or has the same number of blocks for each SM.
+
+        Args:
+            other, instead_of: return how many blocks of a form fit on an SM.
+        """
+        count = prod(self.blocks)
+        if not (self.cooperative or count % self.sms == 0):
+            return False
+        return instead_of() * self.sms < count <= other() * self.sms
+
+
+def refused(kernel: str) -> Problem:
+    """A kernel whose launches run plain in a session, because the other form could never end."""
+    text = (
+        f"kernel {kernel}: a launch is not recorded, because its grid is as large as the plain kernel lets run at "
+        "once, and with regions fewer blocks do: a cooperative launch would fail, and a barrier of the grid never "
+        "end; use fewer blocks, or fewer regions, which need fewer registers"
+    )
+    return Problem("cooperative", text, kernel=kernel)

@@ -1,0 +1,37 @@
+"""Variables in a module's PTX that outlive a launch. They exist once per loaded module, so a program that uses one of
+its forms must not run the other."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from . import cfg
+
+_DECLARED = re.compile(
+    r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\s+(?:\.attribute\s*\([^)]*\)\s*)?"
+    r"(?:\.(?:align|ptr)\s+\d+\s+|\.\w+\s+)*([\w$%]+)\s*(?:\[|=|;|,)",
+    re.M,
+)
+_CONSTANTS = re.compile(
+    r"_?\$_?str|__unnamed_|__cudart_|kscope_|_ZN08NumbaEnv|printfFormat|assert(?:Message|File|Func)"
+)
+"""What compilers declare: texts of printf and assert, tables of libdevice, and Numba's unused environments."""
+
+
+_WORD = re.compile(r"[\w$%]+")
+
+
+def uses_variables(text: str) -> bool:
+    """Whether a module declares variables in global or constant memory that its code names. Headers declare thousands
+    that it does not; constants in memory count, as they cannot be told from variables.
+
+    Args:
+        text: PTX.
+    """
+    bare = cfg.bare(text)
+    declared = {name for name in _DECLARED.findall(bare) if not _CONSTANTS.match(name)}
+    if not declared:
+        return False
+    named = Counter(word for word in _WORD.findall(bare) if word in declared)
+    return any(count > 1 for count in named.values())

@@ -31,7 +31,7 @@ class TritonFrontend(Frontend):
         self._forms = Forms(self._switch)
         self._pipeline = Pipeline(self._forms)
         self._preparation = Preparation(self._forms, self._pipeline.tag)
-        self._loading = Loading(self._forms, self._load_prepared)
+        self._loading = Loading(self._forms, self._load_prepared, self._preparation.same_attributes)
         self._inductor = Inductor(self._forms, self._pipeline.unmarked)
 
     def enable(self, recording: Recording) -> None:

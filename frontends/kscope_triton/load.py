@@ -50,9 +50,15 @@ class Loading:
     Args:
         forms: which form launches run.
         capturing: called before torch captures a graph.
+        same_attributes: called before the first launch of each marked function after begin().
     """
 
-    def __init__(self, forms: Forms, capturing: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        forms: Forms,
+        capturing: Callable[[], None],
+        same_attributes: Callable[[Any], None] = lambda function: None,
+    ) -> None:
         self._forms, self._tuning = forms, forms.tuning
         self._selection = Selection()
         self._seen: set[Any] = set()  # handles of the functions that were compiled with marks, if they have any
@@ -60,6 +66,8 @@ class Loading:
         self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
         self._launched_lost: set[str] = set()
         self._ids: dict[Any, int] = {}  # handle -> kernel id of marked kernels
+        self._same_attributes = same_attributes
+        self._first: set[Any] = set()  # handles of marked kernels that were launched since begin()
         self._queued = _Queued()
         self.counts = LaunchCounts()
         self._graphs = Graphs(self.counts, forms, capturing)
@@ -108,6 +116,7 @@ class Loading:
         self._plain.clear()
         self._launched_lost.clear()
         self._tuning.launches = 0
+        self._first.clear()
         self.counts.begin()
 
     def remove(self) -> None:
@@ -134,6 +143,7 @@ class Loading:
         self._plain.pop(function, None)
         self._lost.pop(function, None)
         self._ids.pop(function, None)
+        self._first.discard(function)
 
     def _launching(self, metadata: Any) -> None:
         self._queued.counts = None
@@ -143,6 +153,9 @@ class Loading:
         launch = _described(metadata) or _launcher()
         function, backend = launch.get("function"), registry.backend("cuda")
         if function in self._ids:
+            if function not in self._first:
+                self._first.add(function)
+                self._same_attributes(function)
             counts = self.counts.open(launch["stream"])
             if counts is not None and (grid := _grid(launch)) is not None:
                 if 0 in grid:

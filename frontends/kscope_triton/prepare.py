@@ -19,19 +19,22 @@ from typing import Any
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
+from kscope.instrument import registry
 from kscope.instrument.hooks import Hook
+from kscope.lowering.variables import uses_variables
 
 from .forms import REST, Forms
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A marked form to compile: a function that does, and the kernels in memory by key."""
+    """A marked form to compile: a function that does, the kernels in memory by key, and the plain form."""
 
     compile: Callable[[], Any]
     key: str
     kernels: dict[str, Any]
     device: int
+    plain: weakref.ref[Any]
 
 
 class Preparation:
@@ -47,6 +50,7 @@ class Preparation:
         self._hook = Hook(JITFunction, "_do_compile", self._compiled)
         self._jobs: deque[_Job] = deque()
         self._made: list[tuple[int, weakref.ref[Any]]] = []  # device, kernel: not loaded
+        self._forms_of = weakref.WeakKeyDictionary[Any, weakref.ref[Any]]()  # marked kernel -> plain one
         self._lock, self._compiling = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._registered = False
@@ -78,6 +82,17 @@ class Preparation:
                 with suppress(Exception):
                     kernel._init_handles()
 
+    def same_attributes(self, function: Any) -> None:
+        """A marked kernel gets the attributes that the program has set on the plain one.
+
+        Args:
+            function: the handle of the marked kernel, loaded on the current device.
+        """
+        for marked, found in list(self._forms_of.items()):
+            plain = found()
+            if marked.function == function and plain is not None and plain.function is not None:
+                registry.backend("cuda").copy_attributes(int(plain.function), int(function))
+
     def _compiled(
         self,
         original: Callable[..., Any],
@@ -104,7 +119,12 @@ class Preparation:
             def compile_marked() -> Any:
                 return original(jit, marked, signature, device, constexprs, of, attrs, True)
 
-            self._submit(_Job(compile_marked, marked, jit.device_caches[device][0], device))
+            kernels = jit.device_caches[device][0]
+            if uses_variables(getattr(kernel, "asm", {}).get("ptx", "")):  # two modules would have two of each
+                with suppress(Exception):  # raised again when the kernel is launched in a session
+                    kernel = kernels[key] = compile_marked() or kernel
+                return kernel
+            self._submit(_Job(compile_marked, marked, kernels, device, weakref.ref(kernel)))
         return kernel
 
     def _submit(self, job: _Job) -> None:
@@ -126,9 +146,12 @@ class Preparation:
                         self._thread = None
                         return
                     job = self._jobs.popleft()
-                if job.key not in job.kernels:
-                    with suppress(Exception):  # raised again when the kernel is launched in a session
-                        self._made.append((job.device, weakref.ref(job.compile())))
+                with suppress(Exception):  # raised again when the kernel is launched in a session
+                    made = job.kernels.get(job.key)
+                    if made is None:
+                        made = job.compile()
+                        self._made.append((job.device, weakref.ref(made)))
+                    self._forms_of[made] = job.plain
 
     def _stop(self) -> None:
         self._jobs.clear()

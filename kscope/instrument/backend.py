@@ -44,6 +44,13 @@ class Backend(ABC):
         """
         raise UnsupportedError(f"{type(self).__name__} cannot arm modules that a library has loaded")
 
+    def copy_attributes(self, of: int, to: int) -> None:  # noqa: B027  # a backend without attributes
+        """Give a loaded kernel the attributes that a program has set on its other form.
+
+        Args:
+            of, to: the driver's handles of functions of the current device.
+        """
+
     def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
         """Arm the module behind the driver handle `code` on the current device.
 

@@ -9,7 +9,7 @@ from collections import Counter
 from . import cfg
 
 _DECLARED = re.compile(
-    r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\s+(?:\.attribute\s*\([^)]*\)\s*)?"
+    r"(?:^|(?<=[;{}]))\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\s+(?:\.attribute\s*\([^)]*\)\s*)?"
     r"(?:\.(?:align|ptr)\s+\d+\s+|\.\w+\s+)*([\w$%]+)\s*(?:\[|=|;|,)",
     re.M,
 )
@@ -23,8 +23,8 @@ _WORD = re.compile(r"[\w$%]+")
 
 
 def uses_variables(text: str) -> bool:
-    """Whether a module declares variables in global or constant memory that its code names. Headers declare thousands
-    that it does not; constants in memory count, as they cannot be told from variables.
+    """Whether a module names variables in global or constant memory. Headers declare thousands that nothing names;
+    constants in memory count, as they cannot be told from variables.
 
     Args:
         text: PTX.

@@ -15,6 +15,7 @@ from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UnsupportedError, UsageError
 from kscope.instrument.backend import Backend
 from kscope.instrument.sampling import Sampling
+from kscope.instrument.two_forms import SETTABLE
 
 from . import handles, probe
 from .arming import Modules
@@ -72,6 +73,12 @@ class CudaBackend(Backend):
         with self._mine(), self._driver.relaxed():
             self._modules.add(metas)
             self._device().bind(control)
+
+    def copy_attributes(self, of: int, to: int) -> None:
+        """Give a function the attributes of another one that the driver lets a program set."""
+        with self._mine(), self._driver.relaxed():
+            for attribute in SETTABLE:
+                self._driver.copy_attribute(of, to, attribute)
 
     def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
         """Arm the module behind a handle in the current context. Raises UsageError, FormatError, DriverError."""

@@ -95,6 +95,7 @@ class Driver(Memory, Protocol):
     def module_of_function(self, function: int) -> int: ...
     def load(self, ptx: str) -> int: ...
     def launch(self, module: int, name: str, argument: int, stream: int) -> None: ...
+    def copy_attribute(self, of: int, to: int, number: int) -> None: ...
     def relaxed(self) -> Any: ...
 
 
@@ -311,8 +312,7 @@ class CudaDriver:
         except DriverError:
             raise
         except RuntimeError as error:  # from cuda-bindings, for functions that the driver lacks
-            text = "a driver before CUDA 12.5 cannot find a kernel's library: pass the library itself"
-            raise UnsupportedError(text) from error
+            raise UnsupportedError("a driver before CUDA 12.5 finds no kernel's library: pass the library") from error
 
     def module_of_function(self, function: int) -> int:
         """The module of a function."""
@@ -321,6 +321,16 @@ class CudaDriver:
     def load(self, ptx: str) -> int:
         """Assemble and load PTX into the current context. Returns the module."""
         return int(self._call("cuModuleLoadData", ptx.encode() + b"\0"))
+
+    def copy_attribute(self, of: int, to: int, number: int) -> None:
+        """Give a function an attribute of another one, if this driver and its bindings can."""
+        try:
+            attribute = self._cu.CUfunction_attribute(number)
+            value, before = (int(self._call("cuFuncGetAttribute", attribute, one)) for one in (of, to))
+            if value != before:
+                self._call("cuFuncSetAttribute", to, attribute, value)
+        except (ValueError, DriverError):
+            return  # the launch that needs it will say so
 
     def launch(self, module: int, name: str, argument: int, stream: int) -> None:
         """Launch one thread of a kernel with one 64-bit argument."""

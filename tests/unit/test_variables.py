@@ -40,6 +40,8 @@ KERNEL = """.version 8.0
         (".global .align 4 .u32 _ZZ6kernelE5calls;", "_ZZ6kernelE5calls"),  # static in the kernel's body
         (".visible .global .texref image;", "image"),
         (".global .align 8 .v2 .f32 pair;", "pair"),
+        ("{ .global .align 4 .u32 counter; }", "counter"),  # in inline assembly
+        (".reg .b32 %x; .global .align 4 .u32 counter;", "counter"),
     ],
 )
 def test_a_variable_that_the_code_names_is_found(declared: str, name: str) -> None:

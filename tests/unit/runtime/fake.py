@@ -165,6 +165,7 @@ class FakeDriver:
         self.gpus = gpus or (Gpu(),)
         self.current = current
         self.broken: tuple[str, int] | None = None
+        self.attributes: dict[int, dict[int, int]] = {}  # of functions, by handle and number
         self.libraries: dict[int, int] = {}  # handle of a library: of its module
         self.kernels: dict[int, int] = {}  # of its library
         self.functions: dict[int, int] = {}  # of its module
@@ -270,6 +271,10 @@ class FakeDriver:
 
     def symbol(self, module: int, name: str) -> tuple[int, int] | None:
         return self._call("symbol").modules[module].get(name)
+
+    def copy_attribute(self, of: int, to: int, number: int) -> None:
+        if number in self.attributes[of]:
+            self.attributes[to][number] = self.attributes[of][number]
 
     def module_of_library(self, library: int) -> int:
         return self._of("cuLibraryGetModule", self.libraries, library)

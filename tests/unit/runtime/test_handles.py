@@ -166,3 +166,9 @@ def test_the_simulator_refuses_bind() -> None:
         SimBackend().bind(LIBRARY, ())
     with pytest.raises(kscope.UnsupportedError, match="the sim frontend cannot bind code"):
         SimFrontend().bind(LIBRARY, None)
+
+
+def test_attributes_of_one_function_are_given_to_another(rig: Bench) -> None:
+    rig.driver.attributes = {1: {8: 100_000, 9: 50}, 2: {8: 0}}
+    rig.backend.copy_attributes(1, 2)
+    assert rig.driver.attributes[2] == {8: 100_000, 9: 50}

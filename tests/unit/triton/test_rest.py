@@ -42,11 +42,24 @@ def refused(out, n):
     kscope.region("half").enter()
 
 
+@triton.jit
+def counting(out):
+    with kscope.region("count"):
+        calls = tl.inline_asm_elementwise(
+            "{ .global .align 4 .u32 calls; atom.global.add.u32 $0, [calls], 1; }",
+            "=r,r", [tl.program_id(0)], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+        tl.store(out, calls)
+
+
 class Backend:
-    """A fake of the CUDA runtime. paced: the launches that can fill the pool."""
+    """A fake of the CUDA runtime. paced: launches that can fill the pool; copied: functions whose attributes were."""
 
     def __init__(self):
-        self.loaded, self.paced, self.capturing = [], 0, False
+        self.loaded, self.paced, self.capturing, self.copied = [], 0, False, []
+
+    def copy_attributes(self, of, to):
+        self.copied.append((of, to))
 
     def module_loaded(self, module):
         assert not self.capturing, "a module is loaded during a capture"
@@ -71,7 +84,7 @@ def backend(monkeypatch):
 
 @pytest.fixture
 def gpu(monkeypatch, backend):
-    yield from active(monkeypatch, kernel, unmarked, refused)
+    yield from active(monkeypatch, kernel, unmarked, refused, counting)
 
 
 @pytest.fixture
@@ -220,6 +233,30 @@ def test_a_kernel_that_cannot_have_marks_runs_at_rest_and_is_refused_in_a_sessio
     frontend.begin()
     with pytest.raises(kscope.PairingError, match="half"):
         refused[(1,)](Pointer("i32"), 5)
+
+
+def test_a_kernel_with_a_variable_runs_one_form(frontend, gpu):
+    frontend.enable(Recording())
+    found = [counting[(1,)](Pointer("i32")) for _ in range(2)]
+    frontend.prepare()
+    frontend.begin()
+    found.append(counting[(1,)](Pointer("i32")))
+    frontend.end()
+    found.append(counting[(1,)](Pointer("i32")))
+    assert marked(found[0]) and all(one is found[0] for one in found)
+    assert len(gpu.loaded) == 1
+
+
+def test_attributes_that_the_program_sets_hold_for_the_marked_kernel(frontend, gpu, backend):
+    frontend.enable(Recording())
+    plain = launch()
+    frontend.prepare()
+    for session in (1, 2):
+        frontend.begin()
+        recorded = [launch(), launch()][0]
+        assert backend.copied == [(plain.function, recorded.function)] * session
+        frontend.end()
+        launch()
 
 
 def test_other_options_than_those_prepared_are_compiled_in_the_session(frontend, gpu):

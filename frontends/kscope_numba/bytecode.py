@@ -5,7 +5,8 @@ Kernels, device functions, closures and inlined callees all pass through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -74,6 +75,16 @@ class BytecodeHooks:
             self._refreshed = True
             if getattr(_descriptor.cuda_target.typing_context, "_registries", True):
                 _refresh()  # otherwise Numba loads extensions at its first compilation: it may be imported and unusable
+
+    @contextmanager
+    def unmarked(self) -> Generator[None]:
+        """A context manager: functions that are compiled in it get no marks. Call it under Numba's lock."""
+        before = self.emit_marks, self._selection
+        self.emit_marks, self._selection = False, Selection()
+        try:
+            yield
+        finally:
+            self.emit_marks, self._selection = before
 
     def remove(self) -> None:
         """Inverse of install()."""

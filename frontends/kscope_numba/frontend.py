@@ -62,7 +62,12 @@ class NumbaFrontend(Frontend):
         return str(self._target.limitation())
 
     def begin(self) -> None:
+        """Launches run kernels with marks from now on."""
         self._target.begin()
+
+    def end(self) -> None:
+        """Launches run plain kernels from now on."""
+        self._target.end()
 
     def launches(self) -> dict[int, LaunchCount]:
         """Launches of marked kernels since begin(), by kernel id, without those that a graph captured."""

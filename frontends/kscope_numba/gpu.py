@@ -24,7 +24,8 @@ class GpuTarget:
     """numba.cuda compiling for a GPU. enable() and disable() wait for compilations in other threads."""
 
     def __init__(self) -> None:
-        self._bytecode, self._loads = BytecodeHooks(), LoadHooks()
+        self._bytecode = BytecodeHooks()
+        self._loads = LoadHooks(self._bytecode.unmarked)
         self._compiler = CompilerHooks(self._bytecode.sites)
         self._context = CompilationContext()
         self._taught = False
@@ -70,6 +71,10 @@ class GpuTarget:
 
     def begin(self) -> None:
         self._loads.begin()
+        self._loads.forms.recording = True
+
+    def end(self) -> None:
+        self._loads.forms.recording = False
 
     def launches(self) -> dict[int, LaunchCount]:
         return self._loads.counts.by_kernel()

@@ -8,7 +8,9 @@ disk.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,17 +27,17 @@ from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
+from kscope.instrument.two_forms import refused
 
 from . import linking
 from .hook_points import check, module
+from .plain_form import Launch, PlainForms
 from .select import touches
 
 _codegen: Any = module("codegen")
 _dispatcher: Any = module("dispatcher")
 _driver: Any = module("cudadrv.driver")
 _binding: Any = _driver.binding
-_STREAM = 3
-"""The stream among the arguments of a launch."""
 PLAIN = ""
 RETAINED = "retained"
 """Recording is disabled, and Numba cannot compile regions: marked kernels stay installed and record nothing."""
@@ -55,7 +57,11 @@ class _StateSets:
 class LoadHooks:
     """The hooks on loading and on the disk cache; switches compiled kernels between states."""
 
-    def __init__(self) -> None:
+    def __init__(self, unmarked: Callable[[], AbstractContextManager[None]]) -> None:
+        """unmarked: a context manager in which functions are compiled without marks."""
+        self._unmarked = unmarked
+        self.forms = PlainForms(self._known_plain, self._compiling_plain)
+        self._thread = threading.local()  # launching: this thread's use of a function is Numba's
         self._state = PLAIN
         self._selection = Selection()
         self._listing = False
@@ -73,11 +79,14 @@ class LoadHooks:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Kernels that the last switch could not recompile, and that were launched since begin()."""
-        return *self._frozen, *self._device_problems, *sorted(self._launched, key=lambda problem: problem.text)
+        names = sorted(self.forms.refused)
+        launched = sorted(self._launched, key=lambda problem: problem.text)
+        return *self._frozen, *self._device_problems, *launched, *map(refused, names)
 
     def begin(self) -> None:
         """Forget the launches until now."""
         self._launched.clear()
+        self.forms.refused.clear()
         self.counts.begin()
 
     def check(self) -> None:
@@ -89,7 +98,7 @@ class LoadHooks:
             _dispatcher.CUDADispatcher,
             *("_reset_overloads", "add_overload", "compile", "compile_device", "disable_compile"),
         )
-        check(_dispatcher._Kernel, "launch")
+        self.forms.check()
         check(_binding, "CUlibrary", "cuLibraryGetModule")
 
     def install(self, recording: Recording) -> None:
@@ -98,6 +107,8 @@ class LoadHooks:
         self._hooks.add(_codegen.CUDACodeLibrary, "get_cufunc", self._get_cufunc)
         self._hooks.add(cache, "_index_key", self._index_key)
         self._hooks.add(_dispatcher._Kernel, "launch", self._launch)
+        self._hooks.add(_dispatcher._Kernel, "bind", self._bind)
+        self._hooks.add(_dispatcher.CUDADispatcher, "add_overload", self.forms.add_overload)
         if catalog.is_listing() and not self._listing:  # a listing compiles everything: bypass the disk cache
             self._listing = True
             for name in ("load_overload", "save_overload"):
@@ -108,13 +119,15 @@ class LoadHooks:
     def remove(self, taught: bool) -> None:
         """Inverse of install(). If Numba cannot compile regions (not taught), marked kernels stay installed."""
         self._hooks.remove()
-        self._listing = False
+        self._listing = self.forms.recording = False
         self._switch(PLAIN if taught else RETAINED, Selection())
 
     # modules
 
     def _get_cufunc(self, original: Any, library: Any) -> Any:
         function = original(library)
+        if not getattr(self._thread, "launching", False):
+            self.forms.taken.add(library)
         reported = self._reported.setdefault(library, set())
         backend = registry.backend("cuda")
         if id(function) not in reported:
@@ -122,6 +135,8 @@ class LoadHooks:
             handle = _binding.CUlibrary(int(function.module.handle))
             metas = backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
             self._ids[library] = tuple(kernel.id for meta in metas for kernel in meta.kernels)
+            if any(meta.variables for meta in metas):
+                self.forms.stateful.add(library)
             compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
         backend.pace(id(function))
         if library in self._not_compiled:
@@ -129,16 +144,65 @@ class LoadHooks:
         return function
 
     def _launch(self, original: Any, kernel: Any, *arguments: Any, **named: Any) -> Any:
-        stream = _handle(arguments[_STREAM] if len(arguments) > _STREAM else named.get("stream", 0))
-        counts = None if stream is None else self.counts.open(stream)
-        result = original(kernel, *arguments, **named)
+        launch = Launch(*arguments, **named)
+        with self._launching():
+            form = self._form(kernel, launch)
+            stream = launch.stream_number() if form is kernel else None
+            counts = None if stream is None else self.counts.open(stream)
+            result = original(form, *arguments, **named)
         if counts is not None:
             counts.update(self._ids.get(kernel._codelibrary, ()))
         return result
 
+    def _form(self, kernel: Any, launch: Launch) -> Any:
+        """The kernel that a launch runs: in a session or a graph the one with marks, else the plain one."""
+        library = kernel._codelibrary
+        if library not in self._reported:  # it comes from the disk cache
+            library.get_cufunc()
+        if not self._ids.get(library):
+            return kernel
+        stream = launch.stream_number()
+        if self.forms.recording or stream is None or registry.backend("cuda").capture(stream) != 0:
+            return self.forms.in_session(kernel, launch)
+        return self.forms.at_rest(kernel, launch)
+
+    def _bind(self, original: Any, kernel: Any) -> Any:
+        with self._launching():
+            return original(kernel)
+
+    @contextmanager
+    def _launching(self) -> Generator[None]:
+        before, self._thread.launching = getattr(self._thread, "launching", False), True
+        try:
+            yield
+        finally:
+            self._thread.launching = before
+
+    def _known_plain(self, dispatcher: Any, types: Any) -> Any:
+        sets = self._sets.get(dispatcher)
+        return None if sets is None else sets.others.get(PLAIN, ({}, {}))[0].get(types)
+
+    @contextmanager
+    def _compiling_plain(self, dispatcher: Any) -> Generator[None]:
+        """Compile without marks, and with plain device functions. Call it under Numba's lock."""
+        state, self._state = self._state, PLAIN
+        swapped: list[tuple[Any, list[Any], bool]] = []
+        try:
+            for one in _called(dispatcher):
+                if _is_affected(one.py_func, self._selection):
+                    swapped.append((one, *self._swap(one, PLAIN, state)))
+            with self._unmarked():
+                for found in sorted(swapped, key=lambda one: _compile_order(one[1])):
+                    _recompile(*found)
+                yield
+        finally:
+            self._state = state
+            for one, _, _ in swapped:
+                self._swap(one, state, PLAIN)
+
     def _index_key(self, original: Any, cache: Any, *arguments: Any) -> Any:
         key = original(cache, *arguments)
-        return (*key, ("kscope", self._state)) if _is_affected(cache._py_func, self._selection) else key
+        return (*key, ("kscope", self._state)) if self._state and _is_affected(cache._py_func, self._selection) else key
 
     # compiled kernels
 
@@ -197,14 +261,6 @@ class LoadHooks:
         self._keep_alive(dispatcher.overloads)
         sets.state = sets.previous
         _install_overloads(dispatcher, sets.others.pop(sets.state))
-
-
-def _handle(stream: Any) -> int | None:
-    """The driver's number of a stream of Numba or cuda.core; None if it is unknown."""
-    try:
-        return int(getattr(stream, "handle", stream))
-    except TypeError:
-        return None
 
 
 def _effective_state(dispatcher: Any, state: str) -> str:
@@ -267,6 +323,20 @@ def _reaches_kscope(function: Any) -> bool:
     if function not in _kscope_users and _reaches(function, uses_kscope):
         _kscope_users.add(function)
     return function in _kscope_users
+
+
+def _called(dispatcher: Any) -> list[Any]:
+    """The dispatchers that a dispatcher's function reaches, without itself."""
+    found: dict[int, Any] = {}
+
+    def inner(thing: Any) -> Any:
+        if isinstance(thing, _dispatcher.CUDADispatcher) and thing is not dispatcher:
+            found[id(thing)] = thing
+        return getattr(thing, "py_func", thing)
+
+    for _ in reachable(dispatcher, inner):
+        pass
+    return list(found.values())
 
 
 def _reaches(function: Any, test: Callable[[FunctionType], bool]) -> bool:

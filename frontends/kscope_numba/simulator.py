@@ -63,6 +63,9 @@ class SimulatorTarget:
     def begin(self) -> None:
         """No-op: every simulated kernel records."""
 
+    def end(self) -> None:
+        """No-op, as begin()."""
+
     def launches(self) -> dict[int, LaunchCount]:
         """None: the simulator counts its own."""
         return {}

@@ -79,7 +79,7 @@ class Preparation:
         made, self._made = self._made, [one for one in self._made if one[0] != device]
         for where, found in made:
             if where == device and (kernel := found()) is not None:
-                with suppress(Exception):
+                with suppress(Exception), registry.backend("cuda").relaxed():  # a thread may be capturing a graph
                     kernel._init_handles()
 
     def same_attributes(self, function: Any) -> None:
@@ -88,7 +88,9 @@ class Preparation:
         Args:
             function: the handle of the marked kernel, loaded on the current device.
         """
-        for marked, found in list(self._forms_of.items()):
+        with self._lock:  # the thread that compiles may add one
+            forms = list(self._forms_of.items())
+        for marked, found in forms:
             plain = found()
             if marked.function == function and plain is not None and plain.function is not None:
                 registry.backend("cuda").copy_attributes(int(plain.function), int(function))
@@ -151,7 +153,8 @@ class Preparation:
                     if made is None:
                         made = job.compile()
                         self._made.append((job.device, weakref.ref(made)))
-                    self._forms_of[made] = job.plain
+                    with self._lock:
+                        self._forms_of[made] = job.plain
 
     def _stop(self) -> None:
         self._jobs.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UnsupportedError
@@ -43,6 +44,10 @@ class Backend(ABC):
             metas: the metadata of the library's modules.
         """
         raise UnsupportedError(f"{type(self).__name__} cannot arm modules that a library has loaded")
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        """A context manager in which this thread may load modules while any thread captures a graph."""
+        return nullcontext()
 
     def copy_attributes(self, of: int, to: int) -> None:  # noqa: B027  # a backend without attributes
         """Give a loaded kernel the attributes that a program has set on its other form.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from ..capture.model import Problem
 
@@ -16,6 +17,10 @@ MAX_DYNAMIC_SHARED, CARVEOUT, NON_PORTABLE_CLUSTER, CLUSTER_SCHEDULING = 8, 9, 1
 CLUSTER = 11, 12, 13
 """Attributes of a CUfunction that a program may set, by the driver's numbers; a cluster has width, height and depth."""
 SETTABLE = (MAX_DYNAMIC_SHARED, CARVEOUT, NON_PORTABLE_CLUSTER, CLUSTER_SCHEDULING, *CLUSTER)
+REGISTERS, STATIC_SHARED = 4, 1
+"""What a block of a kernel needs of an SM."""
+_MOST_BLOCKS = 32
+"""How many blocks run at once on an SM of any GPU."""
 
 
 @dataclass
@@ -29,10 +34,10 @@ class Mirror:
         to: the handle of the other form.
     """
 
-    get: Callable[[int, int], int]
-    set: Callable[[int, int, int], object]
-    of: int
-    to: int
+    get: Callable[[int, Any], int]
+    set: Callable[[Any, int, int], object]
+    of: Any
+    to: Any
     _known: tuple[int, ...] = field(init=False)
     _values: list[int] = field(init=False)
 
@@ -59,6 +64,16 @@ class Mirror:
         return True
 
 
+def is_larger(get: Callable[[int, Any], int], one: Any, than: Any) -> bool:
+    """Whether a form needs more registers or shared memory than another, so that fewer of its blocks may fit.
+
+    Args:
+        get: returns an attribute of a function.
+        one, than: the handles of the forms.
+    """
+    return any(get(needed, one) > get(needed, than) for needed in (REGISTERS, STATIC_SHARED))
+
+
 @dataclass(frozen=True)
 class Grid:
     """The grid of a launch.
@@ -83,7 +98,7 @@ class Grid:
             other, instead_of: return how many blocks of a form fit on an SM.
         """
         count = prod(self.blocks)
-        if not (self.cooperative or count % self.sms == 0):
+        if not (self.cooperative or count % self.sms == 0) or count > self.sms * _MOST_BLOCKS:
             return False
         return instead_of() * self.sms < count <= other() * self.sms
 

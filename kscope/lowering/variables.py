@@ -14,9 +14,9 @@ _DECLARED = re.compile(
     re.M,
 )
 _CONSTANTS = re.compile(
-    r"_?\$_?str|__unnamed_|__cudart_|kscope_|_ZN08NumbaEnv|printfFormat|assert(?:Message|File|Func)"
+    r"_?\$_?str|__unnamed_|__cudart_|kscope_|_ZN08NumbaEnv|_cudapy_cmem|printfFormat|assert(?:Message|File|Func)"
 )
-"""What compilers declare: texts of printf and assert, tables of libdevice, and Numba's unused environments."""
+"""What compilers declare: texts of printf and assert, libdevice's tables, Numba's unused environments and constants."""
 
 
 _WORD = re.compile(r"[\w$%]+")

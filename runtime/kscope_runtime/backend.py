@@ -74,6 +74,11 @@ class CudaBackend(Backend):
             self._modules.add(metas)
             self._device().bind(control)
 
+    def relaxed(self) -> AbstractContextManager[None]:
+        """A context manager in which this thread may load modules while any thread captures a graph."""
+        relaxed: AbstractContextManager[None] = self._driver.relaxed()
+        return relaxed
+
     def copy_attributes(self, of: int, to: int) -> None:
         """Give a function the attributes of another one that the driver lets a program set."""
         with self._mine(), self._driver.relaxed():

@@ -312,7 +312,8 @@ class CudaDriver:
         except DriverError:
             raise
         except RuntimeError as error:  # from cuda-bindings, for functions that the driver lacks
-            raise UnsupportedError("a driver before CUDA 12.5 finds no kernel's library: pass the library") from error
+            text = "a driver before CUDA 12.5 cannot find a kernel's library: pass the library itself"
+            raise UnsupportedError(text) from error
 
     def module_of_function(self, function: int) -> int:
         """The module of a function."""

@@ -81,6 +81,7 @@ def test_the_other_form_is_asked_only_if_a_grid_exceeds_ours() -> None:
 
     assert not Grid((2 * SMS,), SMS).is_sized_by(fail, instead_of=lambda: 2)
     assert not Grid((2 * SMS + 1,), SMS).is_sized_by(fail, instead_of=fail)
+    assert not Grid((33 * SMS,), SMS).is_sized_by(fail, instead_of=fail)  # no GPU runs so many at once
 
 
 def test_a_refused_launch_names_its_kernel() -> None:

@@ -62,6 +62,7 @@ def test_a_variable_that_the_code_names_is_found(declared: str, name: str) -> No
         (".global .align 1 .b8 __unnamed_1[2] = {107, 0};", "__unnamed_1"),
         (".const .align 4 .b8 __cudart_i2opi_f[24] = {65};", "__cudart_i2opi_f"),
         (".visible .global .align 4 .u32 _ZN08NumbaEnv8__main__6kernel;", "_ZN08NumbaEnv8__main__6kernel"),
+        (".const .align 4 .b8 _cudapy_cmem[4] = {1, 0, 0, 0};", "_cudapy_cmem"),
         (".visible .const .align 8 .u64 kscope_ctl;", "kscope_ctl"),
     ],
 )

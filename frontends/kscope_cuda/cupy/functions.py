@@ -37,6 +37,14 @@ _MODULE = function.Module.ptr
 """CuPy's own attributes, which its compiled code reads without calling the properties below."""
 
 
+def _is_captured(stream: Any) -> bool:
+    """Whether a launch into the stream, None for the current one, is captured by a graph, or may be."""
+    try:
+        return bool(runtime.streamIsCapturing((current_stream() if stream is None else stream).ptr))
+    except RuntimeError:  # the legacy stream, while another stream is captured; a capture that has failed
+        return True
+
+
 class PreparedKernel(function.Function):
     """A function of a prepared module. Its handle is that of the form with marks, in every state: the program sets
     attributes of that form, and sizes grids by its occupancy.
@@ -63,10 +71,10 @@ class PreparedKernel(function.Function):
         _HANDLE.__set__(self, handle)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if self._launches.recording:
+        if self._launches.recording or _is_captured(args[4] if len(args) > 4 else options.get("stream")):
             plain = self._instead(args, options)
         else:
-            plain = self._at_rest(args[4] if len(args) > 4 else options.get("stream"))
+            plain = self._at_rest()
             if plain is not None and plain.is_larger and self._must_be_marked(plain, args, options):
                 plain = None
         if plain is not None:
@@ -74,20 +82,15 @@ class PreparedKernel(function.Function):
         return self._launch(super().__call__, args, options)
 
     def linear_launch(self, *args: Any, **options: Any) -> Any:
-        if not self._launches.recording:
-            plain = self._at_rest(args[4] if len(args) > 4 else options.get("stream"))
+        if not (self._launches.recording or _is_captured(args[4] if len(args) > 4 else options.get("stream"))):
+            plain = self._at_rest()
             if plain is not None:
                 return plain.function.linear_launch(*args, **options)
         return self._launch(super().linear_launch, args, options)
 
-    def _at_rest(self, stream: Any) -> PlainForm | None:
-        """The form of a launch that no session records; None for the one with marks, as in every graph."""
+    def _at_rest(self) -> PlainForm | None:
+        """The form of a launch that no session records; None for the one with marks."""
         plain = self._plain
-        try:
-            if runtime.streamIsCapturing((current_stream() if stream is None else stream).ptr):
-                return None
-        except RuntimeError:  # the legacy stream, while another stream is captured; a capture that has failed
-            return None
         if plain is None:
             self._plain = plain = self.module.plain(self)
         if plain is not None and self.module.is_taken:
@@ -100,7 +103,7 @@ class PreparedKernel(function.Function):
         return grid_of(args, options).is_sized_by(fits, instead_of=of_plain)
 
     def _instead(self, args: tuple[Any, ...], options: dict[str, Any]) -> PlainForm | None:
-        """The plain form if a launch in a session must run it, because its grid was sized by that."""
+        """The plain form if a launch in a session or a graph must run it, because its grid was sized by that."""
         found: PlainForm | None = None
 
         def of_plain() -> int:
@@ -190,7 +193,8 @@ class PreparedModule(function.Module):
         if self.load_plain is None:
             return None
         try:
-            self._plain = self._plain or self.load_plain()
-            return PlainForm.of(self._plain.get_function(kernel.name), kernel.handle)
+            with registry.backend("cuda").relaxed():  # another thread may be capturing a graph
+                self._plain = self._plain or self.load_plain()
+                return PlainForm.of(self._plain.get_function(kernel.name), kernel.handle)
         except Exception:  # the compiler's or the driver's: the form with marks runs instead, and computes the same
             return None

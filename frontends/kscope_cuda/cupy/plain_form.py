@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from kscope.instrument.two_forms import Grid, Mirror
+from kscope.instrument.two_forms import Grid, Mirror, is_larger
 
 from .hook_points import driver, runtime
 
@@ -32,10 +32,9 @@ class PlainForm:
     @staticmethod
     def of(function: Any, marked: int) -> PlainForm:
         """marked: the handle of the form with marks."""
-        mirror = Mirror(driver.funcGetAttribute, driver.funcSetAttribute, marked, function.ptr)
-        needs = driver.CU_FUNC_ATTRIBUTE_NUM_REGS, driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-        larger = any(driver.funcGetAttribute(one, function.ptr) > driver.funcGetAttribute(one, marked) for one in needs)
-        return PlainForm(function, mirror, larger)
+        get = driver.funcGetAttribute
+        mirror = Mirror(get, driver.funcSetAttribute, marked, function.ptr)
+        return PlainForm(function, mirror, is_larger(get, function.ptr, than=marked))
 
 
 def grid_of(args: tuple[Any, ...], options: dict[str, Any]) -> Grid:

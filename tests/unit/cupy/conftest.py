@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -52,6 +53,9 @@ class Backend:
 
     def capture(self, stream: int) -> int:
         return self.captures.get(stream, 0)
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def pace(self, kernel: object = None) -> None:
         """Nothing fills up here."""

@@ -240,6 +240,15 @@ def test_a_grid_sized_by_the_plain_forms_occupancy_is_refused_by_name(
     assert device.frontend.problems() == ()
 
 
+def test_a_graph_captures_the_plain_form_of_a_grid_that_is_sized_by_it(
+    device: Device, source: Callable[..., str]
+) -> None:
+    kernel = device.kernel(source())
+    device.driver.blocks[MARKED] = 1
+    assert device.ran(kernel, blocks=2 * SMS, stream=CAPTURED) == "plain"
+    assert device.ran(kernel, blocks=SMS, stream=CAPTURED) == "marked"
+
+
 def test_a_plain_form_with_lower_occupancy_does_not_run_a_grid_that_fits_with_marks(
     device: Device, source: Callable[..., str]
 ) -> None:

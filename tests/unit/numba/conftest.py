@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ class Backend:
 
     def capture(self, stream: int) -> int:
         return self.captures.get(stream, 0)
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def pace(self, kernel: object = None) -> None:
         self.paced += 1
@@ -121,7 +125,8 @@ def written(tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
-    """A fake GPU: dispatchers compile and cache kernels as for a real one."""
+    """A fake GPU: dispatchers compile and cache kernels as for a real one. While recording is enabled, launches run
+    kernels with marks; test_rest.py tests which ones run plain."""
     backend = Backend()
     monkeypatch.setitem(registry._backends, "cuda", backend)
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin(cc=numba_offline.CC))
@@ -130,6 +135,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
         "launch",
         lambda kernel, *args: backend.loaded.append(kernel._codelibrary.get_cubin(cc=numba_offline.CC).code),
     )
+    monkeypatch.setattr(dispatcher.config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0)  # of small grids
+    monkeypatch.setattr(load.LoadHooks, "_form", lambda hooks, kernel, launch: kernel)
     monkeypatch.setattr(load, "_kscope_users", type(load._kscope_users)())
     from numba.cuda.codegen import JITCUDACodegen
 

@@ -54,6 +54,7 @@ class CompilerHooks:
         module_compiled: Callable[[], None],
         traced_without_marks: Callable[[list[tuple[str, str]]], None],
         marked_sites: Sites,
+        compiling: Callable[[Any, str | None], None],
     ) -> None:
         """Installs nothing yet.
 
@@ -61,7 +62,9 @@ class CompilerHooks:
             module_compiled: called after each compilation.
             traced_without_marks: called with the kernels of each module that gets no marks, also if a cache has it.
             marked_sites: the sites that were marked for a selection.
+            compiling: called with each traced module, and with its pipeline if it is compiled.
         """
+        self._compiling = compiling
         self._traced_without_marks = traced_without_marks
         self._sites = marked_sites
         self.recording: Recording | None = None
@@ -103,6 +106,7 @@ class CompilerHooks:
         Selected marks never break a program: a module that does not compile with them is compiled without them.
         """
         traced = None if self.recording is None or compilations.began_plain() else TracedModule.of(module)
+        self._compiling(module, pipeline)
         if traced is None:
             self._traced_without_marks(kernels_without_marks(module))
             return original(compiler, module, pipeline, *args, **kwargs)
@@ -154,6 +158,7 @@ class CompilerHooks:
     def _look_up(self, original: Callable[..., Any], dsl: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Around the key of CuTe's caches, which is computed of each module before it is launched."""
         self._traced_without_marks(kernels_without_marks(module))
+        self._compiling(module, None)
         return original(dsl, module, *args, **kwargs)
 
     def _trace(self, original: Callable[..., Any], dsl: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -28,7 +28,10 @@ class CuteFrontend(Frontend):
         self._library_caches = LibraryCaches()
         self._launches = LaunchHooks(self._selection.touches, self._library_caches.functions)
         self._compiler = CompilerHooks(
-            self._launches.module_compiled, self._launches.traced_without_marks, self._selection.sites
+            self._launches.module_compiled,
+            self._launches.traced_without_marks,
+            self._selection.sites,
+            self._launches.forms.compiling,
         )
 
     def enable(self, recording: Recording) -> None:
@@ -68,7 +71,13 @@ class CuteFrontend(Frontend):
         return read(name) if context is None and tracing() else None
 
     def begin(self) -> None:
+        """Launches run functions with marks from now on."""
         self._launches.begin()
+        self._launches.forms.recording = True
+
+    def end(self) -> None:
+        """Launches run plain functions from now on."""
+        self._launches.forms.recording = False
 
     def problems(self) -> tuple[Problem, ...]:
         """Launches since begin() without marks or with other options, and code that the selection cannot mark."""

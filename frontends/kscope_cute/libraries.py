@@ -43,9 +43,32 @@ def module(library: Any) -> int:
 
 def kernels(library: Any) -> list[str]:
     """Names of the library's kernels."""
+    return [name for name, _ in _kernels(library)]
+
+
+def _kernels(library: Any) -> list[tuple[str, Any]]:
     count = _checked("cuLibraryGetKernelCount", driver.cuLibraryGetKernelCount(_handle(library)))
     found = _checked("cuLibraryEnumerateKernels", driver.cuLibraryEnumerateKernels(count, _handle(library)))
-    return [_checked("cuKernelGetName", driver.cuKernelGetName(kernel)).decode() for kernel in found]
+    return [(_checked("cuKernelGetName", driver.cuKernelGetName(kernel)).decode(), kernel) for kernel in found]
+
+
+def fits_less(library: Any, than: Any) -> bool:
+    """Whether fewer blocks of a kernel fit on an SM than of the same kernel in another library."""
+    ours, theirs = (_functions(one) for one in (library, than))
+    return any(_fitting(ours[name]) < _fitting(theirs[name]) for name in ours.keys() & theirs.keys())
+
+
+def _functions(library: Any) -> dict[str, Any]:
+    """The library's kernels as functions of the current context, by name."""
+    return {name: _checked("cuKernelGetFunction", driver.cuKernelGetFunction(one)) for name, one in _kernels(library)}
+
+
+def _fitting(function: Any) -> int:
+    """How many of the largest blocks of a kernel fit on an SM without dynamic shared memory."""
+    threads = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+    most = _checked("cuFuncGetAttribute", driver.cuFuncGetAttribute(threads, function))
+    call = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+    return int(_checked(call, driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, most, 0)))
 
 
 def _handle(library: Any) -> Any:

@@ -23,6 +23,7 @@ from kscope.instrument.live_objects import live_objects
 from kscope.util.text import counted
 
 from . import hook_points, libraries
+from .plain_form import PlainForms
 from .tvm_ffi import TvmFfiHooks
 
 _SEEN = "_kscope_contexts"
@@ -44,11 +45,13 @@ class _Loaded:
     Attributes:
         plain: kernels without marks.
         armed: libraries with marks.
+        has_state: whether one of these uses variables, which another module would have again.
         others: options -> kernels that were compiled with other ones.
     """
 
     plain: list[str]
     armed: list[Any]
+    has_state: bool = False
     others: dict[str, list[str]] = field(default_factory=dict)
 
     def compiled_otherwise(self, options: str) -> list[str]:
@@ -76,6 +79,7 @@ class LaunchHooks:
         self._unmarked: set[str] = set()  # functions without marks from files, of unknown kernels
         self._others: set[str] = set()  # kernels launched though compiled with other options
         self._tvm_ffi = TvmFfiHooks(self._launching)
+        self.forms = PlainForms()
         self._run = Hook(jit_executor.JitExecutor, "run_compiled_program", self._run_program)
 
     def check(self) -> None:
@@ -87,6 +91,7 @@ class LaunchHooks:
         self._options = options
         self.begin()
         self._run.install()
+        self.forms.install()
         self._tvm_ffi.install()
 
     def begin(self) -> None:
@@ -105,11 +110,15 @@ class LaunchHooks:
     def remove(self) -> None:
         """Inverse of install()."""
         self._tvm_ffi.remove()
+        self.forms.remove()
         self._run.remove()
 
-    def _run_program(self, original: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_program(self, original: Callable[..., Any], executor: Any, exe_args: Any) -> Any:
         self._launching(executor.jit_module)
-        return original(executor, *args, **kwargs)
+        found = vars(executor.jit_module).get(_SEEN, {}).values()
+        if any(one.armed for one in found) and not any(one.has_state for one in found):
+            executor = self.forms.form(executor, exe_args)
+        return original(executor, exe_args)
 
     def _launching(self, loaded: Any) -> None:
         """Arm the libraries of a function that is about to run, and wait for room.
@@ -183,6 +192,7 @@ def _arm(loaded_libraries: Sequence[Any]) -> _Loaded:
             metas = registry.backend("cuda").module_loaded(libraries.module(library))
             compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
             found.armed.append(library)
+            found.has_state |= any(meta.variables for meta in metas)
         else:
             found.plain += libraries.kernels(library)
     return found

@@ -19,6 +19,10 @@ _PIPELINED = "cutlass.pipelining"
 """The attribute of a loop with prefetch_stages."""
 _FILE = re.compile(r'"([^"]*)":\d+:\d+')
 """The file in a location."""
+_LAUNCH, _STREAM, _CAST, _FUNCTION = "cuda.launch_cfg.create", "!cuda.stream", "cuda.cast", "func.func"
+"""A launch's configuration in host code, the type of its stream, how a number becomes one, and a host function."""
+_DEFAULT = -1
+"""The default stream, among numbers of arguments."""
 _RECORDS = ("enter", "instant", "counter")
 _STAGES = (
     "in a loop with prefetch_stages a region cannot contain both loads and code that uses them: end it after the last "
@@ -121,6 +125,42 @@ def erase_selected(module: Any) -> None:
     for one in list(marks_in(module.operation)):
         if one.mark.origin != "source":
             one.operation.erase()
+
+
+def erase_marks(module: Any) -> None:
+    """Remove all marks, and what says that there are some."""
+    for found in _gpu_modules(module):
+        for one in list(marks_in(found)):
+            one.operation.erase()
+        if TAG in found.attributes:
+            del found.attributes[TAG]
+
+
+def launch_streams(module: Any) -> tuple[int, ...] | None:
+    """The streams that a module launches kernels into, by the number of the host function's argument.
+
+    Returns:
+        An empty tuple if all are the default stream; None if one is unknown.
+    """
+    host = [one.operation for one in module.body.operations if one.operation.name != "gpu.module"]
+    launches = [one for function in host for one in walk(function) if one.name == _LAUNCH]
+    streams = [[value for value in one.operands if str(value.type) == _STREAM] for one in launches]
+    if not streams or any(len(one) != 1 for one in streams):
+        return None
+    numbers = {_argument(one[0]) for one in streams}
+    return None if None in numbers else tuple(sorted(number for number in numbers if number != _DEFAULT))
+
+
+def _argument(stream: Any) -> int | None:
+    """The number of the argument of a host function that a stream is; None if it is another value."""
+    place = stream.owner
+    if isinstance(place, ir.Block):
+        function = getattr(place.owner, "operation", place.owner)
+        return int(ir.BlockArgument(stream).arg_number) if function.name == _FUNCTION else None
+    cast = getattr(place, "operation", place)
+    if cast.name != _CAST or not hasattr(number := cast.operands[0].owner, "attributes"):
+        return None
+    return _DEFAULT if str(number.attributes["value"]).startswith("0 ") else None
 
 
 def kernels(module: Any) -> list[tuple[str, str]]:

@@ -1,0 +1,202 @@
+"""The plain forms of functions that CuTe compiled with marks: what their launches run while no session records.
+
+A plain form is the traced module without its marks, compiled by CuTe when it is first launched. It has its own host
+code, which loads its own library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import unwrap
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from cutlass._mlir import ir
+from cutlass.base_dsl import compiler as cute_compiler
+from cutlass.base_dsl import dsl as cute_dsl
+from cutlass.base_dsl import jit_executor
+from cutlass.cutlass_dsl import cuda_jit_executor
+from cutlass.cutlass_dsl import cutlass as cutlass_dsl
+
+from kscope.instrument import registry
+from kscope.instrument.hooks import Hook, Hooks
+
+from . import libraries
+from .assembler import dump_into
+from .traced import TracedModule, erase_marks, launch_streams
+
+_FORM = "_kscope_plain"
+"""Attribute of CuTe's object for loaded libraries: the executor of the plain form, or None."""
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A module with marks before it was compiled.
+
+    Attributes:
+        code: its bytecode.
+        streams: arguments of its host function that are the streams of its launches; empty for the default stream.
+    """
+
+    code: bytes
+    streams: tuple[int, ...]
+
+    @staticmethod
+    def of(module: Any) -> _Traced | None:
+        """None if the module has no marks, or a launch's stream is unknown: then it has one form."""
+        streams = None if TracedModule.of(module) is None else launch_streams(module)
+        if streams is None:
+            return None
+        code = io.BytesIO()
+        module.operation.write_bytecode(code)
+        return _Traced(code.getvalue(), streams)
+
+    def is_captured(self, arguments: Sequence[Any]) -> bool:
+        """Whether a graph captures a launch, or may.
+
+        Args:
+            arguments: addresses of the host function's arguments.
+        """
+        backend = registry.backend("cuda")
+        places = (getattr(arguments[index], "value", arguments[index]) for index in self.streams)
+        handles = [ctypes.c_void_p.from_address(place).value or 0 for place in places]
+        return any(backend.capture(handle) != 0 for handle in handles or [0])
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a function is compiled from, and how CuTe does that. jit: makes an engine of a compiled module."""
+
+    traced: _Traced
+    pipeline: str
+    compiler: Any
+    jit: Callable[[Any], Any]
+
+    def compiled(self) -> Any:
+        """The compiled module without marks."""
+        with ir.Context() as context, ir.Location.unknown():
+            context.enable_multithreading(False)
+            module = ir.Module.parse(self.traced.code)
+            erase_marks(module)
+            compile = unwrap(cute_compiler.Compiler.compile)
+            done = compile(self.compiler, module, dump_into(self.pipeline))
+            return done if isinstance(done, ir.Module) else module
+
+
+class PlainForms:
+    """The hooks on CuTe's engines, and the choice of the form of launches.
+
+    Attributes:
+        recording: whether a session records; launches run plain otherwise.
+    """
+
+    def __init__(self) -> None:
+        self.recording = False
+        self._thread = threading.local()  # traced, pipeline: of the module that this thread compiles
+        self._lock = threading.RLock()
+        self._sources = WeakKeyDictionary[Any, _Source]()  # by engine
+        self._taken = WeakSet[Any]()  # engines whose library the program has
+        self._hooks = Hooks()
+
+    def install(self) -> None:
+        """Idempotent. Where CuTe lacks a hook point, functions have one form."""
+        self._hooks.add(cute_compiler.Compiler, "jit", self._jit)
+        for kind in (cute_dsl.BaseDSL, cutlass_dsl.CutlassBaseDSL):  # one calls the other, and returns last
+            self._hooks.add(kind, "preprocess_pipeline", self._preprocess)
+        self._hooks.add(cuda_jit_executor.CudaDialectJitCompiledFunction, "library", self._library)
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        self.recording = False
+        self._hooks.remove()
+
+    def compiling(self, module: Any, pipeline: str | None = None) -> None:
+        """This thread is about to compile a traced module, or to find it in a cache.
+
+        Args:
+            module: the module.
+            pipeline: CuTe's, if it is known.
+        """
+        self._thread.traced = None
+        with suppress(Exception):  # of a module that is built otherwise: it has one form
+            self._thread.traced = _Traced.of(module)
+        if pipeline is not None:
+            self._thread.pipeline = pipeline
+
+    def form(self, executor: Any, arguments: Sequence[Any]) -> Any:
+        """The executor that a launch runs.
+
+        Args:
+            executor: CuTe's, of a function with marks.
+            arguments: addresses of the host function's arguments.
+        """
+        engine = getattr(executor.jit_module, "engine", None)
+        source = None if self.recording or engine is None else self._sources.get(engine)
+        if source is None or engine in self._taken or source.traced.is_captured(arguments):
+            return executor
+        forms = vars(executor.jit_module)
+        if _FORM not in forms:
+            with self._lock:
+                if _FORM not in forms:
+                    forms[_FORM] = _executor(source, executor.jit_module)
+        return forms[_FORM] or executor
+
+    def _preprocess(self, original: Callable[..., str], *args: Any, **kwargs: Any) -> str:
+        self._thread.pipeline = pipeline = original(*args, **kwargs)
+        return pipeline
+
+    def _jit(self, original: Callable[..., Any], compiler: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around Compiler.jit(), which makes an engine of a module that was compiled or found in a cache."""
+        engine = original(compiler, module, *args, **kwargs)
+        traced, self._thread.traced = getattr(self._thread, "traced", None), None
+        pipeline = getattr(self._thread, "pipeline", None)
+        if traced is not None and pipeline is not None:
+
+            def jit(plain: Any) -> Any:
+                return original(compiler, plain, *args, **kwargs)
+
+            self._sources[engine] = _Source(traced, pipeline, compiler, jit)
+        return engine
+
+    def _library(self, original: Callable[..., Any], function: Any) -> Any:
+        """Around compiled.library: the program may set attributes, and write to variables."""
+        if function.engine is not None:
+            self._taken.add(function.engine)
+        return original(function)
+
+
+def _executor(source: _Source, marked: Any) -> Any:
+    """An executor of the plain form, which is compiled and loaded; None if there is none.
+
+    Args:
+        source: what the function is compiled from.
+        marked: CuTe's object for the loaded libraries with marks.
+    """
+    try:
+        module = source.compiled()
+        engine = source.jit(module)
+        function = engine.lookup(marked.execution_args.function_name)
+        function.restype = ctypes.c_int32
+        with registry.backend("cuda").relaxed():  # another thread may be capturing a graph
+            loaded = cuda_jit_executor.CudaDialectJitModule(engine, function, marked.execution_args, _load(engine))
+            if any(map(libraries.fits_less, loaded.cuda_library, marked.cuda_library)):
+                return None
+        executor = jit_executor.JitExecutor(loaded, None, False)
+        vars(executor)[_FORM] = module  # the engine's code belongs to it
+        return executor
+    except Exception:  # the compiler's or the driver's: the form with marks runs instead, and computes the same
+        return None
+
+
+def _load(engine: Any) -> list[Any]:
+    """Load the library of an engine on every device, as CuTe does."""
+    kind = cuda_jit_executor.CudaDialectJitCompiledFunction
+    function = kind.__new__(kind)
+    function.engine, function.load_from_binary, function.prefix = engine, False, None
+    found: list[Any] = getattr(function, "_load_cuda_library")()  # noqa: B009  # CuTe's
+    return found

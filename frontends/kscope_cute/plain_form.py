@@ -24,7 +24,7 @@ from cutlass.cutlass_dsl import cuda_jit_executor
 from cutlass.cutlass_dsl import cutlass as cutlass_dsl
 
 from kscope.instrument import registry
-from kscope.instrument.hooks import Hook, Hooks
+from kscope.instrument.hooks import Hooks
 
 from . import libraries
 from .assembler import dump_into

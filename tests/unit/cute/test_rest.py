@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import cutlass
 import pytest
 import synth
 from cuda.bindings import driver
@@ -187,6 +188,16 @@ def test_a_plain_form_that_cannot_be_loaded_leaves_the_one_with_marks(
     executor = device.executor(compiled(source(BODY)))
     assert device.ran(executor) == device.ran(executor) == "marked"
     assert len(device.plain) == 1
+
+
+def test_a_plain_form_is_freed_with_its_function(device: Device) -> None:
+    function = compiled(source(BODY))
+    executor = device.executor(function)
+    assert device.ran(executor) == "plain"
+    engines = [weakref.ref(function.engine), weakref.ref(vars(executor.jit_module)[plain_form._FORM])]
+    del function, executor
+    gc.collect()
+    assert [engine() for engine in engines] == [None, None]
 
 
 def test_a_function_from_a_cache_has_two_forms(frontend: Any) -> None:

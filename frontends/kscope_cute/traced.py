@@ -148,7 +148,8 @@ def launch_streams(module: Any) -> tuple[int, ...] | None:
     if not streams or any(len(one) != 1 for one in streams):
         return None
     numbers = {_argument(one[0]) for one in streams}
-    return None if None in numbers else tuple(sorted(number for number in numbers if number != _DEFAULT))
+    known = {number for number in numbers if number is not None}
+    return tuple(sorted(known - {_DEFAULT})) if known == numbers else None
 
 
 def _argument(stream: Any) -> int | None:

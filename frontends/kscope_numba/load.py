@@ -38,6 +38,8 @@ _codegen: Any = module("codegen")
 _dispatcher: Any = module("dispatcher")
 _driver: Any = module("cudadrv.driver")
 _binding: Any = _driver.binding
+_LAUNCH, _CHOOSE = "launch", "choose"
+"""Why Numba and kscope get a loaded function: to launch it or to bind it, and to choose a launch's form."""
 PLAIN = ""
 RETAINED = "retained"
 """Recording is disabled, and Numba cannot compile regions: marked kernels stay installed and record nothing."""
@@ -61,7 +63,7 @@ class LoadHooks:
         """unmarked: a context manager in which functions are compiled without marks."""
         self._unmarked = unmarked
         self.forms = PlainForms(self._known_plain, self._compiling_plain)
-        self._thread = threading.local()  # launching: this thread's use of a function is Numba's
+        self._thread = threading.local()  # why: for what this thread gets a function; empty for the program
         self._state = PLAIN
         self._selection = Selection()
         self._listing = False
@@ -79,9 +81,8 @@ class LoadHooks:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Kernels that the last switch could not recompile, and that were launched since begin()."""
-        names = sorted(self.forms.refused)
         launched = sorted(self._launched, key=lambda problem: problem.text)
-        return *self._frozen, *self._device_problems, *launched, *map(refused, names)
+        return *self._frozen, *self._device_problems, *launched, *map(refused, sorted(self.forms.refused))
 
     def begin(self) -> None:
         """Forget the launches until now."""
@@ -125,8 +126,8 @@ class LoadHooks:
     # modules
 
     def _get_cufunc(self, original: Any, library: Any) -> Any:
-        function = original(library)
-        if not getattr(self._thread, "launching", False):
+        function, why = original(library), getattr(self._thread, "why", "")
+        if not why:
             self.forms.taken.add(library)
         reported = self._reported.setdefault(library, set())
         backend = registry.backend("cuda")
@@ -138,15 +139,17 @@ class LoadHooks:
             if any(meta.variables for meta in metas):
                 self.forms.stateful.add(library)
             compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
-        backend.pace(id(function))
+        if why != _CHOOSE:
+            backend.pace(id(function))
         if library in self._not_compiled:
             self._launched.add(self._not_compiled[library])
         return function
 
     def _launch(self, original: Any, kernel: Any, *arguments: Any, **named: Any) -> Any:
         launch = Launch(*arguments, **named)
-        with self._launching():
+        with self._getting(_CHOOSE):
             form = self._form(kernel, launch)
+        with self._getting(_LAUNCH):
             stream = launch.stream_number() if form is kernel else None
             counts = None if stream is None else self.counts.open(stream)
             result = original(form, *arguments, **named)
@@ -167,16 +170,17 @@ class LoadHooks:
         return self.forms.at_rest(kernel, launch)
 
     def _bind(self, original: Any, kernel: Any) -> Any:
-        with self._launching():
+        with self._getting(_LAUNCH):
             return original(kernel)
 
     @contextmanager
-    def _launching(self) -> Generator[None]:
-        before, self._thread.launching = getattr(self._thread, "launching", False), True
+    def _getting(self, why: str) -> Generator[None]:
+        """A context manager in which this thread gets functions for Numba or kscope."""
+        before, self._thread.why = getattr(self._thread, "why", ""), why
         try:
             yield
         finally:
-            self._thread.launching = before
+            self._thread.why = before
 
     def _known_plain(self, dispatcher: Any, types: Any) -> Any:
         sets = self._sets.get(dispatcher)
@@ -334,8 +338,7 @@ def _called(dispatcher: Any) -> list[Any]:
             found[id(thing)] = thing
         return getattr(thing, "py_func", thing)
 
-    for _ in reachable(dispatcher, inner):
-        pass
+    list(reachable(dispatcher, inner))
     return list(found.values())
 
 

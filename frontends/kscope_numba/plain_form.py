@@ -141,11 +141,10 @@ class PlainForms:
 
     def at_rest(self, kernel: Any, launch: Launch) -> Any:
         """The kernel that a launch outside of sessions and graphs runs."""
-        found = self._of(kernel)
-        if found is None:
+        found, plain = self._here(kernel)
+        if found is None or plain is None:
             return kernel
         marked = self._marked(kernel)
-        plain = found.on_device_of(marked)
         if kernel._codelibrary in self.taken:
             plain.mirror.update()
         if plain.is_larger:  # a program sizes grids by the form with marks
@@ -156,19 +155,31 @@ class PlainForms:
 
     def in_session(self, kernel: Any, launch: Launch) -> Any:
         """The kernel that a launch in a session or a graph runs: the plain one if its grid was sized by that."""
-        marked = self._marked(kernel)
+        try:
+            marked = self._marked(kernel)
+        except DriverError:
+            return kernel
 
         def of_plain() -> int:
-            found = self._of(kernel)
-            return 0 if found is None else found.on_device_of(marked).function.fitting(launch)()
+            _, plain = self._here(kernel)
+            return 0 if plain is None else plain.function.fitting(launch)()
 
         if not _grid(kernel, launch, marked).is_sized_by(of_plain, instead_of=marked.fitting(launch)):
             return kernel
-        found = self._forms[kernel]
-        assert found is not None
-        found.on_device_of(marked).mirror.update()
+        found, plain = self._here(kernel)
+        assert found is not None and plain is not None
+        plain.mirror.update()
         self.refused.add(getattr(self._dispatchers[kernel](), "__name__", kernel.entry_name))
         return found.kernel
+
+    def _here(self, kernel: Any) -> tuple[_PlainForm | None, _Loaded | None]:
+        """The plain form, and how it is loaded on the current device; None if it cannot be."""
+        found = self._of(kernel)
+        try:
+            return found, None if found is None else found.on_device_of(self._marked(kernel))
+        except Exception:  # the driver's: the form with marks runs instead, and computes the same
+            self._forms[kernel] = None
+            return None, None
 
     def _marked(self, kernel: Any) -> _Function:
         """The form with marks on the current device."""

@@ -212,6 +212,28 @@ def test_attributes_that_the_program_sets_hold_for_the_plain_form(device: Device
     assert attributes[plain] == {MAX_DYNAMIC_SHARED: 100_000, CARVEOUT: 50}
 
 
+def test_a_launch_in_a_session_waits_for_room_once(device: Device) -> None:
+    kernel = device.kernel()
+    device.ran(kernel)
+    device.frontend.begin()
+    (marked,) = kernel.overloads.values()
+    for number in (1, 2):
+        before = device.gpu.paced
+        device.ran(kernel)
+        marked._codelibrary.get_cufunc()  # as Numba's launch, which is not part of this device
+        assert device.gpu.paced - before == 1, number
+
+
+def test_a_plain_form_that_does_not_load_leaves_the_one_with_marks(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = device.kernel()
+    monkeypatch.setattr(device.driver, "cuKernelGetFunction", lambda kernel: (2, None))
+    assert device.ran(kernel) == device.ran(kernel) == "marked"
+    device.frontend.begin()
+    assert device.ran(kernel, blocks=SMS) == "marked"
+
+
 def test_a_grid_sized_by_the_plain_forms_occupancy_is_refused_by_name(device: Device) -> None:
     kernel = device.kernel()
     device.driver.blocks = [2, 1]

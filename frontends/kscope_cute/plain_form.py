@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import unwrap
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -20,7 +21,6 @@ from cutlass._mlir import ir
 from cutlass.base_dsl import compiler as cute_compiler
 from cutlass.base_dsl import dsl as cute_dsl
 from cutlass.base_dsl import jit_executor
-from cutlass.cutlass_dsl import cuda_jit_executor
 from cutlass.cutlass_dsl import cutlass as cutlass_dsl
 
 from kscope.instrument import registry
@@ -29,6 +29,11 @@ from kscope.instrument.hooks import Hooks
 from . import libraries
 from .assembler import dump_into
 from .traced import TracedModule, erase_marks, launch_streams
+
+try:
+    cuda_jit_executor: Any = import_module("cutlass.cutlass_dsl.cuda_jit_executor")
+except ImportError:  # an older version, whose functions have one form
+    cuda_jit_executor = None
 
 _FORM = "_kscope_plain"
 """Attribute of CuTe's object for loaded libraries: the executor of the plain form, or None."""
@@ -63,7 +68,10 @@ class _Traced:
             arguments: addresses of the host function's arguments.
         """
         backend = registry.backend("cuda")
-        places = (getattr(arguments[index], "value", arguments[index]) for index in self.streams)
+        given = [arguments[index] for index in self.streams if index < len(arguments)]
+        places = [getattr(one, "value", one) for one in given]
+        if len(places) < len(self.streams) or not all(places):  # not what the IR says
+            return True
         handles = [ctypes.c_void_p.from_address(place).value or 0 for place in places]
         return any(backend.capture(handle) != 0 for handle in handles or [0])
 
@@ -105,6 +113,8 @@ class PlainForms:
 
     def install(self) -> None:
         """Idempotent. Where CuTe lacks a hook point, functions have one form."""
+        if cuda_jit_executor is None:
+            return
         self._hooks.add(cute_compiler.Compiler, "jit", self._jit)
         for kind in (cute_dsl.BaseDSL, cutlass_dsl.CutlassBaseDSL):  # one calls the other, and returns last
             self._hooks.add(kind, "preprocess_pipeline", self._preprocess)

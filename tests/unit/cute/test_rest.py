@@ -125,6 +125,7 @@ def test_a_graph_captures_the_form_with_marks(device: Device) -> None:
     x, n = address(1), address(4)
     executor = device.executor(compiled(source(BODY, ON_STREAM), "on_stream", driver.CUstream(0)))
     assert device.ran(executor, x, n, address(CAPTURED)) == "marked"
+    assert device.ran(executor, x, n) == "marked"  # not the arguments of its host function
     assert device.plain == []  # nothing is compiled during a capture
     assert device.ran(executor, x, n, address(STREAM)) == "plain"
     assert device.ran(executor, x, n, address(CAPTURED)) == "marked"

@@ -17,7 +17,7 @@ from inspect import unwrap
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from cutlass._mlir import ir
+from cutlass._mlir import execution_engine, ir
 from cutlass.base_dsl import compiler as cute_compiler
 from cutlass.base_dsl import dsl as cute_dsl
 from cutlass.base_dsl import jit_executor
@@ -146,7 +146,9 @@ class PlainForms:
             arguments: addresses of the host function's arguments.
         """
         engine = getattr(executor.jit_module, "engine", None)
-        source = None if self.recording or engine is None else self._sources.get(engine)
+        if self.recording or not isinstance(engine, execution_engine.ExecutionEngine):  # of an object file
+            return executor
+        source = self._sources.get(engine)
         if source is None or engine in self._taken or source.traced.is_captured(arguments):
             return executor
         forms = vars(executor.jit_module)
@@ -165,7 +167,7 @@ class PlainForms:
         engine = original(compiler, module, *args, **kwargs)
         traced, self._thread.traced = getattr(self._thread, "traced", None), None
         pipeline = getattr(self._thread, "pipeline", None)
-        if traced is not None and pipeline is not None:
+        if traced is not None and pipeline is not None and isinstance(engine, execution_engine.ExecutionEngine):
 
             def jit(plain: Any) -> Any:
                 return original(compiler, plain, *args, **kwargs)
@@ -175,7 +177,7 @@ class PlainForms:
 
     def _library(self, original: Callable[..., Any], function: Any) -> Any:
         """Around compiled.library: the program may set attributes, and write to variables."""
-        if function.engine is not None:
+        if isinstance(function.engine, execution_engine.ExecutionEngine):
             self._taken.add(function.engine)
         return original(function)
 

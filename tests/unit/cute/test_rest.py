@@ -179,6 +179,17 @@ def test_a_plain_form_of_which_fewer_blocks_fit_does_not_run(device: Device) -> 
     assert len(device.plain) == 1
 
 
+def test_a_function_from_an_object_file_has_one_form(device: Device) -> None:
+    class Engine:
+        """As CuTe's, which is of another type, and cannot be referred to weakly."""
+
+        __slots__ = ()
+
+    executor = device.executor(compiled(source(BODY)))
+    executor.jit_module.engine = Engine()
+    assert device.ran(executor) == "marked"
+
+
 def test_a_plain_form_that_cannot_be_loaded_leaves_the_one_with_marks(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

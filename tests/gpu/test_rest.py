@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -113,6 +114,20 @@ def test_a_graph_that_is_captured_at_rest_records_when_it_is_replayed(c: ModuleT
         graph.launch(stream)
         stream.synchronize()
     assert len(prof.trace) == 2 and out.get().tolist() == [2, 2]
+
+
+def test_the_plain_form_is_loaded_while_another_thread_captures(c: ModuleType) -> None:
+    """In CUDA's strictest mode, which forbids it, unless kscope asks for the relaxed one."""
+    kscope.enable()
+    kernel, out, stream = c.fresh(FORM, "form"), c.ints(2), cupy.cuda.Stream(non_blocking=True)
+    with kscope.profile():
+        assert form(c, kernel) == 2
+    stream.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
+    thread = threading.Thread(target=kernel, args=((2,), (32,), (out,)))
+    thread.start()
+    thread.join()
+    stream.end_capture()
+    assert out.get().tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Launch:
 class _Function:
     """A kernel as it is loaded on a device. handle: the driver's; sms: the device's."""
 
-    handle: Any
+    handle: int
     sms: int
 
     @staticmethod
@@ -61,7 +61,7 @@ class _Function:
         binding = _driver.binding
         count = binding.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
         sms = int(_checked("cuDeviceGetAttribute", count, _checked("cuCtxGetDevice")))
-        return _Function(_checked("cuKernelGetFunction", binding.CUkernel(int(function.handle))), sms)
+        return _Function(int(_checked("cuKernelGetFunction", binding.CUkernel(int(function.handle)))), sms)
 
     def fitting(self, launch: Launch) -> Callable[[], int]:
         """Returns how many blocks of a launch fit on an SM."""

@@ -37,8 +37,7 @@ static int arrived(const uint32_t *head, int64_t needed)
 
 static void search_from(const struct search *search, struct chunk *chunk, int64_t unit)
 {
-    int64_t place = chunk->room;
-    chunk->end = unit;
+    int64_t place = chunk->room, end = unit; /* written once: other threads use the chunks beside it */
     while (unit < chunk->to) {
         const uint32_t *const head = search->units + unit * UNIT_WORDS;
         const int64_t log2 = head[START_TIME] >> SIZE_SHIFT, size = slab_units(log2);
@@ -52,8 +51,9 @@ static void search_from(const struct search *search, struct chunk *chunk, int64_
         search->log2[place] = (uint8_t)log2;
         search->closed[place] = head[SEAL] && (early || arrived(head, count < capacity ? count : capacity));
         search->over[place++] = count > capacity;
-        chunk->end = unit += size;
+        end = unit += size;
     }
+    chunk->end = end;
     chunk->found = place - chunk->room;
 }
 
@@ -165,7 +165,7 @@ int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int
                    uint8_t *missing)
 {
     struct table table = {units, slabs, at, (uint32_t)epoch, reread != 0, grid, log2, stale, entry, missing, 0};
-    in_parallel(match, &table, steps_of(slabs, STEP), threads);
+    in_parallel(match, &table, steps_of(slabs, STEP), worth(threads, slabs, 4 * STEP));
     return table.unknown;
 }
 

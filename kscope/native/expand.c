@@ -13,8 +13,8 @@ enum { LOG2_SHIFT = 10, FLAG_MASK = 31 << 15, SMID_SHIFT = 20 };
 static const int64_t MOST_NS = (int64_t)1 << 50;
 
 enum { GLOBALTIMER_BIT = 1 << 15, TIMER_ROUNDING = (1 << TIME_SHIFT) - 1 };
-enum { MOST_PARTS = 16 }; /* each looks at every slab */
-enum { LEAST_SLABS = 1 << 12, LEAST_LINES = 1 << 12 }; /* for a thread */
+enum { MOST_PARTS = 16 }; /* a power of two; each looks at every slab */
+enum { LEAST_SLABS = 1 << 14, LEAST_LINES = 1 << 12 }; /* for a thread */
 
 static uint64_t low_bits(uint64_t value, int bits)
 {
@@ -77,6 +77,11 @@ static int64_t power(int64_t least)
     return found;
 }
 
+/* The last anchor of an SM: a cache line, because another thread may use the one beside it. */
+struct anchor {
+    uint64_t clock, time, rest[6];
+};
+
 struct plan {
     const uint32_t *units;
     int64_t slabs, step;
@@ -85,12 +90,12 @@ struct plan {
     const uint32_t *launches;
     double rate;
     int64_t first_turn;
-    uint64_t *clock, *time;
+    struct anchor *anchors;
     uint32_t *kept;
     int64_t *line;
     uint64_t *start_clock;
     uint16_t *sm;
-    int64_t parts;
+    int parts;
     atomic_int_fast64_t large;
 };
 
@@ -134,23 +139,25 @@ static void measure(void *context, int64_t index)
 static void follow_clocks(void *context, int64_t part)
 {
     const struct plan *const plan = context;
+    const int mask = plan->parts - 1;
     for (int64_t i = 0; i < plan->slabs; i++) {
         const int sm = plan->sm[i];
-        if (sm % plan->parts != part || sm == SMS)
+        if ((sm & mask) != part || sm == SMS)
             continue;
+        struct anchor *const last = plan->anchors + sm;
         const uint32_t *const head = plan->units + (int64_t)plan->at[i] * UNIT_WORDS;
         const uint32_t *const launch = plan->launches + (int64_t)plan->entry[i] * LAUNCH_WORDS;
-        const uint64_t now = start_ns(head, launch), before = plan->time[sm];
+        const uint64_t now = start_ns(head, launch);
         uint64_t start = ((uint64_t)plan->first_turn << 32) + head[START_CLOCK];
-        if (before) {
-            int64_t since = (int64_t)(now - before);
+        if (last->time) {
+            int64_t since = (int64_t)(now - last->time);
             since = since < -MOST_NS ? -MOST_NS : since > MOST_NS ? MOST_NS : since;
-            const uint64_t expected = plan->clock[sm] + (uint64_t)(int64_t)((double)since * plan->rate);
+            const uint64_t expected = last->clock + (uint64_t)(int64_t)((double)since * plan->rate);
             start = expected + (uint64_t)(int64_t)(int32_t)(head[START_CLOCK] - (uint32_t)expected);
         }
         plan->start_clock[i] = start;
-        plan->time[sm] = head[SEAL] ? end_ns(head, launch, now) : now;
-        plan->clock[sm] = head[SEAL] ? start + cycles(head, now) : start;
+        last->time = head[SEAL] ? end_ns(head, launch, now) : now;
+        last->clock = head[SEAL] ? start + cycles(head, now) : start;
     }
 }
 
@@ -164,18 +171,26 @@ int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32
 {
     const int64_t steps = steps_of(slabs, step);
     threads = worth(threads, slabs, LEAST_SLABS);
-    uint16_t *const sm = malloc(sizeof *sm * (size_t)(slabs + 1));
-    if (!sm)
+    struct anchor *const anchors = malloc(sizeof *anchors * SMS + sizeof(uint16_t) * (size_t)slabs);
+    if (!anchors)
         return -1;
-    const int64_t parts = threads < MOST_PARTS ? threads : MOST_PARTS;
-    struct plan plan = {units, slabs, step, at,   entry,       launches, rate,  first_turn,
-                        clock, time,  kept, line, start_clock, sm,       parts, 0};
+    int parts = 1;
+    while (parts < MOST_PARTS && 2 * parts <= threads)
+        parts *= 2;
+    struct plan plan = {units, slabs, step, at, entry, launches, rate, first_turn, anchors, kept, line, start_clock,
+                        (uint16_t *)(anchors + SMS), parts, 0};
     line[0] = 0;
+    for (int sm = 0; sm < SMS; sm++)
+        anchors[sm] = (struct anchor){clock[sm], time[sm], {0}};
     in_parallel(measure, &plan, steps, threads);
     for (int64_t index = 0; index < steps; index++)
         line[index + 1] += line[index];
     in_parallel(follow_clocks, &plan, parts, threads);
-    free(sm);
+    for (int sm = 0; sm < SMS; sm++) {
+        clock[sm] = anchors[sm].clock;
+        time[sm] = anchors[sm].time;
+    }
+    free(anchors);
     return plan.large;
 }
 

@@ -37,8 +37,7 @@ struct search {
 
 static void find_from(const struct search *search, struct chunk *chunk, int64_t line)
 {
-    int64_t found = 0;
-    chunk->end = line;
+    int64_t found = 0, end = line; /* written once: other threads use the chunks beside it */
     while (line < chunk->to) {
         const uint32_t *header = search->lines + line * LINE_WORDS;
         const uint32_t magic = header[MAGIC_WORD];
@@ -58,8 +57,9 @@ static void find_from(const struct search *search, struct chunk *chunk, int64_t 
         const int fits = line + size <= search->count;
         search->at[chunk->room + found] = line;
         search->state[chunk->room + found++] = !ours ? 3 : !whole ? 1 : !fits ? 2 : 0;
-        chunk->end = line += whole && fits ? size : 1;
+        end = line += whole && fits ? size : 1;
     }
+    chunk->end = end;
     chunk->found = found;
 }
 

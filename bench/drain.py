@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 import numpy as np
-from unit.runtime.fake import KERNEL, FakeDriver, Gpu
+from unit.runtime.fake import KERNEL, FakeDriver, Gpu, Memory
 from wired import TIME
 
 from kscope.capture import layout, wire
@@ -102,14 +102,14 @@ def main() -> None:
     options = parser.parse_args()
     log2 = max(2, (options.records - 1).bit_length())
     driver, metal = device(options.rings)
-    gpu, control = driver.gpus[0], metal.control
+    gpu = driver.gpus[0]
     full = [ring(log2, sm) for sm in range(options.rings)]
     slabs = sum(count for _, count in full)
     passes = Passes(metal)
     passes.begin(EPOCH)
-    table = gpu.view(control + wire.table_offset(options.rings), wire.SLOTS * wire.LAUNCH_BYTES)
-    table[:] = entries(log2, full[0][1] // PER_LAUNCH + 1).view(np.uint8)
-    stripes = gpu.view(control + wire.GATE_BYTES, (options.rings + 1) * wire.STRIPE_BYTES).view(wire.STRIPE)
+    memory = Memory(gpu, metal.control)
+    memory.table[:] = entries(log2, full[0][1] // PER_LAUNCH + 1)
+    stripes = memory.stripes
     best: list[tuple[float, float]] = []
     for _ in range(options.repeat):
         for sm, (units, _) in enumerate(full):

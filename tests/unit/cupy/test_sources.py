@@ -12,6 +12,7 @@ from kscope.instrument.recording import Recording
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
+@pytest.mark.filterwarnings("ignore:(?s)kscope.*bytes of registers spill:UserWarning")  # with the newest NVRTC
 @pytest.mark.parametrize("arch", ["80", "90", "100"])
 @pytest.mark.parametrize("name", ["softmax", "gemm", "pipeline"])
 def test_a_kernel_of_the_examples_compiles(frontend, gpu, name, arch, monkeypatch):

@@ -56,7 +56,8 @@ def valid(heads: Units, entries: Launches, epoch: int) -> Bools:
     log2, grid, seal = log2_of(heads), entries["grid_id"], heads[:, 7]
     good = wire.launch_check(entries, epoch) == entries["check"]
     good &= (log2 >= layout.MIN_LOG2_RECORDS) & (log2 <= layout.MAX_LOG2_RECORDS)
-    good &= (entries["layout"] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)).astype(np.int64) == log2
+    size = (entries["layout"] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)).astype(np.int64)
+    good &= (size == wire.VARYING) | (size == log2)
     good &= (grid & np.uint64(wire.SLOTS - 1)).astype(np.uint32) == heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)
     bits = (grid >> np.uint64(wire.SLOT_BITS) & np.uint64(0xFF)).astype(np.uint32)
     good &= (seal == 0) | (seal >> np.uint32(wire.GRID_SHIFT) & np.uint32(0xFF) == bits)

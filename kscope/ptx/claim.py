@@ -1,13 +1,14 @@
-"""The claim: which lanes record, a slab for each of them, its head, and the launch's entry."""
+"""The claim: which lanes record, a slab for each of them, and its head."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..capture import layout, wire
+from ..capture import wire
 from ..marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp, parse_strategy
 from .address import gate, stripe
 from .kernel import Kernel
+from .launch_entry import launch_entry
 
 _LAST_SM = wire.MAX_SMS - 1
 
@@ -66,7 +67,7 @@ def _take(units: str) -> str:
 
 
 # if granted(p): head; else again(), and then a head or none
-# if this is block 0's first warp: _launch()
+# if this is block 0's first warp: launch_entry()
 def claim(kernel: Kernel) -> str:
     """Check what attempt() claimed and write the head; lanes without a slab stop recording.
 
@@ -130,7 +131,7 @@ def again(kernel: Kernel) -> str:
     left = "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff;\n\t@!ks_full bra.uni KS_SETTLED;\n"
     return (
         "\tret;\n"
-        f"{_launch(kernel)}"
+        f"{launch_entry(kernel)}"
         "KS_AGAIN:\n"
         "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
         f"{f'{_refused(units)}{_look(units)}{left}' * (wire.MOST_CLAIMS - 1)}"
@@ -307,51 +308,3 @@ def _units(kernel: Kernel) -> str:
         return ""
     step = wire.RECORDS_PER_UNIT.bit_length() - 1
     return f"\tshr.u32 ks_units, ks_last, {step}; add.u32 ks_units, ks_units, {wire.HEAD_UNITS + 1};\n"
-
-
-# if thread 0: table[gridid % slots] = {gridid, kernel, grid, block, cluster, time, layout, check}
-def _launch(kernel: Kernel) -> str:
-    """The launch's entry, which the first thread of block 0 writes. Placed as again()."""
-    flags = (
-        (layout.FLAG_GLOBALTIMER if kernel.recording.clock == "globaltimer" else 0)
-        | (layout.FLAG_STOP if kernel.recording.fill == "stop" else 0)
-        | (layout.FLAG_LANES if any(spec == AllThreads().spec for spec in kernel.specs) else 0)
-        | (layout.FLAG_ANY if kernel.late else 0)
-    )
-    size = wire.VARYING if kernel.sized else kernel.log2_records
-    place = size << layout.LOG2_SHIFT | flags << layout.FLAG_SHIFT
-    low, high = kernel.id
-    # clusters exist from sm_90 on; a launch without them has clusters of one block
-    cluster = (
-        " mov.u32 ks_t, %cluster_nctaid.z; mov.u32 ks_u, %cluster_nctaid.y; shl.b32 ks_t, ks_t, 8;"
-        " or.b32 ks_t, ks_t, ks_u; mov.u32 ks_u, %cluster_nctaid.x; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u;"
-        " shl.b32 ks_t, ks_t, 8; mov.u32 ks_u, %cluster_nctarank; setp.gt.u32 ks_r, ks_u, 1;"
-        " selp.b32 ks_t, ks_t, 0, ks_r;"
-        if kernel.arch >= 90
-        else " mov.u32 ks_t, 0;"
-    )
-
-    def row(number: int, operands: Sequence[str]) -> str:
-        check = "".join(f" xor.b32 ks_check, ks_check, {one};" for one in operands if one != "ks_check")
-        at = wire.STRIPES_AT + wire.STRIPE_BYTES + 16 * number  # behind the stripe of the reserve
-        return f"\t{check} @ks_q st.global.v4.u32 [ks_line+{at}], {{{', '.join(operands)}}};\n"
-
-    return (
-        "KS_LAUNCH:\n"
-        "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n"
-        f"\tsetp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, {wire.STRIPE_BYTES}, ks_ctl;"
-        f" mov.u64 ks_a, %gridid; mov.b64 {{ks_x, ks_y}}, ks_a; and.b32 ks_z, ks_x, {wire.SLOTS - 1};"
-        f" mad.wide.u32 ks_line, ks_z, {wire.LAUNCH_BYTES}, ks_line;\n"
-        # the thread, 0 here, keeps the sums out of the uniform registers, into which ptxas would move the clocks
-        "\tshr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch;"
-        f" mov.u32 ks_z, {low}; mov.u32 ks_t, {high};\n"
-        + row(0, ["ks_x", "ks_y", "ks_z", "ks_t"])
-        + "\tmov.u32 ks_x, %nctaid.x; mov.u32 ks_y, %nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %nctaid.y;"
-        " or.b32 ks_y, ks_y, ks_u;\n"
-        "\tmov.u32 ks_z, %ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.y;"
-        " sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-        "\tshl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-        f"\t{cluster}\n" + row(1, ["ks_x", "ks_y", "ks_z", "ks_t"]) + "\tmov.b64 {ks_x, ks_y}, ks_g;"
-        f" mov.u32 ks_z, {place};\n" + row(2, ["ks_x", "ks_y", "ks_z", "ks_check"]) + "\t}\n"
-        "\tbra.uni KS_DONE;\n"
-    )

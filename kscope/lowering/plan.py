@@ -16,14 +16,13 @@ from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
-from . import async_issue, barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
+from . import async_issue, barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
 from .emitting import Emitter, key_of
 from .names import ANY, check_hashes, region_rows, types_of
 from .variables import uses_variables
 
 _TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
 _ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
 _APART = (
     "the function was compiled apart (noinline, debug, or relocatable code), and a region's state lives in its kernel's"
     " registers"
@@ -97,7 +96,7 @@ def lower(
     """
     if PREFIX not in text or PREFIX not in cfg.bare(text):
         return Lowered(text, empty(recording, frontend))
-    files = {int(number): _path(first, second) for number, first, second in _FILE.findall(text)}
+    files = source_lines.files(text)
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, int]] = []
     problems, notes = list(known), list[Problem]()
@@ -229,13 +228,14 @@ class _Body:
             if fault.name in explicit:
                 raise PairingError(
                     f"kernel {function.name}: region {format_name(fault.name)} {fault.text}"
-                    f"{_at(fault, files, places)}; {source.taken_apart or _ADVICE}"
+                    f"{source_lines.of_fault(fault, files, places)}; {source.taken_apart or _ADVICE}"
                 )
         problems = tuple(
             Problem(
                 "pairing",
                 f"kernel {function.name}: the compiler took apart region {format_name(fault.name)}, which {fault.text}"
-                f"{_at(fault, files, places)}; it is not recorded{source.taken_apart and f'; {source.taken_apart}'}",
+                f"{source_lines.of_fault(fault, files, places)}; it is not recorded"
+                f"{source.taken_apart and f'; {source.taken_apart}'}",
                 kernel=function.name,
                 region=fault.name,
             )
@@ -248,7 +248,7 @@ class _Body:
             if s.mark is not None and s.mark.act != "kernel" and s.mark.name not in out
         ]
         types = types_of(
-            function.name, [(mark, _where(s.source, files) or places.get(mark.name)) for _, s, mark in kept]
+            function.name, [(mark, source_lines.where(s.source, files) or places.get(mark.name)) for _, s, mark in kept]
         )
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
@@ -261,7 +261,7 @@ class _Body:
         origins: dict[str, str] = {}
         for _, statement, mark in kept:
             if mark.act != "pin":
-                first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
+                first.setdefault(mark.name, places.get(mark.name) or source_lines.where(statement.source, files))
             if mark.origin != "source":
                 origins[mark.name] = mark.origin
         issued = async_issue.regions(function, graph, paired.depths)
@@ -339,17 +339,3 @@ def _behind_head(text: str) -> int:
 
 def _with_symbols(code: str, at: int, about: ModuleMeta) -> str:
     return code[:at] + ptx.control_symbol() + ptx.metadata_symbol(meta.to_json(about)) + code[at:]
-
-
-def _path(first: str, second: str) -> str:
-    """A file's path in PTX: one path, or a folder and a name."""
-    return f"{first}/{second}" if second and not second.startswith("/") else second or first
-
-
-def _where(source: tuple[int, int], files: dict[int, str]) -> str | None:
-    return f"{files.get(source[0], '?')}:{source[1]}" if source[1] else None
-
-
-def _at(fault: pairing.Fault, files: dict[int, str], places: Mapping[str, str]) -> str:
-    where = places.get(fault.name) or _where(fault.source, files)
-    return f" ({where})" if where else ""

@@ -182,6 +182,7 @@ class LaunchTable:
         good &= (rows["layout"] != 0) & (rows["grid_id"] % np.uint64(wire.SLOTS) == np.arange(len(rows)) + first)
         return np.asarray(good)
 
+
 def _words(rows: np.ndarray) -> npt.NDArray[np.uint64]:
     """Entries as words, of which numpy copies five times as many a second."""
     return rows.view(np.uint64).reshape(len(rows), -1)

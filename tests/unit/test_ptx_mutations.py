@@ -18,7 +18,7 @@ from ptxvm import judge
 from ptxvm.cases import Case, cases, execute, judged
 from ptxvm.host import STRIPE_OFFSET, Pool, Ring
 from ptxvm.kernels import loose_kernels
-from ptxvm.machine import Grid
+from ptxvm.machine import Clocks, Grid
 from ptxvm.memory import FaultError
 from ptxvm.profile import search
 from ptxvm.writing import KernelText, Node, written
@@ -114,6 +114,8 @@ BATTERY = [
 ]
 # a slab of three units ends behind the ring, by one
 BATTERY.append(replace(BATTERY[0], pool=Pool((Ring(3, head=6), Ring(5)))))
+# the start's clocks are farther apart than the end's
+BATTERY.append(replace(BATTERY[0], clocks=Clocks(steps=(1, 1, 400, 1, 1, 1, 1))))
 # the host sets the size
 BATTERY += [replace(BATTERY[0], recording=Recording(), size=4), replace(BATTERY[0], recording=Recording(), size=8)]
 """Cases that notice most mutations at once."""

@@ -168,20 +168,22 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     bare = launches.pop(BARE)
     times: dict[str, list[float]] = {name: [] for name in launches}
     beside: dict[str, list[float]] = {name: [] for name in launches}
-    with kscope.profile(records=SIZES[size], pool=POOL) if tool == "kscope" else nullcontext() as prof:
-        for name, launch in launches.items():
+    problems: tuple[Any, ...] = ()
+    for name, launch in launches.items():
+        session = kscope.profile(records=SIZES[size], pool=POOL) if name == "kscope, recording" else None
+        with session or nullcontext():
             for turn in range(rounds + 3):
                 took = {}
                 for kind in (BARE, name) if turn % 2 else (name, BARE):
-                    with nullcontext() if prof is None or kind == "kscope, recording" else prof.paused():
+                    with session.paused() if session is not None and kind == BARE else nullcontext():
                         took[kind] = timed(bare if kind == BARE else launch, ASLEEP[size])
                 if turn >= 3:
                     times[name].append(took[name])
                     beside[name].append(took[BARE])
+        problems += session.trace.problems if session is not None else ()
     some = slice(0, size, size // ROWS)
     expected = a[some].cpu().float() @ b.cpu().float().T
     torch.testing.assert_close(c[some].cpu().float(), expected, rtol=1e-2, atol=1e-1)
-    problems = prof.trace.problems if prof is not None else ()
     lost = [problem.text for problem in problems if problem.kind not in EXPECTED]
     return {"device": torch.cuda.get_device_name(), "times": times, "beside": beside, "problems": lost}
 

@@ -1,9 +1,10 @@
 """One pass over a device's stripes while it records: copy, account, expand, clear, raise limits.
 
-A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on two
-batches at a time, one in each place of the staging memory: the device fills one, the pass takes the slabs of the other.
-What it does for each slab is compiled and runs in threads (kscope/native/threads.c) that never need the interpreter's
-lock, which a program that launches without pause holds most of the time.
+A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on three
+batches at a time, one in each place of the staging memory: the device fills one, the pass accounts for the slabs of
+another, and a thread writes those of the third. What it does for each slab is compiled and runs in threads
+(kscope/native/threads.c) that never need the interpreter's lock, which a program that launches without pause holds most
+of the time.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from kscope.capture import layout, wire
-from kscope.capture.expand import Claims, Expander, Lines, Plan, write
+from kscope.capture.expand import Claims, Expander, Lines
 from kscope.capture.model import BegunLaunch, Problem
 
 from .accounting import MASK, TURN, Stripes, advance, slabs_end, uncut
@@ -30,28 +30,9 @@ from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
 from .staging import PLACES, Part, Staging, pieces_of, ranges_of
+from .writing import Taken, Writer, claims_of
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """Slabs of a batch, and how they expand."""
-
-    units: Units
-    launches: np.ndarray
-    plan: Plan
-    claims: Claims
-    epoch: int
-
-    def write(self, into: Lines) -> None:
-        """Expand them. into: (plan.lines, 16) uint32."""
-        write(self.units, self.launches, self.plan, self.claims, self.epoch, into)
-
-
-def _claims(pieces: Pieces, opens: Ints) -> Claims:
-    """The claims of slabs. opens: (p + 1,) where those of each part begin."""
-    return Claims(opens, pieces.stripe.astype(np.uint32), pieces.tail - pieces.first[:-1].astype(np.uint32))
 
 
 class Passes:
@@ -70,6 +51,7 @@ class Passes:
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = Staging(device)
+        self._writer = Writer()
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
         self._launches = LaunchTable(device)
@@ -137,7 +119,7 @@ class Passes:
         found = [np.zeros((0, layout.LINE // 4), np.uint32)]
         for stripe in np.flatnonzero((head != self.state.tail) | self.state.turned).tolist():
             for units, pieces, slabs in self._walk(stripe, skipped, head):
-                taken = self._taken(units, slabs.at, _claims(pieces, slabs.opens), expander, fresh=True)
+                taken = self._taken(units, slabs.at, claims_of(pieces, slabs.opens), expander, fresh=True)
                 found.append(np.empty((taken.plan.lines, layout.LINE // 4), np.uint32))
                 taken.write(found[-1])
         return np.concatenate(found)
@@ -210,20 +192,20 @@ class Passes:
         freed, requested, past = 0, time.monotonic(), self.device.surely_past()
         settled = max(0, past - int(SETTLED_S * 1e9))
         self._stuck = []
-        for batch, units in self._batches(stripes, head):
-            pieces = pieces_of(batch, skipped, head)
-            slabs, free = self._account(units, pieces, requested if closed else None, settled)
-            at, opens = slabs.before(pieces.first[:-1] + free)
-            taken = self._taken(units, at, _claims(pieces, opens), self._expander, fresh=not closed)
-            self._resize(units, taken)
-            room = self.arena.take(taken.plan.lines)
-            try:
+        try:
+            for batch, units in self._batches(stripes, head):
+                pieces = pieces_of(batch, skipped, head)
+                slabs, free = self._account(units, pieces, requested if closed else None, settled)
+                at, opens = slabs.before(pieces.first[:-1] + free)
+                taken = self._taken(units, at, claims_of(pieces, opens), self._expander, fresh=not closed)
+                self._writer.begin(taken, self.arena.take(taken.plan.lines))
                 freed += self._free(batch, free)
-            finally:  # what a fault keeps from being cleared is kept as well
-                taken.write(room)
-            both = zip(batch, free, strict=True)
-            self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
-            self._read_stripes()  # how much room is left; waits for the next batch's copy
+                self._resize(units, taken, bool(slabs.over.any()))
+                both = zip(batch, free, strict=True)
+                self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
+                self._read_stripes()  # how much room is left; waits for the next batch's copy
+        finally:  # what a fault keeps from being cleared is kept as well
+            self._writer.wait()
         if freed:
             self._driver.synchronize(self._writes)
         return freed * wire.UNIT
@@ -293,28 +275,28 @@ class Passes:
         self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
         return slabs, free
 
-    def _taken(self, units: Units, at: U32s, claims: Claims, expander: Expander, fresh: bool) -> _Taken:
+    def _taken(self, units: Units, at: U32s, claims: Claims, expander: Expander, fresh: bool) -> Taken:
         """How slabs expand. Those of other sessions, and without a launch, do not.
 
         A slab of another session was claimed late, or before a reset.
         """
         found = self._launches.find(units, at, self._staging.memory, fresh)
         expander.unidentified += found.unknown
-        return _Taken(units, found.launches, expander.plan(units, at, found.launches, found.entry), claims, self.epoch)
+        return Taken(units, found.launches, expander.plan(units, at, found.launches, found.entry), claims, self.epoch)
 
-    def _resize(self, units: Units, taken: _Taken) -> None:
-        """Let the sizes of the next slabs follow the records of the warps that were taken."""
-        entry = taken.plan.entry
-        sized = np.flatnonzero(self._launches.varying(entry))
-        if not len(sized):
+    def _resize(self, units: Units, taken: Taken, over: bool) -> None:
+        """Let the sizes of the next slabs follow the records of the warps that were taken. over: some had too many."""
+        sizes, launches, entry = self.device.sizes, taken.launches, taken.plan.entry
+        varies = launches["layout"] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31) == wire.VARYING
+        if not varies.any() or not (over or sizes.learns(launches["kernel"][varies])):
             return
+        sized = np.flatnonzero(varies[np.maximum(entry, 0)] & (entry >= 0))
         heads = units[taken.plan.at[sized]]
         ended = heads[:, 7] != 0
         heads, entry = heads[ended], entry[sized[ended]]
         room = np.uint32(1) << (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT))
-        sizes = self.device.sizes
         ring = int(self.state.ring[0]) * wire.UNIT
-        for word in sizes.seen(taken.launches, entry, heads[:, 6], room, ring).tolist():
+        for word in sizes.seen(launches, entry, heads[:, 6], room, ring).tolist():
             value = sizes.words[word : word + 1].view(np.uint8)
             self._driver.write(self.device.control + wire.size_offset(word), value, self._writes)
 

@@ -38,7 +38,7 @@ class Found:
     """Launches of s heads.
 
     Attributes:
-        launches: (l,) wire.LAUNCH, which the next reading of the table changes.
+        launches: (l,) wire.LAUNCH, those of the heads.
         entry: (s,) index of each head's launch; -1 if the head is of another session, -2 if its launch is unknown.
         unknown: heads of this session whose launch was not found.
     """
@@ -95,11 +95,16 @@ class LaunchTable:
         """
         missing = np.zeros(wire.SLOTS, bool)
         stale = self._read_at <= time.monotonic() - _STALE_S
-        found = self._match(units, at, fresh, stale, missing)
-        if not missing.any():
-            return found
-        self._fetch(np.flatnonzero(missing), memory)
-        return self._match(units, at, False, np.zeros(wire.SLOTS, bool), missing)
+        row, unknown = self._match(units, at, fresh, stale, missing)
+        if missing.any():
+            self._fetch(np.flatnonzero(missing), memory)
+            row, unknown = self._match(units, at, False, np.zeros(wire.SLOTS, bool), missing)
+        # two more rows, for numbers below 0
+        used, number = np.zeros(2 * wire.SLOTS + 2, bool), np.empty(2 * wire.SLOTS + 2, np.int32)
+        used[row] = True
+        rows = np.flatnonzero(used[:-2])
+        number[rows], number[-2:] = np.arange(len(rows)), (-2, -1)
+        return Found(_words(self._rows)[rows].reshape(-1).view(wire.LAUNCH), number[row], unknown)
 
     def newest(self, memory: Memory) -> tuple[BegunLaunch, ...]:
         """The launches of this session that began last, of those whose every warp claims a slab.
@@ -117,17 +122,17 @@ class LaunchTable:
         columns = (rows[name].tolist() for name in ("kernel", "grid_id", "time"))
         return tuple(map(BegunLaunch, *columns))
 
-    def varying(self, entry: npt.NDArray[np.int32]) -> Bools:
-        """Which slabs, by their entries (s,), have the size that the host set when their warp began."""
-        return np.asarray((entry >= 0) & (self._log2[entry] == wire.VARYING))
-
-    def _match(self, units: Units, at: U32s, fresh: bool, stale: Bools, missing: Bools) -> Found:
-        """The launches that are known by now; notes in `missing` the slots whose entries must be read."""
+    def _match(
+        self, units: Units, at: U32s, fresh: bool, stale: Bools, missing: Bools
+    ) -> tuple[npt.NDArray[np.int32], int]:
+        """Rows of the launches that are known by now, with numbers below 0 as in Found, and how many are unknown. Notes
+        in `missing` the slots whose entries must be read.
+        """
         entry = np.empty(len(at), np.int32)
         if native.available():
             known = self._grid, self._log2, stale, native.threads()
             unknown = native.call("entries", units, len(at), at, self.epoch, int(fresh), *known, entry, missing)
-            return Found(self._rows, entry, unknown)
+            return entry, unknown
         heads = units[at]
         slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
         newest = self._is_entry(heads, slot)
@@ -135,7 +140,7 @@ class LaunchTable:
         row = np.where(newest, slot, slot + wire.SLOTS)
         good = newest | self._is_entry(heads, row)
         entry[:] = np.where(other, -1, np.where(good, row, -2))
-        return Found(self._rows, entry, int(np.count_nonzero(~other & ~good)))
+        return entry, int(np.count_nonzero(~other & ~good))
 
     def _is_entry(self, heads: Units, row: Ints) -> Bools:
         """Whether rows are those of the heads' launches, as far as the heads tell."""

@@ -35,6 +35,10 @@ class SlabSizes:
         self._most = np.zeros(wire.SIZES, np.uint32)  # records of a warp
         self._looks = np.zeros(wire.SIZES, np.int64)
 
+    def learns(self, kernels: npt.NDArray[np.uint64]) -> bool:
+        """Whether the size of one of these kernels may still shrink."""
+        return bool((self._looks[(kernels % np.uint64(wire.SIZES)).astype(np.int64)] < _LOOKS).any())
+
     def seen(self, launches: np.ndarray, entry: npt.NDArray[np.int32], counts: U32s, room: U32s, ring: int) -> Ints:
         """Learn from finished warps (s,).
 

@@ -13,9 +13,9 @@ from .driver import Memory
 from .ranges import Bytes, Ranges, in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
-BATCH, PLACES = (32 << 20) + wire.HEAD_BYTES, 2
+BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 3
 """Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory: the device fills one, the
-host reads the other."""
+host accounts for another, and writes the third to the arena."""
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ class Expander:
     def _compiled(self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32], step: int) -> Plan:
         kept, start = np.empty(len(at), np.uint32), np.empty(len(at), np.uint64)
         line = np.empty(-(-len(at) // step) + 1, np.int64)
-        inputs = units, len(at), step, at, entry, launches, self._rate, self._first_turn, native.threads()
+        inputs = units, len(at), step, at, entry, launches, self._rate, self._first_turn, native.threads(short=True)
         self.unnumbered += native.call("plan", *inputs, self._clock, self._time, kept, line, start)
         return Plan(at, entry, kept, start, step, line)
 

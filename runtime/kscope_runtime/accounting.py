@@ -166,7 +166,9 @@ def _extents(pieces: Pieces, slabs: Slabs) -> tuple[Ints, Ints, Bools]:
     gaps = np.empty(parts, bool)
     if native.available():
         columns = slabs.at, slabs.log2, slabs.closed
-        native.call("extents", parts, slabs.opens, pieces.first, *columns, native.threads(), free, reach, gaps)
+        native.call(
+            "extents", parts, slabs.opens, pieces.first, *columns, native.threads(short=True), free, reach, gaps
+        )
         return free, reach, gaps
     for p in range(parts):
         run = _Run.of(pieces, slabs, p)

@@ -130,7 +130,7 @@ class LaunchTable:
         """
         entry = np.empty(len(at), np.int32)
         if native.available():
-            known = self._grid, self._log2, stale, native.threads()
+            known = self._grid, self._log2, stale, native.threads(short=True)
             unknown = native.call("entries", units, len(at), at, self.epoch, int(fresh), *known, entry, missing)
             return entry, unknown
         heads = units[at]

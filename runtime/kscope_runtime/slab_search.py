@@ -131,6 +131,6 @@ def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
     at, log2 = np.empty(most, np.uint32), np.empty(most, np.uint8)
     closed, over = np.empty((2, most), bool)
     opens = np.empty(parts + 1, np.int64)
-    inputs = units, parts, pieces.first, *_LOG2, settled, native.threads()
+    inputs = units, parts, pieces.first, *_LOG2, settled, native.threads(short=True)
     n = native.call("claims", *inputs, at, log2, closed, over, opens)
     return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens)

@@ -151,7 +151,7 @@ def test_compiled_and_numpy_give_the_same_bytes(drawn: list[Head], about: list[E
 
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
 def test_threads_expand_many_slabs_as_numpy_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "threads", lambda: 4)
+    monkeypatch.setattr(native, "threads", lambda short=False: 4)
     drawn = [
         Head(block=index, sm=index * index % 7, clock=index * 1000, time=TIME + index * 512, count=index % 6)
         for index in range(20_000)

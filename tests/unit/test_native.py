@@ -165,7 +165,7 @@ EDGE = 1 << 14
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("damage", ["none", "a header inside of a slab", "torn headers", "a slab without an end"])
 def test_threads_find_the_same_headers_as_numpy(damage: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "threads", lambda: threads)
+    monkeypatch.setattr(native, "threads", lambda short=False: threads)
     lines = synth.bulk(600, 250)  # 66 lines each
     assert len(lines) > 2 * EDGE and EDGE % 66
     if damage == "a header inside of a slab":
@@ -185,3 +185,4 @@ def test_threads_find_the_same_headers_as_numpy(damage: str, threads: int, monke
 def test_threads_leave_cores_to_the_program(cores: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
     assert native.threads.__wrapped__() == threads
+    assert native.threads.__wrapped__(short=True) == min(threads, 4)

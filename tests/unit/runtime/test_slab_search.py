@@ -95,7 +95,7 @@ def large(count: int) -> Units:
 
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
 def test_threads_find_the_same_slabs_as_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "threads", lambda: 4)
+    monkeypatch.setattr(native, "threads", lambda short=False: 4)
     kinds = [(2, 3, "closed", SETTLED), (LARGE, 9, "closed", SETTLED), (3, 9, "closed", SETTLED), (2, 3, "open", 0)]
     copied = memory([kinds[index * index % 4] for index in range(1500)])
     assert len(copied) > 3 * 16_384
@@ -111,7 +111,7 @@ def test_threads_find_the_same_slabs_as_numpy(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
 def test_slabs_in_damaged_memory_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     """What looks like a head inside of a slab, behind the place where the next thread begins."""
-    monkeypatch.setattr(native, "threads", lambda: 4)
+    monkeypatch.setattr(native, "threads", lambda short=False: 4)
     copied = large(100)
     inside = 16_384 + 20
     assert inside % 257 > 30

@@ -1,5 +1,7 @@
 /* Threads for one call: starting some takes less than the interpreter's lock costs each of its own. */
 
+#define _POSIX_C_SOURCE 200809L /* for pthread_sigmask */
+
 #include "threads.h"
 
 #include <pthread.h>

@@ -150,7 +150,10 @@ class Expander:
         """What a reader of the slabs so far must know."""
         found = []
         if self.unidentified:
-            text = "of launches that began before the session or in a pause, or whose entry was overwritten: left out"
+            text = (
+                "of launches that began before the session or in a pause, or whose entry was overwritten or lost to a"
+                " fault: left out"
+            )
             found.append(Problem("unidentified", f"{counted(self.unidentified, 'warp')} {text}", self.unidentified))
         if self.unnumbered:
             most = f"{1 << wire.BLOCK_BITS:,}"

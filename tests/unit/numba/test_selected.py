@@ -262,15 +262,16 @@ def test_numba_errors_in_selected_code_have_the_users_line(frontend: Any, writte
     assert re.search(rf"line {line('s += k')}\b|\({line('s += k')}\)", str(caught.value))
 
 
-def test_kinds_of_statements_are_marked_and_listed(taught: Any, gpu: Backend, kernels: dict[str, Any]) -> None:
-    plain = launch(kernels["kernel"], gpu)
+def test_kinds_of_statements_are_marked_and_listed(taught: Any, gpu: Backend, written: Written) -> None:
+    kernel_of_this_test = written(KERNELS.replace("def kernel(", "def listed("), FILE)["listed"]
+    plain = launch(kernel_of_this_test, gpu)
     with catalog.listing() as found:
         taught.enable(recording(kinds=tuple(KINDS)))
-        assert is_marked(launch(kernels["kernel"], gpu))
+        assert is_marked(launch(kernel_of_this_test, gpu))
     taught.disable()
-    assert launch(kernels["kernel"], gpu) == plain
-    (kernel,) = (one for one in found if one.kernel == "kernel")  # kernels of other tests may be compiled as well
-    assert (kernel.frontend, kernel.kernel, kernel.target) == ("numba", "kernel", "sm_90")
+    assert launch(kernel_of_this_test, gpu) == plain
+    (kernel,) = (one for one in found if one.kernel == "listed")  # kernels of other tests may be compiled as well
+    assert (kernel.frontend, kernel.kernel, kernel.target) == ("numba", "listed", "sm_90")
     names = [auto.name(*place) for place in (("loop", FILE, line("range(n)")), ("barrier", FILE, line("syncthreads")))]
     assert {site.region for site in kernel.sites} >= {*names, f"store {FILE}:{line('helper(s')}"}
     loops = {site.region: site.loops for site in kernel.sites}
@@ -281,15 +282,16 @@ def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(
     taught: Any, gpu: Backend, written: Written
 ) -> None:
     taught.enable(recording(LOOP))
-    launch(written(KERNELS, FILE)["kernel"], gpu)
+    text, annotated = (one.replace("def kernel(", "def renamed(") for one in (KERNELS, ANNOTATED))
+    launch(written(text, FILE)["renamed"], gpu)
     name, first = LOOP.partition("=")[0], line("s = x[i]")
     with catalog.listing() as found:
         taught.enable(recording(f"{name}={FILE}:{first}"))
-        launch(written(KERNELS, FILE)["kernel"], gpu)
+        launch(written(text, FILE)["renamed"], gpu)
         taught.enable(Recording())
-        launch(written(ANNOTATED.replace('"a"', f'"{name}"'), "annotated_kernels.py")["kernel"], gpu)
+        launch(written(annotated.replace('"a"', f'"{name}"'), "annotated_kernels.py")["renamed"], gpu)
     taught.disable()
-    listed = [[site.where for site in one.sites] for one in found if one.kernel == "kernel"]
+    listed = [[site.where for site in one.sites] for one in found if one.kernel == "renamed"]
     assert listed == [[f"{FILE}:{first}"], []]
 
 

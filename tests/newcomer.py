@@ -44,6 +44,8 @@ def typed(command: str, folder: Path, environment: Mapping[str, str]) -> str:
     shell = subprocess.Popen(
         ["bash", "-c", f"exec {command}"], cwd=folder, env={**environment, "BROWSER": "true"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # a job in the background ignores Ctrl-C, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     with shell:
         assert shell.stdout is not None

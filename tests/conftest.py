@@ -122,8 +122,13 @@ marked `variation`, and run in `make test-variations` or the tests of their lang
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark variations; skip tests marked gpu on a machine without one, and name the command that runs them."""
+    """Mark variations; skip tests marked gpu on a machine without one, and name the command that runs them.
+
+    KSCOPE_EVERY=N in the environment: of the variations of tests that `make test` runs a part of, all but each Nth are
+    slow tests.
+    """
     seen: dict[str, int] = {}
+    every, variations = int(os.environ.get("KSCOPE_EVERY", "1")), 0
     for item in items:
         test = item.nodeid.partition("[")[0].removeprefix("tests/")
         part = SAMPLED.get(test, SAMPLED.get(test.partition("::")[0]))
@@ -131,6 +136,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             number = seen[test] = seen.get(test, 0) + 1
             if int(number * part) == int((number - 1) * part):
                 item.add_marker(pytest.mark.variation)
+                variations += part > 0
+                if part > 0 and variations % every:
+                    item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make gpu"))
 

@@ -278,6 +278,6 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
     assert (size <= bound + (forth + back).min(axis=1) / 2).all()
     if not steady(trace):
         return  # the axis is only as exact as its reported error, checked above
-    assert (forth > 0).mean() >= 0.99 and (back > 0).mean() >= 0.99
+    assert (forth > 0).mean() >= 0.95 and (back > 0).mean() >= 0.95
     assert np.median(size) <= 64
     assert np.median(warps.ends_error_ns) <= 64

@@ -136,8 +136,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             number = seen[test] = seen.get(test, 0) + 1
             if int(number * part) == int((number - 1) * part):
                 item.add_marker(pytest.mark.variation)
-                variations += part > 0
-                if part > 0 and variations % every:
+                one_of_many = part > 0 and "[" in item.nodeid  # others would not run at all
+                variations += one_of_many
+                if one_of_many and variations % every:
                     item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make gpu"))

@@ -81,7 +81,8 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> Report:
     """All sections, one after another. The file is written after each, so a later failure loses nothing."""
     started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    report, begin = Report(["python", *sys.argv], started, machine(), versions(), ()), time.monotonic()
+    typed = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
+    report, begin = Report(["python", *typed], started, machine(), versions(), ()), time.monotonic()
     for name in options.sections:
         left = options.budget - (time.monotonic() - begin) if options.budget else options.timeout
         section = process(name, options, min(left, options.timeout))

@@ -1,4 +1,4 @@
-/* Threads for one call: starting some takes less than the interpreter's lock costs each of its own. */
+/* Threads that live for one call. Starting them costs less than threads of the interpreter, which wait for its lock. */
 
 #define _POSIX_C_SOURCE 200809L /* for pthread_sigmask */
 

@@ -75,7 +75,7 @@ def test_a_grid_that_fits_only_in_one_form_was_sized_by_it(
     assert not grid.is_sized_by(lambda: 2, instead_of=lambda: 2)
 
 
-def test_the_other_form_is_asked_only_if_a_grid_exceeds_ours() -> None:
+def test_the_occupancy_of_the_other_form_is_read_only_if_a_grid_exceeds_ours() -> None:
     def fail() -> Any:
         raise AssertionError("loaded for nothing")
 

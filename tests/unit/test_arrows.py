@@ -16,7 +16,7 @@ FLOORS = (
     {"machine_code"},
     {"instrument"},
     {"language", "ptx"},
-    {"lowering"},
+    {"lowering", "sass"},
     {"tracedata"},
     {"decoding"},
     {"analysis"},
@@ -31,7 +31,7 @@ FLOORS = (
 )
 """The rooms of kscope/, from the ground up: a room imports only rooms on lower floors."""
 WRITERS, READERS = (
-    {"ptx", "lowering", "language"},
+    {"ptx", "lowering", "sass", "language"},
     {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers"},
 )
 """The write side and the read side are independent."""

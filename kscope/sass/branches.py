@@ -1,0 +1,40 @@
+"""Where the instructions that name code addresses keep them: relative to the next instruction."""
+
+from __future__ import annotations
+
+from .instructions import BYTES
+
+_SHORT = frozenset({0x945})
+"""BSSY: 32 bits in one piece, in bytes."""
+_LONG = frozenset({0x947, 0x348, 0x944})
+"""BRA, WARPSYNC.COLLECTIVE, CALL.REL: 8 bits, and 48 above them elsewhere, in words of 4 bytes."""
+RELATIVE = _SHORT | _LONG
+_SHORT_AT, _SHORT_BITS = 32, 32
+_LOW_AT, _LOW_BITS, _HIGH_AT, _HIGH_BITS = 16, 8, 34, 48
+
+
+def target(word: int, at: int) -> int | None:
+    """The address that an instruction at `at` names; None if it names none."""
+    if word & 0xFFF in _SHORT:
+        return at + BYTES + _signed(word >> _SHORT_AT & (1 << _SHORT_BITS) - 1, _SHORT_BITS)
+    if word & 0xFFF in _LONG:
+        low, high = word >> _LOW_AT & (1 << _LOW_BITS) - 1, word >> _HIGH_AT & (1 << _HIGH_BITS) - 1
+        return at + BYTES + 4 * _signed(high << _LOW_BITS | low, _LOW_BITS + _HIGH_BITS)
+    return None
+
+
+def aimed(word: int, at: int, to: int) -> int:
+    """The instruction at `at` that names the address `to`."""
+    distance = to - at - BYTES
+    if word & 0xFFF in _SHORT:
+        return _put(word, _SHORT_AT, _SHORT_BITS, distance)
+    return _put(_put(word, _LOW_AT, _LOW_BITS, distance // 4), _HIGH_AT, _HIGH_BITS, distance // 4 >> _LOW_BITS)
+
+
+def _put(word: int, at: int, bits: int, value: int) -> int:
+    mask = (1 << bits) - 1
+    return word & ~(mask << at) | (value & mask) << at
+
+
+def _signed(value: int, bits: int) -> int:
+    return value - (1 << bits) if value >> bits - 1 else value

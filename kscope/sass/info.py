@@ -1,0 +1,135 @@
+"""Attributes of a kernel in its `.nv.info` sections, some of which hold code addresses.
+
+An entry has a format, a number, and either a value of two bytes or a size and as many bytes. The names are those that
+nvdisasm prints (EIATTR_...).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..errors import FormatError, UnsupportedError
+
+_SIZED = 4
+EXITS, REGISTERS = 0x1C, 0x2F
+"""EXIT_INSTR_OFFSETS, REGCOUNT."""
+ADDRESSES = {
+    0x1C: 4,  # EXIT_INSTR_OFFSETS
+    0x1D: 4,  # S2RCTAID_INSTR_OFFSETS
+    0x25: 4,  # LD_CACHEMOD_INSTR_OFFSETS
+    0x27: 4,  # ATOM_SYS_INSTR_OFFSETS
+    0x28: 4,  # COOP_GROUP_INSTR_OFFSETS
+    0x31: 4,  # INT_WARP_WIDE_INSTR_OFFSETS
+    0x39: 16,  # MBARRIER_INSTR_OFFSETS: address, register, offset, kind
+    0x44: 8,  # UNUSED_LOAD_BYTE_OFFSET: address, mask
+    0x46: 4,  # SYSCALL_OFFSETS
+    0x47: 4,  # SW_WAR_MEMBAR_SYS_INSTR_OFFSETS
+}
+"""Attributes with code addresses: bytes of an element, of which the first four are the address."""
+PLAIN = frozenset(
+    {
+        0x04,  # CTAIDZ_USED
+        0x05,  # MAX_THREADS
+        0x0A,  # PARAM_CBANK
+        0x10,  # REQNTID
+        0x11,  # FRAME_SIZE
+        0x12,  # MIN_STACK_SIZE
+        0x17,  # KPARAM_INFO
+        0x18,  # SMEM_PARAM_SIZE
+        0x19,  # CBANK_PARAM_SIZE
+        0x1B,  # MAXREG_COUNT
+        0x1E,  # CRS_STACK_SIZE
+        0x23,  # MAX_STACK_SIZE
+        0x29,  # COOP_GROUP_MASK_REGIDS
+        0x2F,  # REGCOUNT
+        0x36,  # SW_WAR
+        0x37,  # CUDA_API_VERSION
+        0x38,  # NUM_MBARRIERS
+        0x3D,  # CTA_PER_CLUSTER
+        0x3E,  # EXPLICIT_CLUSTER
+        0x3F,  # MAX_CLUSTER_RANK
+        0x41,  # RESERVED_SMEM_USED
+        0x42,  # RESERVED_SMEM_0_SIZE
+        0x45,  # KPARAM_INFO_V2
+        0x4C,  # NUM_BARRIERS
+        0x50,  # SPARSE_MMA_MASK
+        0x5F,  # MERCURY_ISA_VERSION
+        0x66,  # these three are numbers: 3, 1 and 0 in every cubin that was seen
+        0x6B,
+        0x6D,
+    }
+)
+"""Attributes without code addresses."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One entry: its format, number, and bytes (two where the format has no size)."""
+
+    format: int
+    number: int
+    payload: bytes
+
+
+def read(content: bytes) -> tuple[Attribute, ...]:
+    """The attributes of a section, in order.
+
+    Raises:
+        FormatError: it ends within one.
+    """
+    return tuple(_read(content))
+
+
+def _read(content: bytes) -> Iterator[Attribute]:
+    at = 0
+    while at < len(content):
+        head = content[at : at + 4]
+        size = int.from_bytes(head[2:], "little") if head[0] == _SIZED else 0
+        payload = content[at + 4 : at + 4 + size] if head[0] == _SIZED else head[2:]
+        if len(head) < 4 or len(payload) < size:
+            raise FormatError("damaged cubin: .nv.info ends within an attribute")
+        yield Attribute(head[0], head[1], payload)
+        at += 4 + size
+
+
+def write(attributes: Sequence[Attribute]) -> bytes:
+    """The content of a section."""
+    return b"".join(
+        bytes((one.format, one.number))
+        + (struct.pack("<H", len(one.payload)) if one.format == _SIZED else b"")
+        + one.payload
+        for one in attributes
+    )
+
+
+def addresses(attribute: Attribute) -> tuple[int, ...]:
+    """The code addresses that an attribute holds.
+
+    Raises:
+        UnsupportedError: the attribute is not known.
+    """
+    if attribute.number in PLAIN:
+        return ()
+    step = ADDRESSES.get(attribute.number)
+    if step is None or len(attribute.payload) % step:
+        raise UnsupportedError(f"the cubin has an attribute that kscope does not know: {attribute.number:#x}")
+    return tuple(
+        int.from_bytes(attribute.payload[at : at + 4], "little") for at in range(0, len(attribute.payload), step)
+    )
+
+
+def moved(attribute: Attribute, place: Callable[[int], int]) -> Attribute:
+    """The attribute of code that was moved. place: the new address of the instruction at an old one."""
+    if not addresses(attribute):
+        return attribute
+    out, step = bytearray(attribute.payload), ADDRESSES[attribute.number]
+    for number, address in enumerate(addresses(attribute)):
+        struct.pack_into("<I", out, number * step, place(address))
+    return Attribute(attribute.format, attribute.number, bytes(out))
+
+
+def listing(attribute: Attribute, places: Sequence[int]) -> Attribute:
+    """The attribute with these code addresses alone, for those whose elements are only addresses."""
+    return Attribute(attribute.format, attribute.number, struct.pack(f"<{len(places)}I", *places))

@@ -1,0 +1,98 @@
+"""An instruction of 16 bytes, and a function of a cubin as a sequence of them: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .control import Control, control
+
+BYTES = 16
+BRANCHES = frozenset({"BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET", "EXIT", "KILL", "BREAK", "RTT"})
+"""Opcodes after which the next instruction need not follow."""
+ALWAYS = ("@PT", "@UPT")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        at: its address in the function's section.
+        word: its 128 bits.
+        guard: its predicate as nvdisasm prints it, such as "@!P0"; empty without one.
+        code: opcode and modifiers, such as "STG.E.128".
+        operands: as nvdisasm prints them.
+        reads, writes: registers, such as "R4", "P0", "UR4" and "UP1". A predicated instruction reads what it writes.
+        live: registers that are live here.
+        target: address that its operand names, for branches and BSSY; None without one.
+    """
+
+    at: int
+    word: int
+    guard: str
+    code: str
+    operands: tuple[str, ...]
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+    target: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The opcode without modifiers."""
+        return self.code.partition(".")[0]
+
+    @property
+    def control(self) -> Control:
+        return control(self.word)
+
+    @property
+    def opcode(self) -> int:
+        """The lowest 12 bits, which tell instructions with different kinds of operands apart."""
+        return self.word & 0xFFF
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it runs for some threads only."""
+        return bool(self.guard) and self.guard not in ALWAYS
+
+    def __str__(self) -> str:
+        text = " ".join(filter(None, (self.guard, self.code, ", ".join(self.operands))))
+        return f"{self.at:04x} {self.control} {text}"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A section of code: one kernel, and the functions that the assembler put behind it.
+
+    Attributes:
+        name: the kernel's name.
+        section: name of its section.
+        instructions: all of them, with the padding at the end.
+        unknown: addresses in operands that are no branch targets, in words; code with these cannot be moved.
+    """
+
+    name: str
+    section: str
+    instructions: tuple[Instruction, ...]
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> frozenset[int]:
+        """Addresses of branch targets."""
+        return frozenset(one.target for one in self.instructions if one.target is not None)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.instructions) * BYTES
+
+
+def encoded(words: tuple[int, ...]) -> bytes:
+    """The code of instructions of 128 bits."""
+    return b"".join(word.to_bytes(BYTES, "little") for word in words)
+
+
+def words(code: bytes) -> tuple[int, ...]:
+    """The instructions of a section of code, 128 bits each."""
+    return tuple(int.from_bytes(code[at : at + BYTES], "little") for at in range(0, len(code), BYTES))

@@ -1,0 +1,179 @@
+"""Code with insertions is the code before, plus the insertions; everything that names its addresses follows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from kscope.errors import UnsupportedError
+from kscope.sass import elf, info, insert
+from kscope.sass.control import Control, controlled
+from kscope.sass.insert import Insertion, New
+from kscope.sass.instructions import BYTES, Function
+
+from .kernels import ASSEMBLERS, BRANCHING, CONTRACT, HEAD, assembled, contract, functions, needs_tools
+from .stripping import lines, printed, stripped
+
+pytestmark = needs_tools
+NOP = controlled(0x7918, Control())
+
+
+def some_nops(function: Function, seed: int) -> Insertion:
+    """NOPs in front of a third of the instructions, behind a tenth, and behind the code."""
+    dice = random.Random(seed)
+
+    def nops(share: float) -> dict[int, Sequence[New]]:
+        chosen = [one.at for one in function.instructions if dice.random() < share]
+        return {at: [New(NOP)] * dice.randrange(1, 4) for at in chosen}
+
+    return Insertion(nops(1 / 3), nops(1 / 10), [New(NOP)] * 3)
+
+
+def added(function: Function, insertion: Insertion) -> frozenset[int]:
+    """Addresses of what is inserted, in the new code."""
+    at, found, last = 0, set[int](), function.instructions[-1]
+    while last.name == "NOP":
+        last = function.instructions[last.at // BYTES - 1]
+    for one in function.instructions:
+        here = [*insertion.before.get(one.at, ()), None, *insertion.after.get(one.at, ())]
+        here += insertion.tail if one is last else ()
+        found |= {at + BYTES * number for number, new in enumerate(here) if new is not None}
+        at += BYTES * len(here)
+    return frozenset(found)
+
+
+def check(data: bytes, function: Function, insertion: Insertion) -> bytes:
+    """Insert, and compare what is left without the inserted instructions with the code before."""
+    out = insert.inserted(data, function, insertion)
+    before, after = printed(data, function.name), printed(out, function.name)
+    new = added(function, insertion)
+    assert all(after.instructions[at // BYTES].name == "NOP" for at in new)
+    kept = stripped(after, new)
+    assert kept[: len(before.instructions)] == stripped(before, frozenset())
+    assert all(one[1] == "NOP" for one in kept[len(before.instructions) :])  # padding
+    places = [one.at for one in after.instructions if one.at not in new]
+    was, now = lines(data), lines(out)
+    assert [was[one.at] for one in before.instructions] == [now[at] for at in places[: len(before.instructions)]]
+    return out
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_nothing_inserted_changes_no_byte(tool: str) -> None:
+    data = assembled(BRANCHING, tool)
+    (kernel,) = functions(data)
+    assert insert.inserted(data, kernel, Insertion()) == data
+    assert insert.inserted(data, kernel, Insertion({0: []}, {16: []})) == data
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.variation)])
+def test_without_its_nops_the_code_is_the_code_before(tool: str, seed: int) -> None:
+    data = assembled(BRANCHING, tool)
+    (kernel,) = functions(data)
+    assert {"BRA", "BSSY", "BSYNC", "EXIT"} <= {one.name for one in kernel.instructions}
+    check(data, kernel, some_nops(kernel, seed))
+
+
+@pytest.mark.parametrize(
+    "name", [CONTRACT[0], *(pytest.param(one, marks=pytest.mark.variation) for one in CONTRACT[1:])]
+)
+def test_kernels_of_the_contract_take_nops(name: str) -> None:
+    data = contract(name)
+    (kernel,) = functions(data)
+    assert insert.inserted(data, kernel, Insertion()) == data
+    check(data, kernel, some_nops(kernel, 3))
+
+
+def test_branches_lead_to_what_stands_before_and_pass_what_stands_behind() -> None:
+    data = assembled(BRANCHING)
+    (kernel,) = functions(data)
+    (to,) = {one.target for one in kernel.instructions if one.name == "BRA" and one.target and one.target < one.at}
+    out = insert.inserted(data, kernel, Insertion({to: [New(NOP)]}, {to - BYTES: [New(NOP)] * 2}))
+    after = printed(out, kernel.name)
+    assert [after.instructions[to // BYTES + n].name for n in range(3)] == ["NOP"] * 3
+    back = {one.target for one in after.instructions if one.name == "BRA" and one.target and one.target < one.at}
+    assert back == {to + 2 * BYTES}
+
+
+def test_inserted_branches_lead_to_old_addresses_and_new_labels() -> None:
+    data = assembled(BRANCHING)
+    (kernel,) = functions(data)
+    branch = next(one for one in kernel.instructions if one.name == "BRA")
+    entry = [New(branch.word, to="there"), New(NOP), New(NOP, label="there"), New(branch.word, to=0x40)]
+    out = printed(insert.inserted(data, kernel, Insertion({0: entry})), kernel.name)
+    assert [out.instructions[n].target for n in (0, 3)] == [2 * BYTES, 0x40 + 4 * BYTES]
+
+
+def test_an_operand_is_not_kept_for_an_inserted_instruction() -> None:
+    body = "".join(f"fma.rn.f32 %f{n}, %f1, %f2, %f{n}; " for n in range(3, 9))
+    loads = "".join(f"ld.global.f32 %f{n}, [%d+{4 * n}]; " for n in range(1, 9))
+    stores = "".join(f"st.global.f32 [%d+{4 * n}], %f{n}; " for n in range(3, 9))
+    text = f"{{ .reg .f32 %f<9>; .reg .b64 %d; ld.param.u64 %d, [p]; {loads} {body} {stores} ret; }}"
+    data = assembled(HEAD + f".visible .entry k(.param .u64 p) {text}", options=())
+    (kernel,) = functions(data)
+    keeps = [one for one in kernel.instructions if one.control.reuse]
+    out = insert.inserted(data, kernel, Insertion(after={one.at: [New(NOP)] for one in keeps}))
+    assert keeps and not any(one.control.reuse for one in printed(out, kernel.name).instructions)
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_attributes_symbols_and_registers_follow(tool: str) -> None:
+    data = assembled(BRANCHING, tool)
+    (kernel,) = functions(data)
+    leaves = next(one for one in kernel.instructions if one.name == "EXIT" and one.conditional)
+    insertion = Insertion({0x20: [New(NOP)] * 9, leaves.at: [New(leaves.word)]}, registers=77)
+    out = insert.inserted(data, kernel, insertion)
+    file, (after,) = elf.read(out), functions(out)
+    own, shared = file.find(".nv.info.branching"), file.find(".nv.info")
+    assert own is not None and shared is not None
+    exits = {one.number: info.addresses(one) for one in info.read(own.content)}[info.EXITS]
+    assert exits == tuple(one.at for one in after.instructions if one.name == "EXIT")
+    assert len(exits) == 1 + sum(one.name == "EXIT" for one in kernel.instructions)
+    counts = [one.payload[4] for one in info.read(shared.content) if one.number == info.REGISTERS]
+    assert counts == [77]
+    (symbol,) = [one for one in file.symbols() if one.name == "branching"]
+    assert symbol.size == after.size > kernel.size
+
+
+def test_two_kernels_of_a_cubin_are_edited_apart() -> None:
+    other = BRANCHING[BRANCHING.index(".visible") : BRANCHING.index(".file")].replace("branching", "second")
+    data = assembled(BRANCHING.replace(".file", f"{other}.file"))
+    first, second = functions(data)
+    out = insert.inserted(data, first, Insertion({0x30: [New(NOP)] * 11}))
+    assert stripped(printed(out, second.name), frozenset()) == stripped(printed(data, second.name), frozenset())
+    twice = insert.inserted(out, functions(out)[1], Insertion({0x30: [New(NOP)] * 5}))
+    assert [len(one.instructions) for one in functions(twice)] > [len(first.instructions)] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b".debug_frame\0", b".debug_names\0", "section that kscope does not know: .debug_names"),
+        (b"\x04\x1c", b"\x04\x34", "attribute that kscope does not know: 0x34"),
+    ],
+)
+def test_what_is_not_known_is_refused(old: bytes, new: bytes, said: str) -> None:
+    data = assembled(BRANCHING)
+    (kernel,) = functions(data)
+    if said.startswith("attribute"):
+        at = elf.read(data).find(".nv.info.branching")
+        assert at is not None
+        start = data.index(old, at.offset)
+        data = data[:start] + new + data[start + 2 :]
+    else:
+        data = data.replace(old, new)
+    with pytest.raises(UnsupportedError, match=said):
+        insert.inserted(data, kernel, Insertion({0: [New(NOP)]}))
+
+
+def test_calls_are_refused() -> None:
+    body = (
+        "{ .reg .f32 %f<4>; .reg .b64 %d; ld.param.u64 %d, [p]; ld.global.f32 %f1, [%d]; ld.global.f32 %f2, [%d+4];\n"
+    )
+    text = f".visible .entry k(.param .u64 p) {body} div.rn.f32 %f3, %f1, %f2; st.global.f32 [%d], %f3; ret; }}"
+    data = assembled(HEAD + text, options=())
+    (kernel,) = functions(data)
+    with pytest.raises(UnsupportedError, match=r"CALL\.REL"):
+        insert.inserted(data, kernel, Insertion({0: [New(NOP)]}))

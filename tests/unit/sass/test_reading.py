@@ -1,0 +1,67 @@
+"""Instructions of a cubin, with their registers, for every assembler."""
+
+from __future__ import annotations
+
+import pytest
+
+from kscope.errors import FormatError
+from kscope.sass import branches, elf, reading
+from kscope.sass.control import Control, control, controlled
+from kscope.sass.instructions import words
+
+from .kernels import ASSEMBLERS, BRANCHING, assembled, functions, needs_tools
+
+pytestmark = needs_tools
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_the_instructions_are_the_bytes_of_the_file(tool: str) -> None:
+    data = assembled(BRANCHING, tool)
+    (kernel,) = functions(data)
+    code = elf.read(data).find(kernel.section)
+    assert code is not None
+    assert tuple(one.word for one in kernel.instructions) == words(code.content)
+    assert (kernel.name, kernel.unknown) == ("branching", ())
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_registers_that_an_instruction_reads_and_writes(tool: str) -> None:
+    (kernel,) = functions(assembled(BRANCHING, tool))
+    atomic = next(one for one in kernel.instructions if one.name == "ATOMG")
+    (wide, value) = (operand for operand in atomic.operands[-2:])
+    pair = int(wide.partition("[R")[2].partition(".")[0])
+    assert {f"R{pair}", f"R{pair + 1}", value} <= atomic.reads
+    assert {one for one in atomic.writes if one[0] == "R"} == {atomic.operands[1]}
+    for one in kernel.instructions:
+        if one.conditional:
+            assert one.guard.lstrip("@!") in one.reads
+            assert one.writes <= one.reads  # where it does not run, the register keeps its value
+
+
+def test_control_codes_round_trip() -> None:
+    (kernel,) = functions(assembled(BRANCHING))
+    for one in kernel.instructions:
+        assert controlled(one.word, control(one.word)) == one.word
+    slow = Control(stall=13, stay=False, writes=2, reads=5, waits=frozenset({0, 3}), reuse=5)
+    assert control(controlled(0x7918, slow)) == slow
+    assert str(slow) == "B0--3-- W2 R5 Y S13"
+
+
+@pytest.mark.parametrize("opcode", sorted(branches.RELATIVE))
+@pytest.mark.parametrize("to", [0, 16, 4096, 1 << 24])
+def test_branch_targets_round_trip(opcode: int, to: int) -> None:
+    noise = controlled(0x3800000 << 64 | opcode | 0x7000, Control(stall=5))
+    for at in (0, 16, 64000):
+        word = branches.aimed(noise, at, to)
+        assert branches.target(word, at) == to
+        assert branches.aimed(word, at, at + 16) == branches.aimed(noise, at, at + 16)
+
+
+def test_a_label_elsewhere_than_the_encoding_leads_is_refused() -> None:
+    text = reading.disassembly(assembled(BRANCHING), "-c", "-hex")
+    assert text is not None
+    lines = text.splitlines()
+    label = next(number for number, line in enumerate(lines) if line.startswith(".L_x_0:"))
+    lines.insert(label + 2, lines.pop(label))
+    with pytest.raises(FormatError, match="by its encoding"):
+        list(reading.parse("\n".join(lines)))

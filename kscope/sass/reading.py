@@ -152,7 +152,7 @@ def _instruction(first: str, second: re.Match[str], line: str, columns: Columns)
     reads = frozenset(register for register, mark in marks.items() if mark in ("v", "x"))
     guard = guard or ""
     if guard and guard not in ALWAYS:
-        reads |= {guard.lstrip("@!")} | writes
+        reads |= {guard.lstrip("@!")}
     live = frozenset(register for register, mark in marks.items() if mark)
     parts = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", operands)) if operands else ()
     return Instruction(int(at, 16), word, guard, code, parts, reads, writes, live, branches.target(word, int(at, 16)))

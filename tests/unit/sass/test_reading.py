@@ -35,7 +35,6 @@ def test_registers_that_an_instruction_reads_and_writes(tool: str) -> None:
     for one in kernel.instructions:
         if one.conditional:
             assert one.guard.lstrip("@!") in one.reads
-            assert one.writes <= one.reads  # where it does not run, the register keeps its value
 
 
 def test_control_codes_round_trip() -> None:

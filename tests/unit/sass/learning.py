@@ -1,0 +1,235 @@
+"""Learns the forms of kscope/sass/forms_sm90.json from what ptxas assembles: python tests/unit/sass/learning.py
+
+Every instruction is an example of its form. A register's place is the only one where all examples have its number, a
+constant's one of a few; numbers without a place are literals of the form. What all its examples share is its base.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kscope.instrument.recording import Recording
+from kscope.lowering.plan import lower
+from kscope.machine_code.tools import find
+from kscope.sass import branches, forms, reading
+from kscope.sass.control import without_control
+from kscope.sass.forms import Field, Form, Value
+from kscope.sass.instructions import Instruction
+
+from .kernels import ASSEMBLERS, HEAD, assembled
+
+WHERE = Path(forms.__file__).parent / "forms_sm90.json"
+CONSTANTS = (Field(32, 32), Field(40, 24), Field(38, 15), Field(54, 5), Field(72, 8))
+_WIDTHS = {"R": 8, "UR": 6, "P": 3, "UP": 3}
+_GUARD = 0xF << 12
+Example = tuple[int, tuple[Value, ...]]
+
+MARKS = """
+    //kscope enter outer i32 - with %r1
+    //kscope enter inner - - with if %r2
+    //kscope exit inner - - with
+    //kscope instant here - - call
+    //kscope exit outer - - with
+"""
+_OPERATIONS = """
+    mov.b32 {d}, {n};
+    add.u32 {d}, {a}, {b};
+    add.u32 {d}, {a}, {n};
+    sub.u32 {d}, {a}, {b};
+    mad.lo.u32 {d}, {a}, {b}, {c};
+    mad.lo.u32 {d}, {a}, {n}, {c};
+    mad.wide.u32 {w}, {a}, {n}, {v};
+    mad.wide.u32 {w}, {a}, {b}, {v};
+    and.b32 {d}, {a}, {n};
+    and.b32 {d}, {a}, {b};
+    xor.b32 {d}, {a}, {b};
+    shr.u32 {d}, {a}, {k};
+    shl.b32 {d}, {a}, {k};
+    lop3.b32 {d}, {a}, {n}, {c}, 0xea;
+    lop3.b32 {d}, {a}, {b}, {c}, 0xea;
+    prmt.b32 {d}, {a}, {b}, 0x5410;
+    min.u32 {d}, {a}, {b};
+    setp.ne.u32 {p}, {a}, 0;
+    setp.eq.u32 {p}, {a}, {n};
+    setp.lt.u32 {p}, {a}, {b};
+    setp.ge.u32 {p}, {a}, {n};
+    setp.lt.and.u32 {p}, {a}, {n}, {q};
+    selp.b32 {d}, {a}, {b}, {q};
+    selp.b32 {d}, {a}, 0, {q};
+    @{q} mov.b32 {d}, {n};
+    @!{q} add.u32 {d}, {a}, {n};
+    ld.global.u32 {d}, [{v}+{m}];
+    ld.global.v2.u32 {{{d}, {a}}}, [{v}+{m}];
+    ld.global.v4.u32 {{{d}, {a}, {b}, {c}}}, [{v}+{m}];
+    ld.volatile.global.u32 {d}, [{v}+{m}];
+    st.global.u32 [{v}+{m}], {a};
+    st.global.v2.u32 [{v}+{m}], {{{a}, {b}}};
+    st.global.v4.u32 [{v}+{m}], {{{a}, {b}, {c}, {e}}};
+    @{q} st.global.v4.u32 [{v}+{m}], {{{a}, {b}, {c}, {e}}};
+    atom.global.add.u32 {d}, [{v}+{m}], {a};
+    red.global.add.u32 [{v}+{m}], {a};
+    st.global.v4.u32 [{v}+{m}], {{{n}, {k}, {a}, {n}1}};
+    st.global.v4.u32 [{v}+{m}], {{{a}, {n}2, {b}, {n}}};
+    shf.r.wrap.b32 {d}, {a}, {b}, {k};
+    prmt.b32 {d}, {a}, {b}, 0x7650;
+    prmt.b32 {d}, {a}, {b}, 0x4040;
+    max.u32 {d}, {a}, {b};
+    min.u32 {d}, {a}, 254;
+    selp.b32 {d}, {n}, {a}, {q};
+    selp.b32 {d}, {a}, {b}, {q};
+    @{q} ld.global.u32 {d}, [{v}+{m}];
+    mov.u64 {w}, %clock64;
+    mov.u32 {d}, %clock;
+    mov.u64 {w}, %globaltimer;
+    mov.u32 {d}, %smid;
+    mov.u32 {d}, %tid.x;
+    mov.u32 {d}, %tid.y;
+    mov.u32 {d}, %tid.z;
+    mov.u32 {d}, %ctaid.x;
+    mov.u32 {d}, %ctaid.y;
+    mov.u32 {d}, %ctaid.z;
+    mov.u32 {d}, %laneid;
+    mov.u32 {d}, %nctaid.x;
+    mov.u32 {d}, %nctaid.y;
+    mov.u32 {d}, %ntid.x;
+    mov.u32 {d}, %ntid.y;
+"""
+
+
+def texts() -> Iterator[str]:
+    """PTX with the instructions to learn: each with many registers, and kernels as kscope prepares them."""
+    operations = [line.strip() for line in _OPERATIONS.strip().splitlines()]
+    for seed in range(4):
+        for first in range(0, len(operations), 6):
+            yield HEAD + _kernel(operations[first : first + 6], seed)
+    for live in (0, 7, 20, 45, 90):
+        for state in ({}, {"fill": "stop"}, {"clock": "globaltimer"}):
+            yield lower(HEAD + _marked(live), Recording(records=16, **state), frontend="test").text  # type: ignore[arg-type]
+
+
+def _kernel(operations: list[str], seed: int, values: int = 24, wide: int = 6) -> str:
+    """Each operation some times over, on values that all stay in registers."""
+    lines = ["ld.param.u64 %base, [p];"]
+    lines += [f"ld.global.u32 %v{n}, [%base+{4 * n}];" for n in range(values)]
+    lines += [f"ld.global.u64 %w{n}, [%base+{512 + 8 * n}];" for n in range(wide)]
+    lines += [f"setp.gt.s32 %p{n}, %v{n}, {n};" for n in range(5)]
+    number = seed * 1000
+    for turn in range(7):
+        for operation in operations:
+            number += 1
+            narrow = {
+                key: f"%v{(number * step + turn + seed) % values}"
+                for key, step in zip("abce", (5, 7, 11, 13), strict=True)
+            }
+            fields = narrow | {
+                "d": f"%v{(number * 3 + seed) % values}",
+                "v": f"%w{number % wide}",
+                "w": f"%w{(number + 1) % wide}",
+                "p": f"%p{(number + turn) % 5}",
+                "q": f"%p{(number + turn + 2) % 5}",
+                "n": str(number * 7919 + 12345),
+                "k": str(1 + number % 30),
+                "m": str(16 * (number % 37)),
+            }
+            lines.append(operation.format(**fields))
+    lines += [f"st.global.u32 [%base+{4 * n}], %v{n};" for n in range(values)]
+    lines += [f"st.global.u64 [%base+{512 + 8 * n}], %w{n};" for n in range(wide)]
+    lines += [f"@%p{n} st.global.u32 [%base+{1024 + 4 * n}], %v0;" for n in range(5)]
+    registers = f".reg .b32 %v<{values}>; .reg .b64 %w<{wide}>; .reg .b64 %base; .reg .pred %p<5>;"
+    return f".visible .entry k(.param .u64 p) {{ {registers}\n" + "\n".join(lines) + "\nret;\n}\n"
+
+
+def _marked(live: int) -> str:
+    """A kernel with marks, in which this many values stay in registers meanwhile."""
+    loads = "".join(f"ld.global.f32 %f{n}, [%base+{4 * n}];\n" for n in range(live))
+    stores = "".join(f"st.global.f32 [%base+{4 * n + 4096}], %f{n};\n" for n in range(live))
+    return (
+        f".visible .entry k(.param .u64 p) {{ .reg .b64 %base; .reg .b32 %r<4>; .reg .f32 %f<{live + 1}>;\n"
+        f"ld.param.u64 %base, [p];\n{loads}ld.global.u32 %r1, [%base+8000];\nld.global.u32 %r2, [%base+8004];\n"
+        f"{MARKS}bar.sync 0;\n{MARKS.replace('outer', 'other')}{stores}ret;\n}}\n"
+    )
+
+
+def examples(data: bytes) -> Iterator[Instruction]:
+    """The instructions of a cubin."""
+    text = reading.disassembly(data, "-c", "-hex")
+    assert text is not None
+    for function in reading.parse(text):
+        yield from function.instructions
+
+
+def learned(instructions: Iterable[Instruction]) -> dict[str, list[Form]]:
+    """The forms of these instructions."""
+    groups = defaultdict[tuple[str, int], set[Example]](set)
+    for one in instructions:
+        if "@!UP" in one.guard or "@UP" in one.guard:
+            continue
+        key, values = forms.shape(one.code, ", ".join(one.operands))
+        word = without_control(one.word) & ~_GUARD
+        groups[key, one.opcode].add((branches.aimed(word, 0, 16) if one.target is not None else word, values))
+    found = defaultdict[str, list[Form]](list)
+    for (key, _), group in sorted(groups.items()):
+        found[key] += _forms(key, group)
+    return found
+
+
+def _forms(key: str, group: set[Example]) -> Iterator[Form]:
+    kinds = re.findall(r"(UR|UP|R|P)?#|(\$)", key)
+    fields = [_field(kind, number, group) for number, (kind, _) in enumerate(kinds)]
+    parts = defaultdict[tuple[Value | None, ...], set[int]](set)
+    for word, values in group:
+        base = word
+        for field in filter(None, fields):
+            base = field.put(base, 0)
+        parts[tuple(None if field else value for field, value in zip(fields, values, strict=True))].add(base)
+    for literals, bases in sorted(parts.items(), key=str):
+        if len(bases) == 1:
+            slots = [field if field else literal for field, literal in zip(fields, literals, strict=True)]
+            yield Form(bases.pop(), tuple(slots))  # type: ignore[arg-type]  # a literal is None only beside a field
+
+
+def _field(kind: str, number: int, group: set[Example]) -> Field | None:
+    """The only place that has this number in every example; None if there are several, or too few examples."""
+    values = {values[number] for _, values in group}
+    if len(values) < 2 or any(isinstance(value, str) for value in values):
+        return None
+    places = [Field(at, _WIDTHS[kind]) for at in range(16, 105 - _WIDTHS[kind])] if kind else CONSTANTS
+    fitting = [one for one in places if all(_fits(one, word, values[number]) for word, values in group)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _fits(field: Field, word: int, value: Value) -> bool:
+    return isinstance(value, int) and field.get(word) == value % (1 << field.bits)
+
+
+def text(table: dict[str, list[Form]]) -> str:
+    """The forms as JSON."""
+    rows = {
+        key: [[f"{one.base:032x}", [[s.at, s.bits] if isinstance(s, Field) else s for s in one.slots]] for one in made]
+        for key, made in sorted(table.items())
+        if made
+    }
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()) + "\n}\n"
+
+
+def printed(words: Iterable[int]) -> list[str]:
+    """What nvdisasm prints of single instructions, without the semicolon."""
+    with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+        file.write(b"".join(word.to_bytes(16, "little") for word in words))
+        file.flush()
+        command = [find("nvdisasm"), "-b", "SM90a", file.name]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [match[1] for match in re.finditer(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", out)]
+
+
+if __name__ == "__main__":
+    all_texts = list(texts())
+    found = learned(one for tool in ASSEMBLERS for made in all_texts for one in examples(assembled(made, tool)))
+    WHERE.write_text(text(found), encoding="utf-8")
+    print(f"{len(found)} forms in {WHERE}")

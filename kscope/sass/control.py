@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SCOREBOARDS = range(6)
-_NONE = 7
+_NONE, _LONG = 7, 12
 _AT = 105
 """Lowest bit of the control code in the instruction's 128 bits."""
 _MASK = (1 << 21) - 1
@@ -23,7 +23,8 @@ class Control:
 
     Attributes:
         stall: cycles until the next instruction of the warp may be issued, 0 to 15.
-        stay: the scheduler may go on with this warp; not set, it prefers another one.
+        stay: the scheduler may go on with this warp; not set, it prefers another one. No code has it with a stall of 12
+            cycles or more, and controlled() clears it there.
         writes: scoreboard that counts this instruction until it has written its result; None for none.
         reads: scoreboard that counts it until it has read its operands; None for none.
         waits: scoreboards that must be zero before it is issued.
@@ -61,7 +62,7 @@ def controlled(word: int, code: Control) -> int:
     """The instruction with another control code."""
     bits = (
         code.stall
-        | code.stay << 4
+        | (code.stay and code.stall < _LONG) << 4
         | (_NONE if code.writes is None else code.writes) << 5
         | (_NONE if code.reads is None else code.reads) << 8
         | sum(1 << one for one in code.waits) << 11

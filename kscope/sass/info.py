@@ -55,6 +55,7 @@ PLAIN = frozenset(
         0x45,  # KPARAM_INFO_V2
         0x4C,  # NUM_BARRIERS
         0x50,  # SPARSE_MMA_MASK
+        0x54,  # REG_RECONFIG
         0x5F,  # MERCURY_ISA_VERSION
         0x66,  # these three are numbers: 3, 1 and 0 in every cubin that was seen
         0x6B,

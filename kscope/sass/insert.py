@@ -101,6 +101,12 @@ def inserted(data: bytes, function: Function, insertion: Insertion) -> bytes:
     return elf.write(file, contents, counts)
 
 
+def addresses(function: Function, insertion: Insertion) -> frozenset[int]:
+    """Where the inserted instructions are in the new code."""
+    ordered = [item for _, item in _items(function, insertion) if item is not None]
+    return frozenset(number * BYTES for number, item in enumerate(ordered) if isinstance(item, New))
+
+
 _Item = Instruction | New
 
 

@@ -22,7 +22,8 @@ class Instruction:
         guard: its predicate as nvdisasm prints it, such as "@!P0"; empty without one.
         code: opcode and modifiers, such as "STG.E.128".
         operands: as nvdisasm prints them.
-        reads, writes: registers, such as "R4", "P0", "UR4" and "UP1". A conditional instruction may leave what it writes.
+        reads, writes: registers, such as "R4", "P0", "UR4" and "UP1"; a conditional instruction may leave what it
+            writes.
         live: registers that are live here.
         target: address that its operand names, for branches and BSSY; None without one.
     """

@@ -26,6 +26,7 @@ _LABEL = re.compile(r"^(\.L_[\w.]+|\.text\.\S+):")
 _FIRST = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;\s*/\* (0x[0-9a-f]{16}) \*/")
 _SECOND = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/(.*)")
 _NAMED = re.compile(r"`\(\s*([^)\s]+?)\s*\)")
+_NUMBERS = re.compile(r"// \|\s+# 0 ")
 _FILES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
 _SECONDS = 120
 _STYLE, _VERSION, _FLAGS = slice(7, 9), slice(20, 24), slice(48, 52)
@@ -91,6 +92,8 @@ def _completed(function: Function, file: elf.Elf) -> Function:
     section = file.find(function.section)
     expected = words(section.content) if section else ()
     printed = tuple(one.word for one in function.instructions)
+    if not any(one.reads or one.writes for one in function.instructions):
+        raise FormatError(f"nvdisasm printed no registers of {function.name}")
     rest = expected[len(printed) :]
     if printed != expected[: len(printed)] or any(word & 0xFFF != _NOP for word in rest):
         raise FormatError(f"nvdisasm printed another code of {function.name} than the file has")
@@ -122,7 +125,7 @@ def parse(text: str) -> Iterator[Function]:
             if match := _NAMED.search(first):
                 named[one.at] = match[1]
             first = ""
-        elif "// |  #" in line and not columns:
+        elif _NUMBERS.search(line) and not columns:
             columns = _columns(headings, line)
         elif "GPR" in line and "// |" in line:
             headings = line
@@ -150,6 +153,8 @@ def _instruction(first: str, second: re.Match[str], line: str, columns: Columns)
     word = int(second[1], 16) << 64 | int(low, 16)
     writes = frozenset(register for register, mark in marks.items() if mark in ("^", "x"))
     reads = frozenset(register for register, mark in marks.items() if mark in ("v", "x"))
+    if code.startswith("LDGSTS"):  # nvdisasm marks the predicate that it reads as written, too
+        writes = frozenset(register for register in writes if not register.startswith("P"))
     guard = guard or ""
     if guard and guard not in ALWAYS:
         reads |= {guard.lstrip("@!")}

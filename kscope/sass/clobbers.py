@@ -1,0 +1,133 @@
+"""Checks that inserted instructions leave the function's own values alone, and find their own ones.
+
+Like hazards.py, independent of the code that placed them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Set
+
+from .hazards import Hazard, successors
+from .instructions import Function, Instruction
+
+_WARP_WIDE = ("UR", "UP")
+_BARRIER = re.compile(r"\bB\d+\b")
+_Names = frozenset[str]
+
+
+def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
+    """Where inserted instructions and the function's own ones take each other's registers.
+
+    Args:
+        function: the code with what was inserted.
+        inserted: addresses of the inserted instructions.
+
+    Returns:
+        What is wrong, by address; empty if nothing is.
+    """
+    new = frozenset(inserted)
+    own = tuple(one for one in function.instructions if one.at not in new)
+    flow = _flow(function)
+    live = _live(function, flow, new)
+    begun = _begun(flow, new)
+    named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
+    counted = {number for one in own if (number := _counting(one)) is not None}
+    limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
+    found = set[Hazard]()
+    for one in (one for one in function.instructions if one.at in new and one.at in flow):
+        started = one.at in begun
+        after = frozenset[str]().union(*(live[to] for to in flow[one.at]))
+        found |= {
+            Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs") for name in one.writes & after
+        }
+        if started:
+            taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
+            found |= {
+                Hazard(one.at, one.at, f"{name} belongs to the whole warp, and the code uses it elsewhere")
+                for name in taken & named
+            }
+            boards = {one.control.writes, one.control.reads} & counted
+            found |= {Hazard(one.at, one.at, f"a DEPBAR counts scoreboard {board}") for board in boards}
+        for name in one.reads | one.writes:
+            if name[0] == "R" and int(name[1:]) >= limit:
+                found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
+    found |= set(_strangers(function, flow, new))
+    return tuple(sorted(found, key=lambda one: (one.at, one.what)))
+
+
+def _flow(function: Function) -> dict[int, tuple[int, ...]]:
+    """What may run next, for every instruction that can be reached."""
+    by_address = {one.at: one for one in function.instructions}
+    found, work = dict[int, tuple[int, ...]](), [0]
+    while work:
+        at = work.pop()
+        if at not in found:
+            found[at] = tuple(to for to in successors(by_address[at]) if to in by_address)
+            work += found[at]
+    return found
+
+
+def _live(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> dict[int, _Names]:
+    """Registers that the function's own instructions still need, in front of each instruction."""
+    by_address = {one.at: one for one in function.instructions}
+    live = dict.fromkeys(flow, frozenset[str]())
+    changed = True
+    while changed:
+        changed = False
+        for at in sorted(flow, reverse=True):
+            one = by_address[at]
+            after = frozenset[str]().union(*(live[to] for to in flow[at]))
+            if at not in new:
+                after = one.reads | (after if one.conditional else after - one.writes)
+            if after != live[at]:
+                live[at], changed = after, True
+    return live
+
+
+def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]:
+    """Addresses that run when one of the function's own instructions has run."""
+    found, work = set[int](), [to for at in flow if at not in new for to in flow[at]]
+    while work:
+        at = work.pop()
+        if at not in found:
+            found.add(at)
+            work += flow[at]
+    return frozenset(found)
+
+
+def _strangers(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> Iterator[Hazard]:
+    """Inserted instructions that read what an own instruction wrote, or what nothing wrote."""
+    by_address = {one.at: one for one in function.instructions}
+    # registers that an inserted instruction wrote, and no own one after it, on every path to an address
+    good: dict[int, _Names | None] = dict.fromkeys(flow)
+    good[0] = frozenset()
+    work = [0]
+    while work:
+        at = work.pop()
+        one, before = by_address[at], good[at]
+        assert before is not None
+        after = before | one.writes if at in new else before - one.writes
+        for to in flow[at]:
+            held = good[to]
+            merged = after if held is None else held & after
+            if merged != held:
+                good[to] = merged
+                work.append(to)
+    for at in flow:
+        one, before = by_address[at], good[at]
+        if at in new and before is not None:
+            for name in sorted(one.reads - before):
+                yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
+
+
+def _barriers(one: Instruction) -> _Names:
+    """Convergence barriers that an instruction names; nvdisasm's table does not have them."""
+    return frozenset(_BARRIER.findall(" ".join(one.operands))) if one.name[0] == "B" else frozenset()
+
+
+def _counting(one: Instruction) -> int | None:
+    """The scoreboard that an instruction waits for until some are left in flight; None for others."""
+    if one.name == "DEPBAR" and len(one.operands) > 1 and one.operands[-1] != "0x0":
+        return int(one.operands[0].removeprefix("SB"))
+    return None

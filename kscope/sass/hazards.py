@@ -15,13 +15,62 @@ from .instructions import BYTES, Function, Instruction
 _LONGEST = 40
 """Cycles after which every result of fixed latency is there."""
 _ALU, _GUARD, _OF_MEMORY = 4, 13, 1
-_LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "F2FP": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
+_LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
 """Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
 _UNIFORM_SOON = frozenset({"ULDC", "UMOV", "VOTEU"})
 _UNIFORM_OF_MEMORY = 9
 _CLOCK_OF_MEMORY = 8
 _VARIABLE = frozenset(
-    ["LD", "LDG", "LDS", "LDSM", "LDC", "LDL", "ST", "STG", "STS", "STSM", "STL", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS", "SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "S2R", "S2UR", "SYNCS", "REDUX", "MATCH", "UTMALDG", "UTMASTG", "UTMAPF", "UTMAREDG", "UBLKCP", "BAR", "B2R", "CCTL", "ERRBAR", "MEMBAR", "FENCE", "LDGDEPBAR", "ARRIVES", "DMMA", "HMMA", "IMMA", "BMMA"]
+    {
+        "LD",
+        "LDG",
+        "LDS",
+        "LDSM",
+        "LDC",
+        "LDL",
+        "ST",
+        "STG",
+        "STS",
+        "STSM",
+        "STL",
+        "ATOM",
+        "ATOMG",
+        "ATOMS",
+        "RED",
+        "REDG",
+        "LDGSTS",
+        "SHFL",
+        "MUFU",
+        "F2I",
+        "I2F",
+        "F2F",
+        "FRND",
+        "POPC",
+        "FLO",
+        "BREV",
+        "S2R",
+        "S2UR",
+        "SYNCS",
+        "REDUX",
+        "MATCH",
+        "UTMALDG",
+        "UTMASTG",
+        "UTMAPF",
+        "UTMAREDG",
+        "UBLKCP",
+        "BAR",
+        "B2R",
+        "CCTL",
+        "ERRBAR",
+        "MEMBAR",
+        "FENCE",
+        "LDGDEPBAR",
+        "ARRIVES",
+        "DMMA",
+        "HMMA",
+        "IMMA",
+        "BMMA",
+    }
 )
 _PIPES = {
     **dict.fromkeys(("MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV"), "convert"),

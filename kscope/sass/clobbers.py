@@ -36,12 +36,12 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
     limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
     found = set[Hazard]()
     for one in (one for one in function.instructions if one.at in new and one.at in flow):
-        started = one.at in begun
-        after = frozenset[str]().union(*(live[to] for to in flow[one.at]))
-        found |= {
-            Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs") for name in one.writes & after
-        }
-        if started:
+        if one.at in begun:  # before, no register has a value that the code needs
+            after = frozenset[str]().union(*(live[to] for to in flow[one.at]))
+            found |= {
+                Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs")
+                for name in one.writes & after
+            }
             taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
             found |= {
                 Hazard(one.at, one.at, f"{name} belongs to the whole warp, and the code uses it elsewhere")
@@ -52,7 +52,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
-    found |= set(_strangers(function, flow, new))
+    found |= {one for one in _strangers(function, flow, new) if one.at in begun}  # before, all are without a value
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
@@ -116,7 +116,7 @@ def _strangers(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set
                 work.append(to)
     for at in flow:
         one, before = by_address[at], good[at]
-        if at in new and before is not None:
+        if at in new and before is not None and one.name != "BRA":  # which may ask for what an own branch asks for
             for name in sorted(one.reads - before):
                 yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
 

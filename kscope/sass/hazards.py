@@ -83,6 +83,8 @@ _TENSOR, _TENSOR_CORES = "tensor cores", frozenset({"HGMMA", "IGMMA", "QGMMA", "
 """Asynchronous: until WARPGROUP.DEPBAR waits for all of them, their registers are in use."""
 _SOON = frozenset({"SYNCS"})
 """Of variable latency, but it reads its operands as late as one that computes."""
+CONTROL_FLOW = frozenset({"BRA", "BRX", "BSSY", "BSYNC", "BREAK", "CALL", "EXIT", "JMP", "RET", "WARPSYNC"})
+"""Instructions at which code may come from, or go, elsewhere."""
 _LEAVES = frozenset({"BRA", "EXIT", "RET", "KILL", "BPT", "BRX", "JMP"})
 
 

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from ..errors import FormatError, UnsupportedError
 
 _SIZED = 4
-EXITS, REGISTERS = 0x1C, 0x2F
-"""EXIT_INSTR_OFFSETS, REGCOUNT."""
+EXITS, REGISTERS, STACK, THREADS, MOST_THREADS = 0x1C, 0x2F, 0x1E, 0x10, 0x05
+"""EXIT_INSTR_OFFSETS, REGCOUNT, CRS_STACK_SIZE, REQNTID, MAX_THREADS."""
+WARPS, MASKS = 0x28, 0x29
+"""COOP_GROUP_INSTR_OFFSETS, COOP_GROUP_MASK_REGIDS: warp-wide instructions, and the register of each one's mask."""
+_CONSTANT_MASK = 0xFFFFFFFF
 ADDRESSES = {
     0x1C: 4,  # EXIT_INSTR_OFFSETS
     0x1D: 4,  # S2RCTAID_INSTR_OFFSETS
@@ -129,6 +132,47 @@ def moved(attribute: Attribute, place: Callable[[int], int]) -> Attribute:
     for number, address in enumerate(addresses(attribute)):
         struct.pack_into("<I", out, number * step, place(address))
     return Attribute(attribute.format, attribute.number, bytes(out))
+
+
+def with_listed(attributes: Sequence[Attribute], listed: Sequence[tuple[int, tuple[int, ...]]]) -> list[Attribute]:
+    """The attributes with more instructions in their lists.
+
+    Args:
+        attributes: those of the kernel.
+        listed: address of an instruction, and the numbers of the attributes that list it. An instruction in WARPS has
+            an element in MASKS, too; that of an inserted one says that the mask is a constant.
+    """
+    made = list(attributes)
+    for number in sorted({number for _, numbers in listed for number in numbers}):
+        new = [(at, _CONSTANT_MASK) for at, numbers in listed if number in numbers]
+        old = {one.number: one for one in made}
+        places = addresses(old[number]) if number in old else ()
+        masks = struct.unpack(f"<{len(places)}I", old[MASKS].payload) if number == WARPS and MASKS in old else ()
+        if number == WARPS and len(masks) != len(places):
+            raise UnsupportedError("the cubin lists other warp-wide instructions than masks of them")
+        merged = sorted([*zip(places, masks or (_CONSTANT_MASK,) * len(places), strict=True), *new])
+        lists = {number: [at for at, _ in merged]}
+        if number == WARPS:
+            lists[MASKS] = [mask for _, mask in merged]
+        for key, values in lists.items():
+            made = _put(made, Attribute(_SIZED, key, struct.pack(f"<{len(values)}I", *values)))
+    return made
+
+
+def with_more(attributes: Sequence[Attribute], more: Sequence[Attribute]) -> list[Attribute]:
+    """The attributes, and those of `more` whose numbers they lack."""
+    made, known = list(attributes), {one.number for one in attributes}
+    for one in more:
+        made = made if one.number in known else _put(made, one)
+    return made
+
+
+def _put(attributes: list[Attribute], new: Attribute) -> list[Attribute]:
+    """Replace the attribute of the same number; one that is new stands in front of the list of exits."""
+    if any(one.number == new.number for one in attributes):
+        return [new if one.number == new.number else one for one in attributes]
+    at = next((n for n, one in enumerate(attributes) if one.number == EXITS), len(attributes))
+    return [*attributes[:at], new, *attributes[at:]]
 
 
 def listing(attribute: Attribute, places: Sequence[int]) -> Attribute:

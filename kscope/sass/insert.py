@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from . import branches, elf, frames, info, lines, sections
-from .control import control, controlled
+from .control import Control, control, controlled
 from .instructions import BYTES, Function, Instruction, encoded
 
 _PADDING = 0x000FC000000000000000000000007918
@@ -25,11 +25,13 @@ class New:
         word: its 128 bits.
         to: what it names, for branches: an address in the function as it was, or a label of an inserted instruction.
         label: its name among the inserted instructions; empty for none.
+        listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
     """
 
     word: int
     to: int | str | None = None
     label: str = ""
+    listed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,22 @@ class Insertion:
         after: by the address of an instruction, what stands behind it; branches to the next one pass them by.
         tail: code behind the function's own.
         registers: registers a thread that the function needs now; None for as many as before.
+        attributes: attributes without addresses that the function gets, unless it has them.
+        controls: other control codes of the function's own instructions, by address.
     """
 
     before: Mapping[int, Sequence[New]] = field(default_factory=dict)
     after: Mapping[int, Sequence[New]] = field(default_factory=dict)
     tail: Sequence[New] = ()
     registers: int | None = None
+    attributes: Sequence[info.Attribute] = ()
+    controls: Mapping[int, Control] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
-        return not any((*self.before.values(), *self.after.values(), self.tail)) and self.registers is None
+        return (
+            not any((*self.before.values(), *self.after.values(), self.tail, self.controls)) and self.registers is None
+        )
 
 
 @dataclass(frozen=True)
@@ -88,10 +96,11 @@ def inserted(data: bytes, function: Function, insertion: Insertion) -> bytes:
         return data
     items = tuple(_items(function, insertion))
     layout = _laid_out(function, items)
-    words = list(_encoded(function, items, layout))
+    words = list(_encoded(items, layout, insertion.controls))
     words += [_PADDING] * ((layout.size - BYTES * len(words)) // BYTES)
     contents = {function.section: encoded(tuple(words))}
-    contents |= _infos(file, function, words, layout, insertion.registers)
+    listed = [(n * BYTES, new.listed) for n, new in enumerate(_ordered(items)) if isinstance(new, New) and new.listed]
+    contents |= _infos(file, function, words, layout, insertion, listed)
     contents |= _symbols(file, function, layout)
     contents |= _relocated(file, function, layout)
     counts = dict[str, int]()
@@ -103,8 +112,13 @@ def inserted(data: bytes, function: Function, insertion: Insertion) -> bytes:
 
 def addresses(function: Function, insertion: Insertion) -> frozenset[int]:
     """Where the inserted instructions are in the new code."""
-    ordered = [item for _, item in _items(function, insertion) if item is not None]
+    ordered = _ordered(tuple(_items(function, insertion)))
     return frozenset(number * BYTES for number, item in enumerate(ordered) if isinstance(item, New))
+
+
+def labels(function: Function, insertion: Insertion) -> dict[str, int]:
+    """Where the labels of inserted instructions are in the new code."""
+    return _laid_out(function, tuple(_items(function, insertion))).labels
 
 
 _Item = Instruction | New
@@ -122,6 +136,10 @@ def _items(function: Function, insertion: Insertion) -> Iterator[tuple[int, _Ite
         yield from ((-1, new) for new in insertion.after.get(one.at, ()))
     if end == function.size:
         yield from ((-1, new) for new in insertion.tail)
+
+
+def _ordered(items: Sequence[tuple[int, _Item | None]]) -> list[_Item]:
+    return [item for _, item in items if item is not None]
 
 
 def _code_end(function: Function) -> int:
@@ -150,8 +168,10 @@ def _laid_out(function: Function, items: Sequence[tuple[int, _Item | None]]) -> 
     return _Layout(starts, places, labels, size)
 
 
-def _encoded(function: Function, items: Sequence[tuple[int, _Item | None]], layout: _Layout) -> Iterator[int]:
-    ordered = [item for _, item in items if item is not None]
+def _encoded(
+    items: Sequence[tuple[int, _Item | None]], layout: _Layout, controls: Mapping[int, Control]
+) -> Iterator[int]:
+    ordered = _ordered(items)
     for number, item in enumerate(ordered):
         at, word = number * BYTES, item.word
         if isinstance(item, New):
@@ -159,6 +179,8 @@ def _encoded(function: Function, items: Sequence[tuple[int, _Item | None]], layo
                 to = layout.labels[item.to] if isinstance(item.to, str) else layout.starts[item.to]
                 word = branches.aimed(word, at, to)
         else:
+            if item.at in controls:
+                word = controlled(word, controls[item.at])
             if item.target is not None:
                 word = branches.aimed(word, at, layout.starts[item.target])
             if number + 1 < len(ordered) and isinstance(ordered[number + 1], New):
@@ -168,7 +190,12 @@ def _encoded(function: Function, items: Sequence[tuple[int, _Item | None]], layo
 
 
 def _infos(
-    file: elf.Elf, function: Function, words: Sequence[int], layout: _Layout, registers: int | None
+    file: elf.Elf,
+    function: Function,
+    words: Sequence[int],
+    layout: _Layout,
+    insertion: Insertion,
+    listed: Sequence[tuple[int, tuple[int, ...]]],
 ) -> dict[str, bytes]:
     """The attributes of the function and its registers."""
     contents = dict[str, bytes]()
@@ -179,8 +206,8 @@ def _infos(
             info.listing(one, exits) if one.number == info.EXITS else info.moved(one, layout.place)
             for one in info.read(own.content)
         ]
-        contents[own.name] = info.write(made)
-    shared = file.find(".nv.info")
+        contents[own.name] = info.write(info.with_more(info.with_listed(made, listed), insertion.attributes))
+    shared, registers = file.find(".nv.info"), insertion.registers
     if shared is not None and registers is not None:
         symbol = _symbol(file, function)
         changed = [

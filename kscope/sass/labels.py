@@ -1,12 +1,12 @@
 """Labels: which marks each machine instruction lies between, carried through ptxas in its line table.
 
-Marks are comments, which ptxas ignores. The part of a text between two of them is a segment. Every pair of a segment
-and a line of the user's gets a line of its own in the text that is assembled:
+Marks are comments, which ptxas ignores. The part of a text between two of them is a segment. Every combination of a
+segment, a basic block and a line of the user's gets a line of its own in the text that is assembled:
 
-    .loc 1 53 0                          .loc 1 1 0          (segment 0, user's 1 53 0)
+    .loc 1 53 0                          .loc 1 1 0          (segment 0, block 0, user's 1 53 0)
     ld.global ...                        ld.global ...
-    //kscope enter load - - with         .loc 1 2 0          (segment 1, user's 1 53 0)
-    .loc 1 54 0                          .loc 1 3 0          (segment 1, user's 1 54 0)
+    //kscope enter load - - with         .loc 1 2 0          (segment 1, block 0, user's 1 53 0)
+    .loc 1 54 0                          .loc 1 3 0          (segment 1, block 0, user's 1 54 0)
 
 Lines change no instruction. So the code is that of the text without marks, and its line table tells the segment of
 each instruction, and the user's line.
@@ -15,7 +15,6 @@ each instruction, and the user's line.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
@@ -27,8 +26,24 @@ _LOC = re.compile(r"^\s*\.loc\s+(.*?)\s*;?\s*$")
 _FILE = re.compile(r"^\s*\.file\s")
 _DEBUG = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}", re.S | re.M)
 _BODY = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.(?:entry|func)\b", re.M)
+_BLOCK_ENDS = re.compile(r"^\s*[\w$%.]+:|\b(?:bra|brx|ret|exit|trap)\b")
 _NAME = "kscope"
 """The file that the labels' lines are said to be of."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an instruction comes from.
+
+    Attributes:
+        segment: between which marks it is.
+        block: number of its basic block in the text.
+        line: what stood behind the user's .loc, empty before the first.
+    """
+
+    segment: int
+    block: int
+    line: str
 
 
 @dataclass(frozen=True)
@@ -38,12 +53,14 @@ class Labeled:
     Attributes:
         text: what is assembled, with `-lineinfo`.
         marks: the marks in the order of the text; marks[n] is between the segments n and n + 1.
-        places: by line number, from 1 on: the segment, and what stood behind the user's .loc, empty before the first.
+        blocks: the basic block of each mark.
+        places: what the lines stand for, by their numbers, from 1 on.
     """
 
     text: str
     marks: tuple[Mark, ...]
-    places: tuple[tuple[int, str], ...]
+    blocks: tuple[int, ...]
+    places: tuple[Place, ...]
 
 
 def labeled(text: str) -> Labeled:
@@ -58,12 +75,12 @@ def labeled(text: str) -> Labeled:
     Raises:
         UsageError: a mark is malformed.
     """
-    out, marks, here = list[str](), list[Mark](), ""
-    places: dict[tuple[int, str], int] = {}
-    inside = False
+    out, marks, blocks, here, block = list[str](), list[Mark](), list[int](), "", 0
+    places: dict[Place, int] = {}
+    begins = inside = False
 
     def label() -> str:
-        number = places.setdefault((len(marks), here), len(places) + 1)
+        number = places.setdefault(Place(len(marks), block, here), len(places) + 1)
         return f"\t.loc 1 {number} 0"
 
     for line in _DEBUG.sub("", text).splitlines():
@@ -76,17 +93,21 @@ def labeled(text: str) -> Labeled:
         out.append(line)
         if PREFIX in line and (mark := parse(line)) is not None:
             marks.append(mark)
+            blocks.append(block)
             out.append(label())
-        inside = inside or _BODY.match(line) is not None
-        if inside and line.rstrip().endswith("{"):  # the body begins
+        begins = begins or _BODY.match(line) is not None
+        if begins and line.rstrip().endswith("{"):
+            begins, inside = False, True
             out.append(label())
-            inside = False
+        elif inside and PREFIX not in line and _BLOCK_ENDS.search(line):
+            block += 1
+            out.append(label())
     out.append(f'\t.file 1 "/{_NAME}"')
-    return Labeled("\n".join(out) + "\n", tuple(marks), tuple(places))
+    return Labeled("\n".join(out) + "\n", tuple(marks), tuple(blocks), tuple(places))
 
 
-def segments(file: elf.Elf, function: Function, found: Labeled) -> dict[int, int]:
-    """The segment of each instruction of a function.
+def places(file: elf.Elf, function: Function, found: Labeled) -> dict[int, Place]:
+    """Where each instruction of a function comes from.
 
     Args:
         file: the cubin, assembled from found.text.
@@ -94,27 +115,18 @@ def segments(file: elf.Elf, function: Function, found: Labeled) -> dict[int, int
         found: the labels.
 
     Returns:
-        The segment by address; instructions without a line, such as padding, are left out.
+        The places by address; instructions without a line, such as padding, are left out.
 
     Raises:
         UnsupportedError: the line table is not that of the labels.
     """
-    return {at: segment for at, (segment, _) in _labels(file, function, found).items()}
-
-
-def user_lines(file: elf.Elf, function: Function, found: Labeled) -> dict[int, str]:
-    """What stood behind the user's .loc for each instruction; see segments()."""
-    return {at: place for at, (_, place) in _labels(file, function, found).items()}
-
-
-def _labels(file: elf.Elf, function: Function, found: Labeled) -> Mapping[int, tuple[int, str]]:
     table, own = file.find(".debug_line"), file.number(function.section)
     if table is None:
         raise UnsupportedError(f"{function.name} has no line table: assemble it with -lineinfo")
     entries = sorted((one.at, one.symbol) for _, some in file.relocations(".debug_line") for one in some)
     mine = {number for number, (_, symbol) in enumerate(entries) if file.symbols()[symbol].section == own}
     rows = [row for row in lines.rows(table.content) if row.sequence in mine]
-    labels, row = dict[int, tuple[int, str]](), 0
+    labels, row = dict[int, Place](), 0
     for one in function.instructions:
         while row + 1 < len(rows) and rows[row + 1].at <= one.at:
             row += 1

@@ -48,9 +48,10 @@ def test_each_instruction_lies_between_its_marks(tool: str) -> None:
     made = labels.labeled(MARKED)
     data = assembled(made.text, tool)
     (kernel,) = functions(data)
-    found = labels.segments(elf.read(data), kernel, made)
+    found = labels.places(elf.read(data), kernel, made)
+    assert len(set(made.blocks)) == 2  # the first three marks are in one block, NEXT begins another
     for name, segment in SEGMENTS.items():
-        places = {found[one.at] for one in kernel.instructions if one.name == name}
+        places = {found[one.at].segment for one in kernel.instructions if one.name == name}
         assert segment in places, name
         assert places <= ({segment, 2} if name == "LDG" else {segment}), name
 
@@ -61,17 +62,17 @@ def test_the_lines_of_the_user_are_those_of_the_plain_text(tool: str) -> None:
     data = assembled(made.text, tool)
     (kernel,) = functions(data)
     plain = lines(assembled(BRANCHING, tool))
-    restored = labels.user_lines(elf.read(data), kernel, made)
+    restored = labels.places(elf.read(data), kernel, made)
     for at, place in restored.items():
-        if place:
-            assert place.split()[1] == plain[at][1], hex(at)
-    assert len(set(restored.values())) > 4
+        if place.line:
+            assert place.line.split()[1] == plain[at][1], hex(at)
+    assert len({place.line for place in restored.values()}) > 4
 
 
 def test_inlined_calls_are_kept_with_the_line() -> None:
     text = MARKED.replace(".loc 1 40 0", ".loc 1 40 5, function_name $L__info, inlined_at 1 12 3")
     made = labels.labeled(text)
-    assert (2, "1 40 5, function_name $L__info, inlined_at 1 12 3") in made.places
+    assert "1 40 5, function_name $L__info, inlined_at 1 12 3" in {place.line for place in made.places}
     assert not re.search(r"inlined_at|\.file 1 \"/lines", made.text)
 
 
@@ -79,7 +80,7 @@ def test_a_table_of_other_lines_is_refused() -> None:
     data = assembled(BRANCHING)
     (kernel,) = functions(data)
     with pytest.raises(UnsupportedError, match="not that of a label"):
-        labels.segments(elf.read(data), kernel, labels.labeled(HEAD + ".visible .entry k() { ret; }"))
+        labels.places(elf.read(data), kernel, labels.labeled(HEAD + ".visible .entry k() { ret; }"))
 
 
 def test_a_cubin_without_lines_is_refused() -> None:
@@ -87,4 +88,4 @@ def test_a_cubin_without_lines_is_refused() -> None:
     data = assembled(re.sub(r"\s*\.(loc|file) .*", "", BRANCHING), options=())
     (kernel,) = functions(data)
     with pytest.raises(UnsupportedError, match="-lineinfo"):
-        labels.segments(elf.read(data), kernel, made)
+        labels.places(elf.read(data), kernel, made)

@@ -1,0 +1,260 @@
+"""A kernel of plain machine code becomes one that records: claim at the entry, records at its marks, end at its exits.
+
+A region has four registers in a row, which are its record. Its begin is one clock read into the first of them; its end
+is a clock read into the third, and a store of all four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from .. import ptx
+from ..capture import layout, wire
+from ..errors import UnsupportedError
+from ..machine_code.occupancy import warps_by_registers
+from ..marks.grammar import Mark
+from . import clobbers, elf, forms, fragments, hazards, info, insert, labels, place, reading, sections
+from .control import SCOREBOARDS, Control
+from .fragments import DESCRIPTOR, Fragment, State
+from .insert import Insertion, New
+from .instructions import BYTES, Function, Instruction
+
+Assembler = Callable[[str], bytes]
+"""ptxas: from a text to a cubin with its line table."""
+_EXTRA, _MOST = 2, 255
+"""Registers that a count has beyond the highest number, and the highest count."""
+_OF_SM, _UNIT = 65536, 8
+_CONSTANT = 4
+"""Byte of an instruction at which its 32-bit constant begins."""
+_REGISTER_BITS = 4
+"""log2 of a record's bytes."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A cubin that records.
+
+    Attributes:
+        data: the cubin.
+        registers: of a thread, before and now.
+        warps: that the registers of an SM have room for, before and now.
+        control: where the low and the high word of the control block's address are in the cubin.
+        spots: where each mark stands, in the order of the marks.
+    """
+
+    data: bytes
+    registers: tuple[int, int]
+    warps: tuple[int, int]
+    control: tuple[int, int]
+    spots: tuple[place.Spot, ...]
+
+    def armed(self, control: int) -> bytes:
+        """The cubin for a device, in memory only: what is kept in files has the address 0.
+
+        Args:
+            control: address of the device's control block.
+        """
+        out = bytearray(self.data)
+        for at, value in zip(self.control, (control & 0xFFFFFFFF, control >> 32), strict=True):
+            out[at : at + 4] = value.to_bytes(4, "little")
+        return bytes(out)
+
+
+def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
+    """Assemble a module with marks without them, and insert what records them.
+
+    Args:
+        text: PTX of one kernel with marks.
+        kernel: what the texts of the protocol depend on.
+        assemble: ptxas.
+
+    Returns:
+        The cubin, checked. It records when it was armed.
+
+    Raises:
+        UnsupportedError: something of it is not supported; the message says what.
+    """
+    labeled = labels.labeled(text)
+    names = _names(labeled.marks)
+    data = assemble(labeled.text)
+    (function,), file = reading.functions(data), elf.read(data)
+    sections.check(file, function)
+    spots = place.spots(function, labeled, labels.places(file, function, labeled))
+    head = "".join(
+        f"{line}\n" for line in text.splitlines() if line.startswith((".version", ".target", ".address_size"))
+    )
+    claim, end = (
+        fragments.read(assemble(one)) for one in (fragments.claim_text(head, kernel), fragments.end_text(head))
+    )
+    state, quads, most = _registers(function, names, claim.registers | end.registers)
+    before, threads = _counts(file, function)
+    count = max(before, most + 1 + _EXTRA)
+    if count > _MOST or -(-count // _UNIT) * _UNIT * threads > _OF_SM:
+        raise UnsupportedError(f"{function.name} would need {count} registers in each of {threads} threads")
+    first, behind = fragments.claim(claim, state)
+    ids = [
+        New(forms.word(f"IMAD.MOV.U32 R{quads[name] + word}, RZ, RZ, {value:#x}", Control(stall=2)))
+        for name in quads
+        for word, value in ((1, layout.record_id(name, layout.Kind.SPAN)), (3, 0))
+    ]
+    controls, put = dict[int, Control](), dict[int, list[New]]()
+    put[0] = [*first, *ids, New(forms.word("NOP", Control(stall=12)))]
+    for mark, spot in zip(labeled.marks, spots, strict=True):
+        made = (
+            _enter(quads[mark.name], state)
+            if mark.act == "enter"
+            else _leave(quads[mark.name], state, kernel, function.instructions[spot.at // BYTES])
+        )
+        put.setdefault(spot.at, []).extend(made)
+    for one in function.instructions:
+        if one.name == "EXIT":
+            put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
+            controls |= _read_before(function, one.at, state)
+    stack = tuple(one for one in claim.attributes if one.number == info.STACK)
+    insertion = Insertion(put, tail=behind, registers=count, attributes=stack, controls=controls)
+    out = insert.inserted(data, function, insertion)
+    _check(out, function.name, insert.addresses(function, insertion))
+    warps = (warps_by_registers(before), warps_by_registers(count))
+    code = elf.read(out).find(function.section)
+    assert code is not None
+    at = code.offset + insert.labels(function, insertion)[fragments.CONTROL] + _CONSTANT
+    return Recorded(out, (before, count), warps, (at, at + BYTES), spots)
+
+
+def _names(marks: tuple[Mark, ...]) -> tuple[str, ...]:
+    """The regions' names, after it is certain that each mark is of a region without anything else."""
+    open_names = list[str]()
+    for mark in marks:
+        if mark.act not in ("enter", "exit") or mark.type or mark.when or mark.strategy:
+            raise UnsupportedError(
+                f"{mark.noun} {mark.display_name} has a value, a predicate or a strategy, or is no region"
+            )
+        if mark.act == "exit":
+            if not open_names or open_names.pop() != mark.name:
+                raise UnsupportedError(f"region {mark.display_name} ends where another one is open")
+        elif mark.name in open_names:
+            raise UnsupportedError(f"region {mark.display_name} is inside of itself")
+        else:
+            open_names.append(mark.name)
+    return tuple(dict.fromkeys(mark.name for mark in marks))
+
+
+def _registers(function: Function, names: tuple[str, ...], taken: frozenset[int]) -> tuple[State, dict[str, int], int]:
+    """Registers that neither the kernel nor a fragment uses: the state, each region's first one, the highest number."""
+    used = frozenset[str]().union(*(one.reads | one.writes for one in function.instructions))
+    numbers = {int(one[1:]) for one in used if one[0] == "R"} | taken | {0, 1}
+    free = [number for number in range(_MOST) if number not in numbers]
+
+    def take(many: int) -> int:
+        first = next(n for n in free if n % many == 0 and all(n + more in free for more in range(many)))
+        for number in range(first, first + many):
+            free.remove(number)
+        return first
+
+    quads = {name: take(4) for name in names}
+    address = take(2)
+    base, offset, clocks = take(1), take(1), take(1)
+    predicates = [number for number in range(7) if f"P{number}" not in used]
+    if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & used:
+        raise UnsupportedError(f"{function.name} uses UR{DESCRIPTOR}")
+    state = State(base, address, offset, clocks, predicates[-1] if predicates else None, _scoreboard(function))
+    return state, quads, max(*(first + 3 for first in quads.values()), address + 1, base, offset, clocks)
+
+
+def _scoreboard(function: Function) -> int:
+    """The scoreboard that the fewest instructions use, of those that no DEPBAR counts in flight."""
+    counted = {
+        int(one.operands[0].removeprefix("SB"))
+        for one in function.instructions
+        if one.name == "DEPBAR" and one.operands[-1] != "0x0"
+    }
+    uses = [board for one in function.instructions for board in (one.control.writes, one.control.reads)]
+    return min((board for board in SCOREBOARDS if board not in counted), key=uses.count)
+
+
+def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
+    """The function's registers, and threads of a block at most."""
+    symbols, shared, own = file.symbols(), file.find(".nv.info"), file.find(f".nv.info.{function.name}")
+    assert shared is not None and own is not None
+    registers = next(
+        int.from_bytes(one.payload[4:8], "little")
+        for one in info.read(shared.content)
+        if one.number == info.REGISTERS and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
+    )
+    threads = 1024
+    for one in info.read(own.content):
+        if one.number in (info.THREADS, info.MOST_THREADS):
+            x, y, z = (int.from_bytes(one.payload[at : at + 4], "little") for at in (0, 4, 8))
+            threads = x * y * z
+    return registers, threads
+
+
+def _enter(quad: int, state: State) -> list[New]:
+    waits = frozenset({state.scoreboard})
+    return [New(forms.word(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=waits)))]
+
+
+def _leave(quad: int, state: State, kernel: ptx.Kernel, here: Instruction) -> list[New]:
+    """The end of a region in front of the instruction `here`."""
+    mask = kernel.mask << _REGISTER_BITS
+    waits = frozenset({state.scoreboard})
+    on, test = state.on, list[New]()
+    if on is None:  # the kernel uses all predicates: compute it in one that is free here
+        on = next((number for number in range(7) if f"P{number}" not in here.live), None)
+        if on is None:
+            raise UnsupportedError(f"every predicate is in use at {here.at:#x}")
+        text = f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT"
+        test = [New(forms.word(text, Control(stall=2)))]
+    code: tuple[tuple[str, Control], ...] = (
+        (f"CS2R.32 R{quad + 2}, SR_CLOCKLO", Control()),
+        (f"LOP3.LUT R{state.address}, R{state.offset}, {mask:#x}, RZ, 0xc0, !PT", Control(stall=6, waits=waits)),
+        (f"IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=6 if not test else 13)),
+        (
+            f"@P{on} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{quad}",
+            Control(stall=2, reads=state.scoreboard),
+        ),
+        (f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ", Control(stall=6)),
+    )
+    made = [New(forms.word(text, control)) for text, control in code]
+    return [made[0], *test, *made[1:]]
+
+
+def _read_before(function: Function, at: int, state: State) -> dict[int, Control]:
+    """ptxas counts no store right in front of an exit. With a scoreboard, the end of the slab can wait for it.
+
+    The instructions of memory read their operands in order, so the last one counts for all.
+    """
+    number = at // BYTES - 1
+    while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
+        one = function.instructions[number]
+        if one.name in place.LANDMARKS and any(register[0] == "R" for register in one.reads):
+            code = one.control
+            counted = code.reads is not None or code.writes is not None
+            return {} if counted else {one.at: replace(code, reads=state.scoreboard)}
+        number -= 1
+    return {}
+
+
+def _end(function: Function, at: int, end: Fragment, state: State) -> Iterator[New]:
+    """In front of an exit: the end of the slab, for the threads that leave."""
+    leaves = function.instructions[at // BYTES]
+    waits = Control(stall=2, waits=frozenset(SCOREBOARDS))
+    if leaves.conditional:
+        # the others pass it by; these leave by an exit of their own, because their predicate may be overwritten
+        guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"
+        if leaves.guard.lstrip("@!").startswith("U"):
+            raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {at:#x}")
+        yield New(forms.word(f"@{guard} BRA `()", Control(stall=5, waits=leaves.control.waits)), to=f"stay {at:x}")
+    yield New(forms.word("NOP", waits))
+    yield from fragments.end(end, state, f"{at:x}")
+    if leaves.conditional:
+        yield New(forms.word("EXIT", Control(stall=5)))
+        yield New(forms.word("NOP", Control(stall=2)), label=f"stay {at:x}")
+
+
+def _check(data: bytes, name: str, new: frozenset[int]) -> None:
+    """Refuse code that either checker finds wrong."""
+    (function,) = [one for one in reading.functions(data) if one.name == name]
+    if found := (*hazards.check(function, new), *clobbers.check(function, new)):
+        raise UnsupportedError(f"{name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

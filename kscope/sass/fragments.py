@@ -1,9 +1,9 @@
 """The claim and the end of a slab as machine code: ptxas assembles the texts of kscope/ptx/, in kernels of their own.
 
-So the protocol is written once, and the control codes are those of ptxas. Values come in by a load, and go out by a store, at an
-address that nothing else has; both are found in the machine code and replaced by moves.
+So the protocol is written once, and the control codes are those of ptxas. Values come in by a load, and go out by a
+store, at an address that nothing else has; both are found in the machine code and replaced by moves.
 
-At the entry of a kernel and at its exits no register is live. So what a fragment computes in keeps its numbers.
+At the entry of a kernel and at its exits no register is live, so what a fragment computes in keeps its numbers.
 """
 
 from __future__ import annotations

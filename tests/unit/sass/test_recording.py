@@ -1,0 +1,186 @@
+"""A kernel with regions becomes the plain kernel and instructions that record, which the checkers accept."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from kscope import ptx
+from kscope.capture import layout
+from kscope.errors import UnsupportedError
+from kscope.instrument.recording import Recording
+from kscope.sass import clobbers, fragments, hazards, labels, place
+from kscope.sass.elf import read
+from kscope.sass.instructions import Function, words
+from kscope.sass.recording import Recorded, recorded
+
+from .kernels import ASSEMBLERS, HEAD, assembled, functions, needs_tools
+from .stripping import printed, stripped
+
+pytestmark = needs_tools
+KERNEL = ptx.Kernel(Recording(records=16), ("elected",), 4, ("0x11112222", "0x33334444"), 90)
+CONTROL = 0x7F34_1234_5678
+ENTER, EXIT = "    //kscope enter {} - - with\n", "    //kscope exit {} - - with\n"
+PLAIN = (
+    HEAD
+    + """.visible .entry sums(.param .u64 p, .param .u32 n) .reqntid 128
+{
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>; .reg .f32 %f<8>; .shared .align 16 .b8 kept[512];
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; cvta.to.global.u64 %d1, %d1;
+    mov.u32 %r2, %tid.x; mov.u32 %r3, 0; mov.f32 %f1, 0f00000000; mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2;
+    setp.ge.u32 %p1, %r2, %r1;
+    @%p1 bra DONE;
+LOOP:
+    ld.global.f32 %f2, [%d3]; st.shared.f32 [kept], %f2;
+    bar.sync 0; ld.shared.f32 %f3, [kept+4]; fma.rn.f32 %f1, %f3, %f3, %f1; bar.sync 0;
+    add.u64 %d3, %d3, 512; add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, %r1;
+    @%p3 bra LOOP;
+    st.global.f32 [%d3], %f1;
+DONE:
+    ret;
+}
+"""
+)
+MARKED = (
+    PLAIN.replace("    ld.global.f32 %f2", ENTER.format("load") + "    ld.global.f32 %f2")
+    .replace("    bar.sync 0; ld.sh", EXIT.format("load") + ENTER.format("sum") + "    bar.sync 0; ld.sh")
+    .replace("    add.u64 %d3, %d3, 512", EXIT.format("sum") + "    add.u64 %d3, %d3, 512")
+    .replace("    st.global.f32 [%d3]", ENTER.format("store") + "    st.global.f32 [%d3]")
+    .replace("%f1;\nDONE", f"%f1;\n{EXIT.format('store')}DONE")
+    .replace("LOOP:\n", 'LOOP:\n    .pragma "nounroll";\n')
+)
+PLAIN = PLAIN.replace("LOOP:\n", 'LOOP:\n    .pragma "nounroll";\n')
+
+
+def made(tool: str, text: str = MARKED, kernel: ptx.Kernel = KERNEL) -> Recorded:
+    return recorded(text, kernel, lambda text: assembled(text, tool))
+
+
+def only(data: bytes) -> Function:
+    (kernel,) = functions(data)
+    return kernel
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_each_region_is_stored_where_it_ends(tool: str) -> None:
+    assert MARKED.count("//kscope") == 6
+    code = only(made(tool).data).instructions
+    ids = {layout.record_id(name, layout.Kind.SPAN): name for name in ("load", "sum", "store")}
+    found = {}
+    for one in code:
+        value = re.fullmatch(r"-?0x[0-9a-f]+", one.operands[-1] if one.operands else "")
+        if value and (name := ids.get(int(value[0], 16) & 0xFFFFFFFF)):
+            found[f"R{int(one.operands[0][1:]) - 1}"] = name
+    assert sorted(found.values()) == ["load", "store", "sum"]
+    stores = [one for one in code if one.code == "STG.E.128" and one.operands[-1] in found]
+    assert Counter(found[one.operands[-1]] for one in stores) == Counter(("load", "sum", "store"))
+    for store in stores:
+        assert store.conditional and "+0x20]" in store.operands[0]
+        first = store.operands[-1]
+        clocks = [one for one in code if "SR_CLOCKLO" in one.operands and one.code == "CS2R.32"]
+        assert [one.operands[0] for one in clocks].count(first) == 1
+        assert [one.operands[0] for one in clocks].count(f"R{int(first[1:]) + 2}") == 1
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_the_rest_is_the_plain_kernel(tool: str) -> None:
+    """But for a scoreboard of the store in front of an exit, which the end of the slab waits for."""
+    out, kept = made(tool), []
+    plain = stripped(printed(assembled(PLAIN, tool), "sums"), frozenset())
+    expected = [one for one in plain if one[1] != "NOP"]
+    mine = stripped(printed(out.data, "sums"), frozenset())
+    rest = iter(mine)
+    for one in expected:
+        kept.append(next((other for other in rest if alike(one, other)), None))
+    assert None not in kept
+    assert sum(one[8] != other[8] for one, other in zip(expected, kept, strict=True) if other) <= 2
+
+
+def alike(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """The same instruction; targets are numbers that differ, and a scoreboard may have been added (8)."""
+    return (*one[:4], *one[5:8], one[9]) == (*other[:4], *other[5:8], other[9])
+
+
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_both_checkers_accept_it_and_reject_it_without_a_wait(tool: str) -> None:
+    kernel = only(made(tool).data)
+    assert hazards.check(kernel) == ()
+    own = {one.word for one in only(assembled(PLAIN, tool)).instructions}
+    new = frozenset(one.at for one in kernel.instructions if one.word not in own)
+    assert [one for one in clobbers.check(kernel, new) if "needs" in one.what] == []
+
+
+def test_it_is_armed_by_two_constants() -> None:
+    out = made("")
+    armed = out.armed(CONTROL)
+    before, after = (words(read(data).find(".text.sums").content) for data in (out.data, armed))  # type: ignore[union-attr]  # it is there
+    differing = [n for n, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
+    code = only(armed).instructions
+    assert [(code[n].code, int(code[n].operands[-1], 16)) for n in differing] == [
+        ("IMAD.MOV.U32", CONTROL & 0xFFFFFFFF),
+        ("IMAD.MOV.U32", CONTROL >> 32),
+    ]
+    assert len(armed) == len(out.data) and out.armed(0) == out.data
+
+
+def test_it_says_what_it_costs() -> None:
+    out = made("")
+    before, now = out.registers
+    assert before < now <= 64 and out.warps[1] <= out.warps[0]
+    code = only(out.data).instructions
+    assert now >= 3 + max(int(name[1:]) for one in code for name in one.reads | one.writes if name[0] == "R")
+    assert len(out.spots) == 6
+
+
+def test_every_exit_closes_the_slab() -> None:
+    code = only(made("").data).instructions
+    closing = [one for one in code if one.code == "STG.E.128" and "+0x10]" in one.operands[0] and not one.conditional]
+    plain = [one for one in only(assembled(PLAIN)).instructions if one.name == "EXIT"]
+    assert len(closing) == len(plain) > 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("enter load - - with", "enter load i32 - with %r1", "has a value"),
+        ("enter load - -", "enter load - all", "a strategy"),
+        ("enter sum", "enter load", "ends where another one is open"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(old: str, new: str, said: str) -> None:
+    text = MARKED.replace(old, new, 1)
+    with pytest.raises(UnsupportedError, match=said):
+        made("", text)
+
+
+def test_an_unrolled_mark_is_refused() -> None:
+    text = re.sub(r'\s*\.pragma "nounroll";', "", MARKED).replace(
+        "setp.lt.u32 %p3, %r3, %r1", "setp.lt.u32 %p3, %r3, 4"
+    )
+    with pytest.raises(UnsupportedError, match="blocks of the machine code|out of its order"):
+        made("", text)
+
+
+def test_marks_stand_between_landmarks_in_their_order() -> None:
+    found = labels.labeled(MARKED)
+    data = assembled(found.text)
+    kernel = only(data)
+    spots = place.spots(kernel, found, labels.places(read(data), kernel, found))
+    (load,) = [one.at for one in kernel.instructions if one.name == "LDG"]
+    barriers = [one.at for one in kernel.instructions if one.name == "BAR"]
+    enter_load, exit_load, enter_sum, exit_sum, enter_store, exit_store = (one.at for one in spots)
+    assert enter_load <= load < exit_load <= enter_sum <= barriers[0] < barriers[1] < exit_sum
+    assert exit_sum < enter_store < exit_store
+    assert spots[3].behind_wait and not spots[0].behind_wait
+
+
+def test_the_claim_is_what_ptxas_made_of_the_protocols_text() -> None:
+    fragment = fragments.read(assembled(fragments.claim_text(HEAD, KERNEL), options=()))
+    state = fragments.State(40, 42, 44, 45, 6, 5)
+    first, behind = fragments.claim(fragment, state)
+    kept = {one.word for one in (*first, *behind)}
+    replaced = [one for one in fragment.function.instructions if one.word not in kept and one.target is None]
+    assert {one.name for one in replaced} <= {"LDC", "LDG", "STG", "EXIT", "NOP", "BRA"}
+    assert sum(one.code.endswith("STRONG.SYS") for one in replaced) == 2

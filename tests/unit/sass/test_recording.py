@@ -159,7 +159,7 @@ def test_an_unrolled_mark_is_refused() -> None:
     text = re.sub(r'\s*\.pragma "nounroll";', "", MARKED).replace(
         "setp.lt.u32 %p3, %r3, %r1", "setp.lt.u32 %p3, %r3, 4"
     )
-    with pytest.raises(UnsupportedError, match="blocks of the machine code|out of its order"):
+    with pytest.raises(UnsupportedError, match=r"blocks of the machine code|out of its order"):
         made("", text)
 
 

@@ -23,6 +23,8 @@ LANDMARKS = frozenset(
 """Opcodes of landmarks."""
 _WAITS = frozenset({"BAR", "SYNCS", "DEPBAR", "WARPGROUP"})
 """A clock read right behind these is issued before they are through."""
+STOPS = 8
+"""Cycles after which a barrier has stopped the warp; on an H200 it takes six."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Spot:
     Attributes:
         at: the instruction that they stand in front of.
         outside: instructions of the other side of the mark that the schedule put on this one.
-        behind_wait: the instruction in front is a barrier or a wait, which may not be through.
+        behind_wait: a barrier or a wait is so close in front that it may not have stopped the warp yet.
     """
 
     at: int
@@ -102,8 +104,19 @@ def _spot(number: int, block: list[Instruction], labels: Labeled, places: Mappin
         return sum(behind[:slot]) + sum(known[n] and not behind[n] for n in range(slot, len(block)))
 
     chosen = min(range(first, last + 1), key=lambda slot: (outside(slot), -slot if mark.act == "enter" else slot))
-    ahead = block[chosen - 1].name if chosen else ""
-    return Spot(block[chosen].at, outside(chosen), ahead in _WAITS)
+    return Spot(block[chosen].at, outside(chosen), _is_behind_wait(block[:chosen]))
+
+
+def _is_behind_wait(ahead: list[Instruction]) -> bool:
+    """Whether a wait was issued less than STOPS cycles before."""
+    cycles = 0
+    for one in reversed(ahead):
+        cycles += max(1, one.control.stall)
+        if cycles >= STOPS:
+            return False
+        if one.name in _WAITS:
+            return True
+    return False
 
 
 def _last(block: list[Instruction]) -> int:

@@ -106,7 +106,10 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             if mark.act == "enter"
             else _leave(quads[mark.name], state, kernel, function.instructions[spot.at // BYTES])
         )
-        put.setdefault(spot.at, []).extend(made)
+        here = put.setdefault(spot.at, [])
+        if spot.behind_wait and not here:
+            here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
+        here.extend(made)
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(_end(function, one.at, end, state))

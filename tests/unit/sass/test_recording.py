@@ -176,6 +176,19 @@ def test_marks_stand_between_landmarks_in_their_order() -> None:
     assert spots[3].behind_wait and not spots[0].behind_wait
 
 
+def test_a_clock_is_read_when_the_barrier_in_front_has_stopped_the_warp() -> None:
+    code = only(made("").data).instructions
+    for number, one in enumerate(code):
+        if one.code == "CS2R.32":
+            cycles = 0
+            for ahead in reversed(code[:number]):
+                cycles += max(1, ahead.control.stall)
+                if ahead.name == "BAR":
+                    assert cycles >= 8, one
+                if ahead.name in ("BAR", "BRA"):
+                    break
+
+
 def test_the_claim_is_what_ptxas_made_of_the_protocols_text() -> None:
     fragment = fragments.read(assembled(fragments.claim_text(HEAD, KERNEL), options=()))
     state = fragments.State(40, 42, 44, 45, 6, 5)

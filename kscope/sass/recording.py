@@ -14,7 +14,7 @@ from ..capture import layout, wire
 from ..errors import UnsupportedError
 from ..machine_code.occupancy import warps_by_registers
 from ..marks.grammar import Mark
-from . import clobbers, elf, forms, fragments, hazards, info, insert, labels, place, reading, sections
+from . import clobbers, elf, forms, fragments, hazards, info, insert, labels, place, reading, registers, sections
 from .control import SCOREBOARDS, Control
 from .fragments import DESCRIPTOR, Fragment, State
 from .insert import Insertion, New
@@ -22,9 +22,8 @@ from .instructions import BYTES, Function, Instruction
 
 Assembler = Callable[[str], bytes]
 """ptxas: from a text to a cubin with its line table."""
-_EXTRA, _MOST = 2, 255
-"""Registers that a count has beyond the highest number, and the highest count."""
-_OF_SM, _UNIT = 65536, 8
+_MOST, _WARP = 255, 32
+"""Registers that a thread can have; threads of a warp."""
 _CONSTANT = 4
 """Byte of an instruction at which its 32-bit constant begins."""
 _REGISTER_BITS = 4
@@ -38,7 +37,7 @@ class Recorded:
     Attributes:
         data: the cubin.
         registers: of a thread, before and now.
-        warps: that the registers of an SM have room for, before and now.
+        warps: that an SM has registers for, before and now.
         control: where the low and the high word of the control block's address are in the cubin.
         spots: where each mark stands, in the order of the marks.
     """
@@ -76,7 +75,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         UnsupportedError: something of it is not supported; the message says what.
     """
     labeled = labels.labeled(text)
-    names = _names(labeled.marks)
+    registers.check(labeled.marks)
     data = assemble(labeled.text)
     (function,), file = reading.functions(data), elf.read(data)
     sections.check(file, function)
@@ -87,24 +86,22 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     claim, end = (
         fragments.read(assemble(one)) for one in (fragments.claim_text(head, kernel), fragments.end_text(head))
     )
-    state, quads, most = _registers(function, names, claim.registers | end.registers)
     before, threads = _counts(file, function)
-    count = max(before, most + 1 + _EXTRA)
-    if count > _MOST or -(-count // _UNIT) * _UNIT * threads > _OF_SM:
-        raise UnsupportedError(f"{function.name} would need {count} registers in each of {threads} threads")
+    chosen = _chosen(function, labeled.marks, claim.registers | end.registers, before, threads)
+    state, count = chosen.state, max(before, chosen.count)
     first, behind = fragments.claim(claim, state)
     ids = [
-        New(forms.word(f"IMAD.MOV.U32 R{quads[name] + word}, RZ, RZ, {value:#x}", Control(stall=2)))
-        for name in quads
-        for word, value in ((1, layout.record_id(name, layout.Kind.SPAN)), (3, 0))
+        New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
+        for quad in sorted(set(chosen.records))
+        for word, value in ((1, _id(chosen.own[quad]) if quad in chosen.own else 0), (3, 0))
     ]
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*first, *ids, New(forms.word("NOP", Control(stall=12)))]
-    for mark, spot in zip(labeled.marks, spots, strict=True):
+    for mark, quad, spot in zip(labeled.marks, chosen.records, spots, strict=True):
         made = (
-            _enter(quads[mark.name], state)
+            _enter(quad, state, None if quad in chosen.own else mark.name)
             if mark.act == "enter"
-            else _leave(quads[mark.name], state, kernel, function.instructions[spot.at // BYTES])
+            else _leave(quad, state, kernel, function.instructions[spot.at // BYTES])
         )
         here = put.setdefault(spot.at, [])
         if spot.behind_wait and not here:
@@ -125,62 +122,27 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     return Recorded(out, (before, count), warps, (at, at + BYTES), spots)
 
 
-def _names(marks: tuple[Mark, ...]) -> tuple[str, ...]:
-    """The regions' names, after it is certain that each mark is of a region without anything else."""
-    open_names = list[str]()
-    for mark in marks:
-        if mark.act not in ("enter", "exit") or mark.type or mark.when or mark.strategy:
-            raise UnsupportedError(
-                f"{mark.noun} {mark.display_name} has a value, a predicate or a strategy, or is no region"
-            )
-        if mark.act == "exit":
-            if not open_names or open_names.pop() != mark.name:
-                raise UnsupportedError(f"region {mark.display_name} ends where another one is open")
-        elif mark.name in open_names:
-            raise UnsupportedError(f"region {mark.display_name} is inside of itself")
-        else:
-            open_names.append(mark.name)
-    return tuple(dict.fromkeys(mark.name for mark in marks))
+def _chosen(
+    function: Function, marks: tuple[Mark, ...], taken: frozenset[int], before: int, threads: int
+) -> registers.Allocation:
+    """Registers for each region if as many blocks then fit on an SM as before, else for as few regions as possible."""
 
+    def fitting(count: int) -> int:
+        return warps_by_registers(count) // max(1, threads // _WARP)
 
-def _registers(function: Function, names: tuple[str, ...], taken: frozenset[int]) -> tuple[State, dict[str, int], int]:
-    """Registers that neither the kernel nor a fragment uses: the state, each region's first one, the highest number."""
-    used = frozenset[str]().union(*(one.reads | one.writes for one in function.instructions))
-    numbers = {int(one[1:]) for one in used if one[0] == "R"} | taken | {0, 1}
-    free = [number for number in range(_MOST) if number not in numbers]
-
-    def take(many: int) -> int:
-        first = next(n for n in free if n % many == 0 and all(n + more in free for more in range(many)))
-        for number in range(first, first + many):
-            free.remove(number)
-        return first
-
-    quads = {name: take(4) for name in names}
-    address = take(2)
-    base, offset, clocks = take(1), take(1), take(1)
-    predicates = [number for number in range(7) if f"P{number}" not in used]
-    if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & used:
-        raise UnsupportedError(f"{function.name} uses UR{DESCRIPTOR}")
-    state = State(base, address, offset, clocks, predicates[-1] if predicates else None, _scoreboard(function))
-    return state, quads, max(*(first + 3 for first in quads.values()), address + 1, base, offset, clocks)
-
-
-def _scoreboard(function: Function) -> int:
-    """The scoreboard that the fewest instructions use, of those that no DEPBAR counts in flight."""
-    counted = {
-        int(one.operands[0].removeprefix("SB"))
-        for one in function.instructions
-        if one.name == "DEPBAR" and one.operands[-1] != "0x0"
-    }
-    uses = [board for one in function.instructions for board in (one.control.writes, one.control.reads)]
-    return min((board for board in SCOREBOARDS if board not in counted), key=uses.count)
+    many = registers.allocated(function, marks, registers.apart(marks), taken)
+    few = registers.allocated(function, marks, registers.shared(marks), taken)
+    chosen = many if fitting(max(before, many.count)) == fitting(before) else min(many, few, key=lambda one: one.count)
+    if chosen.count > _MOST or not fitting(max(before, chosen.count)):
+        raise UnsupportedError(f"{function.name} would need {chosen.count} registers in each of {threads} threads")
+    return chosen
 
 
 def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
     """The function's registers, and threads of a block at most."""
     symbols, shared, own = file.symbols(), file.find(".nv.info"), file.find(f".nv.info.{function.name}")
     assert shared is not None and own is not None
-    registers = next(
+    count = next(
         int.from_bytes(one.payload[4:8], "little")
         for one in info.read(shared.content)
         if one.number == info.REGISTERS and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
@@ -190,12 +152,19 @@ def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
         if one.number in (info.THREADS, info.MOST_THREADS):
             x, y, z = (int.from_bytes(one.payload[at : at + 4], "little") for at in (0, 4, 8))
             threads = x * y * z
-    return registers, threads
+    return count, threads
 
 
-def _enter(quad: int, state: State) -> list[New]:
-    waits = frozenset({state.scoreboard})
-    return [New(forms.word(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=waits)))]
+def _id(name: str) -> int:
+    return layout.record_id(name, layout.Kind.SPAN)
+
+
+def _enter(quad: int, state: State, name: str | None) -> list[New]:
+    """The begin of a region. name: its name, if other regions have the same registers."""
+    read = New(forms.word(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=frozenset({state.scoreboard}))))
+    if name is None:
+        return [read]
+    return [read, New(forms.word(f"IMAD.MOV.U32 R{quad + 1}, RZ, RZ, {_id(name):#x}", Control()))]
 
 
 def _leave(quad: int, state: State, kernel: ptx.Kernel, here: Instruction) -> list[New]:

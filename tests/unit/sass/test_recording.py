@@ -68,20 +68,19 @@ def test_each_region_is_stored_where_it_ends(tool: str) -> None:
     assert MARKED.count("//kscope") == 6
     code = only(made(tool).data).instructions
     ids = {layout.record_id(name, layout.Kind.SPAN): name for name in ("load", "sum", "store")}
-    found = {}
-    for one in code:
-        value = re.fullmatch(r"-?0x[0-9a-f]+", one.operands[-1] if one.operands else "")
-        if value and (name := ids.get(int(value[0], 16) & 0xFFFFFFFF)):
-            found[f"R{int(one.operands[0][1:]) - 1}"] = name
-    assert sorted(found.values()) == ["load", "store", "sum"]
-    stores = [one for one in code if one.code == "STG.E.128" and one.operands[-1] in found]
-    assert Counter(found[one.operands[-1]] for one in stores) == Counter(("load", "sum", "store"))
-    for store in stores:
-        assert store.conditional and "+0x20]" in store.operands[0]
-        first = store.operands[-1]
-        clocks = [one for one in code if "SR_CLOCKLO" in one.operands and one.code == "CS2R.32"]
-        assert [one.operands[0] for one in clocks].count(first) == 1
-        assert [one.operands[0] for one in clocks].count(f"R{int(first[1:]) + 2}") == 1
+    stores = [
+        n for n, one in enumerate(code) if one.code == "STG.E.128" and one.conditional and "+0x20]" in one.operands[0]
+    ]
+    found = []
+    for number in stores:
+        first = int(code[number].operands[-1][1:])
+        behind = list(reversed(code[:number]))
+        constant = next(one for one in behind if one.code == "IMAD.MOV.U32" and one.operands[0] == f"R{first + 1}")
+        found.append(ids[int(constant.operands[-1], 16) & 0xFFFFFFFF])
+        clocks = [one.operands[0] for one in behind if one.code == "CS2R.32"]
+        assert clocks.index(f"R{first + 2}") < clocks.index(f"R{first}")  # the end was read after the begin
+    assert Counter(found) == Counter(("load", "sum", "store"))
+    assert sum(one.code == "CS2R.32" for one in code) == 6
 
 
 @pytest.mark.parametrize("tool", ASSEMBLERS)

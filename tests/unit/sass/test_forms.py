@@ -141,7 +141,16 @@ def test_a_register_elsewhere_in_the_examples_is_not_learned() -> None:
 
 
 @pytest.mark.slow
-def test_learning_again_gives_the_same_forms() -> None:
-    made = [learning.examples(assembled(text, tool)) for tool in ASSEMBLERS for text in learning.texts()]
-    found = learning.text(learning.learned(one for part in made for one in part))
-    assert found == learning.WHERE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("tool", ASSEMBLERS)
+def test_no_instruction_of_an_assembler_contradicts_a_form(tool: str) -> None:
+    """The texts that the forms were learned from, by every assembler at hand."""
+    known = unknown = 0
+    for one in (one for text in learning.texts() for one in learning.examples(assembled(text, tool))):
+        try:
+            made = forms.word(f"{one.guard} {one.code} {', '.join(one.operands)}", one.control)
+        except UnsupportedError:
+            unknown += 1
+            continue
+        known += 1
+        assert one.target is not None or made == one.word, one
+    assert known > 9 * unknown

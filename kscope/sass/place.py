@@ -77,13 +77,21 @@ def _holding(number: int, blocks: list[list[Instruction]], labels: Labeled, plac
             )
         ]
 
-    found = holding(True) or holding(False)
+    anything = holding(False)
+    found = holding(True) or anything
+    about = f"{mark.noun} {mark.display_name}: the code around its {mark.act} is"
     if len(found) != 1:
-        raise UnsupportedError(
-            f"{mark.noun} {mark.display_name}: the code around its {mark.act} is in {len(found) or 'no'} blocks of the"
-            " machine code"
-        )
+        raise UnsupportedError(f"{about} in {len(found) or 'no'} blocks of the machine code")
+    if _depth(blocks, found[0]) < max(_depth(blocks, index) for index in anything):
+        raise UnsupportedError(f"{about} outside of its loop")
     return found[0]
+
+
+def _depth(blocks: list[list[Instruction]], index: int) -> int:
+    """Loops around a block: branches backward over it, counted by where they lead."""
+    at = blocks[index][0].at
+    backward = (one for block in blocks for one in block if one.target is not None and one.target < one.at)
+    return len({one.target for one in backward if one.target is not None and one.target <= at <= one.at})
 
 
 def _spot(number: int, block: list[Instruction], labels: Labeled, places: Mapping[int, Place], least: int) -> Spot:

@@ -74,6 +74,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     Raises:
         UnsupportedError: something of it is not supported; the message says what.
     """
+    _check_options(kernel)
     labeled = labels.labeled(text)
     registers.check(labeled.marks)
     data = assemble(labeled.text)
@@ -120,6 +121,18 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     assert code is not None
     at = code.offset + insert.labels(function, insertion)[fragments.CONTROL] + _CONSTANT
     return Recorded(out, (before, count), warps, (at, at + BYTES), spots)
+
+
+def _check_options(kernel: ptx.Kernel) -> None:
+    options = kernel.recording
+    for what, known in (
+        (f"fill={options.fill!r}", options.fill == "ring"),
+        (f"clock={options.clock!r}", options.clock == "cycles"),
+        (f"the strategies {', '.join(kernel.specs)}", len(kernel.specs) == 1 and not kernel.late),
+        (f"sm_{kernel.arch}", kernel.arch == 90),
+    ):
+        if not known:
+            raise UnsupportedError(f"{what} is not supported behind the assembler")
 
 
 def _chosen(

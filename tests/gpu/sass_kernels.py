@@ -179,7 +179,7 @@ def _marked(source: ASTSource, options: dict[str, int], recording: Recording) ->
 
 def _assembled(text: str) -> bytes:
     """The cubin, by the first ptxas at hand that knows the text's version: Triton's own, then the newest."""
-    own = Path(triton.__file__).parent / "backends/nvidia/bin"
+    own = Path(str(triton.__file__)).parent / "backends/nvidia/bin"
     said = ""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "k.ptx"), Path(folder, "k.cubin")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -42,16 +43,14 @@ DONE:
     ret;
 }
 """
-)
+).replace("LOOP:\n", 'LOOP:\n    .pragma "nounroll";\n')
 MARKED = (
     PLAIN.replace("    ld.global.f32 %f2", ENTER.format("load") + "    ld.global.f32 %f2")
     .replace("    bar.sync 0; ld.sh", EXIT.format("load") + ENTER.format("sum") + "    bar.sync 0; ld.sh")
     .replace("    add.u64 %d3, %d3, 512", EXIT.format("sum") + "    add.u64 %d3, %d3, 512")
     .replace("    st.global.f32 [%d3]", ENTER.format("store") + "    st.global.f32 [%d3]")
     .replace("%f1;\nDONE", f"%f1;\n{EXIT.format('store')}DONE")
-    .replace("LOOP:\n", 'LOOP:\n    .pragma "nounroll";\n')
 )
-PLAIN = PLAIN.replace("LOOP:\n", 'LOOP:\n    .pragma "nounroll";\n')
 
 
 def made(tool: str, text: str = MARKED, kernel: ptx.Kernel = KERNEL) -> Recorded:
@@ -154,11 +153,35 @@ def test_what_is_not_supported_is_refused_by_name(old: str, new: str, said: str)
         made("", text)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (replace(KERNEL, recording=Recording(records=16, fill="stop")), "fill='stop'"),
+        (replace(KERNEL, recording=Recording(records=16, clock="globaltimer")), "clock='globaltimer'"),
+        (replace(KERNEL, specs=("all", "elected")), "the strategies all, elected"),
+        (replace(KERNEL, arch=100), "sm_100"),
+    ],
+)
+def test_options_that_are_not_supported_are_refused_by_name(kernel: ptx.Kernel, said: str) -> None:
+    with pytest.raises(UnsupportedError, match=said):
+        made("", kernel=kernel)
+
+
 def test_an_unrolled_mark_is_refused() -> None:
     text = re.sub(r'\s*\.pragma "nounroll";', "", MARKED).replace(
         "setp.lt.u32 %p3, %r3, %r1", "setp.lt.u32 %p3, %r3, 4"
     )
     with pytest.raises(UnsupportedError, match=r"blocks of the machine code|out of its order"):
+        made("", text)
+
+
+def test_a_mark_whose_accesses_left_its_loop_is_refused() -> None:
+    """The load is the same in every turn, so ptxas loads once."""
+    body = (
+        f"""{ENTER.format("turn")}ld.global.nc.f32 %f2, [%d1]; fma.rn.f32 %f1, %f1, %f2, %f2;\n{EXIT.format("turn")}"""
+    )
+    text = re.sub(r"LOOP:\n.*?    add\.u64 %d3, %d3, 512;", f'LOOP:\n .pragma "nounroll";\n{body}', PLAIN, flags=re.S)
+    with pytest.raises(UnsupportedError, match="outside of its loop"):
         made("", text)
 
 

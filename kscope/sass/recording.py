@@ -80,6 +80,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     data = assemble(labeled.text)
     (function,), file = reading.functions(data), elf.read(data)
     sections.check(file, function)
+    if 0 in function.targets:
+        raise UnsupportedError(f"{function.name} runs its first instruction again")
     spots = place.spots(function, labeled, labels.places(file, function, labeled))
     head = "".join(
         f"{line}\n" for line in text.splitlines() if line.startswith((".version", ".target", ".address_size"))

@@ -27,6 +27,7 @@ _FIRST = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*
 _SECOND = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/(.*)")
 _NAMED = re.compile(r"`\(\s*([^)\s]+?)\s*\)")
 _NUMBERS = re.compile(r"// \|\s+# 0 ")
+_PREDICATES = 7
 _FILES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
 _SECONDS = 120
 _STYLE, _VERSION, _FLAGS = slice(7, 9), slice(20, 24), slice(48, 52)
@@ -160,6 +161,10 @@ def _instruction(first: str, second: re.Match[str], line: str, columns: Columns)
         reads |= {guard.lstrip("@!")}
     live = frozenset(register for register, mark in marks.items() if mark)
     parts = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", operands)) if operands else ()
+    if code in ("P2R", "R2P"):  # all predicates at once, by a mask: nvdisasm's table does not know
+        bits = int(parts[-1], 16)
+        masked = frozenset(f"P{number}" for number in range(_PREDICATES) if bits >> number & 1)
+        reads, writes = (reads | masked, writes) if code == "P2R" else (reads, writes | masked)
     return Instruction(int(at, 16), word, guard, code, parts, reads, writes, live, branches.target(word, int(at, 16)))
 
 

@@ -18,7 +18,7 @@ from . import clobbers, elf, forms, fragments, hazards, info, insert, labels, pl
 from .control import SCOREBOARDS, Control
 from .fragments import DESCRIPTOR, Fragment, State
 from .insert import Insertion, New
-from .instructions import BYTES, Function, Instruction
+from .instructions import BYTES, Function
 
 Assembler = Callable[[str], bytes]
 """ptxas: from a text to a cubin with its line table."""
@@ -98,13 +98,13 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         for quad in sorted(set(chosen.records))
         for word, value in ((1, _id(chosen.own[quad]) if quad in chosen.own else 0), (3, 0))
     ]
-    controls, put = dict[int, Control](), dict[int, list[New]]()
+    controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
     put[0] = [*first, *ids, New(forms.word("NOP", Control(stall=12)))]
     for mark, quad, spot in zip(labeled.marks, chosen.records, spots, strict=True):
         made = (
             _enter(quad, state, None if quad in chosen.own else mark.name)
             if mark.act == "enter"
-            else _leave(quad, state, kernel, function.instructions[spot.at // BYTES])
+            else _leave(quad, state, kernel, spot.at, needed[spot.at])
         )
         here = put.setdefault(spot.at, [])
         if spot.behind_wait and not here:
@@ -182,15 +182,15 @@ def _enter(quad: int, state: State, name: str | None) -> list[New]:
     return [read, New(forms.word(f"IMAD.MOV.U32 R{quad + 1}, RZ, RZ, {_id(name):#x}", Control()))]
 
 
-def _leave(quad: int, state: State, kernel: ptx.Kernel, here: Instruction) -> list[New]:
-    """The end of a region in front of the instruction `here`."""
+def _leave(quad: int, state: State, kernel: ptx.Kernel, at: int, needed: frozenset[str]) -> list[New]:
+    """The end of a region in front of the instruction at `at`, where the code needs some predicates."""
     mask = kernel.mask << _REGISTER_BITS
     waits = frozenset({state.scoreboard})
     on, test = state.on, list[New]()
     if on is None:  # the kernel uses all predicates: compute it in one that is free here
-        on = next((number for number in range(7) if f"P{number}" not in here.live), None)
+        on = next((number for number in range(7) if f"P{number}" not in needed), None)
         if on is None:
-            raise UnsupportedError(f"every predicate is in use at {here.at:#x}")
+            raise UnsupportedError(f"every predicate is in use at {at:#x}")
         text = f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT"
         test = [New(forms.word(text, Control(stall=2)))]
     code: tuple[tuple[str, Control], ...] = (

@@ -8,7 +8,7 @@ from ..errors import UnsupportedError
 from ..marks.grammar import Mark
 from .control import SCOREBOARDS
 from .fragments import DESCRIPTOR, State
-from .instructions import Function
+from .instructions import BRANCHES, BYTES, Function
 
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
@@ -131,3 +131,23 @@ def _scoreboard(function: Function) -> int:
     if not free:
         raise UnsupportedError(f"every scoreboard of {function.name} is counted in flight by a DEPBAR")
     return min(free, key=uses.count)
+
+
+def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
+    """The predicates that the code reads before it writes them, in front of each instruction.
+
+    Not nvdisasm's table, which does not know that P2R reads predicates.
+    """
+    needed = {one.at: frozenset[str]() for one in function.instructions}
+    changed = True
+    while changed:
+        changed = False
+        for one in reversed(function.instructions):
+            follows = () if one.name in BRANCHES and not one.conditional else (one.at + BYTES,)
+            ways = (*follows, *(() if one.target is None else (one.target,)))
+            after = frozenset[str]().union(*(needed.get(way, frozenset()) for way in ways))
+            kept = after if one.conditional else after - one.writes
+            found = frozenset(name for name in one.reads | kept if name[0] == "P")
+            if found != needed[one.at]:
+                needed[one.at], changed = found, True
+    return needed

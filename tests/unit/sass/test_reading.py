@@ -64,3 +64,13 @@ def test_a_label_elsewhere_than_the_encoding_leads_is_refused() -> None:
     lines.insert(label + 2, lines.pop(label))
     with pytest.raises(FormatError, match="by its encoding"):
         list(reading.parse("\n".join(lines)))
+
+
+@pytest.mark.parametrize("text", ["P2R R0, PR, RZ, 0x12", "R2P PR, R0, 0x12"])
+def test_predicates_are_read_and_written_at_once_by_a_mask(text: str) -> None:
+    """nvdisasm's table of registers leaves them out."""
+    printed = reading.disassembly(assembled(BRANCHING), "-c", "-hex", "-plr")
+    assert printed is not None
+    (kernel,) = reading.parse(printed.replace("NOP ;", f"{text} ;", 1))
+    one = next(one for one in kernel.instructions if one.name == text[:3])
+    assert {name for name in (one.reads if text[0] == "P" else one.writes) if name[0] == "P"} == {"P1", "P4"}

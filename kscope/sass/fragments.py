@@ -29,9 +29,11 @@ _STACK = "R1"
 """The stack's address, which every kernel loads first."""
 _SETTLED = 12
 """Cycles after which every result of a move is there."""
-CONTROL = "control block"
+LOG2_RECORD = 4
+"""log2 of a record's bytes."""
 DESCRIPTOR = 60
-"""UR60 and UR61 hold the descriptor of global memory in the whole kernel."""
+"""UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
+block."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class State:
             The high word is 0 in lanes that do not record.
         offset: 16 times the records so far.
         clocks: what the seal needs of the entry's clocks.
+        last: offset of the last place in the slab's ring; None if it is the same in every launch.
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
     """
@@ -52,6 +55,7 @@ class State:
     address: int
     offset: int
     clocks: int
+    last: int | None
     on: int | None
     scoreboard: int
 
@@ -64,7 +68,8 @@ def claim_text(head: str, kernel: ptx.Kernel) -> str:
     comes = (
         f"\t{_DOORS} ld.volatile.global.v2.u32 {{ks_in0, ks_in1}}, [ks_door]; mov.b64 ks_ctl, {{ks_in0, ks_in1}}; }}\n"
     )
-    goes = f"\t{_DOORS} mov.b64 {{ks_in0, ks_in1}}, ks_base; mov.u32 ks_in2, ks_w; mov.u32 ks_in3, 0;\n\t{_OUT} }}\n"
+    last = f"shl.b32 ks_in3, ks_last, {LOG2_RECORD};" if kernel.sized else "mov.u32 ks_in3, 0;"
+    goes = f"\t{_DOORS} mov.b64 {{ks_in0, ks_in1}}, ks_base; mov.u32 ks_in2, ks_w; {last}\n\t{_OUT} }}\n"
     return (
         f"{head}.visible .entry kscope_claim()\n{{\n{entry.replace(control, comes)}"
         f"{ptx.attempt(kernel)}{ptx.claim(kernel)}{goes}{ptx.again(kernel)}}}\n"
@@ -111,25 +116,28 @@ def read(data: bytes) -> Fragment:
     return Fragment(function, info.read(own.content) if own is not None else ())
 
 
-def claim(fragment: Fragment, state: State) -> tuple[list[New], list[New]]:
+def claim(fragment: Fragment, state: State, control: int) -> tuple[list[New], list[New]]:
     """The claim, for a kernel's entry.
 
     Args:
         fragment: the machine code of claim_text().
         state: where a lane keeps what it knows from here on.
+        control: offset of the control block's address in constant bank 3.
 
     Returns:
-        What stands in front of the kernel, and what stands behind it. The address of the control block is 0; its two
-        words are the constants of the instruction labeled CONTROL, and of the next one.
+        What stands in front of the kernel, and what stands behind it.
     """
 
     def doors(one: Instruction) -> list[New] | None:
         if one.code == "LDG.E.64.STRONG.SYS" and _is_door(one):
             (into,) = _numbers(one.operands[0])
-            return _control(one, into)
+            load = forms.word(f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]", replace(_waiting(one, 0), stall=_SETTLED))
+            moves = (forms.word(f"MOV R{into + n}, UR{DESCRIPTOR + n}", Control(stall=_SETTLED)) for n in (0, 1))
+            return [New(load), *map(New, moves)]
         if one.code == "STG.E.128.STRONG.SYS" and _is_door(one):
             (first,) = _numbers(one.operands[-1])
             moved = [(state.base, first), (state.address + 1, first + 1), (state.clocks, first + 2)]
+            moved += [] if state.last is None else [(state.last, first + 3)]
             return [
                 *(New(forms.word(f"MOV R{into}, R{of}", _waiting(one, n))) for n, (into, of) in enumerate(moved)),
                 New(forms.word(f"MOV R{state.offset}, RZ", Control(stall=_SETTLED))),
@@ -220,13 +228,6 @@ def _is_door(one: Instruction) -> bool:
 def _waiting(one: Instruction, number: int) -> Control:
     """The first of the instructions in place of another one waits for what that one waited for."""
     return Control(stall=2, waits=one.control.waits if number == 0 else frozenset())
-
-
-def _control(one: Instruction, into: int) -> list[New]:
-    """Two moves of constants, of which the second one is ready when the next instruction is issued."""
-    texts = [f"IMAD.MOV.U32 R{into + word}, RZ, RZ, 0x0" for word in (0, 1)]
-    first, second = (New(forms.word(text, replace(_waiting(one, n), stall=_SETTLED))) for n, text in enumerate(texts))
-    return [New(forms.word("NOP", Control())), replace(first, label=CONTROL), second]
 
 
 def _numbers(operand: str) -> tuple[int, ...]:

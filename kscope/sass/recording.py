@@ -7,6 +7,7 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from .. import ptx
@@ -20,14 +21,11 @@ from .fragments import DESCRIPTOR, Fragment, State
 from .insert import Insertion, New
 from .instructions import BYTES, Function
 
-Assembler = Callable[[str], bytes]
-"""ptxas: from a text to a cubin with its line table."""
+Assembler = Callable[[str, bool], bytes]
+"""ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
+_BANK = ".nv.constant3"
 _MOST, _WARP = 255, 32
 """Registers that a thread can have; threads of a warp."""
-_CONSTANT = 4
-"""Byte of an instruction at which its 32-bit constant begins."""
-_REGISTER_BITS = 4
-"""log2 of a record's bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,38 +36,28 @@ class Recorded:
         data: the cubin.
         registers: of a thread, before and now.
         warps: that an SM has registers for, before and now.
-        control: where the low and the high word of the control block's address are in the cubin.
         spots: where each mark stands, in the order of the marks.
     """
 
     data: bytes
     registers: tuple[int, int]
     warps: tuple[int, int]
-    control: tuple[int, int]
     spots: tuple[place.Spot, ...]
-
-    def armed(self, control: int) -> bytes:
-        """The cubin for a device, in memory only: what is kept in files has the address 0.
-
-        Args:
-            control: address of the device's control block.
-        """
-        out = bytearray(self.data)
-        for at, value in zip(self.control, (control & 0xFFFFFFFF, control >> 32), strict=True):
-            out[at : at + 4] = value.to_bytes(4, "little")
-        return bytes(out)
 
 
 def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
+    The text is assembled as it is, where marks are comments, and once more with labels. Both give the same code, but
+    only the first one has the line table of the user's source.
+
     Args:
-        text: PTX of one kernel with marks.
+        text: PTX of one kernel with marks, and with the module's symbols.
         kernel: what the texts of the protocol depend on.
-        assemble: ptxas.
+        assemble: ptxas, which may be called in threads.
 
     Returns:
-        The cubin, checked. It records when it was armed.
+        The cubin, checked.
 
     Raises:
         UnsupportedError: something of it is not supported; the message says what.
@@ -77,22 +65,23 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     _check_options(kernel)
     labeled = labels.labeled(text)
     registers.check(labeled.marks)
-    data = assemble(labeled.text)
-    (function,), file = reading.functions(data), elf.read(data)
-    sections.check(file, function)
-    if 0 in function.targets:
-        raise UnsupportedError(f"{function.name} runs its first instruction again")
-    spots = place.spots(function, labeled, labels.places(file, function, labeled))
     head = "".join(
         f"{line}\n" for line in text.splitlines() if line.startswith((".version", ".target", ".address_size"))
     )
-    claim, end = (
-        fragments.read(assemble(one)) for one in (fragments.claim_text(head, kernel), fragments.end_text(head))
-    )
+    texts = (text, labeled.text, fragments.claim_text(head, kernel), fragments.end_text(head))
+    with ThreadPoolExecutor(len(texts)) as pool:
+        data, tagged, *made = pool.map(assemble, texts, (False, True, False, False))
+    claim, end = map(fragments.read, made)
+    (function,), file = reading.functions(data), elf.read(data)
+    sections.check(file, function)
+    _check_same_code(file, tagged, function)
+    if 0 in function.targets:
+        raise UnsupportedError(f"{function.name} runs its first instruction again")
+    spots = place.spots(function, labeled, labels.places(elf.read(tagged), function, labeled))
     before, threads = _counts(file, function)
-    chosen = _chosen(function, labeled.marks, claim.registers | end.registers, before, threads)
+    chosen = _chosen(function, labeled.marks, claim.registers | end.registers, before, threads, kernel.sized)
     state, count = chosen.state, max(before, chosen.count)
-    first, behind = fragments.claim(claim, state)
+    first, behind = fragments.claim(claim, state, _control(file))
     ids = [
         New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
         for quad in sorted(set(chosen.records))
@@ -101,7 +90,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
     put[0] = [*first, *ids, New(forms.word("NOP", Control(stall=12)))]
     for mark, quad, spot in zip(labeled.marks, chosen.records, spots, strict=True):
-        made = (
+        made_here = (
             _enter(quad, state, None if quad in chosen.own else mark.name)
             if mark.act == "enter"
             else _leave(quad, state, kernel, spot.at, needed[spot.at])
@@ -109,7 +98,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         here = put.setdefault(spot.at, [])
         if spot.behind_wait and not here:
             here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
-        here.extend(made)
+        here.extend(made_here)
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
@@ -119,10 +108,22 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     out = insert.inserted(data, function, insertion)
     _check(out, function.name, insert.addresses(function, insertion))
     warps = (warps_by_registers(before), warps_by_registers(count))
-    code = elf.read(out).find(function.section)
-    assert code is not None
-    at = code.offset + insert.labels(function, insertion)[fragments.CONTROL] + _CONSTANT
-    return Recorded(out, (before, count), warps, (at, at + BYTES), spots)
+    return Recorded(out, (before, count), warps, spots)
+
+
+def _check_same_code(file: elf.Elf, labeled: bytes, function: Function) -> None:
+    """Refuse a kernel of which ptxas made other code because of the labels."""
+    plain, other = (one.find(function.section) for one in (file, elf.read(labeled)))
+    if plain is None or other is None or plain.content != other.content:
+        raise UnsupportedError(f"{function.name}: this ptxas makes other code of other line numbers")
+
+
+def _control(file: elf.Elf) -> int:
+    """Where the address of the control block is in constant bank 3."""
+    for one in file.symbols():
+        if one.name == wire.CTL_SYMBOL and file.sections[one.section].name == _BANK:
+            return one.value
+    raise UnsupportedError(f"the cubin has no {wire.CTL_SYMBOL} in {_BANK}")
 
 
 def _check_options(kernel: ptx.Kernel) -> None:
@@ -138,15 +139,15 @@ def _check_options(kernel: ptx.Kernel) -> None:
 
 
 def _chosen(
-    function: Function, marks: tuple[Mark, ...], taken: frozenset[int], before: int, threads: int
+    function: Function, marks: tuple[Mark, ...], taken: frozenset[int], before: int, threads: int, sized: bool
 ) -> registers.Allocation:
     """Registers for each region if as many blocks then fit on an SM as before, else for as few regions as possible."""
 
     def fitting(count: int) -> int:
         return warps_by_registers(count) // max(1, threads // _WARP)
 
-    many = registers.allocated(function, marks, registers.apart(marks), taken)
-    few = registers.allocated(function, marks, registers.shared(marks), taken)
+    many = registers.allocated(function, marks, registers.apart(marks), taken, sized)
+    few = registers.allocated(function, marks, registers.shared(marks), taken, sized)
     chosen = many if fitting(max(before, many.count)) == fitting(before) else min(many, few, key=lambda one: one.count)
     if chosen.count > _MOST or not fitting(max(before, chosen.count)):
         raise UnsupportedError(f"{function.name} would need {chosen.count} registers in each of {threads} threads")
@@ -184,7 +185,7 @@ def _enter(quad: int, state: State, name: str | None) -> list[New]:
 
 def _leave(quad: int, state: State, kernel: ptx.Kernel, at: int, needed: frozenset[str]) -> list[New]:
     """The end of a region in front of the instruction at `at`, where the code needs some predicates."""
-    mask = kernel.mask << _REGISTER_BITS
+    last = f"R{state.last}" if state.last is not None else f"{int(kernel.last) << fragments.LOG2_RECORD:#x}"
     waits = frozenset({state.scoreboard})
     on, test = state.on, list[New]()
     if on is None:  # the kernel uses all predicates: compute it in one that is free here
@@ -195,7 +196,7 @@ def _leave(quad: int, state: State, kernel: ptx.Kernel, at: int, needed: frozens
         test = [New(forms.word(text, Control(stall=2)))]
     code: tuple[tuple[str, Control], ...] = (
         (f"CS2R.32 R{quad + 2}, SR_CLOCKLO", Control()),
-        (f"LOP3.LUT R{state.address}, R{state.offset}, {mask:#x}, RZ, 0xc0, !PT", Control(stall=6, waits=waits)),
+        (f"LOP3.LUT R{state.address}, R{state.offset}, {last}, RZ, 0xc0, !PT", Control(stall=6, waits=waits)),
         (f"IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=6 if not test else 13)),
         (
             f"@P{on} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{quad}",

@@ -81,7 +81,7 @@ def shared(marks: tuple[Mark, ...]) -> tuple[int, ...]:
 
 
 def allocated(
-    function: Function, marks: tuple[Mark, ...], numbers: tuple[int, ...], taken: frozenset[int]
+    function: Function, marks: tuple[Mark, ...], numbers: tuple[int, ...], taken: frozenset[int], sized: bool
 ) -> Allocation:
     """Choose registers.
 
@@ -90,6 +90,7 @@ def allocated(
         marks: its marks.
         numbers: which record each mark has, see apart() and shared().
         taken: registers of the fragments.
+        sized: each warp reads the size of its slab.
 
     Raises:
         UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
@@ -111,11 +112,12 @@ def allocated(
 
     records = [take(RECORD) for _ in range(max(numbers, default=-1) + 1)]
     address, base, offset, clocks = take(2), take(1), take(1), take(1)
+    last = take(1) if sized else None
     predicates = [number for number in range(_PREDICATES) if f"P{number}" not in used]
-    state = State(base, address, offset, clocks, predicates[-1] if predicates else None, _scoreboard(function))
+    state = State(base, address, offset, clocks, last, predicates[-1] if predicates else None, _scoreboard(function))
     names = [{mark.name for mark, own in zip(marks, numbers, strict=True) if own == n} for n in range(len(records))]
     own = {first: min(found) for first, found in zip(records, names, strict=True) if len(found) == 1}
-    highest = max([address + 1, base, offset, clocks, *(first + RECORD - 1 for first in records), *busy])
+    highest = max([address + 1, base, offset, clocks, last or 0, *(first + RECORD - 1 for first in records), *busy])
     return Allocation(state, tuple(records[number] for number in numbers), own, highest + 1 + _EXTRA)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kscope import ptx
-from kscope.capture import layout
+from kscope.capture import layout, wire
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.sass import clobbers, fragments, hazards, labels, place
@@ -18,7 +18,7 @@ from kscope.sass.instructions import Function, words
 from kscope.sass.recording import Recorded, recorded
 
 from .kernels import ASSEMBLERS, HEAD, assembled, functions, needs_tools
-from .stripping import printed, stripped
+from .stripping import lines, printed, stripped
 
 pytestmark = needs_tools
 KERNEL = ptx.Kernel(Recording(records=16), ("elected",), 4, ("0x11112222", "0x33334444"), 90)
@@ -26,6 +26,7 @@ CONTROL = 0x7F34_1234_5678
 ENTER, EXIT = "    //kscope enter {} - - with\n", "    //kscope exit {} - - with\n"
 PLAIN = (
     HEAD
+    + ptx.control_symbol()
     + """.visible .entry sums(.param .u64 p, .param .u32 n) .reqntid 128
 {
     .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>; .reg .f32 %f<8>; .shared .align 16 .b8 kept[512];
@@ -54,7 +55,7 @@ MARKED = (
 
 
 def made(tool: str, text: str = MARKED, kernel: ptx.Kernel = KERNEL) -> Recorded:
-    return recorded(text, kernel, lambda text: assembled(text, tool))
+    return recorded(text, kernel, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
 
 
 def only(data: bytes) -> Function:
@@ -110,17 +111,35 @@ def test_both_checkers_accept_it_and_reject_it_without_a_wait(tool: str) -> None
     assert [one for one in clobbers.check(kernel, new) if "needs" in one.what] == []
 
 
-def test_it_is_armed_by_two_constants() -> None:
-    out = made("")
-    armed = out.armed(CONTROL)
-    before, after = (words(read(data).find(".text.sums").content) for data in (out.data, armed))  # type: ignore[union-attr]  # it is there
-    differing = [n for n, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
-    code = only(armed).instructions
-    assert [(code[n].code, int(code[n].operands[-1], 16)) for n in differing] == [
-        ("IMAD.MOV.U32", CONTROL & 0xFFFFFFFF),
-        ("IMAD.MOV.U32", CONTROL >> 32),
-    ]
-    assert len(armed) == len(out.data) and out.armed(0) == out.data
+def test_the_claim_reads_the_address_of_the_control_block_from_the_modules_constant() -> None:
+    """The constant is where the symbol is that a loaded module is armed by, here behind another one."""
+    text = MARKED.replace(".weak .const", ".visible .const .align 8 .u64 mine;\n.weak .const", 1)
+    out = made("", text)
+    (symbol,) = [one for one in read(out.data).symbols() if one.name == wire.CTL_SYMBOL]
+    loads = [one for one in only(out.data).instructions if one.code == "ULDC.64" and "c[0x3]" in one.operands[-1]]
+    assert [one.operands[-1] for one in loads] == [f"c[0x3][{symbol.value:#x}]"]
+
+
+def test_a_module_without_the_constant_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="has no kscope_ctl"):
+        made("", MARKED.replace(ptx.control_symbol(), ""))
+
+
+def test_a_ring_whose_size_follows_the_launches_is_indexed_by_a_register() -> None:
+    out = made("", kernel=replace(KERNEL, size_offset="4096"))
+    code = only(out.data).instructions
+    masks = {one.operands[2] for one in code if one.code == "LOP3.LUT" and one.operands[-2:] == ("0xc0", "!PT")}
+    loads = [one for one in code if one.name == "LDG" and "+0x1000]" in one.operands[-1]]
+    assert len(loads) == 1
+    assert any(mask.startswith("R") for mask in masks)
+
+
+def test_the_line_table_is_the_users() -> None:
+    """Every own instruction has the line that it has without kscope."""
+    text = MARKED.replace("    ld.param.u64 %d1", "    .loc 1 70 0\n    ld.param.u64 %d1", 1)
+    text = text.replace("    bar.sync 0; ld.sh", "    .loc 1 80 0\n    bar.sync 0; ld.sh") + '.file 1 "/sums.cu"\n'
+    out = recorded(text, KERNEL, lambda text, table: assembled(text))
+    assert {line for _, line in lines(out.data).values()} == {"70", "80"}
 
 
 def test_it_says_what_it_costs() -> None:
@@ -213,8 +232,8 @@ def test_a_clock_is_read_when_the_barrier_in_front_has_stopped_the_warp() -> Non
 
 def test_the_claim_is_what_ptxas_made_of_the_protocols_text() -> None:
     fragment = fragments.read(assembled(fragments.claim_text(HEAD, KERNEL), options=()))
-    state = fragments.State(40, 42, 44, 45, 6, 5)
-    first, behind = fragments.claim(fragment, state)
+    state = fragments.State(40, 42, 44, 45, None, 6, 5)
+    first, behind = fragments.claim(fragment, state, 0)
     kept = {one.word for one in (*first, *behind)}
     replaced = [one for one in fragment.function.instructions if one.word not in kept and one.target is None]
     assert {one.name for one in replaced} <= {"LDC", "LDG", "STG", "EXIT", "NOP", "BRA"}

@@ -1,10 +1,11 @@
 """Cost of regions in whole Triton kernels: all variants interleaved in one process, timed by Nsight Compute.
 
-Variants: off (annotated, plain); kscope as it ships (Elected), at rest (prepared, not recording), one thread per block
-(Lane0Warp0), stores in place; clock reads alone (the floor of any in-kernel profiler: no record, no claim), and those
-that wait for the barrier in front of them, as kscope's do; Proton's instrumentation as it ships and with its
-optimizations. Each repetition runs all variants of a kernel in a new random order. Beside the times: registers,
-spilled bytes, instructions and the warps that fit on an SM, read from each variant's cubin.
+Variants: off (annotated, plain); kscope as it ships (Elected), at rest (prepared, not recording), in the kernel's own
+machine code (placement="schedule"), one thread per block (Lane0Warp0), stores in place; clock reads alone (the floor
+of any in-kernel profiler: no record, no claim), and those that wait for the barrier in front of them, as kscope's do;
+Proton's instrumentation as it ships and with its optimizations. Each repetition runs all variants of a kernel in a new
+random order. Beside the times: registers, spilled bytes, instructions and the warps that fit on an SM, read from each
+variant's cubin.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import kscope
 from kscope.lowering import barrier_fences, cfg, plan, register_budget
+from kscope.lowering.lowered import Lowered
 from kscope.marks.grammar import PREFIX
 
 DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
@@ -231,7 +233,7 @@ def workloads(names: Iterable[str]) -> dict[str, Workload]:
     return {name: makers[name]() for name in names}
 
 
-Lower = Callable[..., plan.Lowered]
+Lower = Callable[..., Lowered]
 
 
 @contextmanager
@@ -258,7 +260,7 @@ def clocks_alone(lower: Lower) -> Lower:
 def clocks_after_barriers(lower: Lower) -> Lower:
     """The same, but a read waits for the barrier before it, as kscope's does."""
 
-    def floor(text: str, recording: Any, **more: Any) -> plan.Lowered:
+    def floor(text: str, recording: Any, **more: Any) -> Lowered:
         fenced = text
         for function in reversed(cfg.functions(text)):
             behind = barrier_fences.after_barriers(function, cfg.blocks(function))
@@ -270,7 +272,7 @@ def clocks_after_barriers(lower: Lower) -> Lower:
     return floor
 
 
-def _clocks(lower: Lower, text: str, marked: str, recording: Any, more: dict[str, Any]) -> plan.Lowered:
+def _clocks(lower: Lower, text: str, marked: str, recording: Any, more: dict[str, Any]) -> Lowered:
     """The lowered text, with a clock read for every mark in `marked`."""
     read = (
         "{ .reg .b64 ks_c; .reg .b32 ks_z; mov.u64 ks_c, %clock64; cvt.u32.u64 ks_z, ks_c;"
@@ -282,7 +284,7 @@ def _clocks(lower: Lower, text: str, marked: str, recording: Any, more: dict[str
         return lowered
     body = re.sub(rf"{PREFIX}[^\n]*", read, marked)
     body = re.sub(r"(\.entry[^{]*\{)", r"\1 .reg .b32 ks_sum; mov.u32 ks_sum, 0;", body)
-    return plan.Lowered(re.sub(r"\bret;", keep, body), lowered.meta)
+    return Lowered(re.sub(r"\bret;", keep, body), lowered.meta)
 
 
 @dataclass(frozen=True)
@@ -330,6 +332,7 @@ VARIANTS = {
     "off": Variant(0, lambda _: nullcontext()),
     "kscope Elected": Variant(1, lambda _: kscope.profile()),
     "kscope at rest": Variant(1, lambda _: at_rest()),
+    "kscope schedule": Variant(20, lambda _: kscope.profile(placement="schedule")),
     "kscope Lane0Warp0": Variant(2, lambda _: kscope.profile(strategy=kscope.Lane0Warp0())),
     "kscope in place": Variant(3, lambda _: profiled_after(in_place)),
     "clock reads alone": Variant(4, lambda _: profiled_after(clocks_alone)),

@@ -13,7 +13,8 @@ from kscope import cuda_include
 from kscope.errors import UnsupportedError
 from kscope.instrument import compile_warnings
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg, empty_regions, metadata_patch, plan, register_budget
+from kscope.lowering import cfg, empty_regions, metadata_patch, register_budget
+from kscope.lowering.lowered import Lowered
 from kscope.lowering.usage import Usage
 
 from . import assembler, dry_run
@@ -121,7 +122,7 @@ def _with_macro_lines(ptx: str) -> str:
     return _FILE_IN_FOLDER.sub(r'\1"\2"', ptx)
 
 
-def _with_user_names(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
+def _with_user_names(lowered: Lowered, names: Mapping[str, str]) -> str:
     """The lowered text with the user's kernel names in its metadata."""
     kernels = tuple(replace(kernel, name=names.get(kernel.name, kernel.name)) for kernel in lowered.meta.kernels)
     return metadata_patch.with_meta(lowered.text, replace(lowered.meta, kernels=kernels))

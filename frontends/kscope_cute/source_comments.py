@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from kscope.lowering.plan import SourceInfo
+from kscope.lowering.lowered import SourceInfo
 from kscope.marks.grammar import parse, quote, unquote
 
 _AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)

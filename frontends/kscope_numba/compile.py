@@ -23,7 +23,8 @@ from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import KernelSites, Sites
 from kscope.lowering import empty_regions, register_budget
-from kscope.lowering.plan import Lowered, SourceInfo, without_marks
+from kscope.lowering.lowered import Lowered, SourceInfo
+from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import PREFIX, Mark
 
 from . import emit, ir_repair, linking

@@ -26,12 +26,12 @@ from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites
 from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import empty_regions, register_budget
+from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import without_marks
-from kscope.lowering.usage import Usage
 from kscope.marks.grammar import Mark, format_name, parse
 from kscope.util.text import install_command
 
-from . import compilations
+from . import assembler, compilations
 from .forms import REST, Forms
 from .functions import python_function
 from .select import Marking
@@ -210,7 +210,7 @@ class Pipeline:
         names = marked.names
         marking = Marking(recording.selection, names, capability)
         inner = stages["ptx"]
-        made: list[str] = []  # the lowered text
+        made: list[Lowered] = []
 
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
             self._thread.marked = None
@@ -218,7 +218,8 @@ class Pipeline:
             kernel = metadata["name"]
             lost = _removed(kernel, text, names)
             known = lost + [replace(one, text=f"kernel {kernel}: {one.text}") for one in marking.problems]
-            measure = partial(_usage, backend=backend, options=options)
+            measure = partial(assembler.usage, backend=backend, options=options)
+            code = partial(assembler.code, backend=backend, options=options)
             lowered = register_budget.lower_to_fit(
                 text,
                 recording,
@@ -229,8 +230,9 @@ class Pipeline:
                 shared=metadata["shared"],
                 ahead=True,
                 cooperative=options.launch_cooperative_grid,
+                code=None if assembler.has_other_flags(options) else code,
             )
-            assemble = partial(_cubin, backend=backend, options=options)
+            assemble = partial(assembler.cubin, backend=backend, options=options)
             lowered = empty_regions.with_problems(lowered, text, assemble, marking.source_info)
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()
@@ -240,15 +242,15 @@ class Pipeline:
             compile_warnings.warn(lowered.problems or known)
             if catalog.is_listing():
                 sites = tuple(span.site() for span in marking.spans)
-                build = partial(_built, without_marks(text), lowered.text, backend, options)
+                build = partial(assembler.built, without_marks(text), lowered, backend, options)
                 target = nvidia.sm_arch_from_capability(backend.target.arch)
                 catalog.add(KernelSites("triton", kernel, target, sites, build))
-            made.append(lowered.text)
+            made.append(lowered)
             return lowered.text
 
         stages["ptx"] = ptx
         if "cubin" in stages:
-            stages["cubin"] = partial(_assembled_once, stages["cubin"], made, backend, options)
+            stages["cubin"] = partial(assembler.assembled_once, stages["cubin"], made, backend, options)
         for stage in stages.keys() & {"ttgir", "llir"}:
             stages[stage] = getattr(marking, stage)(stages[stage])
 
@@ -292,46 +294,3 @@ def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
     why = "automatic warp specialization on sm_90 and unreachable code are the usual causes"
     text = f"kernel {kernel}: the Triton compiler removed every mark of {listed}; {why}"
     return [Problem("removed", text, len(removed))]
-
-
-def _assembled(text: str, backend: Any, options: Any) -> register_budget.Assembled | None:
-    """The cubin and resource usage by Triton's assembler; None if it fails."""
-    return register_budget.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
-
-
-def _usage(text: str, backend: Any, options: Any) -> Usage | None:
-    done = _assembled(text, backend, options)
-    return done.usage if done else None
-
-
-def _cubin(text: str, backend: Any, options: Any) -> bytes | None:
-    done = _assembled(text, backend, options)
-    return done.cubin if done else None
-
-
-def _assembled_once(
-    inner: Callable[..., bytes], made: list[str], backend: Any, options: Any, text: str, metadata: dict[str, Any]
-) -> bytes:
-    """Triton's last stage: the cubin of a lowered text, which was assembled to be measured with Triton's own flags."""
-    sanitizer = any(mode in getattr(options, "instrumentation_mode", "") for mode in ("consan", "fpsan"))
-    other_flags = knobs.nvidia.disable_ptxas_opt or knobs.compilation.disable_line_info or sanitizer
-    if text not in made or other_flags or knobs.nvidia.dump_ptxas_log:
-        return inner(text, metadata)
-    return _cubin(text, backend, options) or inner(text, metadata)
-
-
-def _flags(backend: Any, options: Any) -> tuple[str, ...]:
-    """Triton's assembler flags."""
-    flags = ["-lineinfo", f"--gpu-name={nvidia.sm_arch_from_capability(backend.target.arch)}"]
-    flags += [] if options.enable_fp_fusion else ["--fmad=false"]
-    flags += ["--regAllocOptLevel=2"] if _HOOK_HAS_KEY else []
-    flags += (options.ptx_options or "").split()
-    return tuple(flags)
-
-
-def _built(plain: str, marked: str, backend: Any, options: Any, folder: Path) -> tuple[Path, Path] | None:
-    """Build cubins without and with marks in a folder; None if the assembler rejects one."""
-    without, with_marks = (_assembled(text, backend, options) for text in (plain, marked))
-    if without is None or with_marks is None:
-        return None
-    return catalog.write_cubins(folder, without.cubin, with_marks.cubin)

@@ -16,7 +16,7 @@ from typing import Any
 from kscope.capture.model import Problem, RoleMeta
 from kscope.errors import UnsupportedError
 from kscope.instrument.selection.auto import Selection
-from kscope.lowering.plan import SourceInfo
+from kscope.lowering.lowered import SourceInfo
 from kscope.marks.grammar import PREFIX, format_name
 
 from . import inserting, partitions

@@ -9,7 +9,8 @@
      "problems": [["pairing", "a sentence", 1]]}  kind, text, count
                                                   and, if one of them is known: kernel, region, device
 
-and "variables": true if the module uses variables in global or constant memory.
+and "variables": true if the module uses variables in global or constant memory, "placement": "schedule" if its machine
+code was recorded.
 Reading checks every field: the text comes from a GPU's memory or from a file.
 """
 
@@ -47,6 +48,7 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
         "regions": [_shortest(region, 3) for region in meta.regions],
         "problems": problems_to_list(meta.problems),
         **({"variables": True} if meta.variables else {}),
+        **({"placement": meta.placement} if meta.placement != "fence" else {}),
     }
 
 
@@ -68,6 +70,7 @@ def from_dict(data: object) -> ModuleMeta:
         strategy=strategy,
         problems=problems_from_list(found["problems"]),
         variables=_bool("variables", found.get("variables", False)),
+        placement=_one_of("placement", found.get("placement", "fence"), ("fence", "schedule")),
     )
 
 

@@ -103,6 +103,7 @@ class ModuleMeta:
         clock, fill, strategy: as in ``kscope.profile()``; the strategy as its spec.
         problems: problems found when it was compiled.
         variables: whether it uses variables in global or constant memory, which outlive a launch.
+        placement: "fence" if marks were in the text that was assembled, "schedule" if its machine code was recorded.
     """
 
     frontend: str
@@ -113,6 +114,7 @@ class ModuleMeta:
     strategy: str = "elected"
     problems: tuple[Problem, ...] = ()
     variables: bool = False
+    placement: str = "fence"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ..capture.blocks import BlockSelection
 from ..capture.wire import MAX_SMS, SEGMENT_BYTES
 from ..errors import UsageError
 from ..marks.strategies import Strategy, strategy_of
-from .recording import Clock, Fill, Recording
+from .recording import Clock, Fill, Placement, Recording
 from .sampling import Sampling
 from .selection.auto import Lines, Selection
 
@@ -32,6 +32,11 @@ _ABOUT: dict[str, dict[str, object]] = {
     "records": _about("records per warp and launch; auto: what the kernel needs", "N", compiled=True),
     "fill": _about("ring keeps the newest records, stop the oldest", "FILL", compiled=True),
     "clock": _about("cycles, or globaltimer", "CLOCK", compiled=True),
+    "placement": _about(
+        "fence keeps instructions in the order of the marks; schedule records the kernel's own machine code (sm_90)",
+        "PLACEMENT",
+        compiled=True,
+    ),
     "live": _about("store each record where its region ends: for kernels that hang", compiled=True),
     "block": _about("blocks that record, by linear number: 40, 0:100 (the first 100), 0:1000:10", "BLOCKS"),
     "warp": _about("warps of a block that record: 0,4-7", "LIST"),
@@ -55,6 +60,7 @@ class Options:
     records: int | Literal["auto"] | None = field(default=None, metadata=_ABOUT["records"])
     fill: Fill | None = field(default=None, metadata=_ABOUT["fill"])
     clock: Clock | None = field(default=None, metadata=_ABOUT["clock"])
+    placement: Placement | None = field(default=None, metadata=_ABOUT["placement"])
     live: bool | None = field(default=None, metadata=_ABOUT["live"])
     block: BlockSelection | None = field(default=None, metadata=_ABOUT["block"])
     warp: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["warp"])

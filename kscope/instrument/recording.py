@@ -16,10 +16,11 @@ from .selection.auto import Selection
 
 Clock = Literal["cycles", "globaltimer"]
 Fill = Literal["ring", "stop"]
+Placement = Literal["fence", "schedule"]
 AUTO_RECORDS = 256
 """Records of a slab with records="auto" and marks in loops, before launches have shown how many they make."""
 EMITTING = (
-    *("marks", "ptx", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
+    *("marks", "ptx", "sass", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
     *("capture/layout.py", "capture/wire.py", "capture/metadata.py", "capture/model.py"),
     *("machine_code/occupancy.py", "util/portable.py"),
 )
@@ -36,6 +37,8 @@ class Recording:
             loop, else 256 at first, and then what launches make.
         fill: "ring" keeps a slab's newest records, "stop" its oldest; both count all.
         clock: "cycles" (%clock64) or "globaltimer" (ns, in steps of 32 ns on an H200).
+        placement: "fence" puts marks into the text that is assembled, which keeps instructions in their order;
+            "schedule" records in the machine code, which stays the kernel's own.
         live: each record is stored where its region ends, and the slab is claimed at the kernel's first instruction:
             for kernels that hang.
         pending: how many finished records may wait in registers for the end of their basic block.
@@ -49,6 +52,7 @@ class Recording:
     records: int | Literal["auto"] = "auto"
     fill: Fill = "ring"
     clock: Clock = "cycles"
+    placement: Placement = "fence"
     live: bool = False
     pending: int = 8
     selection: Selection = field(default_factory=Selection)
@@ -64,6 +68,11 @@ class Recording:
             raise UsageError(f"fill={self.fill!r}: expected 'ring' (keep the newest) or 'stop' (keep the oldest)")
         if self.clock not in ("cycles", "globaltimer"):
             raise UsageError(f"clock={self.clock!r}: expected 'cycles' or 'globaltimer'")
+        if self.placement not in ("fence", "schedule"):
+            raise UsageError(
+                f"placement={self.placement!r}: expected 'fence' (exact boundaries) or 'schedule' (the kernel's own "
+                "machine code)"
+            )
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 

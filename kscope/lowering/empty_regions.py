@@ -21,7 +21,7 @@ from ..errors import FormatError, MissingError
 from ..machine_code import sass, tools
 from ..marks.grammar import format_name
 from . import cfg, metadata_patch
-from .plan import Lowered, SourceInfo
+from .lowered import Lowered, SourceInfo
 
 MAX_CUBIN = 1 << 20
 """Bytes of a cubin that is disassembled at most: about a second."""
@@ -47,6 +47,8 @@ def with_problems(
         cubin: assembles the lowered text, mostly from a cache; None if that is impossible.
         source: as for lower().
     """
+    if lowered.cubin is not None:  # its marks moved no instruction
+        return lowered
     regions = {region.name for region in lowered.meta.regions if region.origin != "auto"}
     found = [(function, names) for function in _marked(text) if (names := _arithmetic(function, regions))]
     if not found:

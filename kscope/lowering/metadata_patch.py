@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from .. import ptx
 from ..capture import layout, metadata
 from ..capture.model import ModuleMeta
+from ..errors import UnsupportedError
 
 _SYMBOL = re.compile(rf"^\.visible \.global \.align 1 \.b8 {layout.META_SYMBOL}\[(\d+)\] = \{{([^}}]*)\}};\n", re.M)
 _STAND_IN = b"kscope: the module's metadata"
@@ -21,6 +22,31 @@ Made = TypeVar("Made", bound=Any)
 def with_meta(text: str, meta: ModuleMeta) -> str:
     """A lowered text with other metadata; its symbol keeps its size if there is room."""
     return _SYMBOL.sub(lambda found: ptx.metadata_symbol(metadata.to_json(meta), int(found[1])), text, count=1)
+
+
+def in_binary(binary: bytes, before: str, after: str) -> bytes:
+    """A binary with other metadata.
+
+    Args:
+        binary: what was assembled from `before`.
+        before: a text.
+        after: the text with other metadata, see with_meta().
+
+    Raises:
+        UnsupportedError: the new metadata is longer than its symbol, or the binary has it not just once.
+    """
+    old, new = _data(before), _data(after)
+    if old == new:
+        return binary
+    if len(old) != len(new) or binary.count(old) != 1:
+        raise UnsupportedError(f"{len(new)} bytes of metadata do not fit into a symbol of {len(old)}")
+    return binary.replace(old, new)
+
+
+def _data(text: str) -> bytes:
+    """The bytes of a text's metadata symbol; none without the symbol."""
+    found = _SYMBOL.search(text)
+    return bytes(map(int, found[2].split(","))).ljust(int(found[1]), b"\0") if found else b""
 
 
 def assembled(text: str, assemble: Callable[[str], Made], *binaries: str) -> Made:
@@ -35,7 +61,7 @@ def assembled(text: str, assemble: Callable[[str], Made], *binaries: str) -> Mad
     if found is None:
         return assemble(text)
     size = int(found[1])
-    data = bytes(map(int, found[2].split(","))).ljust(size, b"\0")
+    data = _data(text)
     stand_in = _STAND_IN.ljust(size, b"\0")
     made = assemble(text[: found.start()] + ptx.metadata_symbol(_STAND_IN, size) + text[found.end() :])
     if not made:

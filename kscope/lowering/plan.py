@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from .. import ptx
 from ..capture import layout, wire
 from ..capture import metadata as meta
-from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta
+from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import PairingError, UnsupportedError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
@@ -18,6 +18,7 @@ from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
 from . import async_issue, barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
 from .emitting import Emitter, key_of
+from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of
 from .variables import uses_variables
 
@@ -31,41 +32,6 @@ _ADVICE = (
     "a region may not span iterations or branches: begin and end it on the same path,"
     " or use value= or two names where parts overlap"
 )
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A module's text with every mark lowered. Without marks: the same text object and empty metadata.
-
-    Attributes:
-        text: PTX.
-        meta: its metadata.
-        problems: what a reader of its captures must know.
-        has_spare_registers: it has loops with memory accesses whose records could have separate registers, see
-            lower(spare=).
-    """
-
-    text: str
-    meta: ModuleMeta
-    problems: tuple[Problem, ...] = ()
-    has_spare_registers: bool = False
-
-
-@dataclass(frozen=True)
-class SourceInfo:
-    """A frontend's facts about a module that its text may not contain.
-
-    Attributes:
-        kernels: symbol in the text -> the kernel's name.
-        places: region -> file:line, if the text has no line information, or wrong ones.
-        taken_apart: why the compiler may take regions apart, and the remedy; empty if unknown.
-        roles: the compiler's partitions of the kernels' warps.
-    """
-
-    kernels: Mapping[str, str] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    taken_apart: str = ""
-    roles: tuple[RoleMeta, ...] = ()
 
 
 def lower(
@@ -98,7 +64,8 @@ def lower(
         return Lowered(text, empty(recording, frontend))
     files = source_lines.files(text)
     edits: list[tuple[int, int, str]] = []
-    kernels: list[tuple[str, int]] = []
+    kernels: list[tuple[str, ptx.Kernel]] = []
+    kept = list[tuple[int, int, str]]()  # the edits that leave the text without the marks that are not lowered
     problems, notes = list(known), list[Problem]()
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
     target = _TARGET.search(cfg.bare(text))
@@ -112,14 +79,16 @@ def lower(
         acts = {mark.act for mark in function.marks if mark.name not in dead_names}
         has_removed_marks = has_removed_marks or bool(dead_names)
         if acts <= {"kernel"}:
-            edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
+            edits += (gone := _without(function))
+            kept += gone
             continue
         if function.kind == "func":
             if any(mark.origin == "source" for mark in function.marks):
                 raise UnsupportedError(
                     f"regions in {function.name}: {_APART}; let it be inlined, or move the region to its caller"
                 )
-            edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
+            edits += (gone := _without(function))
+            kept += gone
             has_removed_marks = True
             problems.append(Problem("nothing", f"selected code in {function.name} is not recorded: {_APART}"))
             continue
@@ -138,7 +107,8 @@ def lower(
             f"KS_SIZE{number}" if body.sized else None,
         )
         edits += body.edits(kernel)
-        kernels.append((function.name, body.log2_records))
+        kept += _without(function, body.broken)
+        kernels.append((function.name, kernel))
         problems += body.problems
         selected = [mark.name for mark in function.marks if mark.origin == "auto"]
         notes += unmatched_in_kernel(recording.selection, function.name, selected, problems)
@@ -150,7 +120,10 @@ def lower(
         return Lowered(code, empty(recording, frontend), tuple(problems))
     digest = sha256(code.encode()).digest()
     ids = [layout.kernel_hash(f"{name}\0".encode() + digest) for name, _ in kernels]
-    described = [KernelMeta(name, own, size, source.roles) for own, (name, size) in zip(ids, kernels, strict=True)]
+    described = [
+        KernelMeta(name, own, kernel.log2_records, source.roles)
+        for own, (name, kernel) in zip(ids, kernels, strict=True)
+    ]
     for number, kernel_meta in enumerate(described):
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
         code = code.replace(f"KS_ID{number}_HIGH", str(kernel_meta.id >> 32))
@@ -165,7 +138,14 @@ def lower(
         (*problems, *notes),
         uses_variables(text),
     )
-    return Lowered(_with_symbols(code, _behind_head(text), about), about, tuple(problems), has_spare_registers)
+    return Lowered(
+        _with_symbols(code, _behind_head(text), about),
+        about,
+        tuple(problems),
+        has_spare_registers,
+        _with_symbols(_edited(text, kept), _behind_head(text), about),
+        tuple(kernel for _, kernel in kernels),
+    )
 
 
 def empty(recording: Recording, frontend: str) -> ModuleMeta:
@@ -185,6 +165,15 @@ def _check_all_read(text: str, functions: Iterable[cfg.Function]) -> None:
                 f"line {line} of the PTX: the mark {found[0].strip()!r} is within a statement, or in no function, and "
                 "cannot be lowered; put it between two statements of a kernel (or report it, if a compiler wrote it)"
             )
+
+
+def _without(function: cfg.Function, names: frozenset[str] | None = None) -> list[tuple[int, int, str]]:
+    """The edits that leave a function without its marks of these names, and those of the kernel; None for all marks."""
+    return [
+        (s.start, s.end, "")
+        for s in function.statements
+        if s.mark is not None and (names is None or s.mark.name in names or s.mark.act == "kernel")
+    ]
 
 
 def without_marks(text: str) -> str:

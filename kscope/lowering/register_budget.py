@@ -17,9 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..capture.model import Problem
+from ..errors import UnsupportedError
 from ..instrument.recording import Recording
 from . import cfg, metadata_patch, occupancy
-from .plan import Lowered, SourceInfo, empty, lower, without_marks
+from .lowered import AssembleCode, Lowered, SourceInfo
+from .plan import empty, lower, without_marks
 from .usage import Usage, change, lost_blocks, read_log
 
 FEW = 2
@@ -121,8 +123,11 @@ def lower_to_fit(
     shared: int | None = None,
     ahead: bool = False,
     cooperative: bool = False,
+    code: AssembleCode | None = None,
 ) -> Lowered:
     """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
+
+    With placement="schedule" the result has machine code; where that is not possible, a problem says why.
 
     If as many warps fit on an SM as without, registers are also spent on loops with memory accesses.
     Remaining losses, and gains, become a problem of the result.
@@ -141,13 +146,15 @@ def lower_to_fit(
         ahead: `measure` may be called in threads, for texts that are likely to be needed next.
         cooperative: the blocks of a launch run all at once, so their number may be what fits on the device without
             marks: if fewer fit with them, the kernel gets none, and a problem reports it.
+        code: assembles a text for placement="schedule", with a line table or as the kernel's own options have it; None
+            if the caller cannot load other machine code than the text's.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().
     """
     reports = _Reports(measure, ahead and len(text) < _LONG)
     try:
-        return _lower_to_fit(text, recording, frontend, reports, tuple(known), source, shared, cooperative)
+        return _lower_to_fit(text, recording, frontend, reports, tuple(known), source, shared, cooperative, code)
     finally:
         reports.close()
 
@@ -178,7 +185,7 @@ class _Reports:
 
 def _lower_to_fit(
     text: str, recording: Recording, frontend: str, measure: _Reports, before: tuple[Problem, ...],
-    source: SourceInfo | None, shared: int | None, cooperative: bool,
+    source: SourceInfo | None, shared: int | None, cooperative: bool, code: AssembleCode | None,
 ) -> Lowered:  # fmt: skip
     room = dict[str, int]()
 
@@ -198,6 +205,15 @@ def _lower_to_fit(
     best = lower(text, recording, frontend=frontend, known=before, source=source)
     if best.text is text:
         return best
+    if recording.placement == "schedule":
+        from . import behind_assembler  # its room takes a while to import
+
+        try:
+            return behind_assembler.recorded(best, recording, code, shared, cooperative)
+        except UnsupportedError as error:
+            names = ", ".join(one.name for one in best.meta.kernels)
+            before = (*before, behind_assembler.fallback(names, error))
+            best = lower(text, recording, frontend=frontend, known=before, source=source)
     limits = {} if shared is None else occupancy.limits(text, shared)
     if occupancy.by_registers(limits):
         measure.ahead(without_marks(text))

@@ -8,7 +8,7 @@ from typing import Literal, SupportsIndex
 
 from ..capture.blocks import BlockSelection
 from ..instrument.options import Options
-from ..instrument.recording import Clock, Fill
+from ..instrument.recording import Clock, Fill, Placement
 from ..marks.strategies import Strategy
 from . import capture_path
 from .claims import claim
@@ -23,6 +23,7 @@ def profile(
     records: int | Literal["auto"] | None = None,
     fill: Fill | None = None,
     clock: Clock | None = None,
+    placement: Placement | None = None,
     live: bool | None = None,
     block: BlockSelection | None = None,
     warp: SupportsIndex | Iterable[SupportsIndex] | None = None,
@@ -50,6 +51,9 @@ def profile(
             launches (in the simulator and without lowering: 256).
         fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.
         clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
+        placement: "fence" (default) keeps instructions in the order of the marks; "schedule" records in the machine
+            code that the assembler makes of the kernel without marks, which stays as it is. It is for sm_90; kernels
+            that cannot be recorded there are recorded as with "fence", and a problem says why.
         live: store each record where its region ends, for kernels that hang.
         block: blocks that record, by linear number x + nx * (y + ny * z): 40 (that one), range(100) or "0:100" (the
             first 100), range(0, 1000, 8). No recompilation.

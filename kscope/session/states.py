@@ -21,7 +21,7 @@ from typing import Literal
 from ..errors import KscopeError, UnsupportedError, UsageError
 from ..instrument import registry
 from ..instrument.options import Options
-from ..instrument.recording import Clock, Fill, Recording
+from ..instrument.recording import Clock, Fill, Placement, Recording
 from ..marks.strategies import Strategy
 from ..util.import_hook import Watcher
 from ..util.signals import Held
@@ -198,6 +198,7 @@ def enable(
     records: int | Literal["auto"] | None = None,
     fill: Fill | None = None,
     clock: Clock | None = None,
+    placement: Placement | None = None,
     live: bool | None = None,
     auto: str | Sequence[str] | bool | None = None,
     mark: str | Sequence[str] | Mapping[str, str] | None = None,
@@ -208,7 +209,7 @@ def enable(
     May be called again with other options.
 
     Args:
-        strategy, records, fill, clock, live, auto, mark: as for kscope.profile().
+        strategy, records, fill, clock, placement, live, auto, mark: as for kscope.profile().
         kernel: names, with * and ?, of the kernels that `auto` and `mark` mark.
 
     Raises:

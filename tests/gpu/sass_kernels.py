@@ -1,13 +1,11 @@
-"""Triton kernels that are recorded behind the assembler: compiled, armed, loaded and launched by the driver."""
+"""Triton kernels that are recorded behind the assembler, compiled without a GPU."""
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +16,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kscope import ptx
 from kscope.capture.model import ModuleMeta
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
@@ -145,8 +142,10 @@ def made(name: str, recording: Recording | None = None) -> Made:
     low = plan.lower(text, recording, frontend="triton")
     (described,) = low.meta.kernels
     words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
-    owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, 90)
-    return Made(case, _assembled(labels.labeled(text).text), recorded(text, owner, _assembled), low.meta, about.shared)
+    (owner,) = (replace(one, id=words) for one in low.kernels)
+    plain = _assembled(labels.labeled(low.marked).text)
+    made = recorded(low.marked, owner, lambda text, lines: _assembled(text))
+    return Made(case, plain, made, low.meta, about.shared)
 
 
 def _marked(source: ASTSource, options: dict[str, int], recording: Recording) -> tuple[str, Any]:
@@ -191,54 +190,3 @@ def _assembled(text: str) -> bytes:
                 return cubin.read_bytes()
             said += done.stderr
     raise AssertionError(said)
-
-
-def control_block(metas: tuple[ModuleMeta, ...]) -> int:
-    """The address of the current device's control block. The names of the modules are known from here on."""
-    import torch
-
-    word = torch.zeros(1, dtype=torch.int64, device="cuda")
-    registry.backend("cuda").arm_control_block(word.data_ptr(), metas)
-    return int(word.item())
-
-
-def launcher(found: Made, cubin: bytes) -> Callable[[], list[Any]]:
-    """Load a cubin of the case; a function that launches it on the same numbers, and returns its results."""
-    import torch
-    from cuda.bindings import driver
-
-    def call(what: str, *arguments: Any) -> Any:
-        result, *values = getattr(driver, what)(*arguments)
-        assert int(result) == 0, f"{what}: {result}"
-        return values[0] if values else None
-
-    torch.cuda.current_stream().synchronize()  # makes the context
-    module = call("cuModuleLoadData", cubin)
-    function = call("cuModuleGetFunction", module, found.case.name.encode())
-    most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    call("cuFuncSetAttribute", function, most, max(found.shared, 1))
-    case, random = found.case, torch.Generator(device="cuda").manual_seed(0)
-    pointers = [one for one in case.types.values() if one[0] == "*"]
-    tensors = [
-        torch.randn(shape, generator=random, device="cuda").to(torch.float16 if kind == HALF else torch.float32)
-        for shape, kind in zip(case.shapes, pointers, strict=True)
-    ]
-    numbers = [
-        (one, ctypes.c_int32 if kind == "i32" else ctypes.c_float)
-        for one, kind in zip(case.numbers, [one for one in case.types.values() if one[0] != "*"], strict=True)
-    ]
-    scratch = [(0, ctypes.c_void_p)] * 2  # Triton's own
-    arguments = [(one.data_ptr(), ctypes.c_void_p) for one in tensors] + numbers + scratch
-    results = {"backward": [4, 5]}.get(case.name, [len(tensors) - 1])
-
-    def launch() -> list[Any]:
-        for number in results:
-            tensors[number].zero_()
-        values = tuple(value for value, _ in arguments), tuple(kind for _, kind in arguments)
-        stream = torch.cuda.current_stream().cuda_stream
-        block = 32 * case.options["num_warps"]
-        call("cuLaunchKernel", function, *case.grid, block, 1, 1, found.shared, stream, values, 0)
-        torch.cuda.synchronize()
-        return [tensors[number].clone() for number in results]
-
-    return launch

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from kscope.capture import layout, wire
 from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
 from kscope.instrument.sampling import Sampling
-from kscope.lowering.plan import Lowered, lower
+from kscope.lowering.lowered import Lowered
+from kscope.lowering.plan import lower
 from kscope.marks.grammar import Mark
 from kscope.marks.strategies import ANY_LANE, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 

@@ -21,6 +21,7 @@ from kscope.capture.model import KernelMeta
 from kscope.errors import FormatError, MissingError, UsageError
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
+from kscope.lowering.lowered import Lowered
 from kscope.machine_code import occupancy, sass, tools
 from kscope.trace import Trace, decode
 
@@ -246,7 +247,7 @@ def ptxas() -> str:
     return str(Path(backends.__path__[0]) / "bin" / "ptxas")
 
 
-def build(ptxas: str, folder: Path, body: str) -> tuple[Path, plan.Lowered]:
+def build(ptxas: str, folder: Path, body: str) -> tuple[Path, Lowered]:
     lowered = plan.lower(PTX.format(body=body), Recording(records=16), frontend="test")
     (folder / "k.ptx").write_text(lowered.text)
     subprocess.run([ptxas, "-arch=sm_90", folder / "k.ptx", "-o", folder / "k.cubin"], check=True)

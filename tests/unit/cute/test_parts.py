@@ -16,7 +16,7 @@ from kscope.capture.layout import META_SYMBOL
 from kscope.capture.model import Problem
 from kscope.instrument.recording import Recording
 from kscope.lowering import metadata_patch, plan, register_budget
-from kscope.lowering.plan import Lowered
+from kscope.lowering.lowered import Lowered
 from kscope.marks.grammar import Mark, quote
 from kscope_cute import assembler, cubin, source_comments
 

@@ -20,7 +20,7 @@ from kscope.capture import metadata
 from kscope.instrument.recording import Recording
 from kscope.lowering import register_budget
 from kscope.machine_code.elf import sections
-from kscope_triton import compile as compile_stage
+from kscope_triton import assembler
 
 
 @triton.jit
@@ -182,7 +182,7 @@ def test_no_text_is_assembled_twice(compiler: Any, assemblies: list[tuple[list[s
 
 def test_kscopes_cubin_is_that_of_tritons_assembler(compiler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = compiler(scaled, a="*fp32", out="*fp32", n="i32", BLOCK=1024, options={"num_warps": 32})
-    monkeypatch.setattr(compile_stage, "_cubin", lambda *_: None)
+    monkeypatch.setattr(assembler, "cubin", lambda *_: None)
     monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
     tritons = compiler(scaled, a="*fp32", out="*fp32", n="i32", BLOCK=1024, options={"num_warps": 32})
     assert mine.asm["ptx"] == tritons.asm["ptx"]

@@ -1,0 +1,84 @@
+"""placement="schedule": a kernel is recorded in the machine code that the assembler made of it without marks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+from ..capture import layout, wire
+from ..capture.model import ModuleMeta, Problem
+from ..errors import MissingError, UnsupportedError
+from ..instrument.recording import Recording
+from ..sass.recording import Recorded
+from ..sass.recording import recorded as record
+from . import metadata_patch, occupancy
+from .lowered import AssembleCode, Lowered
+from .usage import Usage, change, lost_blocks
+
+
+def recorded(
+    lowered: Lowered, recording: Recording, assemble: AssembleCode | None, shared: int | None, cooperative: bool
+) -> Lowered:
+    """What lower() made of a text, with machine code that records in place of the text's.
+
+    Args:
+        lowered: lower()'s result.
+        recording: the options.
+        assemble: the assembler, which may be called in threads; None if this way of compiling has none.
+        shared: bytes of shared memory per block, None if unknown.
+        cooperative: the blocks of a launch run all at once.
+
+    Raises:
+        UnsupportedError: it cannot be recorded there; the message says why.
+    """
+    if assemble is None:
+        raise UnsupportedError("the machine code is not made by an assembler that kscope calls")
+    if len(lowered.kernels) != 1:
+        raise UnsupportedError(f"its module has {len(lowered.kernels)} kernels with regions; expected one")
+    if recording.live:
+        raise UnsupportedError("live=True stores records where regions end")
+    (kernel,), (described,) = lowered.kernels, lowered.meta.kernels
+    number = layout.kernel_hash(f"{described.name}\0schedule\0".encode() + sha256(lowered.marked.encode()).digest())
+    words = str(number & 0xFFFFFFFF), str(number >> 32)
+    kernel = replace(kernel, id=words, size_offset=str(wire.size_offset(number)) if kernel.sized else None)
+    about = replace(lowered.meta, kernels=(replace(described, id=number),), placement="schedule")
+    text = metadata_patch.with_meta(lowered.marked, about)
+
+    def assembled(code: str, lines: bool) -> bytes:
+        if (made := assemble(code, lines)) is None:
+            raise UnsupportedError("the assembler refuses its text")
+        return made
+
+    try:
+        found = record(text, kernel, assembled)
+    except MissingError as error:
+        raise UnsupportedError(str(error)) from None
+    problem = _cost(described.name, text, found, shared, cooperative)
+    return _with(Lowered(text, about, about.problems, cubin=found.data), (problem,) if problem else ())
+
+
+def fallback(kernel: str, error: UnsupportedError) -> Problem:
+    """The problem of a kernel that could not be recorded behind the assembler."""
+    text = f"kernel {kernel} is recorded with placement='fence', because with placement='schedule' {error}"
+    return Problem("placement", text, kernel=kernel)
+
+
+def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:
+    """The result with other metadata, in its text and in its machine code."""
+    text = metadata_patch.with_meta(lowered.text, meta)
+    cubin = None if lowered.cubin is None else metadata_patch.in_binary(lowered.cubin, lowered.text, text)
+    return replace(lowered, text=text, meta=meta, problems=meta.problems, cubin=cubin)
+
+
+def _with(lowered: Lowered, problems: tuple[Problem, ...]) -> Lowered:
+    about = replace(lowered.meta, problems=(*lowered.problems, *problems))
+    return with_meta(lowered, about) if problems else lowered
+
+
+def _cost(name: str, text: str, found: Recorded, shared: int | None, cooperative: bool) -> Problem | None:
+    """What more registers cost the kernel; raises UnsupportedError if that is not allowed."""
+    limits = {} if shared is None else occupancy.limits(text, shared)
+    before, after = (Usage(False, 0, count, tuple((one, count) for one in limits)) for count in found.registers)
+    if cooperative and lost_blocks(before, after, limits):
+        raise UnsupportedError("fewer of its blocks would fit on an SM, and it is launched cooperatively")
+    return change([name], before, after, limits)

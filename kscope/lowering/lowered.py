@@ -1,0 +1,53 @@
+"""What a lowering is given besides a text, and what it returns: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from .. import ptx
+from ..capture.model import ModuleMeta, Problem, RoleMeta
+
+AssembleCode = Callable[[str, bool], "bytes | None"]
+"""From a text to a cubin, None if it does not assemble; the second argument: whether it needs a line table."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A module's text with every mark lowered. Without marks: the same text object and empty metadata.
+
+    Attributes:
+        text: PTX.
+        meta: its metadata.
+        problems: what a reader of its captures must know.
+        has_spare_registers: it has loops with memory accesses whose records could have separate registers, see
+            lower(spare=).
+        marked: the text with the marks that were lowered, and with the module's symbols.
+        kernels: what the text of each kernel depends on, in the order of the metadata.
+        cubin: machine code that records, to load instead of what an assembler makes of the text; None if there is none.
+    """
+
+    text: str
+    meta: ModuleMeta
+    problems: tuple[Problem, ...] = ()
+    has_spare_registers: bool = False
+    marked: str = ""
+    kernels: tuple[ptx.Kernel, ...] = ()
+    cubin: bytes | None = None
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """A frontend's facts about a module that its text may not contain.
+
+    Attributes:
+        kernels: symbol in the text -> the kernel's name.
+        places: region -> file:line, if the text has no line information, or wrong ones.
+        taken_apart: why the compiler may take regions apart, and the remedy; empty if unknown.
+        roles: the compiler's partitions of the kernels' warps.
+    """
+
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    taken_apart: str = ""
+    roles: tuple[RoleMeta, ...] = ()

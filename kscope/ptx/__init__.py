@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from . import loop_records as loop_records
 from .claim import again, attempt, claim, late
-from .entry import control_symbol, entry, metadata_symbol
+from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
 from .reading import READINGS, Reading
 from .record import barrier_fence, clock, enter, finish, guarded, leave, pin, point, store
@@ -36,6 +36,7 @@ __all__ = [
     "claim",
     "clock",
     "control_symbol",
+    "declarations",
     "enter",
     "entry",
     "finish",

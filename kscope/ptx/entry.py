@@ -24,25 +24,32 @@ def metadata_symbol(data: bytes, size: int = 0) -> str:
     return f".visible .global .align 1 .b8 {layout.META_SYMBOL}[{size}] = {{{body}}};\n"
 
 
-# start anchor = clock, globaltimer, clock; ctl = load(kscope_ctl); gate = load(ctl.gate)
-def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
-    """The first text of a kernel: registers, the start anchor, and the loads that attempt() waits for."""
+def declarations(kernel: Kernel, slots: Sequence[Slot]) -> str:
+    """The registers of a kernel."""
     owners = "".join(f", {owner}" for owner in kernel.owners)
     starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.conditional)
-    size = ""
-    if kernel.sized:
-        values += " .reg .b32 ks_last, ks_units;"
-        size = f"\tmov.u32 ks_last, 0; @ks_try ld.global.u32 ks_last, [ks_ctl+{kernel.size_offset}];\n"
+    values += " .reg .b32 ks_last, ks_units;" if kernel.sized else ""
     late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
-    never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (
         f".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first{owners}{', ks_never' if kernel.pins else ''};"
         " .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g;"
         " .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe,"
         " ks_p, ks_at, ks_limit, ks_mask;\n"
         f"\t{starts}{values}{late}\n"
+    )
+
+
+# start anchor = clock, globaltimer, clock; ctl = load(kscope_ctl); gate = load(ctl.gate)
+def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
+    """The first text of a kernel: registers, the start anchor, and the loads that attempt() waits for."""
+    size = ""
+    if kernel.sized:
+        size = f"\tmov.u32 ks_last, 0; @ks_try ld.global.u32 ks_last, [ks_ctl+{kernel.size_offset}];\n"
+    never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
+    return (
+        f"{declarations(kernel, slots)}"
         "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
         f"\t{{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %clock64; {width('ks_w', 'ks_c')}\n"
         # the low bytes of the high words, which the exit compares with its own

@@ -31,6 +31,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
     flow = _flow(function)
     live = _live(function, flow, new)
     begun = _begun(flow, new)
+    held, lost = _held(function, flow, new, live)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
     limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
@@ -40,7 +41,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
             after = frozenset[str]().union(*(live[to] for to in flow[one.at]))
             found |= {
                 Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs")
-                for name in one.writes & after
+                for name in (one.writes & after) - held[one.at]
             }
             taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
             found |= {
@@ -52,6 +53,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
+    found |= lost
     found |= {one for one in _strangers(function, flow, new) if one.at in begun}  # before, all are without a value
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
@@ -85,6 +87,51 @@ def _live(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]
     return live
 
 
+def _held(
+    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], live: Mapping[int, _Names]
+) -> tuple[dict[int, _Names], set[Hazard]]:
+    """The predicates that may be overwritten in front of each instruction, because a register holds their values; and
+    own instructions that are reached before such a value is back.
+    """
+    by_address = {one.at: one for one in function.instructions}
+    # predicate -> the register that holds its value, and predicates that were overwritten since, on any path
+    states: dict[int, tuple[frozenset[tuple[str, str]], _Names]] = {0: (frozenset(), frozenset())}
+    work = [0]
+    while work:
+        at = work.pop()
+        one, (held, gone) = by_address[at], states[at]
+        if at in new:
+            back = {name for name, register in held if _brings_back(one, name, register)}
+            gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
+            held = frozenset(pair for pair in held if pair[1] not in one.writes)
+            if one.name == "P2R" and not one.conditional:
+                (into,) = one.writes
+                held |= {(name, into) for name in one.reads if name[0] == "P" and name not in gone}
+        else:
+            held, gone = frozenset(), gone if one.name == "BRA" and not one.writes else frozenset[str]()
+        for to in flow[at]:
+            before = states.get(to)
+            merged = (held, gone) if before is None else (before[0] & held, before[1] | gone)
+            if merged != before:
+                states[to] = merged
+                work.append(to)
+    names = {at: frozenset(name for name, _ in held) for at, (held, _) in states.items()}
+    lost = {
+        Hazard(at, at, f"{name} was overwritten, and is not back yet, where the code needs it")
+        for at, (_, gone) in states.items()
+        if at not in new
+        for name in gone & live[at]
+    }
+    return names, lost
+
+
+def _brings_back(one: Instruction, name: str, register: str) -> bool:
+    """Whether an instruction gives a predicate the value that a register holds of it."""
+    return (
+        one.code.startswith("ISETP.NE") and not one.conditional and one.operands == (name, "PT", register, "RZ", "PT")
+    )
+
+
 def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]:
     """Addresses that run when one of the function's own instructions has run."""
     found, work = set[int](), [to for at in flow if at not in new for to in flow[at]]
@@ -116,7 +163,9 @@ def _strangers(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set
                 work.append(to)
     for at in flow:
         one, before = by_address[at], good[at]
-        if at in new and before is not None and one.name != "BRA":  # which may ask for what an own branch asks for
+        if (
+            at in new and before is not None and one.name not in ("BRA", "P2R")
+        ):  # which may ask for the code's predicates
             for name in sorted(one.reads - before):
                 yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
 

@@ -1,77 +1,62 @@
-"""The claim and the end of a slab as machine code: ptxas assembles the texts of kscope/ptx/, in kernels of their own.
+"""The texts of the protocol as machine code: ptxas assembles those of kscope/ptx/, in kernels of their own.
 
-So the protocol is written once, and the control codes are those of ptxas. Values come in by a load, and go out by a
-store, at an address that nothing else has; both are found in the machine code and replaced by moves.
-
-At the entry of a kernel and at its exits no register is live, so what a fragment computes in keeps its numbers.
+So the protocol is written once, and the control codes are those of ptxas. Values come in by loads, and go out by
+stores, at addresses that nothing else has: the doors. Both are taken out of the machine code; what remains is given
+other registers, see renaming.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from .. import ptx
 from ..capture import wire
 from ..errors import UnsupportedError
-from . import elf, forms, info, reading
-from .control import SCOREBOARDS, Control, controlled
+from . import elf, forms, info, reading, renaming
+from .control import SCOREBOARDS, Control, control, controlled
 from .insert import New
-from .instructions import Function, Instruction
+from .instructions import Instruction
 
-_DOOR = 4096
-"""The address of loads and stores that stand for values."""
-_DOORS = f"{{ .reg .b64 ks_door; .reg .b32 ks_in0, ks_in1, ks_in2, ks_in3; mov.u64 ks_door, {_DOOR};"
-_OUT = "st.volatile.global.v4.u32 [ks_door], {ks_in0, ks_in1, ks_in2, ks_in3};"
-_IN = "ld.volatile.global.v4.u32 {ks_in0, ks_in1, ks_in2, ks_in3}, [ks_door];"
+_IN, _OUT, _STEP = 4096, 8192, 4
+"""Addresses of the doors."""
+_DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
 _STACK = "R1"
 """The stack's address, which every kernel loads first."""
-_SETTLED = 12
-"""Cycles after which every result of a move is there."""
+SETTLED, MOVED = 12, 5
+"""Cycles after which every result of fixed latency, and that of a move, is there."""
 LOG2_RECORD = 4
 """log2 of a record's bytes."""
-DESCRIPTOR = 60
-"""UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
-block."""
+CONTROL = ("ctl lo", "ctl hi")
+STATE = ("base lo", "base hi", "clocks", "last")
+"""Values of a claim: the address of the slab, what the seal needs of the entry's clocks, and the offset of the last
+place in the slab's ring."""
+END = ("base lo", "base hi", "count", "clocks")
+_PAIRS = {"ctl": "ks_ctl", "c": "ks_c", "g": "ks_g", "base": "ks_base"}
 
 
-@dataclass(frozen=True)
-class State:
-    """Registers in which a recording lane keeps what it knows, from the entry to the exits.
-
-    Attributes:
-        base: low word of its slab's address.
-        address: an even register: address of the next record without the head, and the high word, in the one behind.
-            The high word is 0 in lanes that do not record.
-        offset: 16 times the records so far.
-        clocks: what the seal needs of the entry's clocks.
-        last: offset of the last place in the slab's ring; None if it is the same in every launch.
-        on: predicate: this lane records; None if the kernel leaves none free.
-        scoreboard: counts stores until their operands were read.
-    """
-
-    base: int
-    address: int
-    offset: int
-    clocks: int
-    last: int | None
-    on: int | None
-    scoreboard: int
+def between(kernel: ptx.Kernel) -> tuple[str, ...]:
+    """The values that the claim takes from the begin."""
+    return ("epoch", "stripes", "warps", "sampled", *CONTROL, "c lo", "g lo", "g hi", "w", *(["last"] * kernel.sized))
 
 
-def claim_text(head: str, kernel: ptx.Kernel) -> str:
-    """PTX of a kernel that claims a slab. head: the lines .version, .target and .address_size."""
+def begin_text(head: str, kernel: ptx.Kernel) -> str:
+    """PTX of a kernel that reads the clocks and asks for the gate. head: the lines .version, .target, .address_size."""
     control = f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];\n"
     entry = ptx.entry(kernel, ())
     assert control in entry
-    comes = (
-        f"\t{_DOORS} ld.volatile.global.v2.u32 {{ks_in0, ks_in1}}, [ks_door]; mov.b64 ks_ctl, {{ks_in0, ks_in1}}; }}\n"
-    )
-    last = f"shl.b32 ks_in3, ks_last, {LOG2_RECORD};" if kernel.sized else "mov.u32 ks_in3, 0;"
-    goes = f"\t{_DOORS} mov.b64 {{ks_in0, ks_in1}}, ks_base; mov.u32 ks_in2, ks_w; {last}\n\t{_OUT} }}\n"
+    text = f"{entry.replace(control, _in(CONTROL))}{_out(between(kernel))}"
+    return f"{head}.visible .entry kscope_begin()\n{{\n{text}\tret;\n}}\n"
+
+
+def claim_text(head: str, kernel: ptx.Kernel) -> str:
+    """PTX of a kernel that claims a slab."""
+    last = f"shl.b32 ks_last, ks_last, {LOG2_RECORD};" if kernel.sized else ""
+    goes = f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n{_out(STATE if kernel.sized else STATE[:-1])}"
     return (
-        f"{head}.visible .entry kscope_claim()\n{{\n{entry.replace(control, comes)}"
+        f"{head}.visible .entry kscope_claim()\n{{\n{ptx.declarations(kernel, ())}{_in(between(kernel))}"
         f"{ptx.attempt(kernel)}{ptx.claim(kernel)}{goes}{ptx.again(kernel)}}}\n"
     )
 
@@ -79,10 +64,36 @@ def claim_text(head: str, kernel: ptx.Kernel) -> str:
 def end_text(head: str) -> str:
     """PTX of a kernel that closes a slab."""
     return (
-        f"{head}.visible .entry kscope_end()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base; .reg .b32 ks_n, ks_w;\n"
-        f"\t{_DOORS} {_IN} mov.b64 ks_base, {{ks_in0, ks_in1}}; mov.u32 ks_n, ks_in2; mov.u32 ks_w, ks_in3; }}\n"
-        f"\tsetp.ne.u64 ks_on, ks_base, 0;\n{ptx.finish()}\tret;\n}}\n"
+        f"{head}.visible .entry kscope_end()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base;"
+        f" .reg .b32 ks_n, ks_w, ks_count, ks_clocks;\n{_in(END)}"
+        f"\tmov.u32 ks_n, ks_count; mov.u32 ks_w, ks_clocks; setp.ne.u64 ks_on, ks_base, 0;\n{ptx.finish()}\tret;\n}}\n"
     )
+
+
+def _in(names: tuple[str, ...]) -> str:
+    """Loads of these values, each 32-bit word of its own, so that every register can be another one."""
+    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_lo, ks_hi; mov.u64 ks_door, {_IN};\n"
+    for number, name in enumerate(names):
+        word, _, half = name.partition(" ")
+        into = f"ks_{half}" if half else f"ks_{word}"
+        text += f"\tld.volatile.global.u32 {into}, [ks_door+{_STEP * number}];\n"
+        if half == "hi":
+            text += f"\tmov.b64 {_PAIRS[word]}, {{ks_lo, ks_hi}};\n"
+        elif half and f"{word} hi" not in names:
+            text += f"\tmov.b64 {_PAIRS[word]}, {{ks_lo, ks_lo}};\n"  # whose high word nothing uses
+    return f"{text}\t}}\n"
+
+
+def _out(names: tuple[str, ...]) -> str:
+    """Stores of these values."""
+    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_lo, ks_hi; mov.u64 ks_door, {_OUT};\n"
+    for number, name in enumerate(names):
+        word, _, half = name.partition(" ")
+        if half:
+            text += f"\tmov.b64 {{ks_lo, ks_hi}}, {_PAIRS[word]};\n"
+        value = f"ks_{half}" if half else f"ks_{word}"
+        text += f"\tst.volatile.global.u32 [ks_door+{_STEP * number}], {value};\n"
+    return f"{text}\t}}\n"
 
 
 @dataclass(frozen=True)
@@ -90,153 +101,210 @@ class Fragment:
     """A fragment that ptxas assembled.
 
     Attributes:
-        function: its machine code.
+        instructions: its machine code up to the padding.
         attributes: those of its kernel.
+        name: its kernel's.
+        comes: in-doors: the value's number, by address.
+        goes: out-doors: the value's number, by address.
+        zeros: instructions of which only addresses of doors are made.
     """
 
-    function: Function
+    instructions: tuple[Instruction, ...]
     attributes: tuple[info.Attribute, ...]
+    name: str
+    comes: Mapping[int, int]
+    goes: Mapping[int, int]
+    zeros: frozenset[int]
 
     @property
-    def registers(self) -> frozenset[int]:
-        """Numbers of the registers that it uses."""
-        used = (register for one in self.function.instructions for register in one.reads | one.writes)
-        return frozenset(int(register[1:]) for register in used if register[0] == "R")
+    def code(self) -> tuple[Instruction, ...]:
+        """The instructions without doors and their addresses."""
+        gone = {*self.comes, *self.goes, *self.zeros}
+        return tuple(one for one in self.instructions if one.at not in gone)
+
+    def used(self, kind: str) -> frozenset[int]:
+        """Numbers of the registers of a file ("R", "UR", "P", "UP") that its code uses."""
+        return frozenset(
+            int(name[len(kind) :])
+            for one in self.code
+            for name in one.reads | one.writes
+            if name.startswith(kind) and name[len(kind) :].isdigit()
+        )
+
+    def register(self, at: int) -> int:
+        """The register of the door at an address."""
+        one = next(one for one in self.instructions if one.at == at)
+        operand = one.operands[0] if at in self.comes else one.operands[-1]
+        return int(operand.removesuffix(".reuse")[1:])
 
     def listed(self, at: int) -> tuple[int, ...]:
         """Numbers of the attributes that list the instruction at an address, but for those of exits."""
         found = (one.number for one in self.attributes if at in info.addresses(one))
         return tuple(number for number in found if number != info.EXITS)
 
+    @property
+    def stack(self) -> tuple[info.Attribute, ...]:
+        """The attribute with the size of its stack."""
+        return tuple(one for one in self.attributes if one.number == info.STACK)
+
 
 def read(data: bytes) -> Fragment:
-    """A fragment from the cubin that ptxas made of its text."""
+    """A fragment from the cubin that ptxas made of its text.
+
+    Raises:
+        UnsupportedError: ptxas gave it a stack.
+    """
     (function,), file = reading.functions(data), elf.read(data)
     own = file.find(f".nv.info.{function.name}")
-    return Fragment(function, info.read(own.content) if own is not None else ())
-
-
-def claim(fragment: Fragment, state: State, control: int) -> tuple[list[New], list[New]]:
-    """The claim, for a kernel's entry.
-
-    Args:
-        fragment: the machine code of claim_text().
-        state: where a lane keeps what it knows from here on.
-        control: offset of the control block's address in constant bank 3.
-
-    Returns:
-        What stands in front of the kernel, and what stands behind it.
-    """
-
-    def doors(one: Instruction) -> list[New] | None:
-        if one.code == "LDG.E.64.STRONG.SYS" and _is_door(one):
-            (into,) = _numbers(one.operands[0])
-            load = forms.word(
-                f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]", replace(_waiting(one, 0), stall=_SETTLED)
-            )
-            moves = (forms.word(f"MOV R{into + n}, UR{DESCRIPTOR + n}", Control(stall=_SETTLED)) for n in (0, 1))
-            return [New(load), *map(New, moves)]
-        if one.code == "STG.E.128.STRONG.SYS" and _is_door(one):
-            (first,) = _numbers(one.operands[-1])
-            moved = [(state.base, first), (state.address + 1, first + 1), (state.clocks, first + 2)]
-            moved += [] if state.last is None else [(state.last, first + 3)]
-            return [
-                *(New(forms.word(f"MOV R{into}, R{of}", _waiting(one, n))) for n, (into, of) in enumerate(moved)),
-                New(forms.word(f"MOV R{state.offset}, RZ", Control(stall=_SETTLED))),
-                *_recording(state),
-                New(forms.word(f"ULDC.64 UR{DESCRIPTOR}, {_descriptor(fragment.function)}", Control(stall=_SETTLED))),
-            ]
-        return None
-
-    return _spliced(fragment, doors, "claim ")
-
-
-def _recording(state: State) -> list[New]:
-    """A lane without a slab has the high word 0."""
-    if state.on is None:
-        return []
-    return [New(forms.word(f"ISETP.NE.U32.AND P{state.on}, PT, R{state.address + 1}, RZ, PT", Control(stall=13)))]
-
-
-def end(fragment: Fragment, state: State, name: str) -> list[New]:
-    """The end of a slab, for an exit of a kernel; `name` tells the exits apart.
-
-    Args:
-        fragment: the machine code of end_text().
-        state: where a lane keeps what it knows.
-        name: a word that no other exit has.
-    """
-
-    def doors(one: Instruction) -> list[New] | None:
-        if one.code == "LDG.E.128.STRONG.SYS" and _is_door(one):
-            (into,) = _numbers(one.operands[0])
-            return [
-                New(forms.word(f"MOV R{into}, R{state.base}", _waiting(one, 0))),
-                New(forms.word(f"MOV R{into + 1}, R{state.address + 1}", Control())),
-                New(forms.word(f"SHF.R.U32.HI R{into + 2}, RZ, 0x4, R{state.offset}", Control())),
-                New(forms.word(f"MOV R{into + 3}, R{state.clocks}", Control(stall=_SETTLED))),
-            ]
-        if any(register.startswith("UR") for register in one.reads | one.writes):
-            text = re.sub(r"\bUR\d+", f"UR{DESCRIPTOR}", f"{one.guard} {one.code} {', '.join(one.operands)}")
-            if one.name not in ("ULDC", "STG"):
-                raise UnsupportedError(f"ptxas put {one.code} into the end of a slab: it uses what belongs to the warp")
-            return [New(forms.word(text, one.control))]
-        return None
-
-    code, behind = _spliced(fragment, doors, f"end {name} ")
-    if behind:
-        raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
-    return code
-
-
-Doors = Callable[[Instruction], "list[New] | None"]
-
-
-def _spliced(fragment: Fragment, doors: Doors, prefix: str) -> tuple[list[New], list[New]]:
-    """A fragment's code up to its last exit, which becomes its end, and what lies behind."""
-    function = fragment.function
     code = [one for one in function.instructions if one.name != "NOP" and _STACK not in one.writes]
     if any(_STACK in one.reads for one in code):
         raise UnsupportedError(f"ptxas gave {function.name} a stack")
     if code and code[-1].name == "BRA" and code[-1].target == code[-1].at:
         code.pop()
-    exits = [n for n, one in enumerate(code) if one.name == "EXIT" and not one.conditional]
+    comes = {one.at: number for one in code if (number := _door(one, "LDG", _IN)) is not None}
+    goes = {one.at: number for one in code if (number := _door(one, "STG", _OUT)) is not None}
+    zeros = frozenset(
+        one.at
+        for one in code
+        if one.code == "CS2R" and one.operands[-1] == "SRZ" and not _read(one, code, {*comes, *goes})
+    )
+    attributes = info.read(own.content) if own is not None else ()
+    return Fragment(tuple(code), attributes, function.name, comes, goes, zeros)
+
+
+def _door(one: Instruction, name: str, first: int) -> int | None:
+    """The number of the value that a door lets through; None for other instructions."""
+    if one.name != name or ".STRONG.SYS" not in one.code:
+        return None
+    found = _DOOR.search(one.operands[-1 if name == "LDG" else 0])
+    number = (int(found[1], 16) - first) // _STEP if found else -1
+    return number if 0 <= number < (_OUT - _IN) // _STEP else None
+
+
+def _read(zero: Instruction, code: list[Instruction], doors: set[int]) -> frozenset[str]:
+    """Registers that are read behind an instruction before they are written, on the way straight down; all of them if
+    the way does not tell."""
+    open_names, read = set(zero.writes), set[str]()
+    for one in code:
+        if one.at <= zero.at:
+            continue
+        if one.at in doors:
+            seen = {one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else set[str]()
+        else:
+            seen = set(one.reads)
+        read |= seen & open_names
+        if not one.conditional:
+            open_names -= one.writes
+        if not open_names or one.name == "EXIT":
+            return frozenset(read)
+        if one.target is not None:
+            return frozenset(read | open_names)
+    return frozenset(read)
+
+
+Door = Callable[[str, int, Control], "list[New]"]
+"""What stands in place of a door: by the value's name, its register, and the door's control code."""
+
+
+def spliced(
+    fragment: Fragment,
+    values: tuple[tuple[str, ...], tuple[str, ...]],
+    names: renaming.Names,
+    boards: Mapping[int, int],
+    comes: Door,
+    goes: Door,
+    prefix: str,
+) -> tuple[list[New], list[New]]:
+    """A fragment's code up to its last exit, which becomes its end, and what lies behind.
+
+    Args:
+        fragment: the fragment.
+        values: names of the values that come and go.
+        names: other registers.
+        boards: other scoreboards.
+        comes: what stands in place of a door through which a value comes.
+        goes: the same of one through which it goes.
+        prefix: begins the labels, which are those of no other code.
+    """
+    code = fragment.instructions
+    exits = [one.at for one in code if one.name == "EXIT" and not one.conditional]
     if len(exits) != 1:
-        raise UnsupportedError(f"ptxas gave {function.name} {len(exits)} exits; expected one")
-    everything = Control(stall=_SETTLED, waits=frozenset(SCOREBOARDS))
-    branch = forms.word("BRA `()", Control(stall=5))
-    parts = list[New]()
-    last = 0
-    for number, one in enumerate(code):
+        raise UnsupportedError(f"ptxas gave {fragment.name} {len(exits)} exits; expected one")
+    gone = {*fragment.comes, *fragment.goes, *fragment.zeros}
+    aimed = {one.target for one in code if one.target is not None}
+    counted = set[int]()
+    straight = True
+    parts, waiting, alias, last = list[New](), list[str](), dict[str, str](), 0
+    for one in code:
         label = f"{prefix}{one.at:x}"
-        made = doors(one)
-        if number == exits[0]:
-            made = [New(forms.word("NOP", everything))]
-            last = len(parts) + 1
+        straight = straight and one.at not in aimed
+        own = one.control
+        waits = frozenset(boards[board] for board in own.waits if not straight or board in counted)
+        code_here = replace(
+            own,
+            waits=waits,
+            writes=None if own.writes is None else boards[own.writes],
+            reads=None if own.reads is None else boards[own.reads],
+            reuse=0,
+        )
+        if one.at in fragment.comes or one.at in fragment.goes:
+            number = fragment.register(one.at)
+            number = names.registers.get(number, number)
+            if one.at in fragment.comes:
+                made = comes(values[0][fragment.comes[one.at]], number, code_here)
+            else:
+                made = goes(values[1][fragment.goes[one.at]], number, code_here)
+        elif one.at in fragment.zeros:
+            made = []
+        elif one.at == exits[0]:
+            made = [New(forms.word("NOP", Control(stall=SETTLED, waits=frozenset(boards[board] for board in counted))))]
         elif one.name == "EXIT":
-            guarded = branch & ~(0xF << 12) | one.word & 0xF << 12
-            made = [New(controlled(guarded, one.control), to=f"{prefix}{code[exits[0]].at:x}")]
-        elif made is None:
+            guarded = forms.word("BRA `()", Control(stall=5)) & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
+            made = [New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}")]
+        else:
+            counted |= {board for board in (own.writes, own.reads) if board is not None}
             to = None if one.target is None else f"{prefix}{one.target:x}"
-            made = [New(one.word, to=to, listed=fragment.listed(one.at))]
-        parts += [replace(made[0], label=label), *made[1:]]
+            word = controlled(renaming.renamed(one, names), code_here)
+            made = [
+                New(word, to=to, listed=fragment.listed(one.at), proof=partial(renaming.same, one=one, names=names))
+            ]
+        if one.at in gone and (waits or own.stall > 1):  # what stands before it counts on the cycles that it took
+            if parts and not made and not waits and one.at not in aimed and not waiting:
+                parts[-1] = replace(parts[-1], word=_later(parts[-1].word, own.stall))
+            else:
+                made = [*made, New(forms.word("NOP", Control(stall=own.stall, waits=waits)))]
+        waiting.append(label)
+        if made:
+            alias |= dict.fromkeys(waiting, label)
+            parts += [replace(made[0], label=label), *made[1:]]
+            waiting = []
+        if one.at == exits[0]:
+            last = len(parts)
+    parts = [replace(one, to=alias[one.to]) if isinstance(one.to, str) and one.to in alias else one for one in parts]
     return parts[:last], parts[last:]
 
 
-def _is_door(one: Instruction) -> bool:
-    return any(f"+{_DOOR:#x}]" in operand for operand in one.operands)
+def _later(word: int, cycles: int) -> int:
+    """The instruction with more cycles behind it; those that do not fit are more than any result takes."""
+    code = control(word)
+    return controlled(word, replace(code, stall=min(15, code.stall + cycles)))
 
 
-def _waiting(one: Instruction, number: int) -> Control:
-    """The first of the instructions in place of another one waits for what that one waited for."""
-    return Control(stall=2, waits=one.control.waits if number == 0 else frozenset())
+def every_board() -> dict[int, int]:
+    """Scoreboards that stay as they are."""
+    return {board: board for board in SCOREBOARDS}
 
 
-def _numbers(operand: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"^R(\d+)", operand)))
+def descriptor(fragment: Fragment) -> str:
+    """The constant with the descriptor of global memory: what ptxas loads for the doors."""
+    door = next(one for one in fragment.instructions if one.at in fragment.goes)
+    found = re.search(r"desc\[(UR\d+)\]", door.operands[0])
+    assert found is not None
+    return next(
+        one.operands[1] for one in fragment.instructions if one.code == "ULDC.64" and one.operands[0] == found[1]
+    )
 
 
-def _descriptor(function: Function) -> str:
-    """The constant with the descriptor of global memory: what ptxas loads for the fragment's own accesses."""
-    (found,) = {one.operands[1] for one in function.instructions if one.code == "ULDC.64"}
-    return found
+def groups(fragment: Fragment) -> Iterator[tuple[int, int]]:
+    """Registers of the code, without doors, that must stay in a row: the first one's number, and how many."""
+    yield from renaming.groups(fragment.code)

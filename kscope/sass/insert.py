@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from . import branches, elf, frames, info, lines, sections
@@ -26,12 +26,14 @@ class New:
         to: what it names, for branches: an address in the function as it was, or a label of an inserted instruction.
         label: its name among the inserted instructions; empty for none.
         listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
+        proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
     """
 
     word: int
     to: int | str | None = None
     label: str = ""
     listed: tuple[int, ...] = ()
+    proof: Callable[[Instruction], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,10 @@ def inserted(data: bytes, function: Function, insertion: Insertion) -> bytes:
     return elf.write(file, contents, counts)
 
 
-def addresses(function: Function, insertion: Insertion) -> frozenset[int]:
-    """Where the inserted instructions are in the new code."""
+def added(function: Function, insertion: Insertion) -> dict[int, New]:
+    """The inserted instructions by their addresses in the new code."""
     ordered = _ordered(tuple(_items(function, insertion)))
-    return frozenset(number * BYTES for number, item in enumerate(ordered) if isinstance(item, New))
+    return {number * BYTES: item for number, item in enumerate(ordered) if isinstance(item, New)}
 
 
 def labels(function: Function, insertion: Insertion) -> dict[str, int]:

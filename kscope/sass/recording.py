@@ -6,7 +6,7 @@ is a clock read into the third, and a store of all four.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -15,11 +15,27 @@ from ..capture import layout, wire
 from ..errors import UnsupportedError
 from ..machine_code.occupancy import warps_by_registers
 from ..marks.grammar import Mark
-from . import clobbers, elf, forms, fragments, hazards, info, insert, labels, place, reading, registers, sections
+from . import (
+    claiming,
+    clobbers,
+    elf,
+    forms,
+    fragments,
+    hazards,
+    info,
+    insert,
+    labels,
+    place,
+    reading,
+    registers,
+    sections,
+)
 from .control import SCOREBOARDS, Control
-from .fragments import DESCRIPTOR, Fragment, State
+from .fragments import Fragment
 from .insert import Insertion, New
 from .instructions import BYTES, Function
+from .registers import DESCRIPTOR, State
+from .renaming import Names
 
 Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
@@ -68,10 +84,11 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     head = "".join(
         f"{line}\n" for line in text.splitlines() if line.startswith((".version", ".target", ".address_size"))
     )
-    texts = (text, labeled.text, fragments.claim_text(head, kernel), fragments.end_text(head))
+    pieces = fragments.begin_text(head, kernel), fragments.claim_text(head, kernel), fragments.end_text(head)
+    texts = (text, labeled.text, *pieces)
     with ThreadPoolExecutor(len(texts)) as pool:
-        data, tagged, *made = pool.map(assemble, texts, (False, True, False, False))
-    claim, end = map(fragments.read, made)
+        data, tagged, *made = pool.map(assemble, texts, (False, True, False, False, False))
+    begin, claim, end = map(fragments.read, made)
     (function,), file = reading.functions(data), elf.read(data)
     sections.check(file, function)
     _check_same_code(file, tagged, function)
@@ -79,16 +96,20 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
     spots = place.spots(function, labeled, labels.places(elf.read(tagged), function, labeled))
     before, threads = _counts(file, function)
-    chosen = _chosen(function, labeled.marks, claim.registers | end.registers, before, threads, kernel.sized)
-    state, count = chosen.state, max(before, chosen.count)
-    first, behind = fragments.claim(claim, state, _control(file))
+    chosen = _chosen(function, labeled.marks, before, threads, kernel.sized)
+    state = chosen.state
+    most = _most(max(before, chosen.count), threads)
+    marks = tuple(zip(labeled.marks, spots, strict=True))
+    where = claiming.placed(function, (begin, claim), kernel, chosen, marks, _control(file), most)
+    count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
     ids = [
         New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
         for quad in sorted(set(chosen.records))
         for word, value in ((1, _id(chosen.own[quad]) if quad in chosen.own else 0), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
-    put[0] = [*first, *ids, New(forms.word("NOP", Control(stall=12)))]
+    put[0] = list(where.begin)
+    put.setdefault(where.at, []).extend([*where.claim, *ids, New(forms.word("NOP", Control(stall=fragments.SETTLED)))])
     for mark, quad, spot in zip(labeled.marks, chosen.records, spots, strict=True):
         made_here = (
             _enter(quad, state, None if quad in chosen.own else mark.name)
@@ -103,10 +124,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
             controls |= _read_before(function, one.at, state)
-    stack = tuple(one for one in claim.attributes if one.number == info.STACK)
-    insertion = Insertion(put, tail=behind, registers=count, attributes=stack, controls=controls)
+    insertion = Insertion(put, tail=where.behind, registers=count, attributes=claim.stack, controls=controls)
     out = insert.inserted(data, function, insertion)
-    _check(out, function.name, insert.addresses(function, insertion))
+    _check(out, function.name, insert.added(function, insertion))
     warps = (warps_by_registers(before), warps_by_registers(count))
     return Recorded(out, (before, count), warps, spots)
 
@@ -139,19 +159,25 @@ def _check_options(kernel: ptx.Kernel) -> None:
 
 
 def _chosen(
-    function: Function, marks: tuple[Mark, ...], taken: frozenset[int], before: int, threads: int, sized: bool
+    function: Function, marks: tuple[Mark, ...], before: int, threads: int, sized: bool
 ) -> registers.Allocation:
     """Registers for each region if as many blocks then fit on an SM as before, else for as few regions as possible."""
 
     def fitting(count: int) -> int:
         return warps_by_registers(count) // max(1, threads // _WARP)
 
-    many = registers.allocated(function, marks, registers.apart(marks), taken, sized)
-    few = registers.allocated(function, marks, registers.shared(marks), taken, sized)
+    many = registers.allocated(function, marks, registers.apart(marks), sized)
+    few = registers.allocated(function, marks, registers.shared(marks), sized)
     chosen = many if fitting(max(before, many.count)) == fitting(before) else min(many, few, key=lambda one: one.count)
     if chosen.count > _MOST or not fitting(max(before, chosen.count)):
         raise UnsupportedError(f"{function.name} would need {chosen.count} registers in each of {threads} threads")
     return chosen
+
+
+def _most(count: int, threads: int) -> int:
+    """The most registers a thread with which as many blocks fit on an SM."""
+    blocks = warps_by_registers(count) // max(1, threads // _WARP)
+    return max(one for one in range(count, _MOST + 1) if warps_by_registers(one) // max(1, threads // _WARP) == blocks)
 
 
 def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
@@ -235,14 +261,43 @@ def _end(function: Function, at: int, end: Fragment, state: State) -> Iterator[N
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {at:#x}")
         yield New(forms.word(f"@{guard} BRA `()", Control(stall=5, waits=leaves.control.waits)), to=f"stay {at:x}")
     yield New(forms.word("NOP", waits))
-    yield from fragments.end(end, state, f"{at:x}")
+    yield from _closing(end, state, f"end {at:x} ")
     if leaves.conditional:
         yield New(forms.word("EXIT", Control(stall=5)))
         yield New(forms.word("NOP", Control(stall=2)), label=f"stay {at:x}")
 
 
-def _check(data: bytes, name: str, new: frozenset[int]) -> None:
-    """Refuse code that either checker finds wrong."""
+def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
+    """The end of a slab. At an exit, only the state has a value."""
+
+    def comes(name: str, number: int, code: Control) -> list[New]:
+        text = {
+            "base lo": f"MOV R{number}, R{state.base}",
+            "base hi": f"MOV R{number}, R{state.address + 1}",
+            "count": f"SHF.R.U32.HI R{number}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
+            "clocks": f"MOV R{number}, R{state.clocks}",
+        }[name]
+        return [New(forms.word(text, Control(stall=fragments.MOVED)))]
+
+    if len(uniform := sorted(end.used("UR"))) > 2 or end.used("UP"):
+        raise UnsupportedError("ptxas put into the end of a slab what belongs to the warp")
+    busy = claiming.state_numbers(state)
+    numbers = claiming.blocks(end, [one for one in range(2, _MOST) if one not in busy], {})
+    names = Names(numbers, dict(zip(uniform, (DESCRIPTOR, DESCRIPTOR + 1), strict=False)), {})
+    code, behind = fragments.spliced(
+        end, (fragments.END, ()), names, fragments.every_board(), comes, lambda *_: [], prefix
+    )
+    if behind:
+        raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
+    return code
+
+
+def _check(data: bytes, name: str, new: Mapping[int, New]) -> None:
+    """Refuse code that nvdisasm reads as another one, or that either checker finds wrong."""
     (function,) = [one for one in reading.functions(data) if one.name == name]
-    if found := (*hazards.check(function, new), *clobbers.check(function, new)):
+    for one in function.instructions:
+        if (added := new.get(one.at)) is not None and added.proof is not None and not added.proof(one):
+            raise UnsupportedError(f"{name}: nvdisasm reads {one} where another instruction was meant")
+    places = frozenset(new)
+    if found := (*hazards.check(function, places), *clobbers.check(function, places)):
         raise UnsupportedError(f"{name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

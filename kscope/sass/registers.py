@@ -7,14 +7,40 @@ from dataclasses import dataclass
 from ..errors import UnsupportedError
 from ..marks.grammar import Mark
 from .control import SCOREBOARDS
-from .fragments import DESCRIPTOR, State
 from .instructions import BRANCHES, BYTES, Function
 
+DESCRIPTOR = 60
+"""UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
+block."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
 _NUMBERS, _PREDICATES = 255, 7
-_EXTRA = 2
+EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Registers in which a recording lane keeps what it knows, from the claim to the exits.
+
+    Attributes:
+        base: low word of its slab's address.
+        address: an even register: address of the next record without the head, and the high word, in the one behind.
+            The high word is 0 in lanes that do not record.
+        offset: 16 times the records so far.
+        clocks: what the seal needs of the entry's clocks.
+        last: offset of the last place in the slab's ring; None if it is the same in every launch.
+        on: predicate: this lane records; None if the kernel leaves none free.
+        scoreboard: counts stores until their operands were read.
+    """
+
+    base: int
+    address: int
+    offset: int
+    clocks: int
+    last: int | None
+    on: int | None
+    scoreboard: int
 
 
 @dataclass(frozen=True)
@@ -80,23 +106,20 @@ def shared(marks: tuple[Mark, ...]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def allocated(
-    function: Function, marks: tuple[Mark, ...], numbers: tuple[int, ...], taken: frozenset[int], sized: bool
-) -> Allocation:
+def allocated(function: Function, marks: tuple[Mark, ...], numbers: tuple[int, ...], sized: bool) -> Allocation:
     """Choose registers.
 
     Args:
         function: the kernel.
         marks: its marks.
         numbers: which record each mark has, see apart() and shared().
-        taken: registers of the fragments.
         sized: each warp reads the size of its slab.
 
     Raises:
         UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
     """
     used = frozenset[str]().union(*(one.reads | one.writes for one in function.instructions))
-    busy = {int(one[1:]) for one in used if one[0] == "R"} | taken | {0, 1}
+    busy = {int(one[1:]) for one in used if one[0] == "R"} | {0, 1}
     free = [number for number in range(_NUMBERS) if number not in busy]
     if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & used:
         raise UnsupportedError(f"{function.name} uses UR{DESCRIPTOR}")
@@ -118,21 +141,30 @@ def allocated(
     names = [{mark.name for mark, own in zip(marks, numbers, strict=True) if own == n} for n in range(len(records))]
     own = {first: min(found) for first, found in zip(records, names, strict=True) if len(found) == 1}
     highest = max([address + 1, base, offset, clocks, last or 0, *(first + RECORD - 1 for first in records), *busy])
-    return Allocation(state, tuple(records[number] for number in numbers), own, highest + 1 + _EXTRA)
+    return Allocation(state, tuple(records[number] for number in numbers), own, highest + 1 + EXTRA)
 
 
 def _scoreboard(function: Function) -> int:
     """The scoreboard that the fewest instructions use, of those that no DEPBAR counts in flight."""
+    uses = [board for one in function.instructions for board in (one.control.writes, one.control.reads)]
+    return min(uncounted(function), key=uses.count)
+
+
+def uncounted(function: Function) -> list[int]:
+    """The scoreboards that no DEPBAR counts in flight.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
     counted = {
         int(one.operands[0].removeprefix("SB"))
         for one in function.instructions
         if one.name == "DEPBAR" and one.operands[-1] != "0x0"
     }
-    uses = [board for one in function.instructions for board in (one.control.writes, one.control.reads)]
     free = [board for board in SCOREBOARDS if board not in counted]
     if not free:
         raise UnsupportedError(f"every scoreboard of {function.name} is counted in flight by a DEPBAR")
-    return min(free, key=uses.count)
+    return free
 
 
 def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
@@ -149,7 +181,7 @@ def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
             ways = (*follows, *(() if one.target is None else (one.target,)))
             after = frozenset[str]().union(*(needed.get(way, frozenset()) for way in ways))
             kept = after if one.conditional else after - one.writes
-            found = frozenset(name for name in one.reads | kept if name[0] == "P")
+            found = frozenset(name for name in one.reads | kept if name.startswith(("P", "UP")))
             if found != needed[one.at]:
                 needed[one.at], changed = found, True
     return needed

@@ -108,9 +108,27 @@ def texts() -> Iterator[str]:
     for seed in range(4):
         for first in range(0, len(operations), 6):
             yield HEAD + _kernel(operations[first : first + 6], seed)
+    yield from (HEAD + _crowded(count) for count in range(12, 40, 2))
     for live in (0, 7, 20, 45, 90):
         for state in ({}, {"fill": "stop"}, {"clock": "globaltimer"}):
             yield lower(HEAD + _marked(live), Recording(records=16, **state), frontend="test").text  # type: ignore[arg-type]
+
+
+def _crowded(count: int) -> str:
+    """A kernel with more predicates than there are registers for: some are kept in others, and tested there."""
+    tests = "".join(
+        f"ld.volatile.global.u32 %v{n}, [%b+{4 * n}]; setp.gt.s32 %p{n}, %v{n}, {n};\n" for n in range(count)
+    )
+    uses = "".join(
+        f"@%p{n} st.volatile.global.u32 [%b+{400 + 4 * n}], %v60; @%p{n} bra M{n};"
+        f" st.volatile.global.u32 [%b+{4000 + 4 * n}], %v61; M{n}:\n"
+        for n in range(count)
+    )
+    return (
+        ".visible .entry k(.param .u64 p) { .reg .b64 %b; .reg .b32 %v<80>; .reg .pred %p<80>, %q; ld.param.u64 %b, [p];\n"
+        f"ld.global.u32 %v60, [%b+2000]; ld.global.u32 %v61, [%b+2004];\n{tests}L: bar.sync 0;"
+        f" ld.volatile.global.u32 %v70, [%b+3000];\n{uses}setp.ne.u32 %q, %v70, 0; @%q bra L;\nret;\n}}\n"
+    )
 
 
 def _kernel(operations: list[str], seed: int, values: int = 24, wide: int = 6) -> str:

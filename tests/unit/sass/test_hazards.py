@@ -68,7 +68,7 @@ def found(text: str, chosen: Chosen) -> str:
     (kernel,) = functions(data)
     insertion = replace(chosen(kernel), registers=210)
     (after,) = functions(insert.inserted(data, kernel, insertion))
-    new = insert.addresses(kernel, insertion)
+    new = insert.added(kernel, insertion).keys()
     assert new
     return "\n".join(map(str, (*hazards.check(after, new), *clobbers.check(after, new))))
 

@@ -12,10 +12,11 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass import clobbers, fragments, hazards, labels, place
+from kscope.sass import clobbers, fragments, hazards, labels, place, renaming
 from kscope.sass.elf import read
 from kscope.sass.instructions import Function
 from kscope.sass.recording import Recorded, recorded
+from kscope.sass.renaming import Names
 
 from .kernels import ASSEMBLERS, HEAD, assembled, functions, needs_tools
 from .stripping import lines, printed, stripped
@@ -230,11 +231,18 @@ def test_a_clock_is_read_when_the_barrier_in_front_has_stopped_the_warp() -> Non
                     break
 
 
-def test_the_claim_is_what_ptxas_made_of_the_protocols_text() -> None:
-    fragment = fragments.read(assembled(fragments.claim_text(HEAD, KERNEL), options=()))
-    state = fragments.State(40, 42, 44, 45, None, 6, 5)
-    first, behind = fragments.claim(fragment, state, 0)
-    kept = {one.word for one in (*first, *behind)}
-    replaced = [one for one in fragment.function.instructions if one.word not in kept and one.target is None]
-    assert {one.name for one in replaced} <= {"LDC", "LDG", "STG", "EXIT", "NOP", "BRA"}
-    assert sum(one.code.endswith("STRONG.SYS") for one in replaced) == 2
+@pytest.mark.parametrize("sized", [False, True])
+def test_claim_and_end_are_what_ptxas_made_of_the_protocols_texts(sized: bool) -> None:
+    """But for the doors, through which values come and go."""
+    kernel = replace(KERNEL, size_offset="4096" if sized else None)
+    texts = fragments.begin_text(HEAD, kernel), fragments.claim_text(HEAD, kernel), fragments.end_text(HEAD)
+    begin, claim, end = (fragments.read(assembled(text, options=())) for text in texts)
+    between = len(fragments.between(kernel))
+    assert sorted(begin.goes.values()) == sorted(claim.comes.values()) == list(range(between))
+    assert sorted(claim.goes.values()) == list(range(3 + sized))
+    assert sorted(end.comes.values()) == list(range(4)) and not end.goes
+    for piece in (begin, claim, end):
+        gone = [one for one in piece.instructions if one not in piece.code]
+        assert {one.name for one in gone} <= {"LDG", "STG", "CS2R"}
+        same = Names({}, {}, {})
+        assert all(renaming.renamed(one, same) == one.word for one in piece.code)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Set
 
-from .hazards import Hazard, successors
+from .hazards import CONTROL_FLOW, Hazard, successors
 from .instructions import Function, Instruction
 
 _WARP_WIDE = ("UR", "UP")
@@ -27,10 +27,12 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
         What is wrong, by address; empty if nothing is.
     """
     new = frozenset(inserted)
+    by_address = {one.at: one for one in function.instructions}
     own = tuple(one for one in function.instructions if one.at not in new)
     flow = _flow(function)
     live = _live(function, flow, new)
     begun = _begun(flow, new)
+    whole = _whole(flow, by_address, new)
     held, lost = _held(function, flow, new, live)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
@@ -47,6 +49,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
             found |= {
                 Hazard(one.at, one.at, f"{name} belongs to the whole warp, and the code uses it elsewhere")
                 for name in taken & named
+                if one.at not in whole or name in after
             }
             boards = {one.control.writes, one.control.reads} & counted
             found |= {Hazard(one.at, one.at, f"a DEPBAR counts scoreboard {board}") for board in boards}
@@ -85,6 +88,25 @@ def _live(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]
             if after != live[at]:
                 live[at], changed = after, True
     return live
+
+
+def _whole(
+    flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
+) -> frozenset[int]:
+    """Addresses that run while no own instruction can have parted the warp: there, what belongs to the whole warp is
+    free if it has no value.
+    """
+    found, parted = set[int](), set[int]()
+    work = [(0, False)]
+    while work:
+        at, after = work.pop()
+        seen = parted if after else found
+        if at not in seen:
+            seen.add(at)
+            one = by_address[at]
+            after = after or (at not in new and one.name in CONTROL_FLOW)
+            work += ((to, after) for to in flow[at])
+    return frozenset(found - parted)
 
 
 def _held(

@@ -125,8 +125,8 @@ def _crowded(count: int) -> str:
         for n in range(count)
     )
     return (
-        ".visible .entry k(.param .u64 p) { .reg .b64 %b; .reg .b32 %v<80>; .reg .pred %p<80>, %q; ld.param.u64 %b, [p];\n"
-        f"ld.global.u32 %v60, [%b+2000]; ld.global.u32 %v61, [%b+2004];\n{tests}L: bar.sync 0;"
+        ".visible .entry k(.param .u64 p) { .reg .b64 %b; .reg .b32 %v<80>; .reg .pred %p<80>, %q;\n"
+        f"ld.param.u64 %b, [p]; ld.global.u32 %v60, [%b+2000]; ld.global.u32 %v61, [%b+2004];\n{tests}L: bar.sync 0;"
         f" ld.volatile.global.u32 %v70, [%b+3000];\n{uses}setp.ne.u32 %q, %v70, 0; @%q bra L;\nret;\n}}\n"
     )
 

@@ -54,9 +54,10 @@ def begin_text(head: str, kernel: ptx.Kernel) -> str:
 def claim_text(head: str, kernel: ptx.Kernel) -> str:
     """PTX of a kernel that claims a slab."""
     last = f"shl.b32 ks_last, ks_last, {LOG2_RECORD};" if kernel.sized else ""
+    units = "\tmov.u32 ks_units, 0;\n" if kernel.sized else ""  # ptxas may read it early
     goes = f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n{_out(STATE if kernel.sized else STATE[:-1])}"
     return (
-        f"{head}.visible .entry kscope_claim()\n{{\n{ptx.declarations(kernel, ())}{_in(between(kernel))}"
+        f"{head}.visible .entry kscope_claim()\n{{\n{ptx.declarations(kernel, ())}{_in(between(kernel))}{units}"
         f"{ptx.attempt(kernel)}{ptx.claim(kernel)}{goes}{ptx.again(kernel)}}}\n"
     )
 

@@ -142,7 +142,9 @@ def made(name: str, recording: Recording | None = None) -> Made:
     low = plan.lower(text, recording, frontend="triton")
     (described,) = low.meta.kernels
     words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
-    (owner,) = (replace(one, id=words) for one in low.kernels)
+    (owner,) = (
+        replace(one, id=words, size_offset="4096" if one.sized else None) for one in low.kernels
+    )
     plain = _assembled(labels.labeled(low.marked).text)
     made = recorded(low.marked, owner, lambda text, lines: _assembled(text))
     return Made(case, plain, made, low.meta, about.shared)

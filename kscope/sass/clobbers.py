@@ -6,7 +6,8 @@ Like hazards.py, independent of the code that placed them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 
 from .hazards import Hazard, successors
 from .instructions import Function, Instruction
@@ -16,21 +17,25 @@ _BARRIER = re.compile(r"\bB\d+\b")
 _Names = frozenset[str]
 
 
-def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
+def check(
+    function: Function, inserted: Collection[int], borrowed: Mapping[int, frozenset[str]] = MappingProxyType({})
+) -> tuple[Hazard, ...]:
     """Where inserted instructions and the function's own ones take each other's registers.
 
     Args:
         function: the code with what was inserted.
         inserted: addresses of the inserted instructions.
+        borrowed: registers of the function's own that inserted instructions, or others in place of its own, may read.
 
     Returns:
         What is wrong, by address; empty if nothing is.
     """
-    new = frozenset(inserted)
+    new = frozenset(inserted) | borrowed.keys()
     own = tuple(one for one in function.instructions if one.at not in new)
     flow = _flow(function)
-    live = _live(function, flow, new)
+    live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
+    restored = _restored(function, new)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
     limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
@@ -41,6 +46,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
             found |= {
                 Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs")
                 for name in one.writes & after
+                if (one.at, name) not in restored
             }
             taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
             found |= {
@@ -52,7 +58,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
-    found |= {one for one in _strangers(function, flow, new) if one.at in begun}  # before, all are without a value
+    found |= {one for one in _strangers(function, flow, new, borrowed) if one.at in begun}  # before, all are without a value
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
@@ -68,7 +74,9 @@ def _flow(function: Function) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _live(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> dict[int, _Names]:
+def _live(
+    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
+) -> dict[int, _Names]:
     """Registers that the function's own instructions still need, in front of each instruction."""
     by_address = {one.at: one for one in function.instructions}
     live = dict.fromkeys(flow, frozenset[str]())
@@ -78,7 +86,9 @@ def _live(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]
         for at in sorted(flow, reverse=True):
             one = by_address[at]
             after = frozenset[str]().union(*(live[to] for to in flow[at]))
-            if at not in new:
+            if at in borrowed:
+                after |= borrowed[at]
+            elif at not in new:
                 after = one.reads | (after if one.conditional else after - one.writes)
             if after != live[at]:
                 live[at], changed = after, True
@@ -96,7 +106,9 @@ def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]
     return frozenset(found)
 
 
-def _strangers(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> Iterator[Hazard]:
+def _strangers(
+    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
+) -> Iterator[Hazard]:
     """Inserted instructions that read what an own instruction wrote, or what nothing wrote."""
     by_address = {one.at: one for one in function.instructions}
     # registers that an inserted instruction wrote, and no own one after it, on every path to an address
@@ -117,8 +129,38 @@ def _strangers(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set
     for at in flow:
         one, before = by_address[at], good[at]
         if at in new and before is not None and one.name != "BRA":  # which may ask for what an own branch asks for
-            for name in sorted(one.reads - before):
+            for name in sorted(one.reads - before - borrowed.get(at, frozenset())):
                 yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
+
+
+def _restored(function: Function, new: Set[int]) -> frozenset[tuple[int, str]]:
+    """Where inserted instructions write predicates that they saved before, and have restored when own code goes on."""
+    found, run = set[tuple[int, str]](), list[Instruction]()
+    for one in (*function.instructions, None):
+        if one is not None and one.at in new:
+            run.append(one)
+            continue
+        for name in {name for some in run for name in some.writes if name[0] == "P"}:
+            found |= {(at, name) for at in _saved_in(run, name)}
+        run = []
+    return frozenset(found)
+
+
+def _saved_in(run: Sequence[Instruction], name: str) -> list[int]:
+    """Where a run of instructions writes a predicate, if it saves it before and restores it at last."""
+    saved, written, restored = "", list[int](), False
+    for one in run:
+        if one.code == "SEL" and one.operands[2:] == ("RZ", name) and not written:
+            saved = one.operands[0]
+        elif saved in one.writes:
+            return []
+        if name in one.writes:
+            if not saved:
+                return []
+            written.append(one.at)
+            test = ("ISETP.NE.U32.AND", (name, "PT", saved, "RZ", "PT"))
+            restored = (one.code, one.operands) == test and not one.conditional
+    return written if restored else []
 
 
 def _barriers(one: Instruction) -> _Names:

@@ -49,6 +49,7 @@ class State:
         last: offset of the last place in the slab's ring; None if it is the same in every launch.
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
+        spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
     """
 
     base: int
@@ -58,6 +59,7 @@ class State:
     last: int | None
     on: int | None
     scoreboard: int
+    spare: int | None = None
 
 
 def claim_text(head: str, kernel: ptx.Kernel) -> str:

@@ -11,13 +11,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from .. import ptx
-from ..capture import layout, wire
+from ..capture import wire
 from ..errors import UnsupportedError
 from ..machine_code.occupancy import warps_by_registers
 from ..marks.grammar import Mark
-from . import clobbers, elf, forms, fragments, hazards, info, insert, labels, place, reading, registers, sections
+from . import (
+    clobbers,
+    code,
+    elf,
+    forms,
+    fragments,
+    hazards,
+    info,
+    insert,
+    labels,
+    paths,
+    place,
+    reading,
+    records,
+    regions,
+    registers,
+    sections,
+)
 from .control import SCOREBOARDS, Control
-from .fragments import DESCRIPTOR, Fragment, State
+from .fragments import Fragment, State
 from .insert import Insertion, New
 from .instructions import BYTES, Function
 
@@ -36,13 +53,15 @@ class Recorded:
         data: the cubin.
         registers: of a thread, before and now.
         warps: that an SM has registers for, before and now.
-        spots: where each mark stands, in the order of the marks.
+        marks: the marks that record, in the order of the text.
+        spots: where their copies stand.
     """
 
     data: bytes
     registers: tuple[int, int]
     warps: tuple[int, int]
-    spots: tuple[place.Spot, ...]
+    marks: tuple[Mark, ...]
+    spots: tuple[paths.Spot, ...]
 
 
 def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
@@ -64,11 +83,12 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     """
     _check_options(kernel)
     labeled = labels.labeled(text)
-    registers.check(labeled.marks)
+    regions.check(labeled, kernel.specs[0])
+    found = regions.records(labeled)
     head = "".join(
         f"{line}\n" for line in text.splitlines() if line.startswith((".version", ".target", ".address_size"))
     )
-    texts = (text, labeled.text, fragments.claim_text(head, kernel), fragments.end_text(head))
+    texts = (labeled.plain, labeled.text, fragments.claim_text(head, kernel), fragments.end_text(head))
     with ThreadPoolExecutor(len(texts)) as pool:
         data, tagged, *made = pool.map(assemble, texts, (False, True, False, False))
     claim, end = map(fragments.read, made)
@@ -77,38 +97,39 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     _check_same_code(file, tagged, function)
     if 0 in function.targets:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
-    spots = place.spots(function, labeled, labels.places(elf.read(tagged), function, labeled))
+    machine = code.Machine(function, labels.statements(elf.read(tagged), function, labeled))
+    spots = place.spots(code.Text(labeled), machine)
     before, threads = _counts(file, function)
-    chosen = _chosen(function, labeled.marks, claim.registers | end.registers, before, threads, kernel.sized)
+    together = regions.together(code.Text(labeled))
+    chosen = _chosen(function, found, together, claim.registers | end.registers, before, threads, kernel.sized)
     state, count = chosen.state, max(before, chosen.count)
     first, behind = fragments.claim(claim, state, _control(file))
     ids = [
         New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
-        for quad in sorted(set(chosen.records))
-        for word, value in ((1, _id(chosen.own[quad]) if quad in chosen.own else 0), (3, 0))
+        for quad in sorted(set(chosen.quads.values()))
+        for word, value in ((1, chosen.own.get(quad, 1)), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
+    replaced = dict[int, int]()
     put[0] = [*first, *ids, New(forms.word("NOP", Control(stall=12)))]
-    for mark, quad, spot in zip(labeled.marks, chosen.records, spots, strict=True):
-        made_here = (
-            _enter(quad, state, None if quad in chosen.own else mark.name)
-            if mark.act == "enter"
-            else _leave(quad, state, kernel, spot.at, needed[spot.at])
-        )
+    writer = records.Writer(state, records.last(state, kernel.last))
+    for spot in spots:
+        site = _site(labeled, spot, found[spot.mark], chosen, machine)
         here = put.setdefault(spot.at, [])
         if spot.behind_wait and not here:
             here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
-        here.extend(made_here)
+        here.extend(writer.before(site, records.Needed(needed[spot.at], registers.calm_predicates(function, spot.at))))
+        replaced |= writer.replaced(site)
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
             controls |= _read_before(function, one.at, state)
     stack = tuple(one for one in claim.attributes if one.number == info.STACK)
-    insertion = Insertion(put, tail=behind, registers=count, attributes=stack, controls=controls)
+    insertion = Insertion(put, tail=behind, registers=count, attributes=stack, controls=controls, replaced=replaced)
     out = insert.inserted(data, function, insertion)
-    _check(out, function.name, insert.addresses(function, insertion))
+    _check(out, function, insertion)
     warps = (warps_by_registers(before), warps_by_registers(count))
-    return Recorded(out, (before, count), warps, spots)
+    return Recorded(out, (before, count), warps, labeled.marks, spots)
 
 
 def _check_same_code(file: elf.Elf, labeled: bytes, function: Function) -> None:
@@ -139,15 +160,21 @@ def _check_options(kernel: ptx.Kernel) -> None:
 
 
 def _chosen(
-    function: Function, marks: tuple[Mark, ...], taken: frozenset[int], before: int, threads: int, sized: bool
+    function: Function,
+    found: tuple[regions.Record, ...],
+    together: frozenset[frozenset[regions.Key]],
+    taken: frozenset[int],
+    before: int,
+    threads: int,
+    sized: bool,
 ) -> registers.Allocation:
-    """Registers for each region if as many blocks then fit on an SM as before, else for as few regions as possible."""
+    """Registers for each record if as many blocks then fit on an SM as before, else for as few as possible."""
 
     def fitting(count: int) -> int:
         return warps_by_registers(count) // max(1, threads // _WARP)
 
-    many = registers.allocated(function, marks, registers.apart(marks), taken, sized)
-    few = registers.allocated(function, marks, registers.shared(marks), taken, sized)
+    many = registers.allocated(function, found, regions.apart(found), taken, sized)
+    few = registers.allocated(function, found, regions.shared(found, together), taken, sized)
     chosen = many if fitting(max(before, many.count)) == fitting(before) else min(many, few, key=lambda one: one.count)
     if chosen.count > _MOST or not fitting(max(before, chosen.count)):
         raise UnsupportedError(f"{function.name} would need {chosen.count} registers in each of {threads} threads")
@@ -171,41 +198,19 @@ def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
     return count, threads
 
 
-def _id(name: str) -> int:
-    return layout.record_id(name, layout.Kind.SPAN)
-
-
-def _enter(quad: int, state: State, name: str | None) -> list[New]:
-    """The begin of a region. name: its name, if other regions have the same registers."""
-    read = New(forms.word(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=frozenset({state.scoreboard}))))
-    if name is None:
-        return [read]
-    return [read, New(forms.word(f"IMAD.MOV.U32 R{quad + 1}, RZ, RZ, {_id(name):#x}", Control()))]
-
-
-def _leave(quad: int, state: State, kernel: ptx.Kernel, at: int, needed: frozenset[str]) -> list[New]:
-    """The end of a region in front of the instruction at `at`, where the code needs some predicates."""
-    last = f"R{state.last}" if state.last is not None else f"{int(kernel.last) << fragments.LOG2_RECORD:#x}"
-    waits = frozenset({state.scoreboard})
-    on, test = state.on, list[New]()
-    if on is None:  # the kernel uses all predicates: compute it in one that is free here
-        on = next((number for number in range(7) if f"P{number}" not in needed), None)
-        if on is None:
-            raise UnsupportedError(f"every predicate is in use at {at:#x}")
-        text = f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT"
-        test = [New(forms.word(text, Control(stall=2)))]
-    code: tuple[tuple[str, Control], ...] = (
-        (f"CS2R.32 R{quad + 2}, SR_CLOCKLO", Control()),
-        (f"LOP3.LUT R{state.address}, R{state.offset}, {last}, RZ, 0xc0, !PT", Control(stall=6, waits=waits)),
-        (f"IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=6 if not test else 13)),
-        (
-            f"@P{on} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{quad}",
-            Control(stall=2, reads=state.scoreboard),
-        ),
-        (f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ", Control(stall=6)),
+def _site(
+    labeled: labels.Labeled,
+    spot: paths.Spot,
+    record: regions.Record,
+    chosen: registers.Allocation,
+    machine: code.Machine,
+) -> records.Site:
+    statement, quad = labeled.points[spot.mark], chosen.quads[record.key]
+    held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
+    value, when = labeled.constants(statement)
+    return records.Site(
+        labeled.mark(statement).act, record, quad, quad in chosen.own, spot, value, when, (held[0], held[1])
     )
-    made = [New(forms.word(text, control)) for text, control in code]
-    return [made[0], *test, *made[1:]]
 
 
 def _read_before(function: Function, at: int, state: State) -> dict[int, Control]:
@@ -216,10 +221,10 @@ def _read_before(function: Function, at: int, state: State) -> dict[int, Control
     number = at // BYTES - 1
     while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
         one = function.instructions[number]
-        if one.name in place.LANDMARKS and any(register[0] == "R" for register in one.reads):
-            code = one.control
-            counted = code.reads is not None or code.writes is not None
-            return {} if counted else {one.at: replace(code, reads=state.scoreboard)}
+        if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
+            now = one.control
+            counted = now.reads is not None or now.writes is not None
+            return {} if counted else {one.at: replace(now, reads=state.scoreboard)}
         number -= 1
     return {}
 
@@ -241,8 +246,13 @@ def _end(function: Function, at: int, end: Fragment, state: State) -> Iterator[N
         yield New(forms.word("NOP", Control(stall=2)), label=f"stay {at:x}")
 
 
-def _check(data: bytes, name: str, new: frozenset[int]) -> None:
+def _check(data: bytes, before: Function, insertion: Insertion) -> None:
     """Refuse code that either checker finds wrong."""
-    (function,) = [one for one in reading.functions(data) if one.name == name]
-    if found := (*hazards.check(function, new), *clobbers.check(function, new)):
-        raise UnsupportedError(f"{name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))
+    (function,) = [one for one in reading.functions(data) if one.name == before.name]
+    new, places = insert.addresses(before, insertion), insert.places(before, insertion)
+    moves = insert.borrowed(before, insertion)
+    moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
+    if found := (*hazards.check(function, new | moves.keys()), *clobbers.check(function, new, moves)):
+        raise UnsupportedError(
+            f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else "")
+        )

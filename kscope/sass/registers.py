@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
-from ..marks.grammar import Mark
 from .control import SCOREBOARDS
 from .fragments import DESCRIPTOR, State
 from .instructions import BRANCHES, BYTES, Function
+from .regions import Key, Record
 
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
 _NUMBERS, _PREDICATES = 255, 7
+_RECENT = 13
+"""Instructions after which every predicate is there."""
 _EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 
@@ -23,72 +26,26 @@ class Allocation:
 
     Attributes:
         state: what a lane knows.
-        records: for each mark, the first register of its region's record.
-        own: records that belong to one region alone, with its name.
+        quads: the first register of each record.
+        own: quads that belong to one record alone, with its id.
         count: registers a thread that the kernel needs.
     """
 
     state: State
-    records: tuple[int, ...]
-    own: dict[int, str]
+    quads: dict[Key, int]
+    own: dict[int, int]
     count: int
 
 
-def check(marks: tuple[Mark, ...]) -> None:
-    """Refuse marks that are not of plain regions, one in the other.
-
-    Raises:
-        UnsupportedError: one has a value, a predicate or a strategy, is no region's, or regions overlap.
-    """
-    open_names = list[str]()
-    for mark in marks:
-        about = f"{mark.noun} {mark.display_name}"
-        if mark.act not in ("enter", "exit") or mark.type or mark.when or mark.strategy:
-            raise UnsupportedError(f"{about} has a value, a predicate or a strategy, or is no region")
-        if mark.act == "exit":
-            if not open_names or open_names.pop() != mark.name:
-                raise UnsupportedError(f"{about} ends where another one is open")
-        elif mark.name in open_names:
-            raise UnsupportedError(f"{about} is inside of itself")
-        else:
-            open_names.append(mark.name)
-
-
-def apart(marks: tuple[Mark, ...]) -> tuple[int, ...]:
-    """A number for each mark: every region has a record of its own."""
-    names = tuple(dict.fromkeys(mark.name for mark in marks))
-    return tuple(names.index(mark.name) for mark in marks)
-
-
-def shared(marks: tuple[Mark, ...]) -> tuple[int, ...]:
-    """A number for each mark: regions that are not open together share records, one more than are open at once.
-
-    With one more, a region that begins where another one ends need not wait for that one's store.
-    """
-    depth = deepest = 0
-    for mark in marks:
-        depth += 1 if mark.act == "enter" else -1
-        deepest = max(deepest, depth)
-    free, taken, found = list(range(deepest + 1)), list[int](), list[int]()
-    for mark in marks:
-        if mark.act == "enter":
-            taken.append(free.pop(0))
-            found.append(taken[-1])
-        else:
-            found.append(taken.pop())
-            free.append(found[-1])
-    return tuple(found)
-
-
 def allocated(
-    function: Function, marks: tuple[Mark, ...], numbers: tuple[int, ...], taken: frozenset[int], sized: bool
+    function: Function, records: Sequence[Record], numbers: Mapping[Key, int], taken: frozenset[int], sized: bool
 ) -> Allocation:
     """Choose registers.
 
     Args:
         function: the kernel.
-        marks: its marks.
-        numbers: which record each mark has, see apart() and shared().
+        records: what its marks write.
+        numbers: which registers each record has, see regions.apart() and regions.shared().
         taken: registers of the fragments.
         sized: each warp reads the size of its slab.
 
@@ -110,15 +67,16 @@ def allocated(
                 return first
         raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
 
-    records = [take(RECORD) for _ in range(max(numbers, default=-1) + 1)]
+    quads = [take(RECORD) for _ in range(max(numbers.values(), default=-1) + 1)]
     address, base, offset, clocks = take(2), take(1), take(1), take(1)
     last = take(1) if sized else None
     predicates = [number for number in range(_PREDICATES) if f"P{number}" not in used]
-    state = State(base, address, offset, clocks, last, predicates[-1] if predicates else None, _scoreboard(function))
-    names = [{mark.name for mark, own in zip(marks, numbers, strict=True) if own == n} for n in range(len(records))]
-    own = {first: min(found) for first, found in zip(records, names, strict=True) if len(found) == 1}
-    highest = max([address + 1, base, offset, clocks, last or 0, *(first + RECORD - 1 for first in records), *busy])
-    return Allocation(state, tuple(records[number] for number in numbers), own, highest + 1 + _EXTRA)
+    on, spare = (predicates[-1], None) if predicates else (None, take(1))
+    state = State(base, address, offset, clocks, last, on, _scoreboard(function), spare)
+    ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
+    own = {first: min(found) for first, found in zip(quads, ids, strict=True) if len(found) == 1}
+    highest = max([address + 1, base, offset, clocks, last or 0, spare or 0, *(first + RECORD - 1 for first in quads), *busy])
+    return Allocation(state, {key: quads[number] for key, number in numbers.items()}, own, highest + 1 + _EXTRA)
 
 
 def _scoreboard(function: Function) -> int:
@@ -153,3 +111,11 @@ def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
             if found != needed[one.at]:
                 needed[one.at], changed = found, True
     return needed
+
+
+def calm_predicates(function: Function, at: int) -> frozenset[str]:
+    """The predicates that no instruction of the last ones in front of an address writes."""
+    number = at // BYTES
+    recent = function.instructions[max(0, number - _RECENT) : number]
+    found = {f"P{one}" for one in range(_PREDICATES)}
+    return frozenset(found - {name for one in recent for name in one.writes})

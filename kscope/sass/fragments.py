@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from .. import ptx
 from ..capture import wire
 from ..errors import UnsupportedError
-from . import elf, forms, info, reading
+from . import elf, forms, info
 from .control import SCOREBOARDS, Control, controlled
 from .insert import New
 from .instructions import Function, Instruction
 
+NAMES = "kscope_claim", "kscope_end"
+"""Kernels of the fragments."""
 _DOOR = 4096
 """The address of loads and stores that stand for values."""
 _DOORS = f"{{ .reg .b64 ks_door; .reg .b32 ks_in0, ks_in1, ks_in2, ks_in3; mov.u64 ks_door, {_DOOR};"
@@ -63,7 +65,7 @@ class State:
 
 
 def claim_text(head: str, kernel: ptx.Kernel) -> str:
-    """PTX of a kernel that claims a slab. head: the lines .version, .target and .address_size."""
+    """PTX of a kernel that claims a slab. head: what stands in front of it in its module."""
     control = f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];\n"
     entry = ptx.entry(kernel, ())
     assert control in entry
@@ -73,7 +75,7 @@ def claim_text(head: str, kernel: ptx.Kernel) -> str:
     last = f"shl.b32 ks_in3, ks_last, {LOG2_RECORD};" if kernel.sized else "mov.u32 ks_in3, 0;"
     goes = f"\t{_DOORS} mov.b64 {{ks_in0, ks_in1}}, ks_base; mov.u32 ks_in2, ks_w; {last}\n\t{_OUT} }}\n"
     return (
-        f"{head}.visible .entry kscope_claim()\n{{\n{entry.replace(control, comes)}"
+        f"{head}.visible .entry {NAMES[0]}()\n{{\n{entry.replace(control, comes)}"
         f"{ptx.attempt(kernel)}{ptx.claim(kernel)}{goes}{ptx.again(kernel)}}}\n"
     )
 
@@ -81,7 +83,7 @@ def claim_text(head: str, kernel: ptx.Kernel) -> str:
 def end_text(head: str) -> str:
     """PTX of a kernel that closes a slab."""
     return (
-        f"{head}.visible .entry kscope_end()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base; .reg .b32 ks_n, ks_w;\n"
+        f"{head}.visible .entry {NAMES[1]}()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base; .reg .b32 ks_n, ks_w;\n"
         f"\t{_DOORS} {_IN} mov.b64 ks_base, {{ks_in0, ks_in1}}; mov.u32 ks_n, ks_in2; mov.u32 ks_w, ks_in3; }}\n"
         f"\tsetp.ne.u64 ks_on, ks_base, 0;\n{ptx.finish()}\tret;\n}}\n"
     )
@@ -111,9 +113,8 @@ class Fragment:
         return tuple(number for number in found if number != info.EXITS)
 
 
-def read(data: bytes) -> Fragment:
+def read(file: elf.Elf, function: Function) -> Fragment:
     """A fragment from the cubin that ptxas made of its text."""
-    (function,), file = reading.functions(data), elf.read(data)
     own = file.find(f".nv.info.{function.name}")
     return Fragment(function, info.read(own.content) if own is not None else ())
 

@@ -128,23 +128,35 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
     by_address = {one.at: one for one in function.instructions}
     chosen = by_address.keys() if inserted is None else frozenset(inserted)
     found = set[Hazard]()
+    for at, (ages, flight) in _states(by_address).items():
+        one = by_address[at]
+        found |= {
+            hazard
+            for hazard in (*_too_soon(one, ages, by_address), *_in_flight(one, _waited(one, flight)))
+            if at in chosen or hazard.earlier in chosen
+        }
+    return tuple(sorted(found, key=lambda one: (one.at, one.earlier, one.what)))
+
+
+def in_flight(function: Function) -> dict[int, frozenset[str]]:
+    """The registers that unfinished instructions read or write, in front of each instruction that can be reached."""
+    states = _states({one.at: one for one in function.instructions})
+    return {at: frozenset(one.register for one in flight) for at, (_, flight) in states.items()}
+
+
+def _states(by_address: Mapping[int, Instruction]) -> dict[int, _State]:
+    """What is not finished in front of each instruction that can be reached, on any path."""
     states: dict[int, _State] = {0: ({}, frozenset())}
     work = [0]
     while work:
         at = work.pop()
         one = by_address[at]
         ages, flight = states[at]
-        flight = _waited(one, flight)
-        found |= {
-            hazard
-            for hazard in (*_too_soon(one, ages, by_address), *_in_flight(one, flight))
-            if at in chosen or hazard.earlier in chosen
-        }
-        after = _issued(one, ages, flight)
+        after = _issued(one, ages, _waited(one, flight))
         for follower in successors(one):
             if follower in by_address and _join(states, follower, after):
                 work.append(follower)
-    return tuple(sorted(found, key=lambda one: (one.at, one.earlier, one.what)))
+    return states
 
 
 def successors(one: Instruction) -> tuple[int, ...]:

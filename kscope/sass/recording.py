@@ -6,6 +6,7 @@ is a clock read into the third, and a store of all four.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from . import (
     info,
     insert,
     labels,
+    lending,
     paths,
     place,
     reading,
@@ -68,7 +70,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
     The text is assembled as it is, where marks are comments, and once more with labels. Both give the same code, but
-    only the first one has the line table of the user's source.
+    only the first one has the line table of the user's source. Values and predicates of marks that are in registers are
+    held up to their marks by instructions that are replaced, see labels.py.
 
     Args:
         text: PTX of one kernel with marks, and with the module's symbols.
@@ -85,23 +88,23 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     labeled = labels.labeled(text)
     regions.check(labeled, kernel.specs[0])
     found = regions.records(labeled)
-    head = "".join(
-        f"{line}\n" for line in text.splitlines() if line.startswith((".version", ".target", ".address_size"))
-    )
-    texts = (labeled.plain, labeled.text, fragments.claim_text(head, kernel), fragments.end_text(head))
+    # the fragments are assembled, and read, with the labeled text: each call of the tools costs half a second
+    texts = labeled.plain, f"{labeled.text}{fragments.claim_text('', kernel)}{fragments.end_text('')}"
     with ThreadPoolExecutor(len(texts)) as pool:
-        data, tagged, *made = pool.map(assemble, texts, (False, True, False, False))
-    claim, end = map(fragments.read, made)
-    (function,), file = reading.functions(data), elf.read(data)
+        data, tagged = pool.map(assemble, texts, (False, True))
+    file, labeled_file = elf.read(data), elf.read(tagged)
+    read = {one.name: one for one in reading.functions(tagged)}
+    function = read[labeled.kernel.name]
+    claim, end = (fragments.read(labeled_file, read[name]) for name in fragments.NAMES)
     sections.check(file, function)
-    _check_same_code(file, tagged, function)
+    _check_same_code(file, labeled_file, function)
     if 0 in function.targets:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
-    machine = code.Machine(function, labels.statements(elf.read(tagged), function, labeled))
+    machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
     spots = place.spots(code.Text(labeled), machine)
     before, threads = _counts(file, function)
-    together = regions.together(code.Text(labeled))
-    chosen = _chosen(function, found, together, claim.registers | end.registers, before, threads, kernel.sized)
+    pool = registers.Pool(function, claim.registers | end.registers, kernel.sized)
+    chosen = _chosen(pool, found, labeled, spots, before, threads)
     state, count = chosen.state, max(before, chosen.count)
     first, behind = fragments.claim(claim, state, _control(file))
     ids = [
@@ -120,6 +123,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
         here.extend(writer.before(site, records.Needed(needed[spot.at], registers.calm_predicates(function, spot.at))))
         replaced |= writer.replaced(site)
+    for at in chosen.waits:
+        put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
@@ -132,9 +137,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     return Recorded(out, (before, count), warps, labeled.marks, spots)
 
 
-def _check_same_code(file: elf.Elf, labeled: bytes, function: Function) -> None:
+def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
     """Refuse a kernel of which ptxas made other code because of the labels."""
-    plain, other = (one.find(function.section) for one in (file, elf.read(labeled)))
+    plain, other = (one.find(function.section) for one in (file, labeled))
     if plain is None or other is None or plain.content != other.content:
         raise UnsupportedError(f"{function.name}: this ptxas makes other code of other line numbers")
 
@@ -160,25 +165,42 @@ def _check_options(kernel: ptx.Kernel) -> None:
 
 
 def _chosen(
-    function: Function,
+    pool: registers.Pool,
     found: tuple[regions.Record, ...],
-    together: frozenset[frozenset[regions.Key]],
-    taken: frozenset[int],
+    labeled: labels.Labeled,
+    spots: tuple[paths.Spot, ...],
     before: int,
     threads: int,
-    sized: bool,
 ) -> registers.Allocation:
-    """Registers for each record if as many blocks then fit on an SM as before, else for as few as possible."""
+    """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
 
-    def fitting(count: int) -> int:
-        return warps_by_registers(count) // max(1, threads // _WARP)
+    def fitting(one: registers.Allocation) -> int:
+        return warps_by_registers(max(before, one.count)) // max(1, threads // _WARP)
 
-    many = registers.allocated(function, found, regions.apart(found), taken, sized)
-    few = registers.allocated(function, found, regions.shared(found, together), taken, sized)
-    chosen = many if fitting(max(before, many.count)) == fitting(before) else min(many, few, key=lambda one: one.count)
-    if chosen.count > _MOST or not fitting(max(before, chosen.count)):
-        raise UnsupportedError(f"{function.name} would need {chosen.count} registers in each of {threads} threads")
+    together = regions.together(code.Text(labeled))
+    chosen = pool.owned(found, regions.apart(found))
+    if fitting(chosen) < warps_by_registers(before) // max(1, threads // _WARP):
+        few = pool.owned(found, regions.shared(found, together))
+        lent = pool.lent(_spans(labeled, found, spots), together, frozenset(spot.at for spot in spots))
+        chosen = max((chosen, few, lent), key=fitting)
+    if chosen.count > _MOST or not fitting(chosen):
+        raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
     return chosen
+
+
+def _spans(
+    labeled: labels.Labeled, found: tuple[regions.Record, ...], spots: tuple[paths.Spot, ...]
+) -> dict[regions.Key, lending.Span]:
+    """Where each record is open. Its value may be there before it begins."""
+    begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
+    for spot in spots:
+        key, act = found[spot.mark].key, labeled.marks[spot.mark].act
+        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | ({spot.at} if act == "enter" else set())
+        ends[key] |= set() if act == "enter" else {spot.at}
+    return {
+        record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key]))
+        for record in dict.fromkeys(found)
+    }
 
 
 def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:

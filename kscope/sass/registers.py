@@ -1,14 +1,16 @@
-"""Which registers hold a region's record and what a lane knows: those that neither kernel nor fragment uses."""
+"""Which registers hold records and what a lane knows: those that the kernel never uses, or does not use there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..errors import UnsupportedError
 from .control import SCOREBOARDS
 from .fragments import DESCRIPTOR, State
 from .instructions import BRANCHES, BYTES, Function
+from .lending import Lender, Span
 from .regions import Key, Record
 
 RECORD = 4
@@ -16,6 +18,8 @@ RECORD = 4
 _NUMBERS, _PREDICATES = 255, 7
 _RECENT = 13
 """Instructions after which every predicate is there."""
+_TRIES = 12
+"""Registers to lend that are compared."""
 _EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 
@@ -28,6 +32,7 @@ class Allocation:
         state: what a lane knows.
         quads: the first register of each record.
         own: quads that belong to one record alone, with its id.
+        waits: the instructions in front of which the kernel waits for a record's store, because it uses its registers.
         count: registers a thread that the kernel needs.
     """
 
@@ -35,48 +40,122 @@ class Allocation:
     quads: dict[Key, int]
     own: dict[int, int]
     count: int
+    waits: frozenset[int] = frozenset()
 
 
-def allocated(
-    function: Function, records: Sequence[Record], numbers: Mapping[Key, int], taken: frozenset[int], sized: bool
-) -> Allocation:
-    """Choose registers.
+@dataclass(frozen=True)
+class Pool:
+    """Registers of a kernel.
 
-    Args:
+    Attributes:
         function: the kernel.
-        records: what its marks write.
-        numbers: which registers each record has, see regions.apart() and regions.shared().
-        taken: registers of the fragments.
+        taken: registers of the fragments, which records may use in between.
         sized: each warp reads the size of its slab.
-
-    Raises:
-        UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
     """
-    used = frozenset[str]().union(*(one.reads | one.writes for one in function.instructions))
-    busy = {int(one[1:]) for one in used if one[0] == "R"} | taken | {0, 1}
-    free = [number for number in range(_NUMBERS) if number not in busy]
-    if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & used:
-        raise UnsupportedError(f"{function.name} uses UR{DESCRIPTOR}")
 
-    def take(many: int) -> int:
-        for first in free:
-            row = range(first, first + many)
-            if first % many == 0 and all(number in free for number in row):
-                for number in row:
-                    free.remove(number)
-                return first
-        raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
+    function: Function
+    taken: frozenset[int]
+    sized: bool
 
-    quads = [take(RECORD) for _ in range(max(numbers.values(), default=-1) + 1)]
-    address, base, offset, clocks = take(2), take(1), take(1), take(1)
-    last = take(1) if sized else None
-    predicates = [number for number in range(_PREDICATES) if f"P{number}" not in used]
-    on, spare = (predicates[-1], None) if predicates else (None, take(1))
-    state = State(base, address, offset, clocks, last, on, _scoreboard(function), spare)
-    ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
-    own = {first: min(found) for first, found in zip(quads, ids, strict=True) if len(found) == 1}
-    highest = max([address + 1, base, offset, clocks, last or 0, spare or 0, *(first + RECORD - 1 for first in quads), *busy])
-    return Allocation(state, {key: quads[number] for key, number in numbers.items()}, own, highest + 1 + _EXTRA)
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """All that the kernel names."""
+        return frozenset[str]().union(*(one.reads | one.writes for one in self.function.instructions))
+
+    @cached_property
+    def busy(self) -> frozenset[int]:
+        return frozenset({int(one[1:]) for one in self.used if one[0] == "R"} | {0, 1})
+
+    def owned(self, records: Sequence[Record], numbers: Mapping[Key, int]) -> Allocation:
+        """Registers that the kernel never uses.
+
+        Args:
+            records: what the kernel's marks write.
+            numbers: which registers each record has, see regions.apart() and regions.shared().
+
+        Raises:
+            UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
+        """
+        free = self._free()
+        quads = [_take(free, RECORD, self.function) for _ in range(max(numbers.values(), default=-1) + 1)]
+        ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
+        own = {first: min(found) for first, found in zip(quads, ids, strict=True) if len(found) == 1}
+        state = self._state(free)
+        return Allocation(state, {key: quads[n] for key, n in numbers.items()}, own, self._count(state, quads))
+
+    def lent(
+        self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]], marks: frozenset[int]
+    ) -> Allocation:
+        """Registers that the kernel uses elsewhere, as far as there are any.
+
+        Args:
+            spans: where each record is open.
+            together: pairs of records that are open at the same time.
+            marks: where marks are.
+        """
+        free, lender = self._free(), Lender(self.function)
+        quads, unused, waits = dict[Key, int](), set[int](), frozenset[int]()
+        for key, span in spans.items():
+            others = {quads[other] for other in quads if frozenset((key, other)) in together}
+            names = lender.busy(span)
+            borrowable = [
+                first
+                for first in range(0, max(self.busy) // RECORD * RECORD, RECORD)
+                if first not in others
+                and not any(f"R{n}" in names or n in free or n < 2 for n in range(first, first + RECORD))
+            ]
+            costs = {
+                first: lender.waits(span, marks, frozenset(f"R{n}" for n in range(first, first + RECORD)))
+                for first in borrowable[-_TRIES:]
+            }
+            again = sorted(unused - others)
+            if again:
+                quads[key] = again[0]
+            elif costs:
+                quads[key] = min(costs, key=lambda first: (len(costs[first]), -first))
+                waits |= costs[quads[key]]
+            else:
+                quads[key] = _take(free, RECORD, self.function)
+                unused.add(quads[key])
+        state = self._state(free)
+        return Allocation(state, quads, {}, self._count(state, list(quads.values())), waits)
+
+    def _free(self) -> list[int]:
+        """The registers that the kernel never uses."""
+        return [number for number in range(_NUMBERS) if number not in self.busy]
+
+    def _state(self, free: Sequence[int]) -> State:
+        """Registers for what a lane knows, of those that are free."""
+        if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & self.used:
+            raise UnsupportedError(f"{self.function.name} uses UR{DESCRIPTOR}")
+        lasting = [number for number in free if number not in self.taken]
+        predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
+        address = _take(lasting, 2, self.function)
+        base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
+        last = _take(lasting, 1, self.function) if self.sized else None
+        on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare)
+
+    def _count(self, state: State, quads: Sequence[int]) -> int:
+        """Registers a thread that the kernel needs."""
+        ends = [first + RECORD - 1 for first in quads]
+        return max([*_registers(state), *ends, *self.busy, *self.taken]) + 1 + _EXTRA
+
+
+def _registers(state: State) -> frozenset[int]:
+    some = (state.address, state.address + 1, state.base, state.offset, state.clocks, state.last, state.spare)
+    return frozenset(one for one in some if one is not None)
+
+
+def _take(free: list[int], many: int, function: Function) -> int:
+    """The first of so many registers in a row, which are no longer free."""
+    for first in free:
+        row = range(first, first + many)
+        if first % many == 0 and all(number in free for number in row):
+            for number in row:
+                free.remove(number)
+            return first
+    raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
 
 
 def _scoreboard(function: Function) -> int:

@@ -20,7 +20,9 @@ LANDMARKS = frozenset(
 )  # fmt: skip
 """Opcodes of landmarks: ptxas keeps these where the text has them."""
 LOADS = frozenset({"LD", "LDG", "LDS", "LDSM"})
-"""Landmarks that ptxas may also leave out or move, if nothing in between may change what they read."""
+"""Landmarks that ptxas may also leave out, if others have read the same."""
+MOVED = LOADS | {"ST", "STG", "STS", "STSM"}
+"""Landmarks that ptxas may let pass each other, if their addresses differ."""
 FENCES = frozenset({"CCTL", "ERRBAR", "FENCE", "MEMBAR"})
 """Landmarks of which one statement may have several."""
 NEVER = ("@!PT", "@!UPT")
@@ -65,8 +67,8 @@ class Text:
         return frozenset(one for some in self.labels.held.values() for one in some if one is not None)
 
     def fixed(self, one: Instruction, statement: int) -> bool:
-        """Whether an instruction stands where the text has it, and runs as often: no load, and without a predicate."""
-        return one.name in LANDMARKS - LOADS and not self.conditional(statement)
+        """Whether an instruction stands where the text has it, in front of all that is behind it there."""
+        return one.name in LANDMARKS - MOVED and not self.conditional(statement)
 
     @cached_property
     def _single(self) -> frozenset[int]:

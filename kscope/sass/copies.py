@@ -163,19 +163,25 @@ def _check_all_found(copies: Sequence[Copy], blocks: Collection[int], text: Text
         raise UnsupportedError("in a loop in the machine code, and its memory accesses are outside of it")
 
 
+Some = dict[int, list[tuple[int, Instruction]]]
+"""Instructions with their statements, by the number of their group of machine blocks."""
+
+
 def _without_landmarks(blocks: tuple[int, ...], text: Text, machine: Machine) -> Copy:
     """The only copy of blocks that only compute."""
     flow = machine.flow
-    where = defaultdict[int, list[tuple[int, Instruction]]](list)
+    where: tuple[Some, Some] = (defaultdict(list), defaultdict(list))
     for block in flow.order:
+        sure = set(_sure((block,), text, machine))
         for _, one, statement in machine.labeled(block):
             if text.block[statement] in blocks:
-                where[flow.group[block]].append((statement, one))
-    if not where:
+                where[statement not in sure][flow.group[block]].append((statement, one))
+    where_sure = where[0] or where[1]
+    if not where_sure:
         raise UnsupportedError("no longer in the machine code: it has no instructions")
-    if len(where) > 1:
+    if len(where_sure) > 1:
         raise UnsupportedError("in several parts of the machine code, and without memory accesses to tell copies apart")
-    ((group, some),) = where.items()
+    ((group, some),) = where_sure.items()
     chain = flow.alike[group]
     if any(one.conditional for _, one in some if one.name != "BRA"):
         raise UnsupportedError("computed under a predicate in place of a branch, and without memory accesses")

@@ -14,6 +14,8 @@ from .instructions import BYTES, Function, Instruction
 
 _LONGEST = 40
 """Cycles after which every result of fixed latency is there."""
+_SETTLED = 12
+"""Cycles after which no other write to a result's register can come first."""
 _ALU, _GUARD, _OF_MEMORY = 4, 13, 1
 _LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
 """Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
@@ -141,7 +143,10 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
 def in_flight(function: Function) -> dict[int, frozenset[str]]:
     """The registers that unfinished instructions read or write, in front of each instruction that can be reached."""
     states = _states({one.at: one for one in function.instructions})
-    return {at: frozenset(one.register for one in flight) for at, (_, flight) in states.items()}
+    return {
+        at: frozenset(one.register for one in flight) | {name for (name, _), age in ages.items() if age < _SETTLED}
+        for at, (ages, flight) in states.items()
+    }
 
 
 def _states(by_address: Mapping[int, Instruction]) -> dict[int, _State]:

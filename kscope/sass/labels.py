@@ -31,11 +31,11 @@ _LINES = re.compile(r"^[ \t]*\.(?:loc|file)\s[^\n]*$", re.M)
 _DEBUG = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}", re.S | re.M)
 _NAME = "kscope"
 """The file that the labels' lines are said to be of."""
-_HOLD = "st.volatile.local.b32 [0], "
+_HOLD = "st.local.b32 [{}], {};"
 """Keeps a value in a register up to its mark: of what ptxas neither leaves out nor copies, this changes the code least.
 It is replaced, and never runs."""
 _NUMBER = re.compile(r"-?\d+|0[xX][0-9a-fA-F]+|0[fF][0-9a-fA-F]{8}")
-_FIRST = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,;]*)")
+_FIRST = re.compile(r"\s*(?!\.)(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,;]*)")
 """What a statement may write: its first operand."""
 _WORD = re.compile(r"[\w$%]+")
 _MOVE = re.compile(r"\s*mov\.[bus]32\s+\S+\s*,\s*(\S+)\s*;")
@@ -122,10 +122,12 @@ def _only(text: str) -> cfg.Function:
 def _holding(text: str) -> str:
     """The text with a statement behind each mark for its value and its predicate, if they are in registers."""
     kernel, out, at = _only(text), list[str](), 0
-    for one in kernel.statements:
+    for number, one in enumerate(kernel.statements):
         if one.mark is not None:
             held = [what for what in _operands(kernel, one.mark) if isinstance(what, str)]
-            out += [text[at : one.end], *(f"\n\t{_HOLD}{what};" for what in held)]
+            # apart from each other: ptxas leaves out a store that another one overwrites, and joins neighbors
+            stores = (_HOLD.format(64 * (2 * number + n), what) for n, what in enumerate(held))
+            out += [text[at : one.end], *(f"\n\t{store}" for store in stores)]
             at = one.end
     return "".join((*out, text[at:]))
 

@@ -13,6 +13,8 @@ from itertools import groupby, permutations
 
 from ..errors import UnsupportedError
 from .code import NEVER, Machine, Text
+from .flow import bits
+from .instructions import BYTES
 
 BEGIN, END = -1, -2
 """The entry and the exits, as events; others are statements."""
@@ -31,6 +33,7 @@ class Spot:
         behind_wait: a barrier or a wait is so close in front that it may not have stopped the warp yet.
         guard: predicate under which the mark's code runs there; empty for always.
         value, when: the instructions that hold its value and its predicate there; None if it has none in a register.
+        after: the mark's instructions stand behind the instruction at `at`, the last one of its block.
     """
 
     mark: int
@@ -40,6 +43,12 @@ class Spot:
     guard: str = ""
     value: int | None = None
     when: int | None = None
+    after: bool = False
+
+    @property
+    def next(self) -> int:
+        """The instruction behind the mark's."""
+        return self.at + BYTES if self.after else self.at
 
 
 @dataclass
@@ -73,16 +82,28 @@ class _Follows:
             else:
                 if not blocks[block].successors:
                     yield END
-                for to in blocks[block].successors:
+                ways = list(blocks[block].successors)
+                while ways:
+                    to = ways.pop()
                     if to not in seen:
                         seen.add(to)
                         work.append((to, -1))
+                        ways += self._behind_loop(to)
+
+    def _behind_loop(self, block: int) -> Iterator[int]:
+        """What follows a loop that begins with a block.
+
+        ptxas makes several loops of one, of which each may run no turn; how often marks run is proved elsewhere.
+        """
+        inside = self.text.flow.loops.get(block, 0)
+        for one in bits(inside):
+            yield from (to for to in self.text.flow.successors[one] if not inside >> to & 1)
 
 
 def ordered(text: Text, spots: Sequence[Spot]) -> tuple[Spot, ...]:
     """The spots, those at one address in an order that the text has."""
     follows, found = _Follows(text), list[Spot]()
-    for _, here in groupby(spots, key=lambda spot: spot.at):
+    for _, here in groupby(spots, key=lambda spot: (spot.at, spot.after)):
         some = tuple(here)
         tries: Iterable[tuple[Spot, ...]] = permutations(some) if 2 <= len(some) <= _MOST else (some,)
         found += next((one for one in tries if _in_order(text, follows, one)), some)
@@ -126,17 +147,18 @@ Group = tuple[str, tuple[int, ...]]
 
 def _events(text: Text, machine: Machine, spots: Sequence[Spot]) -> Mapping[int, list[Group]]:
     """The events of each block in order, in groups of one guard."""
-    marks = {at: [*some] for at, some in groupby(spots, key=lambda spot: spot.at)}
+    marks = {key: [*some] for key, some in groupby(spots, key=lambda spot: (spot.at, spot.after))}
     found = dict[int, list[Group]]()
     for block in machine.flow.order:
         items = list[tuple[str, int]]()
         for one in machine.blocks[block]:
-            items += [(spot.guard, text.marks[spot.mark]) for spot in marks.get(one.at, ())]
+            items += [(spot.guard, text.marks[spot.mark]) for spot in marks.get((one.at, False), ())]
             statement = machine.statements.get(one.at)
             if one.name == "EXIT":
                 items.append((one.guard if one.conditional else "", END))
             elif statement is not None and one.guard not in NEVER and text.fixed(one, statement):
                 items.append((one.guard if one.conditional else "", statement))
+            items += [(spot.guard, text.marks[spot.mark]) for spot in marks.get((one.at, True), ())]
         found[block] = [
             (guard, tuple(event for _, event in some)) for guard, some in groupby(items, key=lambda item: item[0])
         ]

@@ -15,6 +15,7 @@ from ..marks.grammar import Mark
 from . import paths
 from .code import LANDMARKS, Machine, Text
 from .copies import Copy, Position, Unit, unit
+from .hazards import CONTROL_FLOW
 from .instructions import Instruction
 from .paths import Spot
 
@@ -50,7 +51,7 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
         numbers.sort(key=lambda number: (order[text.block[text.marks[number]]], number))
         for copy in one.copies:
             found += _Placing(text, machine, one, copy).all(numbers, reached)
-    placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[0], item[1])))
+    placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
     placed = paths.ordered(text, placed)
     paths.check(text, machine, placed)
     return placed
@@ -99,9 +100,15 @@ class _Placing:
         if any(one[0] != slot[0] for one in filter(None, held)):
             raise UnsupportedError(f"{_about(mark)} is in another block of the machine code than its value")
         block = self.machine.blocks[self.copy.chain[slot[0]]]
-        behind = _is_behind_wait(block[: slot[1]])
+        behind, after = _is_behind_wait(block[: slot[1]]), slot[1] == len(block)
         value, when = (None if one is None else block[one[1]].at for one in held)
-        return Spot(number, block[slot[1]].at, costs[slot][1], behind, self.copy.guard, value, when), slot
+        at = block[slot[1] - after].at
+        return Spot(number, at, costs[slot][1], behind, self.copy.guard, value, when, after), slot
+
+    def _end(self, block: int) -> int:
+        """The last slot of a block: in front of the instruction that leaves it, or behind its last one."""
+        code = self.machine.blocks[block]
+        return len(code) - (code[-1].name in CONTROL_FLOW)
 
     def _landmark(self, statement: int) -> Position:
         found = dict(self.copy.landmarks).get(statement)
@@ -113,7 +120,7 @@ class _Placing:
     def _window(self, mark: int, least: Position) -> tuple[Position, Position]:
         """The first and the last slot between the landmarks on both sides, of those from `least` on."""
         chain, blocks = self.copy.chain, self.machine.blocks
-        first, last = least, (len(chain) - 1, len(blocks[chain[-1]]) - 1)
+        first, last = least, (len(chain) - 1, self._end(chain[-1]))
         for number, block in enumerate(chain):
             for place, one, statement in self.machine.labeled(block):
                 if not self.text.fixed(one, statement):
@@ -155,7 +162,7 @@ class _Placing:
         if any(self.copy.first[1] <= place <= self.copy.last[1] for place in writes):
             raise UnsupportedError(f"code under {name} in place of a branch: it is written again in between")
         ahead = max((place + 1 for place in writes if place < self.copy.first[1]), default=0)
-        behind = min((place for place in writes if place > self.copy.last[1]), default=len(block) - 1)
+        behind = min((place for place in writes if place > self.copy.last[1]), default=self._end(self.copy.chain[0]))
         return max(first, (0, ahead)), min(last, (0, behind))
 
     def _side(self, position: Position | None, statement: int, mark: int, number: int | None) -> int:
@@ -214,7 +221,7 @@ class _Placing:
         found = dict[Position, tuple[int, int]]()
         for number in inside:
             begin = first[1] if number == first[0] else 0
-            end = last[1] if number == last[0] else len(blocks[chain[number]]) - 1
+            end = last[1] if number == last[0] else self._end(chain[number])
             cost = many = 0
             for block, some in sides.items():
                 ahead = block != chain[number] and (

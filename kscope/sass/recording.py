@@ -87,7 +87,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     _check_options(kernel)
     labeled = labels.labeled(text)
     regions.check(labeled, kernel.specs[0])
-    found = regions.records(labeled)
+    found, together = regions.records(labeled), regions.together(code.Text(labeled))
     # the fragments are assembled, and read, with the labeled text: each call of the tools costs half a second
     texts = labeled.plain, f"{labeled.text}{fragments.claim_text('', kernel)}{fragments.end_text('')}"
     with ThreadPoolExecutor(len(texts)) as pool:
@@ -104,7 +104,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     spots = place.spots(code.Text(labeled), machine)
     before, threads = _counts(file, function)
     pool = registers.Pool(function, claim.registers | end.registers, kernel.sized)
-    chosen = _chosen(pool, found, labeled, spots, before, threads)
+    marks = frozenset(spot.at for spot in spots if not spot.after)
+    chosen = _chosen(pool, found, together, _spans(labeled, found, spots), marks, before, threads)
     state, count = chosen.state, max(before, chosen.count)
     first, behind = fragments.claim(claim, state, _control(file))
     ids = [
@@ -113,15 +114,16 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         for word, value in ((1, chosen.own.get(quad, 1)), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
-    replaced = dict[int, int]()
+    replaced, behind_own = dict[int, int](), dict[int, list[New]]()
     put[0] = [*first, *ids, New(forms.word("NOP", Control(stall=12)))]
     writer = records.Writer(state, records.last(state, kernel.last))
     for spot in spots:
         site = _site(labeled, spot, found[spot.mark], chosen, machine)
-        here = put.setdefault(spot.at, [])
+        here = (behind_own if spot.after else put).setdefault(spot.at, [])
         if spot.behind_wait and not here:
             here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
-        here.extend(writer.before(site, records.Needed(needed[spot.at], registers.calm_predicates(function, spot.at))))
+        predicates = records.Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
+        here.extend(writer.inserted(site, predicates))
         replaced |= writer.replaced(site)
     for at in chosen.waits:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
@@ -130,7 +132,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
             controls |= _read_before(function, one.at, state)
     stack = tuple(one for one in claim.attributes if one.number == info.STACK)
-    insertion = Insertion(put, tail=behind, registers=count, attributes=stack, controls=controls, replaced=replaced)
+    insertion = Insertion(
+        put, behind_own, behind, registers=count, attributes=stack, controls=controls, replaced=replaced
+    )
     out = insert.inserted(data, function, insertion)
     _check(out, function, insertion)
     warps = (warps_by_registers(before), warps_by_registers(count))
@@ -167,8 +171,9 @@ def _check_options(kernel: ptx.Kernel) -> None:
 def _chosen(
     pool: registers.Pool,
     found: tuple[regions.Record, ...],
-    labeled: labels.Labeled,
-    spots: tuple[paths.Spot, ...],
+    together: frozenset[frozenset[regions.Key]],
+    spans: dict[regions.Key, lending.Span],
+    marks: frozenset[int],
     before: int,
     threads: int,
 ) -> registers.Allocation:
@@ -177,11 +182,10 @@ def _chosen(
     def fitting(one: registers.Allocation) -> int:
         return warps_by_registers(max(before, one.count)) // max(1, threads // _WARP)
 
-    together = regions.together(code.Text(labeled))
     chosen = pool.owned(found, regions.apart(found))
     if fitting(chosen) < warps_by_registers(before) // max(1, threads // _WARP):
         few = pool.owned(found, regions.shared(found, together))
-        lent = pool.lent(_spans(labeled, found, spots), together, frozenset(spot.at for spot in spots))
+        lent = pool.lent(spans, together, marks)
         chosen = max((chosen, few, lent), key=fitting)
     if chosen.count > _MOST or not fitting(chosen):
         raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
@@ -195,8 +199,8 @@ def _spans(
     begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
     for spot in spots:
         key, act = found[spot.mark].key, labeled.marks[spot.mark].act
-        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | ({spot.at} if act == "enter" else set())
-        ends[key] |= set() if act == "enter" else {spot.at}
+        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | ({spot.next} if act == "enter" else set())
+        ends[key] |= set() if act == "enter" else {spot.next}
     return {
         record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key]))
         for record in dict.fromkeys(found)

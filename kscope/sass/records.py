@@ -67,8 +67,8 @@ class Writer:
     state: State
     last: str
 
-    def before(self, site: Site, needed: Needed) -> list[New]:
-        """What stands in front of a site's spot. needed: predicates that the code needs there."""
+    def inserted(self, site: Site, needed: Needed) -> list[New]:
+        """What stands at a site's spot. needed: predicates that the code needs there."""
         made = {"enter": self._enter, "exit": self._leave}.get(site.act, self._point)
         guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
         return [
@@ -110,7 +110,7 @@ class Writer:
     def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         """An instant or a counter: one clock is its begin and its end."""
         guard = _guard(site)
-        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control())
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control(stall=4))
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:

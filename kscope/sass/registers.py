@@ -91,7 +91,7 @@ class Pool:
         Args:
             spans: where each record is open.
             together: pairs of records that are open at the same time.
-            marks: where marks are.
+            marks: instructions that have marks in front of them, which wait for the stores before.
         """
         free, lender = self._free(), Lender(self.function)
         quads, unused, waits = dict[Key, int](), set[int](), frozenset[int]()

@@ -12,7 +12,7 @@ from kscope.sass.control import Control
 from kscope.sass.insert import Insertion, New
 from kscope.sass.instructions import Function, Instruction
 
-from .kernels import ASSEMBLERS, BRANCHING, CONTRACT, HEAD, assembled, contract, functions, needs_tools
+from .kernels import BRANCHING, CONTRACT, EACH, HEAD, assembled, contract, functions, needs_tools
 
 pytestmark = needs_tools
 COPIES = (
@@ -105,7 +105,7 @@ SETUP: Sequence[tuple[str, Control]] = (
 
 
 @pytest.mark.parametrize("text", [BRANCHING, COPIES, TENSOR, FEWER], ids=["branching", "copies", "tensor", "fewer"])
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_code_of_every_assembler_is_accepted(text: str, tool: str) -> None:
     (kernel,) = functions(assembled(text, tool))
     assert hazards.check(kernel) == ()
@@ -181,7 +181,8 @@ def test_a_store_of_the_turn_before_is_waited_for() -> None:
 def test_a_register_that_is_needed_later_is_not_free() -> None:
     def clock(kernel: Function) -> Insertion:
         where = named(kernel, "BAR")
-        (needed, *_) = sorted(one for one in where.live if one[0] == "R")
+        later = (one for one in kernel.instructions if one.at > where.at and one.name == "STG")
+        (needed, *_) = sorted(one for one in next(later).reads if one[0] == "R")
         return Insertion({where.at: new((f"CS2R.32 {needed}, SR_CLOCKLO", SLOW))})
 
     assert "is overwritten, which the code still needs" in found(BRANCHING, clock)

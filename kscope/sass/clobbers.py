@@ -58,7 +58,9 @@ def check(
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
-    found |= {one for one in _strangers(function, flow, new, borrowed) if one.at in begun}  # before, all are without a value
+    found |= {
+        one for one in _strangers(function, flow, new, borrowed) if one.at in begun
+    }  # before, all are without a value
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 

@@ -41,9 +41,7 @@ class Text:
     def block(self) -> dict[int, int]:
         """The block of each statement."""
         return {
-            number: index
-            for index, block in enumerate(self.labels.blocks)
-            for number in range(block.first, block.last)
+            number: index for index, block in enumerate(self.labels.blocks) for number in range(block.first, block.last)
         }
 
     @cached_property

@@ -141,7 +141,9 @@ class Flow:
         return {}
 
 
-def _fixed(order: Sequence[int], ways: Sequence[Sequence[int]], ends: set[int] | frozenset[int], many: int) -> list[int]:
+def _fixed(
+    order: Sequence[int], ways: Sequence[Sequence[int]], ends: set[int] | frozenset[int], many: int
+) -> list[int]:
     """Of each block, itself and what all its ways have in common; ends have nothing else."""
     everything = (1 << many) - 1
     found = [1 << block if block in ends else everything for block in range(many)]

@@ -134,7 +134,9 @@ def claim(fragment: Fragment, state: State, control: int) -> tuple[list[New], li
     def doors(one: Instruction) -> list[New] | None:
         if one.code == "LDG.E.64.STRONG.SYS" and _is_door(one):
             (into,) = _numbers(one.operands[0])
-            load = forms.word(f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]", replace(_waiting(one, 0), stall=_SETTLED))
+            load = forms.word(
+                f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]", replace(_waiting(one, 0), stall=_SETTLED)
+            )
             moves = (forms.word(f"MOV R{into + n}, UR{DESCRIPTOR + n}", Control(stall=_SETTLED)) for n in (0, 1))
             return [New(load), *map(New, moves)]
         if one.code == "STG.E.128.STRONG.SYS" and _is_door(one):

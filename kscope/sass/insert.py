@@ -182,9 +182,7 @@ def _laid_out(function: Function, items: Sequence[tuple[int, _Item | None]]) -> 
     return _Layout(starts, places, labels, size)
 
 
-def _encoded(
-    items: Sequence[tuple[int, _Item | None]], layout: _Layout, insertion: Insertion
-) -> Iterator[int]:
+def _encoded(items: Sequence[tuple[int, _Item | None]], layout: _Layout, insertion: Insertion) -> Iterator[int]:
     ordered = _ordered(items)
     for number, item in enumerate(ordered):
         at, word = number * BYTES, item.word

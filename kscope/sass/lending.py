@@ -1,8 +1,8 @@
 """Registers that the kernel uses elsewhere, lent to records where it has no value in them.
 
-A register can be lent to a record if, wherever the record is open, no value in it is needed, no instruction uses it, and
-none that is in flight will. Behind the record's store, the kernel's next use of the register waits until the store has
-read it.
+A register can be lent to a record if, wherever the record is open, no value in it is needed, no instruction uses it,
+and none that is in flight will. Behind the record's store, the kernel's next use of the register waits until the store
+has read it.
 """
 
 from __future__ import annotations

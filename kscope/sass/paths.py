@@ -1,15 +1,15 @@
 """Proves marks in machine code: on every path they come in an order in which the text has them.
 
-Events are marks and landmarks. What may follow an event without another mark in between is known from the text's control
-flow. Every two events that follow each other on some path of the machine code must do so in the text, from the entry to
-every exit. Apart from that, the regions that are open are followed along every path.
+Events are marks and landmarks. What may follow an event without another mark in between is known from the text's
+control flow. Every two events that follow each other on some path of the machine code must do so in the text, from the
+entry to every exit. Apart from that, the regions that are open are followed along every path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, permutations
+from itertools import groupby, pairwise, permutations
 
 from ..errors import UnsupportedError
 from .code import NEVER, Machine, Text
@@ -111,7 +111,7 @@ def ordered(text: Text, spots: Sequence[Spot]) -> tuple[Spot, ...]:
 
 
 def _in_order(text: Text, follows: _Follows, spots: Sequence[Spot]) -> bool:
-    return all(follows(text.marks[a.mark], text.marks[b.mark]) for a, b in zip(spots, spots[1:], strict=False))
+    return all(follows(text.marks[a.mark], text.marks[b.mark]) for a, b in pairwise(spots))
 
 
 def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
@@ -135,7 +135,9 @@ def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
         for to in machine.flow.successors[block]:
             merged = states.get(to, frozenset()) | state
             if regions.setdefault(to, opened) != opened:
-                raise UnsupportedError(f"regions are open on one path and closed on another one: {_said(opened, regions[to])}")
+                raise UnsupportedError(
+                    f"regions are open on one path and closed on another one: {_said(opened, regions[to])}"
+                )
             if merged != states.get(to):
                 states[to] = merged
                 work.append(to)
@@ -191,7 +193,7 @@ def _together(text: Text, one: int, other: int) -> bool:
 
 def _opened(text: Text, groups: Iterable[Group], opened: tuple[str, ...]) -> tuple[str, ...]:
     """The open regions behind a block."""
-    marks = {statement: mark for statement, mark in zip(text.marks, text.labels.marks, strict=True)}
+    marks = dict(zip(text.marks, text.labels.marks, strict=True))
     for guard, some in groups:
         before = opened
         for event in some:

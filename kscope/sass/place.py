@@ -47,7 +47,9 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
                 raise UnsupportedError(f"{about} is {error}") from None
         waiting[units[block]].append(number)
     reached = dict[tuple[int, ...], Position]()  # by the marks so far, in the chains of single copies
-    for one, numbers in sorted(waiting.items(), key=lambda item: min(order[text.block[text.marks[n]]] for n in item[1])):
+    for one, numbers in sorted(
+        waiting.items(), key=lambda item: min(order[text.block[text.marks[n]]] for n in item[1])
+    ):
         numbers.sort(key=lambda number: (order[text.block[text.marks[number]]], number))
         for copy in one.copies:
             found += _Placing(text, machine, one, copy).all(numbers, reached)
@@ -70,9 +72,7 @@ class _Placing:
     unit: Unit
     copy: Copy
 
-    def all(
-        self, numbers: Sequence[int], reached: dict[tuple[int, ...], Position]
-    ) -> Iterator[tuple[int, int, Spot]]:
+    def all(self, numbers: Sequence[int], reached: dict[tuple[int, ...], Position]) -> Iterator[tuple[int, int, Spot]]:
         """Number of the copy, rank in it, and spot of each of these marks, which are in order."""
         alone = self.copy.many == 1 and not self.copy.guard
         least = reached.get(self.copy.chain, (0, 0)) if alone else (0, 0)
@@ -119,7 +119,7 @@ class _Placing:
 
     def _window(self, mark: int, least: Position) -> tuple[Position, Position]:
         """The first and the last slot between the landmarks on both sides, of those from `least` on."""
-        chain, blocks = self.copy.chain, self.machine.blocks
+        chain = self.copy.chain
         first, last = least, (len(chain) - 1, self._end(chain[-1]))
         for number, block in enumerate(chain):
             for place, one, statement in self.machine.labeled(block):
@@ -139,9 +139,7 @@ class _Placing:
         return first, last
 
     def _behind_previous(self) -> Position:
-        previous = next(
-            one for one in self._siblings() if one.number == self.copy.number - 1
-        )
+        previous = next(one for one in self._siblings() if one.number == self.copy.number - 1)
         assert previous.last is not None
         return previous.last[0], previous.last[1] + 1
 
@@ -200,7 +198,7 @@ class _Placing:
 
     def _costs(self, mark: int, first: Position, last: Position) -> dict[Position, tuple[int, int]]:
         """For each slot, what the instructions on its wrong side cost, and how many they are."""
-        chain, flow, blocks = self.copy.chain, self.machine.flow, self.machine.blocks
+        chain, flow = self.copy.chain, self.machine.flow
         inside = range(first[0], last[0] + 1)
         between = [
             block
@@ -225,9 +223,7 @@ class _Placing:
             cost = many = 0
             for block, some in sides.items():
                 ahead = block != chain[number] and (
-                    flow.before(block, chain[number])
-                    if block in between
-                    else chain.index(block) < number
+                    flow.before(block, chain[number]) if block in between else chain.index(block) < number
                 )
                 for place, (side, one) in some.items():
                     wrong = side > 0 if ahead or (block == chain[number] and place < begin) else side < 0
@@ -256,7 +252,7 @@ class _Placing:
         many = Counter[int]()
         places = defaultdict[int, list[tuple[int, int]]](list)
         for block in self.copy.chain:
-            for place, one, statement in self.machine.labeled(block):
+            for place, _, statement in self.machine.labeled(block):
                 if self.text.block[statement] in self.unit.blocks:
                     many[statement] += 1
                     places[statement].append((block, place))

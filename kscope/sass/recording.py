@@ -103,9 +103,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
     spots = place.spots(code.Text(labeled), machine)
     before, threads = _counts(file, function)
-    pool = registers.Pool(function, claim.registers | end.registers, kernel.sized)
+    free = registers.Pool(function, claim.registers | end.registers, kernel.sized)
     marks = frozenset(spot.at for spot in spots if not spot.after)
-    chosen = _chosen(pool, found, together, _spans(labeled, found, spots), marks, before, threads)
+    chosen = _chosen(free, found, together, _spans(labeled, found, spots), marks, before, threads)
     state, count = chosen.state, max(before, chosen.count)
     first, behind = fragments.claim(claim, state, _control(file))
     ids = [
@@ -199,7 +199,9 @@ def _spans(
     begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
     for spot in spots:
         key, act = found[spot.mark].key, labeled.marks[spot.mark].act
-        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | ({spot.next} if act == "enter" else set())
+        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | (
+            {spot.next} if act == "enter" else set()
+        )
         ends[key] |= set() if act == "enter" else {spot.next}
     return {
         record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key]))
@@ -279,6 +281,4 @@ def _check(data: bytes, before: Function, insertion: Insertion) -> None:
     moves = insert.borrowed(before, insertion)
     moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
     if found := (*hazards.check(function, new | moves.keys()), *clobbers.check(function, new, moves)):
-        raise UnsupportedError(
-            f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else "")
-        )
+        raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

@@ -66,7 +66,9 @@ def check(labels: Labeled, spec: str) -> None:
     """
     for mark in labels.marks:
         if mark.strategy not in (None, spec):
-            raise UnsupportedError(f"{mark.noun} {mark.display_name} has another strategy than the kernel: {mark.strategy}")
+            raise UnsupportedError(
+                f"{mark.noun} {mark.display_name} has another strategy than the kernel: {mark.strategy}"
+            )
     for one in labels.kernel.statements:
         if one.mark is not None and one.mark.act == "pin":
             raise UnsupportedError("pins are not supported behind the assembler, where nothing is moved away from them")
@@ -82,10 +84,11 @@ def together(text: Text) -> frozenset[frozenset[Key]]:
     work, found = [0], set[frozenset[Key]]()
     while work:
         block = work.pop()
-        after = opened[block]
-        for mark, after in _walked(text, block, after):
+        walked = list(_walked(text, block, opened[block]))
+        for mark, names in walked:
             if mark is not None:
-                found |= {frozenset((_key(mark), (name, ""))) for name in after}
+                found |= {frozenset((_key(mark), (name, ""))) for name in names}
+        after = walked[-1][1]
         for to in text.flow.successors[block]:
             if to not in opened:
                 opened[to] = after

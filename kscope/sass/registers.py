@@ -83,9 +83,7 @@ class Pool:
         state = self._state(free)
         return Allocation(state, {key: quads[n] for key, n in numbers.items()}, own, self._count(state, quads))
 
-    def lent(
-        self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]], marks: frozenset[int]
-    ) -> Allocation:
+    def lent(self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]], marks: frozenset[int]) -> Allocation:
         """Registers that the kernel uses elsewhere, as far as there are any.
 
         Args:

@@ -144,7 +144,7 @@ CASES = (
         {"load": SIZE // 128, "dot": SIZE // 128, "reduce": 1},
     ),
 )
-"""Rows of softmax do not fill its blocks; those of layernorm take seven turns, of unrolled loops and of what is left."""
+"""Rows of softmax do not fill its blocks; those of layernorm take seven turns: of unrolled loops, and what is left."""
 COMPILED = (
     Case(
         "tasks",
@@ -237,7 +237,7 @@ def _marked(source: ASTSource, options: dict[str, int], recording: Recording) ->
 
 
 def _assembled(text: str, table: bool = True) -> bytes:
-    """The cubin, with a line table, by the first ptxas at hand that knows the text's version: Triton's own, then the newest."""
+    """The cubin with a line table, by the first ptxas that knows the text's version: Triton's own, then the newest."""
     own = Path(str(triton.__file__)).parent / "backends/nvidia/bin"
     said = ""
     with tempfile.TemporaryDirectory() as folder:

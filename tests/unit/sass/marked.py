@@ -1,4 +1,4 @@
-"""Kernels whose marked blocks ptxas copies, moves, merges or makes predicates of; all are assembled and read at once."""
+"""Kernels whose marked blocks ptxas copies, moves, merges or makes predicates of; all are assembled at once."""
 
 from __future__ import annotations
 
@@ -118,5 +118,5 @@ def walk(name: str, tool: str, found: tuple[Spot, ...], seed: int, most: int = 4
         for register in one.writes:
             values.pop(register, None)
         ways = successors(one)
-        at = one.target if one.target in ways and runs and one.name == "BRA" else at + BYTES  # type: ignore[assignment]
+        at = one.target if one.target in ways and runs and one.name == "BRA" else at + BYTES
     return counts

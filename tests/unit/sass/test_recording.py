@@ -14,7 +14,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.sass import clobbers, code, fragments, hazards, labels, place
 from kscope.sass.elf import read
-from kscope.sass.instructions import Function, words
+from kscope.sass.instructions import Function
 from kscope.sass.recording import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools

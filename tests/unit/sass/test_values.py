@@ -12,7 +12,7 @@ from kscope import ptx
 from kscope.capture import layout
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass import clobbers, labels, lending, recording, registers
+from kscope.sass import clobbers, labels, lending, recording, regions, registers
 from kscope.sass.instructions import Function, Instruction
 from kscope.sass.recording import Recorded, recorded
 
@@ -42,9 +42,7 @@ LOOP:
     //kscope exit end - - with
     ret;
 """
-MARKED = (
-    f"{HEAD}{ptx.control_symbol()}.visible .entry valued(.param .u64 p, .param .u32 n) .reqntid 128\n{{{BODY}}}\n"
-)
+MARKED = f"{HEAD}{ptx.control_symbol()}.visible .entry valued(.param .u64 p, .param .u32 n) .reqntid 128\n{{{BODY}}}\n"
 
 
 @cache
@@ -152,7 +150,7 @@ LOOP:
 """A kernel that needs many registers, but few where its region is."""
 
 
-def lent(function: Function, spans: dict[registers.Key, lending.Span]) -> registers.Allocation:
+def lent(function: Function, spans: dict[regions.Key, lending.Span]) -> registers.Allocation:
     return registers.Pool(function, frozenset(range(20)), False).lent(spans, frozenset(), frozenset())
 
 
@@ -181,5 +179,5 @@ def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.Mon
         return replace(found, quads={("turn", ""): address // 4 * 4})
 
     monkeypatch.setattr(recording, "_chosen", chosen)
-    with pytest.raises(UnsupportedError, match="overwritten, which the code still needs|may still be read"):
+    with pytest.raises(UnsupportedError, match=r"overwritten, which the code still needs|may still be read"):
         made(ASSEMBLERS[0], FULL)

@@ -100,13 +100,26 @@ class Flow:
                 if (
                     self.dominators[block] >> first & 1
                     and self.followers[first] >> block & 1
-                    and self.around[first] == self.around[block]
+                    and not self._comes_again(first, block)
+                    and not self._comes_again(block, first)
                 ):
                     group.append(block)
                     break
             else:
                 groups.append([block])
         return tuple(map(tuple, groups))
+
+    def _comes_again(self, block: int, without: int) -> bool:
+        """Whether a way leads from a block to itself that does not pass another one."""
+        work, seen = list(self.successors[block]), {without}
+        while work:
+            one = work.pop()
+            if one == block:
+                return True
+            if one not in seen:
+                seen.add(one)
+                work += self.successors[one]
+        return False
 
     @cached_property
     def group(self) -> dict[int, int]:

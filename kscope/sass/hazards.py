@@ -19,6 +19,8 @@ _SETTLED = 12
 _ALU, _GUARD, _OF_MEMORY = 4, 13, 1
 _LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
 """Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
+_LOW_HALF = 3
+"""The first register of a wide multiplication."""
 _UNIFORM_SOON = frozenset({"ULDC", "UMOV", "VOTEU"})
 _UNIFORM_OF_MEMORY = 9
 _CLOCK_OF_MEMORY = 8
@@ -203,7 +205,10 @@ def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
     if producer.name == "CS2R":
         soon = _ALU if ".32" in producer.code else _LATENCY["CS2R"]
         return _CLOCK_OF_MEMORY if memory else soon
-    return _LATENCY.get(producer.name, _ALU) + (_OF_MEMORY if memory else 0)
+    latency = _LATENCY.get(producer.name, _ALU)
+    if producer.code.startswith("IMAD.WIDE") and register == producer.operands[0]:
+        latency = _LOW_HALF
+    return latency + (_OF_MEMORY if memory else 0)
 
 
 def _in_flight(one: Instruction, flight: frozenset[_Pending]) -> Iterator[Hazard]:

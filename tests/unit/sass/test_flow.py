@@ -15,7 +15,7 @@ NESTED = Flow(((1,), (2, 5), (3, 4), (4,), (2, 1), ()), frozenset({5}))
 
 
 def test_blocks_that_every_way_passes_run_equally_often() -> None:
-    assert NESTED.alike == ((0, 5), (1,), (2, 4), (3,)) or set(NESTED.alike) == {(0, 5), (1,), (2, 4), (3,)}
+    assert set(NESTED.alike) == {(0, 5), (1,), (2, 4), (3,)}
     assert NESTED.group[0] == NESTED.group[5] != NESTED.group[1]
 
 
@@ -50,7 +50,7 @@ def ran(flow: Flow, dice: random.Random) -> Counter[int] | None:
     return None
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(200))
 def test_groups_run_equally_often_on_every_way(seed: int) -> None:
     dice = random.Random(seed)
     many = dice.randrange(3, 12)

@@ -150,12 +150,18 @@ def _restored(function: Function, new: Set[int]) -> frozenset[tuple[int, str]]:
 
 def _saved_in(run: Sequence[Instruction], name: str) -> list[int]:
     """Where a run of instructions writes a predicate, if it saves it before and restores it at last."""
-    saved, written, restored = "", list[int](), False
+    saved, unit, written, restored = "", "", list[int](), True
     for one in run:
-        if one.code == "SEL" and one.operands[2:] == ("RZ", name) and not written:
-            saved = one.operands[0]
+        if one.code == "SEL" and one.operands == (unit, unit, "RZ", name) and not one.conditional and restored:
+            saved, restored = unit, False
         elif saved in one.writes:
-            return []
+            if not restored:
+                return []
+            saved = ""
+        if one.code == "IMAD.MOV.U32" and one.operands[1:] == ("RZ", "RZ", "0x1") and not one.conditional:
+            unit = one.operands[0]
+        elif unit in one.writes and unit != saved:
+            unit = ""
         if name in one.writes:
             if not saved:
                 return []

@@ -152,7 +152,9 @@ class Writer:
         if not computed:
             return
         if saved := self._saved(site, needed):
-            yield f"SEL R{self.state.spare}, R{site.quad + _ID}, RZ, {saved}", Control(stall=2)
+            spare = f"R{self.state.spare}"
+            yield f"IMAD.MOV.U32 {spare}, RZ, RZ, 0x1", Control(stall=5)
+            yield f"SEL {spare}, {spare}, RZ, {saved}", Control(stall=2)
         guard, soon = site.spot.guard.removeprefix("@"), Control(stall=13)
         if guard or self.state.on is None:
             lanes = guard if guard and guard[0] != "!" else "PT"

@@ -43,6 +43,12 @@ KERNELS = {
     "two": loop(region(LOAD, "first") + region("ld.global.f32 %f3, [%d3+64]; add.f32 %f1, %f1, %f3;", "second")),
     "four": loop(region(STORE), many="4"),
     "predicate": f"{BEFORE}@%p2 bra PAST;\n{region('st.global.f32 [%d3], %f1;')}PAST:\n{AFTER}",
+    "predicates": BEFORE + "".join(
+        f"setp.gt.u32 %p3, %r2, {9 * n};\n@%p3 bra PAST{n};\n"
+        + region(f"st.global.f32 [%d3+{512 * n}], %f1;", f"part{n}")
+        + f"PAST{n}:\n"
+        for n in range(12)
+    ) + AFTER,
     "branch": f"{BEFORE}@%p2 bra PAST;\n{region('bar.sync 0; ' + STORE + 'bar.sync 0;')}PAST:\n{AFTER}",
     "selected": f"{BEFORE}@%p2 bra PAST;\n{region(COMPUTE)}PAST:\n{AFTER}",
     "computing": loop(region(COMPUTE), unroll=KEEP),

@@ -249,6 +249,22 @@ def test_registers_that_the_warp_gave_back_are_not_used() -> None:
     assert "R200 is not there: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
 
 
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_predicate_may_be_overwritten_between_saving_and_restoring_it(restored: bool) -> None:
+    def used(kernel: Function) -> Insertion:
+        branch = next(one for one in kernel.instructions if one.name == "BRA" and one.guard.startswith("@P"))
+        name = branch.guard.lstrip("@!")
+        steps = [
+            ("IMAD.MOV.U32 R200, RZ, RZ, 0x1", SLOW),
+            (f"SEL R200, R200, RZ, {name}", SLOW),
+            (f"ISETP.NE.U32.AND {name}, PT, R204, RZ, PT", SLOW),
+            (f"ISETP.NE.U32.AND {name}, PT, R200, RZ, PT", SLOW),
+        ]
+        return Insertion({branch.at: new(*(steps if restored else steps[:3]))})
+
+    assert ("is overwritten, which the code still needs" in found(BRANCHING, used)) != restored
+
+
 def test_an_inserted_value_that_the_code_overwrites_is_lost() -> None:
     def kept(kernel: Function) -> Insertion:
         (written, *_) = (one for one in named(kernel, "S2R").writes)

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 from ..errors import FormatError
 from ..machine_code.tools import find
@@ -25,6 +26,7 @@ _FUNCTION = re.compile(r"^\s*\.section\s+(\.text\.([^,\s]+))\s*,")
 _LABEL = re.compile(r"^(\.L_[\w.]+|\.text\.\S+):")
 _FIRST = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;\s*/\* (0x[0-9a-f]{16}) \*/")
 _SECOND = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/(.*)")
+_RELEASE = re.compile(r"release (\d+)")
 _NAMED = re.compile(r"`\(\s*([^)\s]+?)\s*\)")
 _NUMBERS = re.compile(r"// \|\s+# 0 ")
 _COMMA = re.compile(r",(?![^\[]*\])")
@@ -55,12 +57,23 @@ def functions(data: bytes) -> tuple[Function, ...]:
         FormatError: nvdisasm refused the file, or printed what kscope does not understand.
     """
     file = elf.read(data)
-    text = disassembly(data)
-    if text is None:
-        text = disassembly(_restyled(data))
+    tries = (
+        (data, _restyled(data))
+        if (data[_STYLE] == _NEW_STYLE) == _prefers_new(find("nvdisasm"))
+        else (_restyled(data), data)
+    )
+    text = next(filter(None, map(disassembly, tries)), None)
     if text is None:
         raise FormatError("nvdisasm refused the cubin: is it older than the assembler?")
     return tuple(_completed(one, file) for one in parse(text))
+
+
+@cache
+def _prefers_new(tool: str) -> bool:
+    """Whether an nvdisasm is of CUDA 13 or later; a refused file costs as much time as one that is read."""
+    said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS).stdout
+    release = _RELEASE.search(said)
+    return release is None or int(release[1]) >= 13
 
 
 def disassembly(data: bytes, *flags: str) -> str | None:

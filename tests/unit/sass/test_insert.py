@@ -77,9 +77,8 @@ def test_without_its_nops_the_code_is_the_code_before(tool: str, seed: int) -> N
     check(data, kernel, some_nops(kernel, seed))
 
 
-@pytest.mark.parametrize(
-    "name", [CONTRACT[0], *(pytest.param(one, marks=pytest.mark.variation) for one in CONTRACT[1:])]
-)
+@pytest.mark.variation
+@pytest.mark.parametrize("name", CONTRACT)
 def test_kernels_of_the_contract_take_nops(name: str) -> None:
     data = contract(name)
     (kernel,) = functions(data)

@@ -55,8 +55,14 @@ class Flow:
 
     @cached_property
     def followers(self) -> list[int]:
-        """Of each block, the blocks that every way from it to an end passes."""
-        return _fixed(self.order[::-1], self.successors, self.leaves, len(self.successors))
+        """Of each block, the blocks that every way from it to an end passes; itself alone if none leads to one."""
+        ending, work = set(self.leaves), list(self.leaves)
+        while work:
+            before = [one for one in self.predecessors[work.pop()] if one not in ending]
+            ending.update(before)
+            work += before
+        found = _fixed(self.order[::-1], self.successors, self.leaves, len(self.successors))
+        return [some if block in ending else 1 << block for block, some in enumerate(found)]
 
     @cached_property
     def loops(self) -> dict[int, int]:

@@ -173,7 +173,7 @@ def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns
     guard = guard or ""
     if guard and guard not in ALWAYS:
         reads |= {guard.lstrip("@!")}
-    parts: tuple[str, ...] = tuple(part.strip() for part in _COMMA.split(operands)) if operands else ()
+    parts = tuple(part.strip() for part in _COMMA.split(operands)) if operands else tuple[str, ...]()
     if code in ("P2R", "R2P"):  # all predicates at once, by a mask: nvdisasm's table does not know
         bits = int(parts[-1], 16)
         masked = frozenset(f"P{number}" for number in range(_PREDICATES) if bits >> number & 1)

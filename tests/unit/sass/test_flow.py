@@ -38,6 +38,11 @@ def test_a_loop_with_two_entries_is_refused() -> None:
         _ = Flow(((1, 2), (2,), (1, 3), ()), frozenset({3})).loops
 
 
+def test_blocks_that_never_end_are_apart() -> None:
+    flow = Flow(((1, 4), (2, 3), (1,), (1,), ()), frozenset({4}))
+    assert all(len(group) == 1 for group in flow.alike)
+
+
 def ran(flow: Flow, dice: random.Random) -> Counter[int] | None:
     """How often each block runs on a random way; None if it has no end."""
     counts, at = Counter[int](), 0

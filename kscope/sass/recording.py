@@ -110,8 +110,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     first, behind = fragments.claim(claim, state, _control(file))
     ids = [
         New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
-        for quad in sorted(set(chosen.quads.values()))
-        for word, value in ((1, chosen.own.get(quad, 0)), (3, 0))
+        for quad, own in sorted(chosen.own.items())  # of others, marks write all words
+        for word, value in ((1, own), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
     replaced, behind_own = dict[int, int](), dict[int, list[New]]()

@@ -10,13 +10,12 @@ or without the registers, claims at its entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .. import ptx
 from ..errors import UnsupportedError
-from ..marks.grammar import Mark
-from . import forms, fragments, place, registers
+from . import forms, fragments, lending, registers
 from .control import SCOREBOARDS, Control
 from .fragments import Fragment
 from .hazards import CONTROL_FLOW
@@ -59,7 +58,7 @@ def placed(
     pieces: tuple[Fragment, Fragment],
     kernel: ptx.Kernel,
     allocation: registers.Allocation,
-    marks: Sequence[tuple[Mark, place.Spot]],
+    marks: tuple[int, int],
     control: int,
     most: int,
 ) -> Claim:
@@ -70,17 +69,16 @@ def placed(
         pieces: begin and claim.
         kernel: what their texts depend on.
         allocation: registers of records and state.
-        marks: its marks, and where they stand.
+        marks: the first address at which a region begins, and the first at which one is stored.
         control: offset of the control block's address in constant bank 3.
         most: registers a thread that it may use.
 
     Raises:
         UnsupportedError: it cannot be placed at the entry either.
     """
-    begins = min((spot.at for mark, spot in marks if mark.act == "enter"), default=function.size)
-    stores = min((spot.at for mark, spot in marks if mark.act != "enter"), default=function.size)
+    begins, stores = marks
     for at in (*range(_late(function, stores), 0, -_STEP), 0):
-        kept = _numbers(allocation) if begins < at else state_numbers(allocation.state)
+        kept = _numbers(allocation) if begins < at else allocation.state.registers
         try:
             found = _at(function, pieces, kernel, allocation.state, control, at, kept)
         except UnsupportedError:
@@ -195,13 +193,8 @@ def _recording(state: State) -> list[New]:
 
 def _numbers(allocation: registers.Allocation) -> frozenset[int]:
     """Every register of records and state."""
-    records = {first + n for first in allocation.records for n in range(registers.RECORD)}
-    return frozenset(records) | state_numbers(allocation.state)
-
-
-def state_numbers(state: State) -> frozenset[int]:
-    numbers = (state.base, state.address, state.address + 1, state.offset, state.clocks, state.last)
-    return frozenset(one for one in numbers if one is not None)
+    records = {first + n for first in allocation.quads.values() for n in range(registers.RECORD)}
+    return frozenset(records) | allocation.state.registers
 
 
 def _free(function: Function, at: int, taken: frozenset[int]) -> list[int]:
@@ -209,7 +202,7 @@ def _free(function: Function, at: int, taken: frozenset[int]) -> list[int]:
     ahead = [one for one in function.instructions if one.at < at]
     touched = frozenset[str]().union(*(one.reads | one.writes for one in ahead))
     if at:
-        touched |= function.instructions[at // BYTES].live
+        touched |= lending.Lender(function).live[at]
     busy = {int(name[1:]) for name in touched if name[0] == "R"} | taken | _RESERVED
     return [number for number in range(_HIGHEST + 1) if number not in busy]
 

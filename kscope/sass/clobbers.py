@@ -6,34 +6,41 @@ Like hazards.py, independent of the code that placed them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 
 from .hazards import CONTROL_FLOW, Hazard, successors
 from .instructions import Function, Instruction
 
 _WARP_WIDE = ("UR", "UP")
 _BARRIER = re.compile(r"\bB\d+\b")
+_OF_THE_CODE = ("BRA", "P2R")
+"""Inserted instructions that may read what own ones wrote: branches under an own one's condition, kept predicates."""
 _Names = frozenset[str]
 
 
-def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
+def check(
+    function: Function, inserted: Collection[int], borrowed: Mapping[int, frozenset[str]] = MappingProxyType({})
+) -> tuple[Hazard, ...]:
     """Where inserted instructions and the function's own ones take each other's registers.
 
     Args:
         function: the code with what was inserted.
         inserted: addresses of the inserted instructions.
+        borrowed: registers of the function's own that inserted instructions, or others in place of its own, may read.
 
     Returns:
         What is wrong, by address; empty if nothing is.
     """
-    new = frozenset(inserted)
+    new = frozenset(inserted) | borrowed.keys()
     by_address = {one.at: one for one in function.instructions}
     own = tuple(one for one in function.instructions if one.at not in new)
     flow = _flow(function)
-    live = _live(function, flow, new)
+    live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
+    restored = _restored(function, new)
     whole = _whole(flow, by_address, new)
-    held, lost = _held(function, flow, new, live)
+    held, lost = _held(function, flow, new, live, restored)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
     limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
@@ -44,6 +51,7 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
             found |= {
                 Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs")
                 for name in (one.writes & after) - held[one.at]
+                if (one.at, name) not in restored
             }
             taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
             found |= {
@@ -57,7 +65,8 @@ def check(function: Function, inserted: Collection[int]) -> tuple[Hazard, ...]:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
     found |= lost
-    found |= {one for one in _strangers(function, flow, new) if one.at in begun}  # before, all are without a value
+    # before, all are without a value
+    found |= {one for one in _strangers(function, flow, new, borrowed) if one.at in begun}
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
@@ -73,7 +82,9 @@ def _flow(function: Function) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _live(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> dict[int, _Names]:
+def _live(
+    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
+) -> dict[int, _Names]:
     """Registers that the function's own instructions still need, in front of each instruction."""
     by_address = {one.at: one for one in function.instructions}
     live = dict.fromkeys(flow, frozenset[str]())
@@ -83,16 +94,16 @@ def _live(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]
         for at in sorted(flow, reverse=True):
             one = by_address[at]
             after = frozenset[str]().union(*(live[to] for to in flow[at]))
-            if at not in new:
+            if at in borrowed:
+                after |= borrowed[at]
+            elif at not in new:
                 after = one.reads | (after if one.conditional else after - one.writes)
             if after != live[at]:
                 live[at], changed = after, True
     return live
 
 
-def _whole(
-    flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
-) -> frozenset[int]:
+def _whole(flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]) -> frozenset[int]:
     """Addresses that run while no own instruction can have parted the warp: there, what belongs to the whole warp is
     free if it has no value.
     """
@@ -110,7 +121,11 @@ def _whole(
 
 
 def _held(
-    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], live: Mapping[int, _Names]
+    function: Function,
+    flow: Mapping[int, tuple[int, ...]],
+    new: Set[int],
+    live: Mapping[int, _Names],
+    restored: Set[tuple[int, str]],
 ) -> tuple[dict[int, _Names], set[Hazard]]:
     """The predicates that may be overwritten in front of each instruction, because a register holds their values; and
     own instructions that are reached before such a value is back.
@@ -124,7 +139,7 @@ def _held(
         one, (held, gone) = by_address[at], states[at]
         if at in new:
             back = {name for name, register in held if _brings_back(one, name, register)}
-            gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
+            gone = (gone | {name for name in one.writes if name[0] == "P" and (at, name) not in restored}) - back
             held = frozenset(pair for pair in held if pair[1] not in one.writes)
             if one.name == "P2R" and not one.conditional:
                 (into,) = one.writes
@@ -165,7 +180,9 @@ def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]
     return frozenset(found)
 
 
-def _strangers(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> Iterator[Hazard]:
+def _strangers(
+    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
+) -> Iterator[Hazard]:
     """Inserted instructions that read what an own instruction wrote, or what nothing wrote."""
     by_address = {one.at: one for one in function.instructions}
     # registers that an inserted instruction wrote, and no own one after it, on every path to an address
@@ -185,11 +202,45 @@ def _strangers(function: Function, flow: Mapping[int, tuple[int, ...]], new: Set
                 work.append(to)
     for at in flow:
         one, before = by_address[at], good[at]
-        if (
-            at in new and before is not None and one.name not in ("BRA", "P2R")
-        ):  # which may ask for the code's predicates
-            for name in sorted(one.reads - before):
+        if at in new and before is not None and one.name not in _OF_THE_CODE:
+            for name in sorted(one.reads - before - borrowed.get(at, frozenset())):
                 yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
+
+
+def _restored(function: Function, new: Set[int]) -> frozenset[tuple[int, str]]:
+    """Where inserted instructions write predicates that they saved before, and have restored when own code goes on."""
+    found, run = set[tuple[int, str]](), list[Instruction]()
+    for one in (*function.instructions, None):
+        if one is not None and one.at in new:
+            run.append(one)
+            continue
+        for name in {name for some in run for name in some.writes if name[0] == "P"}:
+            found |= {(at, name) for at in _saved_in(run, name)}
+        run = []
+    return frozenset(found)
+
+
+def _saved_in(run: Sequence[Instruction], name: str) -> list[int]:
+    """Where a run of instructions writes a predicate, if it saves it before and restores it at last."""
+    saved, unit, written, restored = "", "", list[int](), True
+    for one in run:
+        if one.code == "SEL" and one.operands == (unit, unit, "RZ", name) and not one.conditional and restored:
+            saved, restored = unit, False
+        elif saved in one.writes:
+            if not restored:
+                return []
+            saved = ""
+        if one.code == "IMAD.MOV.U32" and one.operands[1:] == ("RZ", "RZ", "0x1") and not one.conditional:
+            unit = one.operands[0]
+        elif unit in one.writes and unit != saved:
+            unit = ""
+        if name in one.writes:
+            if not saved:
+                return []
+            written.append(one.at)
+            test = ("ISETP.NE.U32.AND", (name, "PT", saved, "RZ", "PT"))
+            restored = (one.code, one.operands) == test and not one.conditional
+    return written if restored else []
 
 
 def _barriers(one: Instruction) -> _Names:

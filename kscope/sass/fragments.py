@@ -15,11 +15,13 @@ from functools import partial
 from .. import ptx
 from ..capture import wire
 from ..errors import UnsupportedError
-from . import elf, forms, info, reading, renaming
+from . import elf, forms, info, renaming
 from .control import SCOREBOARDS, Control, control, controlled
 from .insert import New
-from .instructions import Instruction
+from .instructions import Function, Instruction
 
+NAMES = "kscope_begin", "kscope_claim", "kscope_end"
+"""Kernels of the fragments."""
 _IN, _OUT, _STEP = 4096, 8192, 4
 """Addresses of the doors."""
 _DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
@@ -42,30 +44,35 @@ def between(kernel: ptx.Kernel) -> tuple[str, ...]:
     return ("epoch", "stripes", "warps", "sampled", *CONTROL, "c lo", "g lo", "g hi", "w", *(["last"] * kernel.sized))
 
 
-def begin_text(head: str, kernel: ptx.Kernel) -> str:
-    """PTX of a kernel that reads the clocks and asks for the gate. head: the lines .version, .target, .address_size."""
+def texts(kernel: ptx.Kernel) -> str:
+    """PTX of the fragments' kernels, without the head of a module."""
+    return _begin(kernel) + _claim(kernel) + _end()
+
+
+def _begin(kernel: ptx.Kernel) -> str:
+    """A kernel that reads the clocks and asks for the gate."""
     control = f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];\n"
     entry = ptx.entry(kernel, ())
     assert control in entry
     text = f"{entry.replace(control, _in(CONTROL))}{_out(between(kernel))}"
-    return f"{head}.visible .entry kscope_begin()\n{{\n{text}\tret;\n}}\n"
+    return f".visible .entry {NAMES[0]}()\n{{\n{text}\tret;\n}}\n"
 
 
-def claim_text(head: str, kernel: ptx.Kernel) -> str:
-    """PTX of a kernel that claims a slab."""
+def _claim(kernel: ptx.Kernel) -> str:
+    """A kernel that claims a slab."""
     last = f"shl.b32 ks_last, ks_last, {LOG2_RECORD};" if kernel.sized else ""
     units = "\tmov.u32 ks_units, 0;\n" if kernel.sized else ""  # ptxas may read it early
     goes = f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n{_out(STATE if kernel.sized else STATE[:-1])}"
     return (
-        f"{head}.visible .entry kscope_claim()\n{{\n{ptx.declarations(kernel, ())}{_in(between(kernel))}{units}"
+        f".visible .entry {NAMES[1]}()\n{{\n{ptx.declarations(kernel, ())}{_in(between(kernel))}{units}"
         f"{ptx.attempt(kernel)}{ptx.claim(kernel)}{goes}{ptx.again(kernel)}}}\n"
     )
 
 
-def end_text(head: str) -> str:
-    """PTX of a kernel that closes a slab."""
+def _end() -> str:
+    """A kernel that closes a slab."""
     return (
-        f"{head}.visible .entry kscope_end()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base;"
+        f".visible .entry {NAMES[2]}()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base;"
         f" .reg .b32 ks_n, ks_w, ks_count, ks_clocks;\n{_in(END)}"
         f"\tmov.u32 ks_n, ks_count; mov.u32 ks_w, ks_clocks; setp.ne.u64 ks_on, ks_base, 0;\n{ptx.finish()}\tret;\n}}\n"
     )
@@ -149,13 +156,12 @@ class Fragment:
         return tuple(one for one in self.attributes if one.number == info.STACK)
 
 
-def read(data: bytes) -> Fragment:
+def read(file: elf.Elf, function: Function) -> Fragment:
     """A fragment from the cubin that ptxas made of its text.
 
     Raises:
         UnsupportedError: ptxas gave it a stack.
     """
-    (function,), file = reading.functions(data), elf.read(data)
     own = file.find(f".nv.info.{function.name}")
     code = [one for one in function.instructions if one.name != "NOP" and _STACK not in one.writes]
     if any(_STACK in one.reads for one in code):

@@ -14,9 +14,13 @@ from .instructions import BYTES, Function, Instruction
 
 _LONGEST = 40
 """Cycles after which every result of fixed latency is there."""
+_SETTLED = 12
+"""Cycles after which no other write to a result's register can come first."""
 _ALU, _GUARD, _OF_MEMORY = 4, 13, 1
 _LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
 """Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
+_LOW_HALF = 3
+"""The first register of a wide multiplication."""
 _UNIFORM_SOON = frozenset({"ULDC", "UMOV", "VOTEU"})
 _UNIFORM_OF_MEMORY = 9
 _CLOCK_OF_MEMORY = 8
@@ -128,23 +132,38 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
     by_address = {one.at: one for one in function.instructions}
     chosen = by_address.keys() if inserted is None else frozenset(inserted)
     found = set[Hazard]()
+    for at, (ages, flight) in _states(by_address).items():
+        one = by_address[at]
+        found |= {
+            hazard
+            for hazard in (*_too_soon(one, ages, by_address), *_in_flight(one, _waited(one, flight)))
+            if at in chosen or hazard.earlier in chosen
+        }
+    return tuple(sorted(found, key=lambda one: (one.at, one.earlier, one.what)))
+
+
+def in_flight(function: Function) -> dict[int, frozenset[str]]:
+    """The registers that unfinished instructions read or write, in front of each instruction that can be reached."""
+    states = _states({one.at: one for one in function.instructions})
+    return {
+        at: frozenset(one.register for one in flight) | {name for (name, _), age in ages.items() if age < _SETTLED}
+        for at, (ages, flight) in states.items()
+    }
+
+
+def _states(by_address: Mapping[int, Instruction]) -> dict[int, _State]:
+    """What is not finished in front of each instruction that can be reached, on any path."""
     states: dict[int, _State] = {0: ({}, frozenset())}
     work = [0]
     while work:
         at = work.pop()
         one = by_address[at]
         ages, flight = states[at]
-        flight = _waited(one, flight)
-        found |= {
-            hazard
-            for hazard in (*_too_soon(one, ages, by_address), *_in_flight(one, flight))
-            if at in chosen or hazard.earlier in chosen
-        }
-        after = _issued(one, ages, flight)
+        after = _issued(one, ages, _waited(one, flight))
         for follower in successors(one):
             if follower in by_address and _join(states, follower, after):
                 work.append(follower)
-    return tuple(sorted(found, key=lambda one: (one.at, one.earlier, one.what)))
+    return states
 
 
 def successors(one: Instruction) -> tuple[int, ...]:
@@ -186,7 +205,10 @@ def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
     if producer.name == "CS2R":
         soon = _ALU if ".32" in producer.code else _LATENCY["CS2R"]
         return _CLOCK_OF_MEMORY if memory else soon
-    return _LATENCY.get(producer.name, _ALU) + (_OF_MEMORY if memory else 0)
+    latency = _LATENCY.get(producer.name, _ALU)
+    if producer.code.startswith("IMAD.WIDE") and register == producer.operands[0]:
+        latency = _LOW_HALF
+    return latency + (_OF_MEMORY if memory else 0)
 
 
 def _in_flight(one: Instruction, flight: frozenset[_Pending]) -> Iterator[Hazard]:

@@ -26,6 +26,7 @@ class New:
         to: what it names, for branches: an address in the function as it was, or a label of an inserted instruction.
         label: its name among the inserted instructions; empty for none.
         listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
+        borrowed: registers of the function's own that it reads.
         proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
     """
 
@@ -33,6 +34,7 @@ class New:
     to: int | str | None = None
     label: str = ""
     listed: tuple[int, ...] = ()
+    borrowed: frozenset[str] = frozenset()
     proof: Callable[[Instruction], bool] | None = None
 
 
@@ -47,6 +49,7 @@ class Insertion:
         registers: registers a thread that the function needs now; None for as many as before.
         attributes: attributes without addresses that the function gets, unless it has them.
         controls: other control codes of the function's own instructions, by address.
+        replaced: other instructions in place of the function's own, by address.
     """
 
     before: Mapping[int, Sequence[New]] = field(default_factory=dict)
@@ -55,12 +58,12 @@ class Insertion:
     registers: int | None = None
     attributes: Sequence[info.Attribute] = ()
     controls: Mapping[int, Control] = field(default_factory=dict)
+    replaced: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
-        return (
-            not any((*self.before.values(), *self.after.values(), self.tail, self.controls)) and self.registers is None
-        )
+        changed = (*self.before.values(), *self.after.values(), self.tail, self.controls, self.replaced)
+        return not any(changed) and self.registers is None
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def inserted(data: bytes, function: Function, insertion: Insertion) -> bytes:
         return data
     items = tuple(_items(function, insertion))
     layout = _laid_out(function, items)
-    words = list(_encoded(items, layout, insertion.controls))
+    words = list(_encoded(items, layout, insertion))
     words += [_PADDING] * ((layout.size - BYTES * len(words)) // BYTES)
     contents = {function.section: encoded(tuple(words))}
     listed = [(n * BYTES, new.listed) for n, new in enumerate(_ordered(items)) if isinstance(new, New) and new.listed]
@@ -116,6 +119,17 @@ def added(function: Function, insertion: Insertion) -> dict[int, New]:
     """The inserted instructions by their addresses in the new code."""
     ordered = _ordered(tuple(_items(function, insertion)))
     return {number * BYTES: item for number, item in enumerate(ordered) if isinstance(item, New)}
+
+
+def borrowed(function: Function, insertion: Insertion) -> dict[int, frozenset[str]]:
+    """What inserted instructions read of the function's own registers, by address in the new code."""
+    ordered = _ordered(tuple(_items(function, insertion)))
+    return {n * BYTES: one.borrowed for n, one in enumerate(ordered) if isinstance(one, New) and one.borrowed}
+
+
+def places(function: Function, insertion: Insertion) -> dict[int, int]:
+    """Where the function's own instructions are in the new code, by their addresses before."""
+    return _laid_out(function, tuple(_items(function, insertion))).places
 
 
 def labels(function: Function, insertion: Insertion) -> dict[str, int]:
@@ -170,9 +184,7 @@ def _laid_out(function: Function, items: Sequence[tuple[int, _Item | None]]) -> 
     return _Layout(starts, places, labels, size)
 
 
-def _encoded(
-    items: Sequence[tuple[int, _Item | None]], layout: _Layout, controls: Mapping[int, Control]
-) -> Iterator[int]:
+def _encoded(items: Sequence[tuple[int, _Item | None]], layout: _Layout, insertion: Insertion) -> Iterator[int]:
     ordered = _ordered(items)
     for number, item in enumerate(ordered):
         at, word = number * BYTES, item.word
@@ -181,8 +193,9 @@ def _encoded(
                 to = layout.labels[item.to] if isinstance(item.to, str) else layout.starts[item.to]
                 word = branches.aimed(word, at, to)
         else:
-            if item.at in controls:
-                word = controlled(word, controls[item.at])
+            word = insertion.replaced.get(item.at, word)
+            if item.at in insertion.controls:
+                word = controlled(word, insertion.controls[item.at])
             if item.target is not None:
                 word = branches.aimed(word, at, layout.starts[item.target])
             if number + 1 < len(ordered) and isinstance(ordered[number + 1], New):

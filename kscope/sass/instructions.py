@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from .control import Control, control
 
@@ -24,7 +25,6 @@ class Instruction:
         operands: as nvdisasm prints them.
         reads, writes: registers, such as "R4", "P0", "UR4" and "UP1"; a conditional instruction may leave what it
             writes.
-        live: registers that are live here.
         target: address that its operand names, for branches and BSSY; None without one.
     """
 
@@ -35,15 +35,14 @@ class Instruction:
     operands: tuple[str, ...]
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
-    live: frozenset[str] = frozenset()
     target: int | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The opcode without modifiers."""
         return self.code.partition(".")[0]
 
-    @property
+    @cached_property
     def control(self) -> Control:
         return control(self.word)
 

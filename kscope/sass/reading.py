@@ -5,7 +5,7 @@
     /*0150*/  @!P1 LDC.64 R2, c[0x0][0x210] ;    /* 0x00008400ff029b82 */   // |                  |
                                                  /* 0x001e220000000a00 */   // | 11 : : ^ ^ : : |
 
-`v` is read, `^` written, `x` both, `:` live.
+`v` is read, `^` written, `x` both.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 from ..errors import FormatError
 from ..machine_code.tools import find
@@ -25,8 +26,10 @@ _FUNCTION = re.compile(r"^\s*\.section\s+(\.text\.([^,\s]+))\s*,")
 _LABEL = re.compile(r"^(\.L_[\w.]+|\.text\.\S+):")
 _FIRST = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;\s*/\* (0x[0-9a-f]{16}) \*/")
 _SECOND = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/(.*)")
+_RELEASE = re.compile(r"release (\d+)")
 _NAMED = re.compile(r"`\(\s*([^)\s]+?)\s*\)")
 _NUMBERS = re.compile(r"// \|\s+# 0 ")
+_COMMA = re.compile(r",(?![^\[]*\])")
 _PREDICATES = 7
 _FILES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
 _SECONDS = 120
@@ -35,8 +38,9 @@ _STYLE, _VERSION, _FLAGS = slice(7, 9), slice(20, 24), slice(48, 52)
 _OLD_STYLE, _NEW_STYLE = b"\x33\x07", b"\x41\x08"
 _NOP = 0x918
 
-Columns = tuple[tuple[str, int, int], ...]
-"""Register, first character of its column, and the character behind it."""
+_MARKS = re.compile(r"[v^x]")
+Columns = dict[int, str]
+"""The register at each character of the table."""
 
 
 def functions(data: bytes) -> tuple[Function, ...]:
@@ -53,12 +57,23 @@ def functions(data: bytes) -> tuple[Function, ...]:
         FormatError: nvdisasm refused the file, or printed what kscope does not understand.
     """
     file = elf.read(data)
-    text = disassembly(data)
-    if text is None:
-        text = disassembly(_restyled(data))
+    tries = (
+        (data, _restyled(data))
+        if (data[_STYLE] == _NEW_STYLE) == _prefers_new(find("nvdisasm"))
+        else (_restyled(data), data)
+    )
+    text = next(filter(None, map(disassembly, tries)), None)
     if text is None:
         raise FormatError("nvdisasm refused the cubin: is it older than the assembler?")
     return tuple(_completed(one, file) for one in parse(text))
+
+
+@cache
+def _prefers_new(tool: str) -> bool:
+    """Whether an nvdisasm is of CUDA 13 or later; a refused file costs as much time as one that is read."""
+    said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS).stdout
+    release = _RELEASE.search(said)
+    return release is None or int(release[1]) >= 13
 
 
 def disassembly(data: bytes, *flags: str) -> str | None:
@@ -108,24 +123,24 @@ def parse(text: str) -> Iterator[Function]:
     """The functions of a disassembly."""
     name = section = headings = ""
     made, labels, columns = list[Instruction](), dict[str, int](), Columns()
-    waiting, named, first = list[str](), dict[int, str](), ""
+    waiting, named, first = list[str](), dict[int, str](), None
     for line in [*text.splitlines(), "\t.section\t.text.end,"]:
         if header := _FUNCTION.match(line):
             if made:
                 yield _linked(Function(name, section, tuple(made)), labels, named)
-            (section, name), made, labels, columns, named, waiting = header.groups(), [], {}, (), {}, []
+            (section, name), made, labels, columns, named, waiting = header.groups(), [], {}, {}, {}, []
         elif label := _LABEL.match(line):
             waiting.append(label[1])
         elif found := _FIRST.search(line):
-            first = line
+            first = found
             labels.update(dict.fromkeys(waiting, int(found[1], 16)))
             waiting = []
         elif first and (second := _SECOND.match(line)):
             one = _instruction(first, second, line, columns)
             made.append(one)
-            if match := _NAMED.search(first):
+            if "`(" in first[4] and (match := _NAMED.search(first[4])):
                 named[one.at] = match[1]
-            first = ""
+            first = None
         elif _NUMBERS.search(line) and not columns:
             columns = _columns(headings, line)
         elif "GPR" in line and "// |" in line:
@@ -136,36 +151,34 @@ def parse(text: str) -> Iterator[Function]:
 
 def _columns(names: str, numbers: str) -> Columns:
     """The table's columns, from its two lines of headings."""
-    found = list[tuple[str, int, int]]()
+    found = Columns()
     start = numbers.index("// |") + 4
     for heading, part in zip(names[start:].split("|"), numbers[start:].split("|"), strict=False):
         if kind := _FILES.get(heading.strip()):
             tokens = list(re.finditer(r"\S+", part))[1:]  # the first one is "#", the number of live registers
-            found += [(f"{kind}{one[0]}", start + one.start(), start + one.end()) for one in tokens]
+            for one in tokens:
+                found |= dict.fromkeys(range(start + one.start(), start + one.end()), f"{kind}{one[0]}")
         start += len(part) + 1
-    return tuple(found)
+    return found
 
 
-def _instruction(first: str, second: re.Match[str], line: str, columns: Columns) -> Instruction:
-    match = _FIRST.search(first)
-    assert match is not None
-    at, guard, code, operands, low = match.groups()
-    marks = {register: line[begin:end].strip() for register, begin, end in columns}
+def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns: Columns) -> Instruction:
+    at, guard, code, operands, low = first.groups()
+    marks = [(columns[one.start()], one[0]) for one in _MARKS.finditer(line, second.start(2)) if one.start() in columns]
     word = int(second[1], 16) << 64 | int(low, 16)
-    writes = frozenset(register for register, mark in marks.items() if mark in ("^", "x"))
-    reads = frozenset(register for register, mark in marks.items() if mark in ("v", "x"))
+    writes = frozenset(register for register, mark in marks if mark != "v")
+    reads = frozenset(register for register, mark in marks if mark != "^")
     if code.startswith("LDGSTS"):  # nvdisasm marks the predicate that it reads as written, too
         writes = frozenset(register for register in writes if not register.startswith("P"))
     guard = guard or ""
     if guard and guard not in ALWAYS:
         reads |= {guard.lstrip("@!")}
-    live = frozenset(register for register, mark in marks.items() if mark)
-    parts = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", operands)) if operands else ()
+    parts = tuple(part.strip() for part in _COMMA.split(operands)) if operands else tuple[str, ...]()
     if code in ("P2R", "R2P"):  # all predicates at once, by a mask: nvdisasm's table does not know
         bits = int(parts[-1], 16)
         masked = frozenset(f"P{number}" for number in range(_PREDICATES) if bits >> number & 1)
         reads, writes = (reads | masked, writes) if code == "P2R" else (reads, writes | masked)
-    return Instruction(int(at, 16), word, guard, code, parts, reads, writes, live, branches.target(word, int(at, 16)))
+    return Instruction(int(at, 16), word, guard, code, parts, reads, writes, branches.target(word, int(at, 16)))
 
 
 def _linked(function: Function, labels: dict[str, int], named: dict[int, str]) -> Function:

@@ -6,18 +6,20 @@ is a clock read into the third, and a store of all four.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from .. import ptx
-from ..capture import layout, wire
+from ..capture import wire
 from ..errors import UnsupportedError
 from ..machine_code.occupancy import warps_by_registers
 from ..marks.grammar import Mark
 from . import (
     claiming,
     clobbers,
+    code,
     elf,
     forms,
     fragments,
@@ -25,8 +27,12 @@ from . import (
     info,
     insert,
     labels,
+    lending,
+    paths,
     place,
     reading,
+    records,
+    regions,
     registers,
     sections,
 )
@@ -52,20 +58,23 @@ class Recorded:
         data: the cubin.
         registers: of a thread, before and now.
         warps: that an SM has registers for, before and now.
-        spots: where each mark stands, in the order of the marks.
+        marks: the marks that record, in the order of the text.
+        spots: where their copies stand.
     """
 
     data: bytes
     registers: tuple[int, int]
     warps: tuple[int, int]
-    spots: tuple[place.Spot, ...]
+    marks: tuple[Mark, ...]
+    spots: tuple[paths.Spot, ...]
 
 
 def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
     The text is assembled as it is, where marks are comments, and once more with labels. Both give the same code, but
-    only the first one has the line table of the user's source.
+    only the first one has the line table of the user's source. Values and predicates of marks that are in registers are
+    held up to their marks by instructions that are replaced, see labels.py.
 
     Args:
         text: PTX of one kernel with marks, and with the module's symbols.
@@ -80,60 +89,68 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     """
     _check_options(kernel)
     labeled = labels.labeled(text)
-    registers.check(labeled.marks)
-    head = "".join(
-        f"{line}\n" for line in text.splitlines() if line.startswith((".version", ".target", ".address_size"))
-    )
-    pieces = fragments.begin_text(head, kernel), fragments.claim_text(head, kernel), fragments.end_text(head)
-    texts = (text, labeled.text, *pieces)
+    regions.check(labeled, kernel.specs[0])
+    found, together = regions.records(labeled), regions.together(code.Text(labeled))
+    # the fragments are assembled, and read, with the labeled text: each call of the tools costs half a second
+    texts = labeled.plain, labeled.text + fragments.texts(kernel)
     with ThreadPoolExecutor(len(texts)) as pool:
-        data, tagged, *made = pool.map(assemble, texts, (False, True, False, False, False))
-    begin, claim, end = map(fragments.read, made)
-    (function,), file = reading.functions(data), elf.read(data)
+        data, tagged = pool.map(assemble, texts, (False, True))
+    file, labeled_file = elf.read(data), elf.read(tagged)
+    read = {one.name: one for one in reading.functions(tagged)}
+    function = read[labeled.kernel.name]
+    begin, claim, end = (fragments.read(labeled_file, read[name]) for name in fragments.NAMES)
     sections.check(file, function)
-    _check_same_code(file, tagged, function)
+    _check_same_code(file, labeled_file, function)
     if 0 in function.targets:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
-    spots = place.spots(function, labeled, labels.places(elf.read(tagged), function, labeled))
+    machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
+    spots = place.spots(code.Text(labeled), machine)
     before, threads = _counts(file, function)
-    chosen = _chosen(function, labeled.marks, before, threads, kernel.sized)
+    free = registers.Pool(function, kernel.sized)
+    marks = frozenset(spot.at for spot in spots if not spot.after)
+    chosen = _chosen(free, found, together, _spans(labeled, found, spots), marks, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads)
-    marks = tuple(zip(labeled.marks, spots, strict=True))
-    where = claiming.placed(function, (begin, claim), kernel, chosen, marks, _control(file), most)
+    begins = min((spot.next for spot in spots if labeled.marks[spot.mark].act == "enter"), default=function.size)
+    stores = min((spot.next for spot in spots if labeled.marks[spot.mark].act != "enter"), default=function.size)
+    where = claiming.placed(function, (begin, claim), kernel, chosen, (begins, stores), _control(file), most)
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
     ids = [
         New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
-        for quad in sorted(set(chosen.records))
-        for word, value in ((1, _id(chosen.own[quad]) if quad in chosen.own else 0), (3, 0))
+        for quad, own in sorted(chosen.own.items())  # of others, marks write all words
+        for word, value in ((1, own), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
+    replaced, behind_own = dict[int, int](), dict[int, list[New]]()
     put[0] = list(where.begin)
     put.setdefault(where.at, []).extend([*where.claim, *ids, New(forms.word("NOP", Control(stall=fragments.SETTLED)))])
-    for mark, quad, spot in zip(labeled.marks, chosen.records, spots, strict=True):
-        made_here = (
-            _enter(quad, state, None if quad in chosen.own else mark.name)
-            if mark.act == "enter"
-            else _leave(quad, state, kernel, spot.at, needed[spot.at])
-        )
-        here = put.setdefault(spot.at, [])
+    writer = records.Writer(state, records.last(state, kernel.last))
+    for spot in spots:
+        site = _site(labeled, spot, found[spot.mark], chosen, machine)
+        here = (behind_own if spot.after else put).setdefault(spot.at, [])
         if spot.behind_wait and not here:
             here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
-        here.extend(made_here)
+        predicates = records.Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
+        here.extend(writer.inserted(site, predicates))
+        replaced |= writer.replaced(site)
+    for at in chosen.waits:
+        put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
             controls |= _read_before(function, one.at, state)
-    insertion = Insertion(put, tail=where.behind, registers=count, attributes=claim.stack, controls=controls)
+    insertion = Insertion(
+        put, behind_own, where.behind, registers=count, attributes=claim.stack, controls=controls, replaced=replaced
+    )
     out = insert.inserted(data, function, insertion)
-    _check(out, function.name, insert.added(function, insertion))
+    _check(out, function, insertion)
     warps = (warps_by_registers(before), warps_by_registers(count))
-    return Recorded(out, (before, count), warps, spots)
+    return Recorded(out, (before, count), warps, labeled.marks, spots)
 
 
-def _check_same_code(file: elf.Elf, labeled: bytes, function: Function) -> None:
+def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
     """Refuse a kernel of which ptxas made other code because of the labels."""
-    plain, other = (one.find(function.section) for one in (file, elf.read(labeled)))
+    plain, other = (one.find(function.section) for one in (file, labeled))
     if plain is None or other is None or plain.content != other.content:
         raise UnsupportedError(f"{function.name}: this ptxas makes other code of other line numbers")
 
@@ -159,18 +176,26 @@ def _check_options(kernel: ptx.Kernel) -> None:
 
 
 def _chosen(
-    function: Function, marks: tuple[Mark, ...], before: int, threads: int, sized: bool
+    pool: registers.Pool,
+    found: tuple[regions.Record, ...],
+    together: frozenset[frozenset[regions.Key]],
+    spans: dict[regions.Key, lending.Span],
+    marks: frozenset[int],
+    before: int,
+    threads: int,
 ) -> registers.Allocation:
-    """Registers for each region if as many blocks then fit on an SM as before, else for as few regions as possible."""
+    """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
 
-    def fitting(count: int) -> int:
-        return warps_by_registers(count) // max(1, threads // _WARP)
+    def fitting(one: registers.Allocation) -> int:
+        return warps_by_registers(max(before, one.count)) // max(1, threads // _WARP)
 
-    many = registers.allocated(function, marks, registers.apart(marks), sized)
-    few = registers.allocated(function, marks, registers.shared(marks), sized)
-    chosen = many if fitting(max(before, many.count)) == fitting(before) else min(many, few, key=lambda one: one.count)
-    if chosen.count > _MOST or not fitting(max(before, chosen.count)):
-        raise UnsupportedError(f"{function.name} would need {chosen.count} registers in each of {threads} threads")
+    chosen = pool.owned(found, regions.apart(found))
+    if fitting(chosen) < warps_by_registers(before) // max(1, threads // _WARP):
+        few = pool.owned(found, regions.shared(found, together))
+        lent = pool.lent(spans, together, marks)
+        chosen = max((chosen, few, lent), key=fitting)
+    if chosen.count > _MOST or not fitting(chosen):
+        raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
     return chosen
 
 
@@ -178,6 +203,23 @@ def _most(count: int, threads: int) -> int:
     """The most registers a thread with which as many blocks fit on an SM."""
     blocks = warps_by_registers(count) // max(1, threads // _WARP)
     return max(one for one in range(count, _MOST + 1) if warps_by_registers(one) // max(1, threads // _WARP) == blocks)
+
+
+def _spans(
+    labeled: labels.Labeled, found: tuple[regions.Record, ...], spots: tuple[paths.Spot, ...]
+) -> dict[regions.Key, lending.Span]:
+    """Where each record is open. Its value may be there before it begins."""
+    begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
+    for spot in spots:
+        key, act = found[spot.mark].key, labeled.marks[spot.mark].act
+        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | (
+            {spot.next} if act == "enter" else set()
+        )
+        ends[key] |= set() if act == "enter" else {spot.next}
+    return {
+        record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key]))
+        for record in dict.fromkeys(found)
+    }
 
 
 def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
@@ -197,41 +239,19 @@ def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
     return count, threads
 
 
-def _id(name: str) -> int:
-    return layout.record_id(name, layout.Kind.SPAN)
-
-
-def _enter(quad: int, state: State, name: str | None) -> list[New]:
-    """The begin of a region. name: its name, if other regions have the same registers."""
-    read = New(forms.word(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=frozenset({state.scoreboard}))))
-    if name is None:
-        return [read]
-    return [read, New(forms.word(f"IMAD.MOV.U32 R{quad + 1}, RZ, RZ, {_id(name):#x}", Control()))]
-
-
-def _leave(quad: int, state: State, kernel: ptx.Kernel, at: int, needed: frozenset[str]) -> list[New]:
-    """The end of a region in front of the instruction at `at`, where the code needs some predicates."""
-    last = f"R{state.last}" if state.last is not None else f"{int(kernel.last) << fragments.LOG2_RECORD:#x}"
-    waits = frozenset({state.scoreboard})
-    on, test = state.on, list[New]()
-    if on is None:  # the kernel uses all predicates: compute it in one that is free here
-        on = next((number for number in range(7) if f"P{number}" not in needed), None)
-        if on is None:
-            raise UnsupportedError(f"every predicate is in use at {at:#x}")
-        text = f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT"
-        test = [New(forms.word(text, Control(stall=2)))]
-    code: tuple[tuple[str, Control], ...] = (
-        (f"CS2R.32 R{quad + 2}, SR_CLOCKLO", Control()),
-        (f"LOP3.LUT R{state.address}, R{state.offset}, {last}, RZ, 0xc0, !PT", Control(stall=6, waits=waits)),
-        (f"IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=6 if not test else 13)),
-        (
-            f"@P{on} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{quad}",
-            Control(stall=2, reads=state.scoreboard),
-        ),
-        (f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ", Control(stall=6)),
+def _site(
+    labeled: labels.Labeled,
+    spot: paths.Spot,
+    record: regions.Record,
+    chosen: registers.Allocation,
+    machine: code.Machine,
+) -> records.Site:
+    statement, quad = labeled.points[spot.mark], chosen.quads[record.key]
+    held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
+    value, when = labeled.constants(statement)
+    return records.Site(
+        labeled.mark(statement).act, record, quad, quad in chosen.own, spot, value, when, (held[0], held[1])
     )
-    made = [New(forms.word(text, control)) for text, control in code]
-    return [made[0], *test, *made[1:]]
 
 
 def _read_before(function: Function, at: int, state: State) -> dict[int, Control]:
@@ -242,10 +262,10 @@ def _read_before(function: Function, at: int, state: State) -> dict[int, Control
     number = at // BYTES - 1
     while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
         one = function.instructions[number]
-        if one.name in place.LANDMARKS and any(register[0] == "R" for register in one.reads):
-            code = one.control
-            counted = code.reads is not None or code.writes is not None
-            return {} if counted else {one.at: replace(code, reads=state.scoreboard)}
+        if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
+            now = one.control
+            counted = now.reads is not None or now.writes is not None
+            return {} if counted else {one.at: replace(now, reads=state.scoreboard)}
         number -= 1
     return {}
 
@@ -270,7 +290,7 @@ def _end(function: Function, at: int, end: Fragment, state: State) -> Iterator[N
 def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
     """The end of a slab. At an exit, only the state has a value."""
 
-    def comes(name: str, number: int, code: Control) -> list[New]:
+    def comes(name: str, number: int, control: Control) -> list[New]:
         text = {
             "base lo": f"MOV R{number}, R{state.base}",
             "base hi": f"MOV R{number}, R{state.address + 1}",
@@ -281,23 +301,26 @@ def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
 
     if len(uniform := sorted(end.used("UR"))) > 2 or end.used("UP"):
         raise UnsupportedError("ptxas put into the end of a slab what belongs to the warp")
-    busy = claiming.state_numbers(state)
+    busy = state.registers
     numbers = claiming.blocks(end, [one for one in range(2, _MOST) if one not in busy], {})
     names = Names(numbers, dict(zip(uniform, (DESCRIPTOR, DESCRIPTOR + 1), strict=False)), {})
-    code, behind = fragments.spliced(
+    made, behind = fragments.spliced(
         end, (fragments.END, ()), names, fragments.every_board(), comes, lambda *_: [], prefix
     )
     if behind:
         raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
-    return code
+    return made
 
 
-def _check(data: bytes, name: str, new: Mapping[int, New]) -> None:
+def _check(data: bytes, before: Function, insertion: Insertion) -> None:
     """Refuse code that nvdisasm reads as another one, or that either checker finds wrong."""
-    (function,) = [one for one in reading.functions(data) if one.name == name]
+    (function,) = [one for one in reading.functions(data) if one.name == before.name]
+    added, places = insert.added(before, insertion), insert.places(before, insertion)
     for one in function.instructions:
-        if (added := new.get(one.at)) is not None and added.proof is not None and not added.proof(one):
-            raise UnsupportedError(f"{name}: nvdisasm reads {one} where another instruction was meant")
-    places = frozenset(new)
-    if found := (*hazards.check(function, places), *clobbers.check(function, places)):
-        raise UnsupportedError(f"{name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))
+        if one.at in added and (proof := added[one.at].proof) is not None and not proof(one):
+            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was meant")
+    new = added.keys()
+    moves = insert.borrowed(before, insertion)
+    moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
+    if found := (*hazards.check(function, new | moves.keys()), *clobbers.check(function, new, moves)):
+        raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

@@ -1,13 +1,16 @@
-"""Which registers hold a region's record and what a lane knows: those that neither kernel nor fragment uses."""
+"""Which registers hold records and what a lane knows: those that the kernel never uses, or does not use there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..errors import UnsupportedError
-from ..marks.grammar import Mark
 from .control import SCOREBOARDS
 from .instructions import BRANCHES, BYTES, Function
+from .lending import Lender, Span
+from .regions import Key, Record
 
 DESCRIPTOR = 60
 """UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
@@ -15,6 +18,10 @@ block."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
 _NUMBERS, _PREDICATES = 255, 7
+_RECENT = 13
+"""Instructions after which every predicate is there."""
+_TRIES = 12
+"""Registers to lend that are compared."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 
@@ -32,6 +39,7 @@ class State:
         last: offset of the last place in the slab's ring; None if it is the same in every launch.
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
+        spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
     """
 
     base: int
@@ -41,6 +49,13 @@ class State:
     last: int | None
     on: int | None
     scoreboard: int
+    spare: int | None = None
+
+    @property
+    def registers(self) -> frozenset[int]:
+        """Every R register of these."""
+        some = (self.address, self.address + 1, self.base, self.offset, self.clocks, self.last, self.spare)
+        return frozenset(one for one in some if one is not None)
 
 
 @dataclass(frozen=True)
@@ -49,99 +64,123 @@ class Allocation:
 
     Attributes:
         state: what a lane knows.
-        records: for each mark, the first register of its region's record.
-        own: records that belong to one region alone, with its name.
+        quads: the first register of each record.
+        own: quads that belong to one record alone, with its id.
+        waits: the instructions in front of which the kernel waits for a record's store, because it uses its registers.
         count: registers a thread that the kernel needs.
     """
 
     state: State
-    records: tuple[int, ...]
-    own: dict[int, str]
+    quads: dict[Key, int]
+    own: dict[int, int]
     count: int
+    waits: frozenset[int] = frozenset()
 
 
-def check(marks: tuple[Mark, ...]) -> None:
-    """Refuse marks that are not of plain regions, one in the other.
+@dataclass(frozen=True)
+class Pool:
+    """Registers of a kernel.
 
-    Raises:
-        UnsupportedError: one has a value, a predicate or a strategy, is no region's, or regions overlap.
-    """
-    open_names = list[str]()
-    for mark in marks:
-        about = f"{mark.noun} {mark.display_name}"
-        if mark.act not in ("enter", "exit") or mark.type or mark.when or mark.strategy:
-            raise UnsupportedError(f"{about} has a value, a predicate or a strategy, or is no region")
-        if mark.act == "exit":
-            if not open_names or open_names.pop() != mark.name:
-                raise UnsupportedError(f"{about} ends where another one is open")
-        elif mark.name in open_names:
-            raise UnsupportedError(f"{about} is inside of itself")
-        else:
-            open_names.append(mark.name)
-
-
-def apart(marks: tuple[Mark, ...]) -> tuple[int, ...]:
-    """A number for each mark: every region has a record of its own."""
-    names = tuple(dict.fromkeys(mark.name for mark in marks))
-    return tuple(names.index(mark.name) for mark in marks)
-
-
-def shared(marks: tuple[Mark, ...]) -> tuple[int, ...]:
-    """A number for each mark: regions that are not open together share records, one more than are open at once.
-
-    With one more, a region that begins where another one ends need not wait for that one's store.
-    """
-    depth = deepest = 0
-    for mark in marks:
-        depth += 1 if mark.act == "enter" else -1
-        deepest = max(deepest, depth)
-    free, taken, found = list(range(deepest + 1)), list[int](), list[int]()
-    for mark in marks:
-        if mark.act == "enter":
-            taken.append(free.pop(0))
-            found.append(taken[-1])
-        else:
-            found.append(taken.pop())
-            free.append(found[-1])
-    return tuple(found)
-
-
-def allocated(function: Function, marks: tuple[Mark, ...], numbers: tuple[int, ...], sized: bool) -> Allocation:
-    """Choose registers.
-
-    Args:
+    Attributes:
         function: the kernel.
-        marks: its marks.
-        numbers: which record each mark has, see apart() and shared().
         sized: each warp reads the size of its slab.
-
-    Raises:
-        UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
     """
-    used = frozenset[str]().union(*(one.reads | one.writes for one in function.instructions))
-    busy = {int(one[1:]) for one in used if one[0] == "R"} | {0, 1}
-    free = [number for number in range(_NUMBERS) if number not in busy]
-    if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & used:
-        raise UnsupportedError(f"{function.name} uses UR{DESCRIPTOR}")
 
-    def take(many: int) -> int:
-        for first in free:
-            row = range(first, first + many)
-            if first % many == 0 and all(number in free for number in row):
-                for number in row:
-                    free.remove(number)
-                return first
-        raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
+    function: Function
+    sized: bool
 
-    records = [take(RECORD) for _ in range(max(numbers, default=-1) + 1)]
-    address, base, offset, clocks = take(2), take(1), take(1), take(1)
-    last = take(1) if sized else None
-    predicates = [number for number in range(_PREDICATES) if f"P{number}" not in used]
-    state = State(base, address, offset, clocks, last, predicates[-1] if predicates else None, _scoreboard(function))
-    names = [{mark.name for mark, own in zip(marks, numbers, strict=True) if own == n} for n in range(len(records))]
-    own = {first: min(found) for first, found in zip(records, names, strict=True) if len(found) == 1}
-    highest = max([address + 1, base, offset, clocks, last or 0, *(first + RECORD - 1 for first in records), *busy])
-    return Allocation(state, tuple(records[number] for number in numbers), own, highest + 1 + EXTRA)
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """All that the kernel names."""
+        return frozenset[str]().union(*(one.reads | one.writes for one in self.function.instructions))
+
+    @cached_property
+    def busy(self) -> frozenset[int]:
+        return frozenset({int(one[1:]) for one in self.used if one[0] == "R"} | {0, 1})
+
+    def owned(self, records: Sequence[Record], numbers: Mapping[Key, int]) -> Allocation:
+        """Registers that the kernel never uses.
+
+        Args:
+            records: what the kernel's marks write.
+            numbers: which registers each record has, see regions.apart() and regions.shared().
+
+        Raises:
+            UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
+        """
+        free = self._free()
+        quads = [_take(free, RECORD, self.function) for _ in range(max(numbers.values(), default=-1) + 1)]
+        ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
+        own = {first: min(found) for first, found in zip(quads, ids, strict=True) if len(found) == 1}
+        state = self._state(free)
+        return Allocation(state, {key: quads[n] for key, n in numbers.items()}, own, self._count(state, quads))
+
+    def lent(self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]], marks: frozenset[int]) -> Allocation:
+        """Registers that the kernel uses elsewhere, as far as there are any.
+
+        Args:
+            spans: where each record is open.
+            together: pairs of records that are open at the same time.
+            marks: instructions that have marks in front of them, which wait for the stores before.
+        """
+        free, lender = self._free(), Lender(self.function)
+        quads, unused, waits = dict[Key, int](), set[int](), frozenset[int]()
+        for key, span in spans.items():
+            others = {quads[other] for other in quads if frozenset((key, other)) in together}
+            names = lender.busy(span)
+            borrowable = [
+                first
+                for first in range(0, max(self.busy) // RECORD * RECORD, RECORD)
+                if first not in others
+                and not any(f"R{n}" in names or n in free or n < 2 for n in range(first, first + RECORD))
+            ]
+            costs = {
+                first: lender.waits(span, marks, frozenset(f"R{n}" for n in range(first, first + RECORD)))
+                for first in borrowable[-_TRIES:]
+            }
+            again = sorted(unused - others)
+            if again:
+                quads[key] = again[0]
+            elif costs:
+                quads[key] = min(costs, key=lambda first: (len(costs[first]), -first))
+                waits |= costs[quads[key]]
+            else:
+                quads[key] = _take(free, RECORD, self.function)
+                unused.add(quads[key])
+        state = self._state(free)
+        return Allocation(state, quads, {}, self._count(state, list(quads.values())), waits)
+
+    def _free(self) -> list[int]:
+        """The registers that the kernel never uses."""
+        return [number for number in range(_NUMBERS) if number not in self.busy]
+
+    def _state(self, free: Sequence[int]) -> State:
+        """Registers for what a lane knows, of those that are free."""
+        if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & self.used:
+            raise UnsupportedError(f"{self.function.name} uses UR{DESCRIPTOR}")
+        lasting = list(free)
+        predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
+        address = _take(lasting, 2, self.function)
+        base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
+        last = _take(lasting, 1, self.function) if self.sized else None
+        on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare)
+
+    def _count(self, state: State, quads: Sequence[int]) -> int:
+        """Registers a thread that the kernel needs."""
+        ends = [first + RECORD - 1 for first in quads]
+        return max([*state.registers, *ends, *self.busy]) + 1 + EXTRA
+
+
+def _take(free: list[int], many: int, function: Function) -> int:
+    """The first of so many registers in a row, which are no longer free."""
+    for first in free:
+        row = range(first, first + many)
+        if first % many == 0 and all(number in free for number in row):
+            for number in row:
+                free.remove(number)
+            return first
+    raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
 
 
 def _scoreboard(function: Function) -> int:
@@ -185,3 +224,11 @@ def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
             if found != needed[one.at]:
                 needed[one.at], changed = found, True
     return needed
+
+
+def calm_predicates(function: Function, at: int) -> frozenset[str]:
+    """The predicates that no instruction of the last ones in front of an address writes."""
+    number = at // BYTES
+    recent = function.instructions[max(0, number - _RECENT) : number]
+    found = {f"P{one}" for one in range(_PREDICATES)}
+    return frozenset(found - {name for one in recent for name in one.writes})

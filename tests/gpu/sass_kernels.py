@@ -1,11 +1,13 @@
-"""Triton kernels that are recorded behind the assembler, compiled without a GPU."""
+"""Triton kernels that are recorded behind the assembler: compiled, armed, loaded and launched by the driver."""
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from kscope import ptx
 from kscope.capture.model import ModuleMeta
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
@@ -59,7 +62,7 @@ class Case:
         return x * y * z * self.options["num_warps"]
 
 
-SIZE, LENGTH, WIDTH = 1024, 1024, 64
+SIZE, LENGTH, WIDTH, WIDE = 1024, 1024, 64, 7168
 CASES = (
     Case(
         "matmul",
@@ -107,8 +110,66 @@ CASES = (
         (1000,),
         {"load": 1, "reduce": 1, "store": 1},
     ),
+    Case(
+        "persistent",
+        dict.fromkeys("abc", HALF) | dict.fromkeys("MNK", "i32"),
+        {"BM": 128, "BN": 128, "BK": 64, "TAG": 0},
+        {"num_warps": 8, "num_stages": 3},
+        (SIZE // 128 * SIZE // 128 // 2, 1, 1),
+        ((SIZE, SIZE),) * 3,
+        1,
+        (SIZE, SIZE, SIZE),
+        {"tile": 2, "load": 2 * SIZE // 64, "dot": 2 * SIZE // 64, "epilogue": 2},
+    ),
+    Case(
+        "layernorm",
+        {"x": HALF, "weight": FLOAT, "bias": FLOAT, "y": HALF, "N": "i32", "eps": "fp32"},
+        {"BLOCK": 1024, "TAG": 0},
+        {"num_warps": 4},
+        (512, 1, 1),
+        ((512, WIDE), (WIDE,), (WIDE,), (512, WIDE)),
+        1,
+        (WIDE, 1e-5),
+        {"mean": 1, "variance": 1, "write": WIDE // 1024},
+    ),
+    Case(
+        "splitk",
+        {"a": HALF, "b": HALF, "c": FLOAT} | dict.fromkeys("MNK", "i32"),
+        {"BM": 128, "BN": 128, "BK": 64, "TAG": 0},
+        {"num_warps": 8, "num_stages": 3},
+        (SIZE // 128, SIZE // 128, 2),
+        ((SIZE, SIZE),) * 3,
+        1,
+        (SIZE, SIZE, SIZE),
+        {"load": SIZE // 128, "dot": SIZE // 128, "reduce": 1},
+    ),
 )
-"""Kernels without values and predicates at their marks. Rows of softmax do not fill its blocks."""
+"""Rows of softmax do not fill its blocks; those of layernorm take seven turns: of unrolled loops, and what is left."""
+COMPILED = (
+    Case(
+        "tasks",
+        {"x": FLOAT, "y": FLOAT, "next_task": "*i32", "count": "i32", "each": "i32"},
+        {"BLOCK": 1024, "TAG": 0},
+        {"num_warps": 4},
+        (0, 0, 0),
+        (),
+        0,
+        (),
+        dict.fromkeys(("task", "step", "fetch"), 0),
+    ),
+    Case(
+        "grouped",
+        dict.fromkeys("xwy", HALF) | dict.fromkeys(("experts", "firsts", "ends"), "*i32") | dict.fromkeys("NK", "i32"),
+        {"BM": 128, "BN": 128, "BK": 64, "TAG": 0},
+        {"num_warps": 8, "num_stages": 3},
+        (0, 0, 0),
+        (),
+        0,
+        (),
+        dict.fromkeys(("lookup", "load", "dot", "store"), 0),
+    ),
+)
+"""Kernels whose launches need more than random numbers."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +187,7 @@ class Made:
 def made(name: str, recording: Recording | None = None) -> Made:
     """Compile a case for sm_90, without a GPU."""
     recording = recording or Recording(records=256)
-    case = next(one for one in CASES if one.name == name)
+    case = next(one for one in (*CASES, *COMPILED) if one.name == name)
     for folder in (ROOT / "bench", ROOT / "examples"):
         sys.path[:0] = [] if str(folder) in sys.path else [str(folder)]
     kernel = getattr(import_module("triton_kernels"), name)
@@ -140,14 +201,11 @@ def made(name: str, recording: Recording | None = None) -> Made:
         aligned = {place: found for place, found in aligned.items() if place != (2,)}
     text, about = _marked(ASTSource(kernel, types, case.constants, aligned), case.options, recording)
     low = plan.lower(text, recording, frontend="triton")
+    text = text.replace(".address_size 64\n", f".address_size 64\n{ptx.control_symbol()}", 1)
     (described,) = low.meta.kernels
     words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
-    (owner,) = (
-        replace(one, id=words, size_offset="4096" if one.sized else None) for one in low.kernels
-    )
-    plain = _assembled(labels.labeled(low.marked).text)
-    made = recorded(low.marked, owner, lambda text, lines: _assembled(text))
-    return Made(case, plain, made, low.meta, about.shared)
+    owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, 90)
+    return Made(case, _assembled(labels.labeled(text).plain), recorded(text, owner, _assembled), low.meta, about.shared)
 
 
 def _marked(source: ASTSource, options: dict[str, int], recording: Recording) -> tuple[str, Any]:
@@ -178,8 +236,8 @@ def _marked(source: ASTSource, options: dict[str, int], recording: Recording) ->
     return kept[0], compiled.metadata
 
 
-def _assembled(text: str) -> bytes:
-    """The cubin, by the first ptxas at hand that knows the text's version: Triton's own, then the newest."""
+def _assembled(text: str, table: bool = True) -> bytes:
+    """The cubin with a line table, by the first ptxas that knows the text's version: Triton's own, then the newest."""
     own = Path(str(triton.__file__)).parent / "backends/nvidia/bin"
     said = ""
     with tempfile.TemporaryDirectory() as folder:
@@ -192,3 +250,54 @@ def _assembled(text: str) -> bytes:
                 return cubin.read_bytes()
             said += done.stderr
     raise AssertionError(said)
+
+
+def control_block(metas: tuple[ModuleMeta, ...]) -> int:
+    """The address of the current device's control block. The names of the modules are known from here on."""
+    import torch
+
+    word = torch.zeros(1, dtype=torch.int64, device="cuda")
+    registry.backend("cuda").arm_control_block(word.data_ptr(), metas)
+    return int(word.item())
+
+
+def launcher(found: Made, cubin: bytes) -> Callable[[], list[Any]]:
+    """Load a cubin of the case; a function that launches it on the same numbers, and returns its results."""
+    import torch
+    from cuda.bindings import driver
+
+    def call(what: str, *arguments: Any) -> Any:
+        result, *values = getattr(driver, what)(*arguments)
+        assert int(result) == 0, f"{what}: {result}"
+        return values[0] if values else None
+
+    torch.cuda.current_stream().synchronize()  # makes the context
+    module = call("cuModuleLoadData", cubin)
+    function = call("cuModuleGetFunction", module, found.case.name.encode())
+    most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    call("cuFuncSetAttribute", function, most, max(found.shared, 1))
+    case, random = found.case, torch.Generator(device="cuda").manual_seed(0)
+    pointers = [one for one in case.types.values() if one[0] == "*"]
+    tensors = [
+        torch.randn(shape, generator=random, device="cuda").to(torch.float16 if kind == HALF else torch.float32)
+        for shape, kind in zip(case.shapes, pointers, strict=True)
+    ]
+    numbers = [
+        (one, ctypes.c_int32 if kind == "i32" else ctypes.c_float)
+        for one, kind in zip(case.numbers, [one for one in case.types.values() if one[0] != "*"], strict=True)
+    ]
+    scratch = [(0, ctypes.c_void_p)] * 2  # Triton's own
+    arguments = [(one.data_ptr(), ctypes.c_void_p) for one in tensors] + numbers + scratch
+    results = {"backward": [4, 5]}.get(case.name, [len(tensors) - 1])
+
+    def launch() -> list[Any]:
+        for number in results:
+            tensors[number].zero_()
+        values = tuple(value for value, _ in arguments), tuple(kind for _, kind in arguments)
+        stream = torch.cuda.current_stream().cuda_stream
+        block = 32 * case.options["num_warps"]
+        call("cuLaunchKernel", function, *case.grid, block, 1, 1, found.shared, stream, values, 0)
+        torch.cuda.synchronize()
+        return [tensors[number].clone() for number in results]
+
+    return launch

@@ -67,6 +67,8 @@ def _disassembler() -> bool:
 
 
 ASSEMBLERS = _found()
+EACH = [pytest.param(tool, marks=[pytest.mark.variation] if n else []) for n, tool in enumerate(ASSEMBLERS)]
+"""Every assembler; all but the first in runs of all variations."""
 pytestmark = needs_tools = pytest.mark.skipif(
     not (ASSEMBLERS and _disassembler()), reason="needs ptxas and nvdisasm: pip install triton"
 )

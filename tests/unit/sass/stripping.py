@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from kscope.sass import reading
 from kscope.sass.control import control, without_control
@@ -12,10 +13,17 @@ _LINE = re.compile(r'//## File "([^"]*)", line (\d+)')
 _AT = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/")
 
 
+@cache
+def _text(data: bytes) -> str:
+    """Code and lines: each call of nvdisasm takes half a second."""
+    text = reading.disassembly(data, "-c", "-hex", "-g")
+    assert text is not None
+    return text
+
+
 def printed(data: bytes, name: str) -> Function:
     """A function of a cubin as nvdisasm prints it, without its registers: quick."""
-    text = reading.disassembly(data, "-c", "-hex")
-    assert text is not None
+    text = _text(data)
     (found,) = [one for one in reading.parse(text) if one.name == name]
     return found
 
@@ -46,8 +54,7 @@ def _told(one: Instruction, target: int | None) -> tuple[object, ...]:
 
 def lines(data: bytes) -> dict[int, tuple[str, str]]:
     """File and line of each instruction of a cubin of one kernel."""
-    text, found, here = reading.disassembly(data, "-c", "-g"), dict[int, tuple[str, str]](), ("", "")
-    assert text is not None
+    text, found, here = _text(data), dict[int, tuple[str, str]](), ("", "")
     for line in text.splitlines():
         if match := _LINE.search(line):
             here = (match[1], match[2])

@@ -7,12 +7,12 @@ import pytest
 from kscope.errors import FormatError
 from kscope.sass import elf
 
-from .kernels import ASSEMBLERS, BRANCHING, assembled, needs_tools
+from .kernels import BRANCHING, EACH, assembled, needs_tools
 
 pytestmark = needs_tools
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_a_cubin_without_changes_keeps_every_byte(tool: str) -> None:
     data = assembled(BRANCHING, tool)
     file = elf.read(data)
@@ -20,7 +20,7 @@ def test_a_cubin_without_changes_keeps_every_byte(tool: str) -> None:
     assert elf.write(file, {one.name: one.content for one in file.sections}) == data
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 @pytest.mark.parametrize("more", [16, 128, 1000])
 def test_a_section_grows_and_the_others_keep_content_and_alignment(tool: str, more: int) -> None:
     file = elf.read(assembled(BRANCHING, tool))

@@ -13,7 +13,7 @@ from kscope.sass.control import Control, control, without_control
 from kscope.sass.forms import Field, Form, Value
 
 from . import learning
-from .kernels import ASSEMBLERS, BRANCHING, assembled, functions, needs_tools
+from .kernels import BRANCHING, EACH, assembled, functions, needs_tools
 
 pytestmark = needs_tools
 NEEDED = """
@@ -97,7 +97,7 @@ def test_the_instructions_of_inserted_code_were_learned(text: str) -> None:
     assert control(forms.word(text, code)) == code
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_what_an_assembler_wrote_is_assembled_to_the_same_bits(tool: str) -> None:
     (kernel,) = functions(assembled(BRANCHING, tool))
     known = 0
@@ -141,7 +141,7 @@ def test_a_register_elsewhere_in_the_examples_is_not_learned() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_no_instruction_of_an_assembler_contradicts_a_form(tool: str) -> None:
     """The texts that the forms were learned from, by every assembler at hand."""
     known = unknown = 0

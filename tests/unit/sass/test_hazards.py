@@ -12,7 +12,7 @@ from kscope.sass.control import Control
 from kscope.sass.insert import Insertion, New
 from kscope.sass.instructions import Function, Instruction
 
-from .kernels import ASSEMBLERS, BRANCHING, CONTRACT, HEAD, assembled, contract, functions, needs_tools
+from .kernels import BRANCHING, CONTRACT, EACH, HEAD, assembled, contract, functions, needs_tools
 
 pytestmark = needs_tools
 COPIES = (
@@ -105,7 +105,7 @@ SETUP: Sequence[tuple[str, Control]] = (
 
 
 @pytest.mark.parametrize("text", [BRANCHING, COPIES, TENSOR, FEWER], ids=["branching", "copies", "tensor", "fewer"])
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_code_of_every_assembler_is_accepted(text: str, tool: str) -> None:
     (kernel,) = functions(assembled(text, tool))
     assert hazards.check(kernel) == ()
@@ -181,7 +181,8 @@ def test_a_store_of_the_turn_before_is_waited_for() -> None:
 def test_a_register_that_is_needed_later_is_not_free() -> None:
     def clock(kernel: Function) -> Insertion:
         where = named(kernel, "BAR")
-        (needed, *_) = sorted(one for one in where.live if one[0] == "R")
+        later = (one for one in kernel.instructions if one.at > where.at and one.name == "STG")
+        (needed, *_) = sorted(one for one in next(later).reads if one[0] == "R")
         return Insertion({where.at: new((f"CS2R.32 {needed}, SR_CLOCKLO", SLOW))})
 
     assert "is overwritten, which the code still needs" in found(BRANCHING, clock)
@@ -246,6 +247,22 @@ def test_uniform_registers_and_convergence_barriers_belong_to_the_warp() -> None
 
 def test_registers_that_the_warp_gave_back_are_not_used() -> None:
     assert "R200 is not there: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_predicate_may_be_overwritten_between_saving_and_restoring_it(restored: bool) -> None:
+    def used(kernel: Function) -> Insertion:
+        branch = next(one for one in kernel.instructions if one.name == "BRA" and one.guard.startswith("@P"))
+        name = branch.guard.lstrip("@!")
+        steps = [
+            ("IMAD.MOV.U32 R200, RZ, RZ, 0x1", SLOW),
+            (f"SEL R200, R200, RZ, {name}", SLOW),
+            (f"ISETP.NE.U32.AND {name}, PT, R204, RZ, PT", SLOW),
+            (f"ISETP.NE.U32.AND {name}, PT, R200, RZ, PT", SLOW),
+        ]
+        return Insertion({branch.at: new(*(steps if restored else steps[:3]))})
+
+    assert ("is overwritten, which the code still needs" in found(BRANCHING, used)) != restored
 
 
 def test_an_inserted_value_that_the_code_overwrites_is_lost() -> None:

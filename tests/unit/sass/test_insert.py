@@ -13,7 +13,7 @@ from kscope.sass.control import Control, controlled
 from kscope.sass.insert import Insertion, New
 from kscope.sass.instructions import BYTES, Function
 
-from .kernels import ASSEMBLERS, BRANCHING, CONTRACT, HEAD, assembled, contract, functions, needs_tools
+from .kernels import BRANCHING, CONTRACT, EACH, HEAD, assembled, contract, functions, needs_tools
 from .stripping import lines, printed, stripped
 
 pytestmark = needs_tools
@@ -60,7 +60,7 @@ def check(data: bytes, function: Function, insertion: Insertion) -> bytes:
     return out
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_nothing_inserted_changes_no_byte(tool: str) -> None:
     data = assembled(BRANCHING, tool)
     (kernel,) = functions(data)
@@ -68,7 +68,7 @@ def test_nothing_inserted_changes_no_byte(tool: str) -> None:
     assert insert.inserted(data, kernel, Insertion({0: []}, {16: []})) == data
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.variation)])
 def test_without_its_nops_the_code_is_the_code_before(tool: str, seed: int) -> None:
     data = assembled(BRANCHING, tool)
@@ -77,9 +77,8 @@ def test_without_its_nops_the_code_is_the_code_before(tool: str, seed: int) -> N
     check(data, kernel, some_nops(kernel, seed))
 
 
-@pytest.mark.parametrize(
-    "name", [CONTRACT[0], *(pytest.param(one, marks=pytest.mark.variation) for one in CONTRACT[1:])]
-)
+@pytest.mark.variation
+@pytest.mark.parametrize("name", CONTRACT)
 def test_kernels_of_the_contract_take_nops(name: str) -> None:
     data = contract(name)
     (kernel,) = functions(data)
@@ -119,7 +118,7 @@ def test_an_operand_is_not_kept_for_an_inserted_instruction() -> None:
     assert keeps and not any(one.control.reuse for one in printed(out, kernel.name).instructions)
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_attributes_symbols_and_registers_follow(tool: str) -> None:
     data = assembled(BRANCHING, tool)
     (kernel,) = functions(data)

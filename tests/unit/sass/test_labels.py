@@ -1,4 +1,4 @@
-"""Labels change no instruction, and say between which marks each one lies, and from which line of the user's it is."""
+"""Labels change no instruction, and name the statement that each one comes from."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from kscope.errors import UnsupportedError
 from kscope.sass import elf, labels
 from kscope.sass.instructions import words
 
-from .kernels import ASSEMBLERS, BRANCHING, HEAD, assembled, functions, needs_tools
-from .stripping import lines
+from .kernels import BRANCHING, EACH, HEAD, assembled, functions, needs_tools
 
 pytestmark = needs_tools
 MARKED = (
@@ -21,8 +20,7 @@ MARKED = (
     .replace("NEXT:\n", "NEXT:\n    //kscope exit odd - - with\n")
     .replace("    @%p3 bra LOOP;\n", "    //kscope exit turn - - with\n    @%p3 bra LOOP;\n")
 )
-SEGMENTS = {"LDG": 0, "MUFU": 2, "ATOMG": 2, "BAR": 3, "STG": 4}
-"""Between which marks an instruction stands in MARKED. The last store stands behind all four."""
+STATEMENTS = {"MUFU": "ex2", "ATOMG": "atom.global.add", "BAR": "bar.sync", "STG": "st.global", "STS": "st.shared"}
 
 
 def code(data: bytes) -> list[tuple[int, ...]]:
@@ -30,7 +28,7 @@ def code(data: bytes) -> list[tuple[int, ...]]:
     return [words(one.content) for one in file.sections if one.name.startswith(".text.")]
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_labels_change_no_instruction(tool: str) -> None:
     assert MARKED.count("//kscope") == 4
     made = labels.labeled(MARKED)
@@ -43,44 +41,63 @@ def test_labels_change_no_instruction(tool: str) -> None:
     assert code(assembled(made.text, tool)) == code(assembled(BRANCHING, tool))
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
-def test_each_instruction_lies_between_its_marks(tool: str) -> None:
+@pytest.mark.parametrize("tool", EACH)
+def test_each_instruction_has_its_statement(tool: str) -> None:
     made = labels.labeled(MARKED)
     data = assembled(made.text, tool)
     (kernel,) = functions(data)
-    found = labels.places(elf.read(data), kernel, made)
-    assert len(set(made.blocks)) == 2  # the first three marks are in one block, NEXT begins another
-    for name, segment in SEGMENTS.items():
-        places = {found[one.at].segment for one in kernel.instructions if one.name == name}
-        assert segment in places, name
-        assert places <= ({segment, 2} if name == "LDG" else {segment}), name
+    found = labels.statements(elf.read(data), kernel, made)
+    texts = {
+        at: made.kernel.text[made.kernel.statements[n].start : made.kernel.statements[n].end].split()[0]
+        for at, n in found.items()
+    }
+    for name, statement in STATEMENTS.items():
+        places = {texts[one.at] for one in kernel.instructions if one.name == name}
+        assert places and all(one.startswith(statement) for one in places), (name, places)
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
-def test_the_lines_of_the_user_are_those_of_the_plain_text(tool: str) -> None:
-    made = labels.labeled(MARKED)
-    data = assembled(made.text, tool)
-    (kernel,) = functions(data)
-    plain = lines(assembled(BRANCHING, tool))
-    restored = labels.places(elf.read(data), kernel, made)
-    for at, place in restored.items():
-        if place.line:
-            assert place.line.split()[1] == plain[at][1], hex(at)
-    assert len({place.line for place in restored.values()}) > 4
-
-
-def test_inlined_calls_are_kept_with_the_line() -> None:
+def test_the_users_lines_are_left_out_of_the_labels_alone() -> None:
     text = MARKED.replace(".loc 1 40 0", ".loc 1 40 5, function_name $L__info, inlined_at 1 12 3")
     made = labels.labeled(text)
-    assert "1 40 5, function_name $L__info, inlined_at 1 12 3" in {place.line for place in made.places}
-    assert not re.search(r"inlined_at|\.file 1 \"/lines", made.text)
+    assert not re.search(r'inlined_at|\.file 1 "/lines', made.text)
+    assert made.plain == text
+
+
+@pytest.mark.parametrize(
+    ("operand", "before", "held"),
+    [
+        ("%r2", "", "], %r2;"),
+        ("3", "", ""),
+        ("%k", "    .reg .b32 %k; mov.b32 %k, 3;\n", ""),
+        ("%k", "    .reg .b32 %k; mov.b32 %k, 3; @%p1 mov.b32 %k, 4;\n", "], %k;"),
+        ("%f1", "", "], %f1;"),
+    ],
+)
+def test_a_value_in_a_register_is_held_and_a_constant_is_not(operand: str, before: str, held: str) -> None:
+    text = MARKED.replace("enter turn - - with", f"enter turn i32 - with {operand}").replace("LOOP:", f"{before}LOOP:")
+    made = labels.labeled(text)
+    (statement, *_) = made.points
+    assert made.plain.count("st.local") == bool(held)
+    assert held in made.plain
+    assert made.constants(statement)[0] == (None if held else 3)
+    assert made.held[statement] == (statement + 1 if held else None, None)
+
+
+def test_a_region_that_is_never_recorded_has_no_marks() -> None:
+    made = labels.labeled(MARKED.replace("enter odd - - with", "enter odd - - with if 0"))
+    assert [one.name for one in made.marks] == ["turn", "turn"]
+
+
+def test_modules_of_several_functions_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="2 functions; expected one kernel"):
+        labels.labeled(f"{MARKED}.visible .entry other() {{ ret; }}\n")
 
 
 def test_a_table_of_other_lines_is_refused() -> None:
     data = assembled(BRANCHING)
     (kernel,) = functions(data)
     with pytest.raises(UnsupportedError, match="not that of a label"):
-        labels.places(elf.read(data), kernel, labels.labeled(HEAD + ".visible .entry k() { ret; }"))
+        labels.statements(elf.read(data), kernel, labels.labeled(HEAD + ".visible .entry k() { ret; }"))
 
 
 def test_a_cubin_without_lines_is_refused() -> None:
@@ -88,4 +105,4 @@ def test_a_cubin_without_lines_is_refused() -> None:
     data = assembled(re.sub(r"\s*\.(loc|file) .*", "", BRANCHING), options=())
     (kernel,) = functions(data)
     with pytest.raises(UnsupportedError, match="-lineinfo"):
-        labels.places(elf.read(data), kernel, made)
+        labels.statements(elf.read(data), kernel, made)

@@ -9,12 +9,12 @@ from kscope.sass import branches, elf, reading
 from kscope.sass.control import Control, control, controlled
 from kscope.sass.instructions import words
 
-from .kernels import ASSEMBLERS, BRANCHING, assembled, functions, needs_tools
+from .kernels import BRANCHING, EACH, assembled, functions, needs_tools
 
 pytestmark = needs_tools
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_the_instructions_are_the_bytes_of_the_file(tool: str) -> None:
     data = assembled(BRANCHING, tool)
     (kernel,) = functions(data)
@@ -24,7 +24,7 @@ def test_the_instructions_are_the_bytes_of_the_file(tool: str) -> None:
     assert (kernel.name, kernel.unknown) == ("branching", ())
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_registers_that_an_instruction_reads_and_writes(tool: str) -> None:
     (kernel,) = functions(assembled(BRANCHING, tool))
     atomic = next(one for one in kernel.instructions if one.name == "ATOMG")

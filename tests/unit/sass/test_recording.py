@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -12,13 +12,13 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass import clobbers, fragments, hazards, labels, place, renaming
+from kscope.sass import clobbers, code, fragments, hazards, labels, place, renaming
 from kscope.sass.elf import read
 from kscope.sass.instructions import Function
 from kscope.sass.recording import Recorded, recorded
 from kscope.sass.renaming import Names
 
-from .kernels import ASSEMBLERS, HEAD, assembled, functions, needs_tools
+from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
 from .stripping import lines, printed, stripped
 
 pytestmark = needs_tools
@@ -55,6 +55,7 @@ MARKED = (
 )
 
 
+@cache
 def made(tool: str, text: str = MARKED, kernel: ptx.Kernel = KERNEL) -> Recorded:
     return recorded(text, kernel, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
 
@@ -64,7 +65,7 @@ def only(data: bytes) -> Function:
     return kernel
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_each_region_is_stored_where_it_ends(tool: str) -> None:
     assert MARKED.count("//kscope") == 6
     code = only(made(tool).data).instructions
@@ -84,7 +85,7 @@ def test_each_region_is_stored_where_it_ends(tool: str) -> None:
     assert sum(one.code == "CS2R.32" for one in code) == 6
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_the_rest_is_the_plain_kernel(tool: str) -> None:
     """But for a scoreboard of the store in front of an exit, which the end of the slab waits for."""
     out, kept = made(tool), []
@@ -103,7 +104,7 @@ def alike(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return (*one[:4], *one[5:8], one[9]) == (*other[:4], *other[5:8], other[9])
 
 
-@pytest.mark.parametrize("tool", ASSEMBLERS)
+@pytest.mark.parametrize("tool", EACH)
 def test_both_checkers_accept_it_and_reject_it_without_a_wait(tool: str) -> None:
     kernel = only(made(tool).data)
     assert hazards.check(kernel) == ()
@@ -115,7 +116,7 @@ def test_both_checkers_accept_it_and_reject_it_without_a_wait(tool: str) -> None
 def test_the_claim_reads_the_address_of_the_control_block_from_the_modules_constant() -> None:
     """The constant is where the symbol is that a loaded module is armed by, here behind another one."""
     text = MARKED.replace(".weak .const", ".visible .const .align 8 .u64 mine;\n.weak .const", 1)
-    out = made("", text)
+    out = made(ASSEMBLERS[0], text)
     (symbol,) = [one for one in read(out.data).symbols() if one.name == wire.CTL_SYMBOL]
     loads = [one for one in only(out.data).instructions if one.code == "ULDC.64" and "c[0x3]" in one.operands[-1]]
     assert [one.operands[-1] for one in loads] == [f"c[0x3][{symbol.value:#x}]"]
@@ -123,11 +124,11 @@ def test_the_claim_reads_the_address_of_the_control_block_from_the_modules_const
 
 def test_a_module_without_the_constant_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="has no kscope_ctl"):
-        made("", MARKED.replace(ptx.control_symbol(), ""))
+        made(ASSEMBLERS[0], MARKED.replace(ptx.control_symbol(), ""))
 
 
 def test_a_ring_whose_size_follows_the_launches_is_indexed_by_a_register() -> None:
-    out = made("", kernel=replace(KERNEL, size_offset="4096"))
+    out = made(ASSEMBLERS[0], kernel=replace(KERNEL, size_offset="4096"))
     code = only(out.data).instructions
     masks = {one.operands[2] for one in code if one.code == "LOP3.LUT" and one.operands[-2:] == ("0xc0", "!PT")}
     loads = [one for one in code if one.name == "LDG" and "+0x1000]" in one.operands[-1]]
@@ -144,7 +145,7 @@ def test_the_line_table_is_the_users() -> None:
 
 
 def test_it_says_what_it_costs() -> None:
-    out = made("")
+    out = made(ASSEMBLERS[0])
     before, now = out.registers
     assert before < now <= 64 and out.warps[1] <= out.warps[0]
     code = only(out.data).instructions
@@ -153,7 +154,7 @@ def test_it_says_what_it_costs() -> None:
 
 
 def test_every_exit_closes_the_slab() -> None:
-    code = only(made("").data).instructions
+    code = only(made(ASSEMBLERS[0]).data).instructions
     closing = [one for one in code if one.code == "STG.E.128" and "+0x10]" in one.operands[0] and not one.conditional]
     plain = [one for one in only(assembled(PLAIN)).instructions if one.name == "EXIT"]
     assert len(closing) == len(plain) > 0
@@ -162,15 +163,16 @@ def test_every_exit_closes_the_slab() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("enter load - - with", "enter load i32 - with %r1", "has a value"),
-        ("enter load - -", "enter load - all", "a strategy"),
-        ("enter sum", "enter load", "ends where another one is open"),
+        ("enter load - -", "enter load - all", "another strategy"),
+        ("enter sum", "enter other", "'sum' ends where it is not open"),
+        ("    //kscope exit load - - with\n", "", "is open on one path only"),
+        ("enter load - - with\n", "enter load - - with\n    //kscope pin - - - call %r1\n", "pins are not supported"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(old: str, new: str, said: str) -> None:
     text = MARKED.replace(old, new, 1)
     with pytest.raises(UnsupportedError, match=said):
-        made("", text)
+        made(ASSEMBLERS[0], text)
 
 
 @pytest.mark.parametrize(
@@ -184,32 +186,14 @@ def test_what_is_not_supported_is_refused_by_name(old: str, new: str, said: str)
 )
 def test_options_that_are_not_supported_are_refused_by_name(kernel: ptx.Kernel, said: str) -> None:
     with pytest.raises(UnsupportedError, match=said):
-        made("", kernel=kernel)
-
-
-def test_an_unrolled_mark_is_refused() -> None:
-    text = re.sub(r'\s*\.pragma "nounroll";', "", MARKED).replace(
-        "setp.lt.u32 %p3, %r3, %r1", "setp.lt.u32 %p3, %r3, 4"
-    )
-    with pytest.raises(UnsupportedError, match=r"blocks of the machine code|out of its order"):
-        made("", text)
-
-
-def test_a_mark_whose_accesses_left_its_loop_is_refused() -> None:
-    """The load is the same in every turn, so ptxas loads once."""
-    body = (
-        f"""{ENTER.format("turn")}ld.global.nc.f32 %f2, [%d1]; fma.rn.f32 %f1, %f1, %f2, %f2;\n{EXIT.format("turn")}"""
-    )
-    text = re.sub(r"LOOP:\n.*?    add\.u64 %d3, %d3, 512;", f'LOOP:\n .pragma "nounroll";\n{body}', PLAIN, flags=re.S)
-    with pytest.raises(UnsupportedError, match="outside of its loop"):
-        made("", text)
+        made(ASSEMBLERS[0], kernel=kernel)
 
 
 def test_marks_stand_between_landmarks_in_their_order() -> None:
     found = labels.labeled(MARKED)
     data = assembled(found.text)
     kernel = only(data)
-    spots = place.spots(kernel, found, labels.places(read(data), kernel, found))
+    spots = place.spots(code.Text(found), code.Machine(kernel, labels.statements(read(data), kernel, found)))
     (load,) = [one.at for one in kernel.instructions if one.name == "LDG"]
     barriers = [one.at for one in kernel.instructions if one.name == "BAR"]
     enter_load, exit_load, enter_sum, exit_sum, enter_store, exit_store = (one.at for one in spots)
@@ -219,7 +203,7 @@ def test_marks_stand_between_landmarks_in_their_order() -> None:
 
 
 def test_a_clock_is_read_when_the_barrier_in_front_has_stopped_the_warp() -> None:
-    code = only(made("").data).instructions
+    code = only(made(ASSEMBLERS[0]).data).instructions
     for number, one in enumerate(code):
         if one.code == "CS2R.32":
             cycles = 0
@@ -235,8 +219,9 @@ def test_a_clock_is_read_when_the_barrier_in_front_has_stopped_the_warp() -> Non
 def test_claim_and_end_are_what_ptxas_made_of_the_protocols_texts(sized: bool) -> None:
     """But for the doors, through which values come and go."""
     kernel = replace(KERNEL, size_offset="4096" if sized else None)
-    texts = fragments.begin_text(HEAD, kernel), fragments.claim_text(HEAD, kernel), fragments.end_text(HEAD)
-    begin, claim, end = (fragments.read(assembled(text, options=())) for text in texts)
+    data = assembled(HEAD + fragments.texts(kernel), options=())
+    named = {one.name: one for one in functions(data)}
+    begin, claim, end = (fragments.read(read(data), named[name]) for name in fragments.NAMES)
     between = len(fragments.between(kernel))
     assert sorted(begin.goes.values()) == sorted(claim.comes.values()) == list(range(between))
     assert sorted(claim.goes.values()) == list(range(3 + sized))

@@ -13,7 +13,10 @@ from .kernels import functions, needs_tools
 from .test_insert import check, some_nops
 
 pytestmark = [needs_tools, pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")]
-NAMES = ["softmax", *(pytest.param(one, marks=pytest.mark.variation) for one in ("matmul", "attention", "backward"))]
+MORE = ("matmul", "attention", "backward", "persistent", "layernorm", "splitk", "grouped", "tasks")
+NAMES = ["softmax", *(pytest.param(one, marks=pytest.mark.variation) for one in MORE)]
+FEWER = ("softmax", "layernorm", "persistent", "tasks")
+"""Kernels that leave less than a record's registers up to the next step of occupancy."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -23,11 +26,14 @@ def test_they_record_without_a_hazard(name: str) -> None:
     found = made(name)
     (kernel,) = functions(found.recorded.data)
     assert hazards.check(kernel) == ()
-    before, now = found.recorded.warps
-    assert now == before or name == "softmax"  # whose 22 registers are fewer than a claim has
+    before, now = (warps // found.case.options["num_warps"] for warps in found.recorded.warps)
+    assert now == before or name in FEWER
+    marks = found.recorded.marks
+    assert {marks[spot.mark].name for spot in found.recorded.spots} == set(found.case.records)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.variation
+@pytest.mark.parametrize("name", ["softmax", *MORE])
 def test_they_take_nops(name: str) -> None:
     from gpu.sass_kernels import made
 

@@ -34,17 +34,7 @@ class Lender:
 
     @cached_property
     def _live(self) -> dict[int, frozenset[str]]:
-        """The registers whose values are needed, in front of each instruction."""
-        live = {one.at: frozenset[str]() for one in self.function.instructions}
-        changed = True
-        while changed:
-            changed = False
-            for one in reversed(self.function.instructions):
-                after = frozenset[str]().union(*(live[to] for to in hazards.successors(one) if to in live))
-                found = one.reads | (after if one.conditional else after - one.writes)
-                if found != live[one.at]:
-                    live[one.at], changed = found, True
-        return live
+        return live(self.function)
 
     @cached_property
     def _flight(self) -> dict[int, frozenset[str]]:
@@ -89,3 +79,17 @@ class Lender:
             elif one.name != "EXIT" or one.conditional:
                 work += [to for to in self._next(one) if to not in marks]
         return frozenset(found)
+
+
+def live(function: Function) -> dict[int, frozenset[str]]:
+    """The registers whose values are needed, in front of each instruction."""
+    found = {one.at: frozenset[str]() for one in function.instructions}
+    changed = True
+    while changed:
+        changed = False
+        for one in reversed(function.instructions):
+            after = frozenset[str]().union(*(found[to] for to in hazards.successors(one) if to in found))
+            here = one.reads | (after if one.conditional else after - one.writes)
+            if here != found[one.at]:
+                found[one.at], changed = here, True
+    return found

@@ -202,7 +202,7 @@ def _free(function: Function, at: int, taken: frozenset[int]) -> list[int]:
     ahead = [one for one in function.instructions if one.at < at]
     touched = frozenset[str]().union(*(one.reads | one.writes for one in ahead))
     if at:
-        touched |= lending.Lender(function).live[at]
+        touched |= lending.live(function)[at]
     busy = {int(name[1:]) for name in touched if name[0] == "R"} | taken | _RESERVED
     return [number for number in range(_HIGHEST + 1) if number not in busy]
 

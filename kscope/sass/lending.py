@@ -33,18 +33,8 @@ class Lender:
         return {one.at: one for one in self.function.instructions}
 
     @cached_property
-    def live(self) -> dict[int, frozenset[str]]:
-        """The registers whose values are needed, in front of each instruction."""
-        live = {one.at: frozenset[str]() for one in self.function.instructions}
-        changed = True
-        while changed:
-            changed = False
-            for one in reversed(self.function.instructions):
-                after = frozenset[str]().union(*(live[to] for to in hazards.successors(one) if to in live))
-                found = one.reads | (after if one.conditional else after - one.writes)
-                if found != live[one.at]:
-                    live[one.at], changed = found, True
-        return live
+    def _live(self) -> dict[int, frozenset[str]]:
+        return live(self.function)
 
     @cached_property
     def _flight(self) -> dict[int, frozenset[str]]:
@@ -63,7 +53,7 @@ class Lender:
             found |= one.reads | one.writes
             work += [to for to in self._next(one) if to not in span.ends]
         for at in inside | span.ends:
-            found |= self.live[at] | self._flight.get(at, frozenset())
+            found |= self._live[at] | self._flight.get(at, frozenset())
         return frozenset(found)
 
     def _next(self, one: Instruction) -> list[int]:
@@ -89,3 +79,17 @@ class Lender:
             elif one.name != "EXIT" or one.conditional:
                 work += [to for to in self._next(one) if to not in marks]
         return frozenset(found)
+
+
+def live(function: Function) -> dict[int, frozenset[str]]:
+    """The registers whose values are needed, in front of each instruction."""
+    found = {one.at: frozenset[str]() for one in function.instructions}
+    changed = True
+    while changed:
+        changed = False
+        for one in reversed(function.instructions):
+            after = frozenset[str]().union(*(found[to] for to in hazards.successors(one) if to in found))
+            here = one.reads | (after if one.conditional else after - one.writes)
+            if here != found[one.at]:
+                found[one.at], changed = here, True
+    return found

@@ -39,9 +39,10 @@ from triton.compiler import ASTSource
 from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import kscope
-from kscope.lowering import barrier_fences, cfg, plan, register_budget
+from kscope.lowering import barrier_fences, plan, register_budget
 from kscope.lowering.lowered import Lowered
 from kscope.marks.grammar import PREFIX
+from kscope.ptx import cfg
 
 DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
 """The metrics that ncu collects."""

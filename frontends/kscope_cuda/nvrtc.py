@@ -13,9 +13,10 @@ from kscope import cuda_include
 from kscope.errors import UnsupportedError
 from kscope.instrument import compile_warnings
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg, empty_regions, metadata_patch, register_budget
+from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.usage import Usage
+from kscope.ptx import cfg
 
 from . import assembler, dry_run
 

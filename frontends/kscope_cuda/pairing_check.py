@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from kscope.capture.model import Problem
-from kscope.lowering import cfg, pairing
+from kscope.lowering import pairing
 from kscope.marks.grammar import Act, Mark, format_name
-from kscope.ptx import inline
+from kscope.ptx import cfg, inline
 
 from .binary_notes import EXPLICIT, SLOTS, Note, find
 from .fatbin import device_code, ptx_texts

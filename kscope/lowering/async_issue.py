@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .cfg import Block, Function
+from ..ptx.cfg import Block, Function
 
 _GUARD = r"\s*(?:@!?\s*[%\w$]+\s+)?"
 _BARRIER = "mbarrier"

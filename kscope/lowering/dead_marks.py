@@ -6,7 +6,7 @@ import re
 from collections.abc import Set
 
 from ..marks.grammar import NEVER
-from .cfg import Function
+from ..ptx.cfg import Function
 
 _WRITES = re.compile(r"(?:@\S+\s+)?(?P<op>\w[\w.:]*)\s+(?P<into>\{[^}]*\}|[^,;\[]*),(?P<value>[^;]*);")
 _WORD = re.compile(r"[%\w$]+")

@@ -9,7 +9,8 @@ from .. import ptx
 from ..capture import layout
 from ..instrument.recording import Recording
 from ..marks.grammar import Mark
-from . import cfg, loop_registers
+from ..ptx import cfg
+from . import loop_registers
 
 Key = tuple[str, str, int]
 """Of a slot: name, sort of mark, depth of recursion."""

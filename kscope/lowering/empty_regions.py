@@ -20,7 +20,8 @@ from ..capture.model import Problem
 from ..errors import FormatError, MissingError
 from ..machine_code import sass, tools
 from ..marks.grammar import format_name
-from . import cfg, metadata_patch
+from ..ptx import cfg
+from . import metadata_patch
 from .lowered import Lowered, SourceInfo
 
 MAX_CUBIN = 1 << 20

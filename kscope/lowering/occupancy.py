@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..machine_code.occupancy import LARGEST, SMS
-from . import cfg
+from ..ptx import cfg
 
 _TARGET = re.compile(r"^\.target\s+sm_(\d+)", re.M)
 _THREADS = re.compile(r"\.(?:req|max)ntid\s+([\d,\s]+)")

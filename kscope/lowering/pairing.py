@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from .cfg import Block, Function, Statement
+from ..ptx.cfg import Block, Function, Statement
 
 Open = tuple[tuple[str, int], ...]
 """Open names, sorted, each with how many times."""

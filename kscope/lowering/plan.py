@@ -16,7 +16,8 @@ from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
-from . import async_issue, barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
+from ..ptx import cfg
+from . import async_issue, barrier_fences, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of

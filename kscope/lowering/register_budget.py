@@ -19,7 +19,8 @@ from pathlib import Path
 from ..capture.model import Problem
 from ..errors import UnsupportedError
 from ..instrument.recording import Recording
-from . import cfg, metadata_patch, occupancy
+from ..ptx import cfg
+from . import metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered, SourceInfo
 from .plan import empty, lower, without_marks
 from .usage import Usage, change, lost_blocks, read_log

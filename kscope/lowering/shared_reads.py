@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 
 from ..instrument.recording import Recording
 from ..marks.grammar import Mark
-from . import cfg
+from ..ptx import cfg
 
 SEVERAL = 3
 """The fewest pairs in a block that share."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from . import cfg
+from ..ptx import cfg
 
 _DECLARED = re.compile(
     r"(?:^|(?<=[;{}]))\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\s+(?:\.attribute\s*\([^)]*\)\s*)?"

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import UnsupportedError
-from ..lowering import cfg
 from ..marks.grammar import Mark
+from ..ptx import cfg
 from . import elf, lines
 from .instructions import BYTES, Function
 

@@ -11,8 +11,9 @@ from ptxvm.assemble import ptxas
 
 from kscope.errors import KscopeError
 from kscope.instrument.recording import Recording
-from kscope.lowering import barrier_fences, cfg, plan
+from kscope.lowering import barrier_fences, plan
 from kscope.machine_code import tools
+from kscope.ptx import cfg
 
 HEAD = """.version 8.6
 .target sm_{arch}

@@ -9,7 +9,8 @@ from ptxvm.parser import parse_module
 from ptxvm.profile import examples
 from ptxvm.writing import KernelText
 
-from kscope.lowering import cfg, pairing
+from kscope.lowering import pairing
+from kscope.ptx import cfg
 
 HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kscope.lowering import cfg, dead_marks
+from kscope.lowering import dead_marks
+from kscope.ptx import cfg
 
 ZERO = "mov.u32 %r5, 0;\n"
 KNOWN = {

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg, hoist, loop_registers, plan
+from kscope.lowering import hoist, loop_registers, plan
+from kscope.ptx import cfg
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n"
 LOOP = """

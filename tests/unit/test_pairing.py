@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kscope.lowering import cfg, pairing
+from kscope.lowering import pairing
+from kscope.ptx import cfg
 
 HEAD = ".visible .entry k(.param .u32 n)\n{\n.reg .pred %p<9>;\n"
 

@@ -12,7 +12,8 @@ from simulated import record
 import kscope
 from kscope.errors import PairingError
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg, pairing
+from kscope.lowering import pairing
+from kscope.ptx import cfg
 from kscope_sim import Warp
 
 HEAD = ".visible .entry k()\n{\n"

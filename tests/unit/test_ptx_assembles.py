@@ -12,9 +12,9 @@ from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText
 
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg
 from kscope.lowering.plan import lower
 from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+from kscope.ptx import cfg
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="needs ptxas: pip install triton, or put it on PATH")
 ARCHITECTURES = ("80", "90", "100")

@@ -7,10 +7,11 @@ from ptxvm.assemble import complaint, ptxas
 
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg, register_budget
+from kscope.lowering import register_budget
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import lower
 from kscope.marks.grammar import PREFIX
+from kscope.ptx import cfg
 
 VERSION, TARGET, SIZE = ".version 8.0\n", ".target sm_90\n", ".address_size 64\n"
 HEAD = VERSION + TARGET + SIZE

@@ -27,8 +27,9 @@ from kscope import ptx
 from kscope.capture import wire
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
-from kscope.lowering import cfg, emitting, loop_registers, pairing
+from kscope.lowering import emitting, loop_registers, pairing
 from kscope.marks.strategies import AllThreads
+from kscope.ptx import cfg
 
 ENOUGH = 300
 """Cases after which a mutation counts as not noticed."""

@@ -25,9 +25,9 @@ from ptxvm.writing import KernelText, Node, written
 from kscope.capture import wire
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
-from kscope.lowering import cfg
 from kscope.lowering.plan import lower
 from kscope.marks.strategies import AllThreads, Elected, TargetWarp
+from kscope.ptx import cfg
 
 ONE_REGION = written((Node("region", ("load", None, "0", False), ((),)),))
 

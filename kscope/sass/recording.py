@@ -35,6 +35,7 @@ from . import (
     regions,
     registers,
     sections,
+    stores_in_flight,
 )
 from .control import SCOREBOARDS, Control
 from .fragments import Fragment
@@ -111,8 +112,10 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     chosen = _chosen(free, found, together, _spans(labeled, found, spots), marks, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads)
-    begins = min((spot.next for spot in spots if labeled.marks[spot.mark].act == "enter"), default=function.size)
-    stores = min((spot.next for spot in spots if labeled.marks[spot.mark].act != "enter"), default=function.size)
+    acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
+    written = [at for act, spot in acts for at in (spot.value, spot.when, spot.next if act == "enter" else None)]
+    begins = min((at for at in written if at is not None), default=function.size)
+    stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
     where = claiming.placed(function, (begin, claim), kernel, chosen, (begins, stores), _control(file), most)
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
     ids = [
@@ -122,16 +125,18 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
     replaced, behind_own = dict[int, int](), dict[int, list[New]]()
-    put[0] = list(where.begin)
-    put.setdefault(where.at, []).extend([*where.claim, *ids, New(forms.word("NOP", Control(stall=fragments.SETTLED)))])
+    settled = New(forms.word("NOP", Control(stall=fragments.SETTLED)))
+    put[0] = [*where.begin, *(ids if begins < where.at else ())]
+    put.setdefault(where.at, []).extend([*where.claim, *(ids if begins >= where.at else ()), settled])
     writer = records.Writer(state, records.last(state, kernel.last))
-    for spot in spots:
-        site = _site(labeled, spot, found[spot.mark], chosen, machine)
+    sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
+    waiting = stores_in_flight.waiting(function, [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites])
+    for spot, site in zip(spots, sites, strict=True):
         here = (behind_own if spot.after else put).setdefault(spot.at, [])
         if spot.behind_wait and not here:
             here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
         predicates = records.Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
-        here.extend(writer.inserted(site, predicates))
+        here.extend(writer.inserted(replace(site, waits=spot in waiting), predicates))
         replaced |= writer.replaced(site)
     for at in chosen.waits:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))

@@ -43,6 +43,7 @@ class Site:
         spot: where the mark stands.
         value, when: constants; None if they are in registers, or if there are none.
         held: the instructions that hold the value and the predicate, None without.
+        waits: the store of an earlier record may not have read these registers yet.
     """
 
     act: str
@@ -53,6 +54,7 @@ class Site:
     value: int | None
     when: int | None
     held: tuple[Instruction | None, Instruction | None]
+    waits: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Writer:
 
     def _enter(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         guard = _guard(site)
-        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control())
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control()) if site.waits else Control()
         yield from self._constants(site)
 
     def _constants(self, site: Site) -> Iterator[tuple[str, Control]]:
@@ -171,15 +173,20 @@ class Writer:
         state, (own, computed) = self.state, self._owner(site, needed)
         waits = frozenset({state.scoreboard})
         count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
-        yield f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(stall=6, waits=waits)
-        stall = 13 if computed else 6
+        # the clock and the address are there when the store reads them: eight and five cycles behind
+        soon = site.record.conditional or bool(site.spot.guard)
+        offset = f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
+        yield offset, Control(stall=4 if soon else 1, waits=waits)
+        if not soon:  # lanes without a slab may count as well
+            yield count, Control(stall=3)
+        stall = 13 if computed else 5
         yield f"IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=stall)
         yield (
             f"@P{own} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{site.quad}",
             Control(stall=2, reads=state.scoreboard),
         )
-        # lanes without a slab may count as well
-        yield f"@P{own} {count}" if site.record.conditional or site.spot.guard else count, Control(stall=6)
+        if soon:
+            yield f"@P{own} {count}", Control(stall=6)
         if saved := self._saved(site, needed):
             yield f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT", Control(stall=13)
 

@@ -1,0 +1,59 @@
+"""Which marks must wait for a store of an earlier record: those that write registers that it may not have read yet.
+
+Every store waits for the one before it, because both use the register of the address. So only the last store on each
+way to a mark may be in flight.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .hazards import successors
+from .instructions import Function
+from .paths import Spot
+
+
+@dataclass(frozen=True)
+class Use:
+    """A mark's use of a record's registers: where it stands, what it does, and the first of the registers."""
+
+    spot: Spot
+    act: str
+    quad: int
+
+
+def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
+    """The spots of begins and instants that must wait.
+
+    Args:
+        function: the kernel without its marks.
+        uses: the marks in the order in which those of one place stand there.
+    """
+    behind: dict[int, list[Use]] = defaultdict(list)
+    before: dict[int, list[Use]] = defaultdict(list)
+    for use in uses:
+        (behind if use.spot.after else before)[use.spot.at].append(use)
+    by_address = {one.at: one for one in function.instructions}
+    found = set[Spot]()
+    states: dict[int, frozenset[int]] = {0: frozenset()}
+    work = [0]
+    while work:
+        at = work.pop()
+        stored = states[at]
+        for use in (*before[at], *behind[at]):
+            if use.act == "exit":
+                stored = frozenset({use.quad})
+                continue
+            if use.quad in stored:
+                found.add(use.spot)
+            if use.act != "enter":
+                stored = frozenset({use.quad})
+        for to in successors(by_address[at]):
+            if to in by_address:
+                merged = states.get(to, frozenset()) | stored
+                if to not in states or merged != states[to]:
+                    states[to] = merged
+                    work.append(to)
+    return frozenset(found)

@@ -151,7 +151,7 @@ def _at(
     load = New(forms.word(f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]", Control(stall=fragments.SETTLED)))
     to_gate = dict.fromkeys(SCOREBOARDS, gate)
     through = fragments.CONTROL, values
-    started, none = fragments.spliced(begin, through, names[0], to_gate, control_word, nothing, "begin ")
+    started, none = fragments.spliced(begin, through, names[0], to_gate, control_word, nothing, "begin ", True)
     if none:
         raise UnsupportedError("ptxas put a part of a kernel's begin elsewhere")
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
@@ -161,7 +161,7 @@ def _at(
         *_recording(state),
         New(forms.word(f"ULDC.64 UR{DESCRIPTOR}, {fragments.descriptor(claim)}", Control(stall=fragments.SETTLED))),
     ]
-    started = [load, *started[:-1], New(forms.word("NOP", Control(stall=fragments.SETTLED)), label=started[-1].label)]
+    started = [load, *started]
     come = New(forms.word("NOP", Control(stall=_TESTED, waits=frozenset({gate}))))
     highest = max(*first.values(), *second.values(), *left[: len(saved)])
     return Claim(tuple(started), (come, *keep, *code, *after, *give), tuple(behind), at, highest)

@@ -15,10 +15,10 @@ from functools import partial
 from .. import ptx
 from ..capture import wire
 from ..errors import UnsupportedError
-from . import elf, forms, info, renaming
+from . import elf, forms, hazards, info, renaming
 from .control import SCOREBOARDS, Control, control, controlled
 from .insert import New
-from .instructions import Function, Instruction
+from .instructions import BYTES, Function, Instruction
 
 NAMES = "kscope_begin", "kscope_claim", "kscope_end"
 """Kernels of the fragments."""
@@ -170,11 +170,7 @@ def read(file: elf.Elf, function: Function) -> Fragment:
         code.pop()
     comes = {one.at: number for one in code if (number := _door(one, "LDG", _IN)) is not None}
     goes = {one.at: number for one in code if (number := _door(one, "STG", _OUT)) is not None}
-    zeros = frozenset(
-        one.at
-        for one in code
-        if one.code == "CS2R" and one.operands[-1] == "SRZ" and not _read(one, code, {*comes, *goes})
-    )
+    zeros = _zeros(code, {*comes, *goes})
     attributes = info.read(own.content) if own is not None else ()
     return Fragment(tuple(code), attributes, function.name, comes, goes, zeros)
 
@@ -188,25 +184,25 @@ def _door(one: Instruction, name: str, first: int) -> int | None:
     return number if 0 <= number < (_OUT - _IN) // _STEP else None
 
 
-def _read(zero: Instruction, code: list[Instruction], doors: set[int]) -> frozenset[str]:
-    """Registers that are read behind an instruction before they are written, on the way straight down; all of them if
-    the way does not tell."""
-    open_names, read = set(zero.writes), set[str]()
-    for one in code:
-        if one.at <= zero.at:
-            continue
-        if one.at in doors:
-            seen = {one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else set[str]()
-        else:
-            seen = set(one.reads)
-        read |= seen & open_names
-        if not one.conditional:
-            open_names -= one.writes
-        if not open_names or one.name == "EXIT":
-            return frozenset(read)
-        if one.target is not None:
-            return frozenset(read | open_names)
-    return frozenset(read)
+def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
+    """The instructions of which only addresses of doors are made."""
+    needed = {one.at: frozenset[str]() for one in code}
+    changed = True
+    while changed:
+        changed = False
+        for one in reversed(code):
+            after = frozenset[str]().union(*(needed.get(to, frozenset()) for to in hazards.successors(one)))
+            reads = one.reads
+            if one.at in doors:  # without its address
+                reads = frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
+            found = reads | (after if one.conditional else after - one.writes)
+            if found != needed[one.at]:
+                needed[one.at], changed = found, True
+    return frozenset(
+        one.at
+        for one in code
+        if one.code == "CS2R" and one.operands[-1] == "SRZ" and not one.writes & needed.get(one.at + BYTES, frozenset())
+    )
 
 
 Door = Callable[[str, int, Control], "list[New]"]
@@ -221,6 +217,7 @@ def spliced(
     comes: Door,
     goes: Door,
     prefix: str,
+    leaves_early: bool = False,
 ) -> tuple[list[New], list[New]]:
     """A fragment's code up to its last exit, which becomes its end, and what lies behind.
 
@@ -232,12 +229,14 @@ def spliced(
         comes: what stands in place of a door through which a value comes.
         goes: the same of one through which it goes.
         prefix: begins the labels, which are those of no other code.
+        leaves_early: values that go need not have come yet.
     """
     code = fragment.instructions
     exits = [one.at for one in code if one.name == "EXIT" and not one.conditional]
     if len(exits) != 1:
         raise UnsupportedError(f"ptxas gave {fragment.name} {len(exits)} exits; expected one")
     gone = {*fragment.comes, *fragment.goes, *fragment.zeros}
+    computed = max(one.at for one in fragment.code if one.name != "EXIT")
     aimed = {one.target for one in code if one.target is not None}
     counted = set[int]()
     straight = True
@@ -264,7 +263,8 @@ def spliced(
         elif one.at in fragment.zeros:
             made = []
         elif one.at == exits[0]:
-            made = [New(forms.word("NOP", Control(stall=SETTLED, waits=frozenset(boards[board] for board in counted))))]
+            everything = frozenset() if leaves_early else frozenset(boards[board] for board in counted)
+            made = [New(forms.word("NOP", Control(stall=1 if leaves_early else SETTLED, waits=everything)))]
         elif one.name == "EXIT":
             guarded = forms.word("BRA `()", Control(stall=5)) & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
             made = [New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}")]
@@ -275,7 +275,10 @@ def spliced(
             made = [
                 New(word, to=to, listed=fragment.listed(one.at), proof=partial(renaming.same, one=one, names=names))
             ]
-        if one.at in gone and (waits or own.stall > 1):  # what stands before it counts on the cycles that it took
+        if one.at in gone and one.at not in fragment.comes and not made and leaves_early:
+            waits = frozenset()
+        behind = leaves_early and one.at > computed
+        if one.at in gone and not behind and (waits or own.stall > 1):  # code before it counts on the cycles it took
             if parts and not made and not waits and one.at not in aimed and not waiting:
                 parts[-1] = replace(parts[-1], word=_later(parts[-1].word, own.stall))
             else:

@@ -168,7 +168,7 @@ def _show(error: BaseException) -> None:
 
 
 def _note(text: str) -> None:
-    print(f"kscope: {text}", file=sys.stderr)
+    print(f"kscope: {text}\n", end="", file=sys.stderr)  # one write: unbuffered lines of ranks would mix
 
 
 def _selective_flags(options: argparse.Namespace) -> str:

@@ -85,7 +85,7 @@ class Memory:
 
 def _cleared(size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """An array of zeros that takes only the pages that are used; the allocator would clear memory that it reuses."""
-    return np.frombuffer(mmap.mmap(-1, size), dtype)
+    return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype)
 
 
 def _power_of_two(units: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 
 from kscope.marks.grammar import parse
 
@@ -254,7 +254,7 @@ def _integer(text: str) -> int:
     return int(floating[1], 16) if floating else int(text.rstrip("U"), 0)
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def _words(text: str) -> tuple[str, bool, str, tuple[str, ...], list[str]]:
     """Of an instruction: its text in one line, whether its predicate is negated, the predicate, the opcode's parts, and
     its operands."""
@@ -266,7 +266,7 @@ def _words(text: str) -> tuple[str, bool, str, tuple[str, ...], list[str]]:
     return whole, *guard, tuple(op.split(".")), _split(more + tab + rest)
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def _numbered(name: str) -> tuple[str, int]:
     """The prefix and the number of a register of a range; else no prefix."""
     digits = _DIGITS.search(name)

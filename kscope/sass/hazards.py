@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from .instructions import BYTES, Function, Instruction
 
+COUNTED = 2
+"""Cycles after which a scoreboard counts an instruction; one that waits for it earlier may find it at zero."""
 _LONGEST = 40
 """Cycles after which every result of fixed latency is there."""
 _SETTLED = 12
@@ -24,6 +26,7 @@ _LOW_HALF = 3
 _UNIFORM_SOON = frozenset({"ULDC", "UMOV", "VOTEU"})
 _UNIFORM_OF_MEMORY = 9
 _CLOCK_OF_MEMORY = 8
+_BOARD = "SB"
 _VARIABLE = frozenset(
     {
         "LD",
@@ -136,7 +139,11 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
         one = by_address[at]
         found |= {
             hazard
-            for hazard in (*_too_soon(one, ages, by_address), *_in_flight(one, _waited(one, flight)))
+            for hazard in (
+                *_too_soon(one, ages, by_address),
+                *_not_counted(one, ages),
+                *_in_flight(one, _waited(one, flight)),
+            )
             if at in chosen or hazard.earlier in chosen
         }
     return tuple(sorted(found, key=lambda one: (one.at, one.earlier, one.what)))
@@ -192,6 +199,16 @@ def _too_soon(
             yield Hazard(one.at, earlier, f"{register} is read after {age} cycles; its result takes {needed}")
 
 
+def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Iterator[Hazard]:
+    """Scoreboards that the instruction waits for before they count what was just issued."""
+    for (name, earlier), age in ages.items():
+        number = name.removeprefix(_BOARD)
+        if number != name and int(number) in one.control.waits and age < COUNTED:
+            yield Hazard(
+                one.at, earlier, f"scoreboard {number} is waited for after {age} cycle; it counts after {COUNTED}"
+            )
+
+
 def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
     """Cycles that must pass between the two."""
     memory = consumer.name in _VARIABLE - _SOON - _PIPES.keys()
@@ -244,6 +261,8 @@ def _issued(one: Instruction, ages: dict[tuple[str, int], int], flight: frozense
     if one.name in _TENSOR_CORES:
         used = [(register, register in one.writes) for register in one.reads | one.writes if register[0] == "R"]
         flight |= {_Pending(one.at, register, result, _TENSOR, frozenset()) for register, result in used}
+    if one.name != "USETMAXREG":  # which stops the warp
+        kept |= {(f"{_BOARD}{board}", one.at): 0 for board in (code.writes, code.reads) if board is not None}
     passed = max(1, code.stall)
     return {key: age + passed for key, age in kept.items() if age + passed < _LONGEST}, flight
 

@@ -270,7 +270,10 @@ def _read_before(function: Function, at: int, state: State) -> dict[int, Control
         if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
             now = one.control
             counted = now.reads is not None or now.writes is not None
-            return {} if counted else {one.at: replace(now, reads=state.scoreboard)}
+            if counted:
+                return {}
+            stall = max(now.stall, hazards.COUNTED)  # the end of the slab waits for it at once
+            return {one.at: replace(now, reads=state.scoreboard, stall=stall)}
         number -= 1
     return {}
 

@@ -152,6 +152,11 @@ def test_a_record_with_its_waits_is_accepted() -> None:
             "R200 may still be read: no scoreboard counts it",
         ),
         (
+            "cycles until a scoreboard counts",
+            ((STORE, Control(stall=1, reads=5)), (CLOCK, Control(waits=frozenset({5})))),
+            "scoreboard 5 is waited for after 1 cycle; it counts in 2",
+        ),
+        (
             "a wait for a special register",
             (("S2R R201, SR_LANEID", Control(stall=15, writes=5)), ("IADD3 R204, R201, 0x10, RZ", SLOW)),
             "R201 may not be written yet: scoreboard 5 was not waited for",

@@ -154,7 +154,7 @@ def test_a_record_with_its_waits_is_accepted() -> None:
         (
             "cycles until a scoreboard counts",
             ((STORE, Control(stall=1, reads=5)), (CLOCK, Control(waits=frozenset({5})))),
-            "scoreboard 5 is waited for after 1 cycle; it counts in 2",
+            "scoreboard 5 is waited for after 1 cycle; it counts after 2",
         ),
         (
             "a wait for a special register",

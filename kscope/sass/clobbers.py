@@ -6,7 +6,7 @@ Like hazards.py, independent of the code that placed them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from types import MappingProxyType
 
 from .hazards import CONTROL_FLOW, Hazard, successors
@@ -38,9 +38,8 @@ def check(
     flow = _flow(function)
     live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
-    restored = _restored(function, new)
     whole = _whole(flow, by_address, new)
-    held, lost = _held(function, flow, new, live, restored)
+    held, lost = _held(function, flow, new, live)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
     limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
@@ -51,7 +50,6 @@ def check(
             found |= {
                 Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs")
                 for name in (one.writes & after) - held[one.at]
-                if (one.at, name) not in restored
             }
             taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
             found |= {
@@ -125,7 +123,6 @@ def _held(
     flow: Mapping[int, tuple[int, ...]],
     new: Set[int],
     live: Mapping[int, _Names],
-    restored: Set[tuple[int, str]],
 ) -> tuple[dict[int, _Names], set[Hazard]]:
     """The predicates that may be overwritten in front of each instruction, because a register holds their values; and
     own instructions that are reached before such a value is back.
@@ -139,7 +136,7 @@ def _held(
         one, (held, gone) = by_address[at], states[at]
         if at in new:
             back = {name for name, register in held if _brings_back(one, name, register)}
-            gone = (gone | {name for name in one.writes if name[0] == "P" and (at, name) not in restored}) - back
+            gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
             held = frozenset(pair for pair in held if pair[1] not in one.writes)
             if one.name == "P2R" and not one.conditional:
                 (into,) = one.writes
@@ -205,42 +202,6 @@ def _strangers(
         if at in new and before is not None and one.name not in _OF_THE_CODE:
             for name in sorted(one.reads - before - borrowed.get(at, frozenset())):
                 yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
-
-
-def _restored(function: Function, new: Set[int]) -> frozenset[tuple[int, str]]:
-    """Where inserted instructions write predicates that they saved before, and have restored when own code goes on."""
-    found, run = set[tuple[int, str]](), list[Instruction]()
-    for one in (*function.instructions, None):
-        if one is not None and one.at in new:
-            run.append(one)
-            continue
-        for name in {name for some in run for name in some.writes if name[0] == "P"}:
-            found |= {(at, name) for at in _saved_in(run, name)}
-        run = []
-    return frozenset(found)
-
-
-def _saved_in(run: Sequence[Instruction], name: str) -> list[int]:
-    """Where a run of instructions writes a predicate, if it saves it before and restores it at last."""
-    saved, unit, written, restored = "", "", list[int](), True
-    for one in run:
-        if one.code == "SEL" and one.operands == (unit, unit, "RZ", name) and not one.conditional and restored:
-            saved, restored = unit, False
-        elif saved in one.writes:
-            if not restored:
-                return []
-            saved = ""
-        if one.code == "IMAD.MOV.U32" and one.operands[1:] == ("RZ", "RZ", "0x1") and not one.conditional:
-            unit = one.operands[0]
-        elif unit in one.writes and unit != saved:
-            unit = ""
-        if name in one.writes:
-            if not saved:
-                return []
-            written.append(one.at)
-            test = ("ISETP.NE.U32.AND", (name, "PT", saved, "RZ", "PT"))
-            restored = (one.code, one.operands) == test and not one.conditional
-    return written if restored else []
 
 
 def _barriers(one: Instruction) -> _Names:

@@ -154,9 +154,7 @@ class Writer:
         if not computed:
             return
         if saved := self._saved(site, needed):
-            spare = f"R{self.state.spare}"
-            yield f"IMAD.MOV.U32 {spare}, RZ, RZ, 0x1", Control(stall=5)
-            yield f"SEL {spare}, {spare}, RZ, {saved}", Control(stall=2)
+            yield f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}", Control(stall=2)
         guard, soon = site.spot.guard.removeprefix("@"), Control(stall=13)
         if guard or self.state.on is None:
             lanes = guard if guard and guard[0] != "!" else "PT"

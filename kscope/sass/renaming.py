@@ -164,6 +164,8 @@ def _fields(one: Instruction) -> Iterator[tuple[tuple[str, ...], int]]:
         yield ("R", "UR"), _A
     if one.name in _MEMORY:
         yield ("R",), 32
+    elif one.name == "SHFL":
+        yield from ((("R",), at) for at in (32, 64))
     elif one.name.startswith("U"):
         yield from ((("UR",), at) for at in (32, 64))
     else:

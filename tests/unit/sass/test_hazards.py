@@ -254,20 +254,54 @@ def test_registers_that_the_warp_gave_back_are_not_used() -> None:
     assert "R200 is not there: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
 
 
-@pytest.mark.parametrize("restored", [True, False])
-def test_a_predicate_may_be_overwritten_between_saving_and_restoring_it(restored: bool) -> None:
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("", ""),
+        ("save", "is overwritten, which the code still needs"),
+        ("restore", "was overwritten, and is not back yet, where the code needs it"),
+        ("its register", "was overwritten, and is not back yet, where the code needs it"),
+    ],
+)
+def test_a_predicate_may_be_overwritten_between_saving_and_restoring_it(missing: str, said: str) -> None:
     def used(kernel: Function) -> Insertion:
         branch = next(one for one in kernel.instructions if one.name == "BRA" and one.guard.startswith("@P"))
         name = branch.guard.lstrip("@!")
-        steps = [
-            ("IMAD.MOV.U32 R200, RZ, RZ, 0x1", SLOW),
-            (f"SEL R200, R200, RZ, {name}", SLOW),
-            (f"ISETP.NE.U32.AND {name}, PT, R204, RZ, PT", SLOW),
-            (f"ISETP.NE.U32.AND {name}, PT, R200, RZ, PT", SLOW),
-        ]
-        return Insertion({branch.at: new(*(steps if restored else steps[:3]))})
+        steps = {
+            "before": ("MOV R200, RZ", SLOW),
+            "save": (f"P2R R200, PR, RZ, {1 << int(name[1:]):#x}", SLOW),
+            "its register": ("NOP", SLOW),
+            "use": (f"ISETP.NE.U32.AND {name}, PT, R204, RZ, PT", SLOW),
+            "restore": (f"ISETP.NE.U32.AND {name}, PT, R200, RZ, PT", SLOW),
+        }
+        if missing == "its register":
+            steps[missing] = ("MOV R200, RZ", SLOW)
+        else:
+            steps.pop(missing, None)
+        return Insertion({0: new(*SETUP), branch.at: new(*steps.values())})
 
-    assert ("is overwritten, which the code still needs" in found(BRANCHING, used)) != restored
+    assert said in found(BRANCHING, used) if said else found(BRANCHING, used) == ""
+
+
+def test_a_uniform_register_is_free_where_nothing_has_parted_the_warp() -> None:
+    """If it has no value there."""
+    (kernel,) = functions(assembled(BRANCHING))
+    first = next(one.at for one in kernel.instructions if one.name in ("BRA", "EXIT"))
+    written = {
+        name: one.at
+        for one in reversed(kernel.instructions)
+        for name in one.writes
+        if name.startswith("UR") and int(name[2:]) % 2 == 0
+    }
+    late = next((name for name, at in written.items() if at > first), None)
+    early = next(name for name, at in written.items() if at < first)
+    used = next(one.at for one in kernel.instructions if early in one.reads)
+    taken = f"ULDC.64 {early}, c[0x0][0x208]"
+    said = found(BRANCHING, lambda kernel: Insertion({used: new((taken, SLOW))}))
+    assert f"{early} belongs to the whole warp" in said
+    if late is not None:
+        free = f"ULDC.64 {late}, c[0x0][0x208]"
+        assert found(BRANCHING, lambda kernel: Insertion({kernel.instructions[1].at: new((free, SLOW))})) == ""
 
 
 def test_an_inserted_value_that_the_code_overwrites_is_lost() -> None:

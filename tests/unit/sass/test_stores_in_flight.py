@@ -1,0 +1,50 @@
+"""A mark waits for the store of a record only where that store may still read the mark's registers."""
+
+from __future__ import annotations
+
+from kscope.sass.instructions import Function, Instruction
+from kscope.sass.paths import Spot
+from kscope.sass.stores_in_flight import Use, waiting
+
+LOOP = Function(
+    "loop",
+    ".text.loop",
+    (
+        Instruction(0x00, 0, "", "NOP", ()),
+        Instruction(0x10, 0, "", "NOP", ()),
+        Instruction(0x20, 0, "", "NOP", ()),
+        Instruction(0x30, 0, "@P0", "BRA", (), target=0x10),
+        Instruction(0x40, 0, "", "EXIT", ()),
+    ),
+)
+
+
+def uses(*marks: tuple[str, int, int]) -> list[Use]:
+    """Each mark's act, place and first register."""
+    return [Use(Spot(number, at, 0, False), act, quad) for number, (act, at, quad) in enumerate(marks)]
+
+
+def waits(*marks: tuple[str, int, int]) -> set[int]:
+    return {spot.mark for spot in waiting(LOOP, uses(*marks))}
+
+
+def test_a_region_alone_in_a_loop_waits_for_the_turn_before() -> None:
+    assert waits(("enter", 0x10, 4), ("exit", 0x20, 4)) == {0}
+
+
+def test_regions_with_registers_of_their_own_do_not_wait_for_each_other() -> None:
+    """The second one's store waits for the first one's, so the first begins anew when its own was read."""
+    assert waits(("enter", 0x10, 4), ("exit", 0x20, 4), ("enter", 0x20, 8), ("exit", 0x30, 8)) == set()
+
+
+def test_regions_that_share_registers_wait() -> None:
+    assert waits(("enter", 0x10, 4), ("exit", 0x20, 4), ("enter", 0x20, 4), ("exit", 0x30, 4)) == {0, 2}
+
+
+def test_an_instant_is_a_begin_and_a_store() -> None:
+    assert waits(("instant", 0x10, 4)) == {0}
+    assert waits(("instant", 0x00, 4)) == set()
+
+
+def test_what_runs_once_does_not_wait() -> None:
+    assert waits(("enter", 0x00, 4), ("exit", 0x00, 4)) == set()

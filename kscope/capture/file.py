@@ -6,7 +6,7 @@
     chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
                              zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
                              bytes after the zlib data of a chunk are ignored
-    sections                 of what few captures have, by name, zlib: [[name, stored, crc32, unpacked], ...] in the head
+    sections                 of what few captures have, by name, zlib: [[name, stored, crc32, unpacked], ...]
 
 No pickle, no code, and every number is checked. Sizes must add up to the file's size before anything is allocated.
 The lines are limited to MAX_RATIO times the file's size and a quarter of the memory (a sparse file's size is free), or

@@ -94,16 +94,14 @@ def _region(found: object) -> CodeRegion:
     match found:
         case [str(name), str(file), int(first), int(last)]:
             return CodeRegion(name, file, first, last)
-        case _:
-            _refuse("a region", found)
+    return _refuse("a region", found)
 
 
 def _place(found: object) -> Place:
     match found:
         case [str(file), int(line)]:
             return file, line
-        case _:
-            _refuse("a place", found)
+    return _refuse("a place", found)
 
 
 def _list(found: object, what: str) -> list[Any]:

@@ -24,9 +24,7 @@ _FUNCTION_TYPE = 2
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 
 
-def described(
-    sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta]
-) -> list[SampledFunction]:
+def described(sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta]) -> list[SampledFunction]:
     """Functions of one cubin with their instructions; unchanged but for the reason if the code cannot be read.
 
     Args:
@@ -97,9 +95,7 @@ def _function(
     )
 
 
-def _region(
-    name: str, meta: RegionMeta, found: Iterable[Site], placed: Mapping[int, tuple[Place, ...]]
-) -> CodeRegion:
+def _region(name: str, meta: RegionMeta, found: Iterable[Site], placed: Mapping[int, tuple[Place, ...]]) -> CodeRegion:
     """The region with its source lines: of its `with` statement, else those between the lines of its clock reads."""
     if (block := body(meta.where)) is not None:
         return CodeRegion(name, *block)

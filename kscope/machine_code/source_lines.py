@@ -1,8 +1,8 @@
 """Source lines of instructions in a disassembly by `nvdisasm -gi`, and the source lines of regions.
 
-    //## File "/home/me/k.py", line 7 inlined at "/home/me/k.py", line 20
-    //## File "/home/me/k.py", line 20
-            /*0010*/ ...
+//## File "/home/me/k.py", line 7 inlined at "/home/me/k.py", line 20
+//## File "/home/me/k.py", line 20
+        /*0010*/ ...
 """
 
 from __future__ import annotations

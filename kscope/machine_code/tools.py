@@ -63,9 +63,12 @@ def resources(path: Path) -> str:
 
 def builds(path: Path) -> dict[str, int]:
     """Kernel ids by name from a cubin's metadata; {} for text, or code without marks."""
-    if not binary(path):
-        return {}
-    data, found = bounded_reading.read_bytes(path), dict[str, int]()
+    return builds_in(bounded_reading.read_bytes(path)) if binary(path) else {}
+
+
+def builds_in(data: bytes) -> dict[str, int]:
+    """As builds(), of the bytes of a cubin."""
+    found = dict[str, int]()
     at = data.find(_META)
     while at >= 0:
         with suppress(FormatError):  # other text that begins so

@@ -14,6 +14,7 @@ from kscope.capture import wire
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UnsupportedError, UsageError
 from kscope.instrument.backend import Backend
+from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
 from kscope.instrument.two_forms import SETTABLE
 
@@ -23,6 +24,7 @@ from .device import Device
 from .device_memory import Allocation
 from .drain import Drain
 from .driver import CudaDriver, Driver, Memory
+from .pc_sampling import PcSampler
 from .salvage import SalvagedMemory
 
 Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
@@ -47,7 +49,10 @@ class CudaBackend(Backend):
         UsageError: in a forked child, where CUDA does not work.
     """
 
-    def __init__(self, driver: Driver | None = None, salvage: Salvage = SalvagedMemory) -> None:
+    def __init__(
+        self, driver: Driver | None = None, salvage: Salvage = SalvagedMemory,
+        sampler: PcSampler | None = None,
+    ) -> None:  # fmt: skip
         self._driver: Driver = CudaDriver() if driver is None else driver
         self._salvage = salvage
         self._pid = os.getpid()
@@ -58,6 +63,7 @@ class CudaBackend(Backend):
         self._session: _Session | None = None
         self._open = False
         self._problems: list[Problem] = []
+        self._sampler = PcSampler(watch=self._sample_others, inside=self._inside) if sampler is None else sampler
 
     # Backend
 
@@ -117,6 +123,32 @@ class CudaBackend(Backend):
     def capture(self, stream: int) -> int | None:
         """The id of the graph capture of a stream of the current context; 0 for none, None if it is unknown."""
         return self._driver.capture(stream)
+
+    def begin_samples(self, period: int, *, create: bool = False) -> None:
+        """Sample every context of this process. create=True creates that of this process's GPU if there is none, so
+        that its first kernel is sampled.
+        """
+        self._sampler.begin(period)
+        if create:
+            self._sampler.add(self._driver.primary.of_this_process())
+        for context in tuple(self._devices):
+            self._sampler.add(context)
+
+    def pause_samples(self, paused: bool) -> None:
+        """Take no samples for now, or continue."""
+        self._sampler.pause(paused)
+
+    def end_samples(self, *, wait: bool) -> None:
+        """End the sampling."""
+        self._sampler.end(wait=wait)
+
+    def samples(self) -> tuple[SampledCode, ...]:
+        """What was sampled since begin_samples()."""
+        return self._sampler.samples()
+
+    def sampling_problems(self) -> tuple[str, ...]:
+        """Why contexts were not sampled."""
+        return self._sampler.problems()
 
     def wait(self) -> None:
         """Wait for all work of all devices. Without the lock: running work may wait for a thread that loads a
@@ -179,6 +211,7 @@ class CudaBackend(Backend):
         context = self._driver.context()
         if context not in self._devices:
             device = self._devices[context] = Device(self._driver)
+            self._sampler.add(context)
             if self._session is not None and self._open:
                 self._arm(device)
         return self._devices[context]
@@ -277,15 +310,23 @@ class CudaBackend(Backend):
         for error in errors:
             self._failed(drain, error)
 
+    def _sample_others(self) -> None:
+        """Sample contexts whose kernels have no marks."""
+        for context in self._driver.primary.active():
+            self._sampler.add(context)
+
+    def _in(self, device: Device) -> AbstractContextManager[None]:
+        return self._inside(device.context)
+
     @contextmanager
-    def _in(self, device: Device) -> Generator[None, None, None]:
-        """Make the device's context current. Graph captures of other threads neither forbid nor record these calls."""
+    def _inside(self, context: int) -> Generator[None, None, None]:
+        """Make a context current. Graph captures of other threads neither forbid nor record these calls."""
         with self._driver.relaxed():
             before = self._driver.context()
-            if before == device.context:
+            if before == context:
                 yield
                 return
-            self._driver.set_context(device.context)
+            self._driver.set_context(context)
             try:
                 yield
             finally:

@@ -25,6 +25,7 @@ from kscope.errors import DriverError, MissingError, UnsupportedError
 
 from . import device_memory
 from .device_memory import Allocation
+from .primary_contexts import PrimaryContexts
 from .ranges import Bytes, Ranges, read_each
 
 _BROKEN = "an earlier kernel broke the context: run the program without kscope under compute-sanitizer"
@@ -74,6 +75,8 @@ class Memory(Protocol):
 
 class Driver(Memory, Protocol):
     """The driver calls of kscope. All raise DriverError; those on memory use the thread's current context."""
+
+    primary: PrimaryContexts
 
     def context(self) -> int: ...
     def set_context(self, context: int) -> None: ...
@@ -126,6 +129,7 @@ class CudaDriver:
 
     def __init__(self) -> None:
         self._cu: Any = _bindings()
+        self.primary = PrimaryContexts(self._call)
         try:
             self._call("cuInit", 0)
             count = int(self._call("cuDeviceGetCount"))

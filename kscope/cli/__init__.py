@@ -33,6 +33,8 @@ from . import (
     info,
     occupancy,
     run,
+    sample,
+    stalls,
     summary,
     trust,
     view,
@@ -43,9 +45,9 @@ __all__ = ["main", "parser"]
 
 ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[Any, ...]] = {
-    "record": (demo, run, include, doctor),
+    "record": (demo, run, sample, include, doctor),
     "look": (summary, view, export, info),
-    "why is it slow": (gaps, occupancy),
+    "why is it slow": (gaps, occupancy, stalls),
     "compare and check": (compare, assertions),
     "can I trust this": (trust,),
 }

@@ -35,7 +35,7 @@ from .termination import Termination
 if TYPE_CHECKING:
     from ..trace import Trace
 
-_epochs = count(1)
+next_epoch = count(1).__next__
 
 
 class Session(Forms):
@@ -116,7 +116,7 @@ class Session(Forms):
         with alone():  # a DSL imported meanwhile joins before or after
             if not self._within("reset"):
                 return
-            self._epoch, self._started = next(_epochs), time.time_ns()
+            self._epoch, self._started = next_epoch(), time.time_ns()
             for backend in self._backends.values():
                 backend.arm(self._epoch, self._sampling, self._pool, self._folder)
                 self._stalls.begin(backend, self._epoch)
@@ -196,7 +196,7 @@ class Session(Forms):
         if self._statement is not None and self._statement() is None:  # not in a `with` statement
             self._statement = None
         self._recording = recording(self._options)
-        self._epoch, self._started = next(_epochs), time.time_ns()
+        self._epoch, self._started = next_epoch(), time.time_ns()
         self._backends, self._absent = {}, {}  # an earlier attempt may have failed
         STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
         if self.path is not None:

@@ -30,14 +30,14 @@ class Stalls:
         self._problems, self._backends = list[Problem](), list[Backend]()
         self.options: dict[str, object] = {"stalls": None if period is None else True, "period": period}
 
-    def begin(self, backend: Backend, epoch: int) -> None:
+    def begin(self, backend: Backend, epoch: int, *, create: bool = False) -> None:
         """A backend samples from now on; if it cannot, the session goes on without. A new epoch begins again."""
         if self._period is None:
             return
         if epoch != self._epoch:
             self._epoch, self._problems, self._backends = epoch, [], []
         try:
-            backend.begin_samples(self._period)
+            backend.begin_samples(self._period, create=create)
         except (MissingError, UnsupportedError, UsageError, DriverError) as error:
             self._problems.append(_unsampled(str(error)))
         else:
@@ -49,6 +49,11 @@ class Stalls:
         self._paused = paused
         for backend in self._backends:
             backend.pause_samples(paused)
+
+    def wait(self) -> None:
+        """Return when everything launched so far has finished."""
+        for backend in self._backends:
+            backend.wait()
 
     def end(self, *, wait: bool) -> None:
         """Stop; everything that was launched has ended if `wait`."""

@@ -296,6 +296,8 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Trace
 
 
 def _why_empty(capture: CaptureData) -> str:
+    if capture.samples is not None and not capture.modules:
+        return "stalls were sampled, which kscope stalls shows, and no kernel with regions was loaded"
     names = sorted({kernel.name for module in capture.modules for kernel in module.kernels})
     if not names:
         return (

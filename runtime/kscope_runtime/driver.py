@@ -177,14 +177,9 @@ class CudaDriver:
     def about(self, ordinal: int) -> str:
         """A GPU's description, in a line."""
         device, kind = self._call("cuDeviceGet", ordinal), self._cu.CUdevice_attribute
-        major, minor, sms = (
-            int(self._call("cuDeviceGetAttribute", attribute, device))
-            for attribute in (
-                kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-            )
-        )
+        facts = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
+        numbers = [getattr(kind, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
+        major, minor, sms = (int(self._call("cuDeviceGetAttribute", number, device)) for number in numbers)
         name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
         memory, version = int(self._call("cuDeviceTotalMem", device)) >> 30, int(self._call("cuDriverGetVersion"))
         cuda = f"{version // 1000}.{version % 1000 // 10}"

@@ -1,0 +1,93 @@
+"""`kscope stalls CAPTURE`: where warps stood, and why."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from ..analysis import stall_text
+from ..analysis import stalls as analysis
+from ..analysis.stall_reasons import meaning, remedy
+from ..capture.samples import Samples
+from ..errors import UsageError
+from ..trace import Trace
+from ..tracedata.kernel_names import of_kernels
+from ..util.text import nearest
+from . import answers, filters
+from .command import Command
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command("stalls", stalls, "where warps stood and why they waited, of a capture with samples")
+    add_capture(parser)
+    parser.add_argument("--by", metavar="KEY", choices=analysis.KEYS, default="region",
+                        help=f"rows: {', '.join(analysis.KEYS)} (default: region)")  # fmt: skip
+    answers.add(parser, top=f"the N most sampled rows of each kernel (table: 50, JSON: {answers.MOST})")
+
+
+def add_capture(parser: argparse.ArgumentParser) -> None:
+    """Add CAPTURE and --kernel."""
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file; - for stdin")
+    parser.add_argument("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*'; may be repeated")
+    filters.add_opening(parser)
+
+
+def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
+    """The trace of a capture and its samples, of the kernels that --kernel names.
+
+    Raises:
+        UsageError: the capture has no samples, or no kernel has such a name.
+    """
+    trace = filters.opened(options.capture, options)
+    samples = trace.samples
+    if samples is None:
+        raise UsageError(
+            f"{options.capture}: has no samples of stalls; record with kscope run --stalls SCRIPT, "
+            "kscope.profile(stalls=True), or kscope sample SCRIPT"
+        )
+    if options.kernel:
+        names = [function.name for function in samples.functions]
+        for glob in options.kernel:
+            if not any(fnmatchcase(name, glob) for name in names):
+                raise UsageError(f"--kernel {glob}: no sampled kernel has this name{nearest(glob, names)}")
+        kept = (number for number, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in options.kernel))
+        samples = samples.of(kept)
+    return trace, samples
+
+
+def executions(trace: Trace) -> dict[tuple[int, str], int]:
+    """Spans by kernel id and region."""
+    if not len(trace):
+        return {}
+    ids, names = of_kernels(trace), trace.region_names()
+    codes = trace.kernel * len(names) + trace.region
+    found: dict[tuple[int, str], int] = {}
+    for code, count in zip(*np.unique(codes[trace.is_span], return_counts=True), strict=True):
+        kernel, region = divmod(int(code), len(names))
+        key = ids[kernel], str(names[region])
+        found[key] = found.get(key, 0) + int(count)
+    return found
+
+
+def stalls(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    trace, samples = sampled(options)
+    with filters.computing(len(samples.rows), "samples"):
+        found = analysis.stalls(samples, options.by, executions(trace))
+    if options.json:
+        print(answers.answer(options, _data(found), trace))
+    else:
+        print(stall_text.text(found, options.top or 50))
+    return 0
+
+
+def _data(found: analysis.Stalls) -> dict[str, object]:
+    rows = [asdict(row) | {"per_execution": row.per_execution} for row in found.rows]
+    used = dict.fromkeys(reason for row in found.rows for reason in row.reasons)
+    reasons = {one: {"meaning": meaning(one), "remedy": remedy(one)} for one in used}
+    return asdict(found) | {"rows": rows, "reasons": reasons}

@@ -23,6 +23,7 @@ def to_bytes(samples: Samples) -> bytes:
         {
             "period": samples.period,
             "reasons": samples.reasons,
+            "sources": samples.sources,
             "functions": [_function_to_dict(function) for function in samples.functions],
             **{name: getattr(samples, name) for name in _COUNTS},
         }
@@ -50,7 +51,10 @@ def from_bytes(data: bytes) -> Samples:
     if len(rows) and int(rows["count"].max()) >= 1 << 62:
         _refuse("a count", int(rows["count"].max()))
     counts = {name: _number(head.get(name), name, 0, 1 << 62) for name in _COUNTS}
-    return Samples(_number(head.get("period"), "period", 1, _MOST), reasons, functions, rows, **counts)
+    sources = head.get("sources", {})
+    if not isinstance(sources, dict) or not all(isinstance(text, str) for text in sources.values()):
+        _refuse("a source file", sources)
+    return Samples(_number(head.get("period"), "period", 1, _MOST), reasons, functions, rows, sources=sources, **counts)
 
 
 def _function_to_dict(function: SampledFunction) -> dict[str, Any]:

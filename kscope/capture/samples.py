@@ -110,6 +110,7 @@ class Samples:
         full: how often the hardware's buffer was full, which loses samples.
         elsewhere: samples in code that has no records, such as the driver's.
         left_out: samples of instructions that exceeded the table's limit.
+        sources: text of the source files that the instructions are from, by path; without those that could not be read.
     """
 
     period: int
@@ -120,6 +121,7 @@ class Samples:
     full: int = 0
     elsewhere: int = 0
     left_out: int = 0
+    sources: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.whole["count"].sum())
@@ -163,4 +165,5 @@ def joined(parts: Iterable[Samples]) -> Samples | None:
         full=sum(part.full for part in found),
         elsewhere=sum(part.elsewhere for part in found),
         left_out=sum(part.left_out for part in found),
+        sources={file: text for part in found for file, text in part.sources.items()},
     )

@@ -23,8 +23,10 @@ from .._version import __version__
 from ..analysis.table import cut
 from ..errors import KscopeError
 from . import (
+    annotate,
     assertions,
     compare,
+    crosscheck,
     demo,
     doctor,
     export,
@@ -47,9 +49,9 @@ ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[Any, ...]] = {
     "record": (demo, run, sample, include, doctor),
     "look": (summary, view, export, info),
-    "why is it slow": (gaps, occupancy, stalls),
+    "why is it slow": (gaps, occupancy, stalls, annotate),
     "compare and check": (compare, assertions),
-    "can I trust this": (trust,),
+    "can I trust this": (trust, crosscheck),
 }
 """The modules of the commands, by the user's question; every one has add(command)."""
 _MAX_ERROR = 4000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ..capture.model import ModuleMeta, Problem
 from ..capture.samples import SampledFunction, Samples, joined
@@ -14,6 +15,8 @@ from ..machine_code import code_map, tools
 from ..util.parallel import map_ahead
 from .kernel_filter import Patterns
 
+_MOST_FILE, _MOST_SOURCE = 1 << 20, 8 << 20
+"""Bytes of a source file, and of all, that a capture keeps."""
 KIND = "unsampled"
 """The kind of the problems."""
 
@@ -77,13 +80,30 @@ def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernel
     """What the backends sampled, with the code's instructions, of the kernels that are kept."""
     parts = [_described(one, modules) for backend in backends for one in backend.samples()]
     found = joined(parts)
-    if found is None or not kernels.globs:
-        return found
-    return found.of(
-        number
-        for number, function in enumerate(found.functions)
-        if kernels.match(function.name, -1 if function.kernel is None else function.kernel)
-    )
+    if found is None:
+        return None
+    if kernels.globs:
+        found = found.of(
+            number
+            for number, function in enumerate(found.functions)
+            if kernels.match(function.name, -1 if function.kernel is None else function.kernel)
+        )
+    return replace(found, sources=_sources(found.functions))
+
+
+def _sources(functions: Iterable[SampledFunction]) -> dict[str, str]:
+    """The text of the source files that can be read here, so that `kscope annotate` works elsewhere."""
+    files = sorted({file for function in functions for chain in function.places for file, _ in chain})
+    found, left = dict[str, str](), _MOST_SOURCE
+    for file in files:
+        try:
+            path = Path(file)
+            if path.is_absolute() and path.is_file() and path.stat().st_size <= min(left, _MOST_FILE):
+                found[file] = path.read_text(encoding="utf-8", errors="replace")
+                left -= path.stat().st_size
+        except OSError:
+            continue
+    return found
 
 
 def problems(samples: Samples | None) -> list[Problem]:

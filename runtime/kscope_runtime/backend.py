@@ -155,9 +155,10 @@ class CudaBackend(Backend):
         module.
         """
         with self._mine():
-            drains = list(self._drains.values())
-        for drain in drains:
-            self._idle(drain)
+            drains = dict(self._drains)
+        for context in dict.fromkeys([*drains, *self._sampler.contexts()]):
+            if (error := self._idle(context)) is not None and context in drains:
+                self._failed(drains[context], error)
 
     def disarm(self) -> None:
         """Close the gates. Warps that have claimed continue, and their records are still drained."""
@@ -289,13 +290,13 @@ class CudaBackend(Backend):
                 kept = f"what was drained before is in the capture, the rest is lost: {reason}"
             self._problems.append(Problem("driver", f"{error}; {kept}").on_device(ordinal))
 
-    def _idle(self, drain: Drain) -> None:
-        """Wait for all work in the context, in a thread, so that Ctrl-C ends our wait."""
+    def _idle(self, context: int) -> DriverError | None:
+        """Wait for all work in a context, in a thread, so that Ctrl-C ends our wait."""
         errors: list[DriverError] = []
 
         def wait() -> None:
             try:
-                with self._in(drain.device):
+                with self._inside(context):
                     self._driver.synchronize_context()
             except DriverError as error:
                 errors.append(error)
@@ -307,8 +308,7 @@ class CudaBackend(Backend):
                 waiter.join(_TURN_S)
         except RuntimeError:  # the interpreter is exiting: from Python 3.12 on it starts no threads
             wait()
-        for error in errors:
-            self._failed(drain, error)
+        return errors[0] if errors else None
 
     def _sample_others(self) -> None:
         """Sample contexts whose kernels have no marks."""

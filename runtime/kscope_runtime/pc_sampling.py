@@ -246,6 +246,10 @@ class PcSampler:
                 if str(error) not in self._problems:
                     self._problems.append(str(error))
 
+    def contexts(self) -> tuple[int, ...]:
+        """The contexts that are sampled."""
+        return tuple(self._contexts)
+
     def pause(self, paused: bool) -> None:
         """Take no samples for now, or continue."""
         with self._lock:

@@ -17,8 +17,6 @@ from .kernel_filter import Patterns
 
 _MOST_FILE, _MOST_SOURCE = 1 << 20, 8 << 20
 """Bytes of a source file, and of all, that a capture keeps."""
-KIND = "unsampled"
-"""The kind of the problems."""
 
 
 class Stalls:
@@ -73,7 +71,7 @@ class Stalls:
 
 
 def _unsampled(text: str) -> Problem:
-    return Problem(KIND, f"stalls were not sampled: {text}")
+    return Problem("unsampled", f"stalls were not sampled: {text}")
 
 
 def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernels: Patterns) -> Samples | None:
@@ -112,19 +110,19 @@ def problems(samples: Samples | None) -> list[Problem]:
         return []
     found = []
     if not len(samples):
-        found.append(Problem(KIND, "no stall was sampled: no kernel ran on a sampled GPU, or for less than a period"))
+        found.append(Problem("unsampled", "no stall was sampled: no kernel ran on a sampled GPU, or for less than a period"))
     if samples.dropped:
-        found.append(Problem(KIND, f"the hardware dropped {samples.dropped:,} samples: pass a longer period=",
+        found.append(Problem("unsampled", f"the hardware dropped {samples.dropped:,} samples: pass a longer period=",
                              samples.dropped))  # fmt: skip
     if samples.full:
         text = f"the hardware's buffer for samples was full {samples.full:,} times, which loses samples: pass a longer"
-        found.append(Problem(KIND, f"{text} period=", samples.full))
+        found.append(Problem("unsampled", f"{text} period=", samples.full))
     if samples.left_out:
         text = f"{samples.left_out:,} samples exceed the table's limit and were left out: select kernels with kernel="
-        found.append(Problem(KIND, text, samples.left_out))
+        found.append(Problem("unsampled", text, samples.left_out))
     unknown = [one for one in samples.functions if one.why_unknown and one.kernel is not None]
     found += [
-        Problem(KIND, f"kernel {one.name}: its samples have no regions: {one.why_unknown}", kernel=one.name)
+        Problem("unsampled", f"kernel {one.name}: its samples have no regions: {one.why_unknown}", kernel=one.name)
         for one in unknown
     ]
     return found

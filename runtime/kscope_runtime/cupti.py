@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kscope.errors import DriverError, MissingError, UnsupportedError
+from kscope.util.text import install_command
 
 u8, u32, u64, size_t = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
 pointer = ctypes.c_void_p
@@ -230,7 +231,7 @@ def find() -> Path:
         if path.is_file():
             return path
     raise MissingError(
-        "libcupti is not installed: pip install 'kscope[stalls]', or a CUDA toolkit with CUDA_HOME set; torch brings it"
+        f"libcupti is not installed: {install_command('stalls')}, or set CUDA_HOME to a CUDA toolkit; torch brings it"
     )
 
 

@@ -9,7 +9,7 @@ from kscope.capture.samples import ROW, Rows
 
 MOST_ROWS = 1 << 21
 """Different counts that are kept: 32 MiB."""
-_PENDING = 1 << 20
+_PENDING = 1 << 18
 _FUNCTION_BITS, _PC_BITS, _REASON_BITS = 18, 36, 10
 U64s = npt.NDArray[np.uint64]
 

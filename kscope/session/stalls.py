@@ -109,17 +109,20 @@ def problems(samples: Samples | None) -> list[Problem]:
     if samples is None:
         return []
     found = []
+
+    def note(text: str, count: int = 1) -> None:
+        found.append(Problem("unsampled", text, count))
+
     if not len(samples):
-        found.append(Problem("unsampled", "no stall was sampled: no kernel ran on a sampled GPU, or for less than a period"))
+        note("no stall was sampled: no kernel ran on a GPU that is sampled, or only for less than a period")
     if samples.dropped:
-        found.append(Problem("unsampled", f"the hardware dropped {samples.dropped:,} samples: pass a longer period=",
-                             samples.dropped))  # fmt: skip
+        note(f"the hardware dropped {samples.dropped:,} samples: pass a longer period=", samples.dropped)
     if samples.full:
-        text = f"the hardware's buffer for samples was full {samples.full:,} times, which loses samples: pass a longer"
-        found.append(Problem("unsampled", f"{text} period=", samples.full))
+        text = f"the hardware's buffer for samples was full {samples.full:,} times, which loses samples"
+        note(f"{text}: pass a longer period=", samples.full)
     if samples.left_out:
-        text = f"{samples.left_out:,} samples exceed the table's limit and were left out: select kernels with kernel="
-        found.append(Problem("unsampled", text, samples.left_out))
+        text = f"{samples.left_out:,} samples exceed the table's limit and were left out"
+        note(f"{text}: sample fewer kernels at a time", samples.left_out)
     unknown = [one for one in samples.functions if one.why_unknown and one.kernel is not None]
     found += [
         Problem("unsampled", f"kernel {one.name}: its samples have no regions: {one.why_unknown}", kernel=one.name)
@@ -167,5 +170,7 @@ def _kernel(name: str, builds: dict[str, int], by_name: dict[str, set[int]]) -> 
     """The id of a kernel with marks: of the module's metadata, else of the only kernel of that name."""
     if name in builds:
         return builds[name]
+    if len(builds) == 1:  # a template's kernel has its C++ name there, and a mangled one in the code
+        return next(iter(builds.values()))
     known = by_name.get(name, set())
     return next(iter(known)) if len(known) == 1 else None

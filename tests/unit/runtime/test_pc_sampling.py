@@ -253,7 +253,9 @@ def test_the_layout_that_numpy_reads_is_the_structure_s() -> None:
     layout = sample_buffers._PC_DATA
     assert layout.itemsize == ctypes.sizeof(cupti.PcData)
     pairs = {"cubin": "cubin_crc", "pc": "pc", "index": "function_index", "name": "function_name", "reason": "reason"}
-    assert {layout.fields[ours][1] for ours in pairs} == {getattr(cupti.PcData, theirs).offset for theirs in pairs.values()}  # type: ignore[index]
+    assert {layout.fields[ours][1] for ours in pairs} == {
+        getattr(cupti.PcData, theirs).offset for theirs in pairs.values()
+    }  # type: ignore[index]
 
 
 def test_a_missing_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,16 +42,17 @@ class Sampler:
     Attributes:
         period: cycles of a warp between two of its samples.
         paused: whether nothing is sampled for now.
+        lock: held while samples are counted.
     """
 
     def __init__(self, period: int) -> None:
         self.period, self.paused = period, False
         self._code: dict[tuple[str, int], _Code] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def warp(self, kernel: str, module: Module | None) -> SampledWarp:
         """A warp of a kernel, instrumented or not, begins."""
-        with self._lock:
+        with self.lock:
             return SampledWarp(self, self._code.setdefault((kernel, module.id if module else 0), _Code(module)))
 
     def samples(self) -> SampledCode:
@@ -93,7 +94,7 @@ class SampledWarp:
             return
         taken, self._left = divmod(self._left + max(0, cycles), self._sampler.period)
         key = _place(), text, reason, tuple(self._open)
-        with self._sampler._lock:
+        with self._sampler.lock:
             self._code.counts[key] = self._code.counts.get(key, 0) + taken
 
 
@@ -113,7 +114,7 @@ def _function(name: str, module: Module | None, code: tuple[_Instruction, ...]) 
         places=places,
         opened=tuple(stacks.index(one[3]) for one in code),
         stacks=tuple(tuple(names.index(name) for name in stack) for stack in stacks),
-        regions=tuple(CodeRegion(split(name)[0], *(blocks[name] or ())) for name in names),
+        regions=tuple(CodeRegion(split(name)[0], *(blocks[name] or ("", 0, 0))) for name in names),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from ..capture.samples import CodeRegion, SampledFunction, Samples
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
+from .shown import Shown
 from .stalls import HEADER, shown_place, user_place
 from .warp_regions import WarpRegions, warp_regions
 
@@ -66,9 +67,14 @@ class Crossed:
     moved_out: float = float("nan")
 
 
-@dataclass(frozen=True)
-class Crosscheck:
-    """rows: each region of each kernel with records and samples. problems: kernels that could not be compared."""
+@dataclass(frozen=True, repr=False)
+class Crosscheck(Shown):
+    """Clocks beside samples; ``str()`` is the table for a terminal.
+
+    Attributes:
+        rows: each region of each kernel with records and samples.
+        problems: kernels that could not be compared.
+    """
 
     rows: tuple[Crossed, ...]
     problems: tuple[str, ...]

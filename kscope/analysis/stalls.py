@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..capture.samples import Place, SampledFunction, Samples
 from ..errors import UsageError
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import of_kernels
+from ..util.packages import import_pandas
+from .shown import Shown
 from .stall_reasons import ISSUED
 
 KEYS = ("region", "line", "instruction", "kernel")
@@ -50,9 +55,19 @@ class StallRow:
         return self.samples / self.executions if self.executions else float("nan")
 
 
-@dataclass(frozen=True)
-class Stalls:
-    """by: the key of the rows. total: samples of all kernels. period: cycles between two samples."""
+@dataclass(frozen=True, repr=False)
+class Stalls(Shown):
+    """Where warps stood; ``str()`` is the table for a terminal.
+
+    Attributes:
+        by: the key of the rows.
+        rows: of each kernel the most sampled first.
+        total: samples of all kernels.
+        period: cycles between two samples.
+        dropped: samples that the hardware dropped.
+        unresolved: regions whose clock reads were not found in the code, and so have no samples.
+        unknown: kernels whose code is unknown, with the reason.
+    """
 
     by: str
     rows: tuple[StallRow, ...]
@@ -61,6 +76,23 @@ class Stalls:
     dropped: int
     unresolved: tuple[str, ...]
     unknown: tuple[str, ...]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One dict per row, with the fields of StallRow and `per_execution`."""
+        return [asdict(row) | {"per_execution": row.per_execution} for row in self.rows]
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row per row; `reasons` are columns of samples, named after the reasons.
+
+        Raises:
+            MissingError: pandas is not installed.
+        """
+        pandas = import_pandas("Stalls.to_pandas()")
+        rows = [{**row, **row.pop("reasons")} for row in self.to_dicts()]
+        frame = pandas.DataFrame(rows)
+        names = list(dict.fromkeys(name for row in self.rows for name in row.reasons))
+        frame[names] = frame[names].fillna(0).astype("int64")
+        return frame
 
 
 def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, str], int] | None = None) -> Stalls:
@@ -97,6 +129,20 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
         tuple(f"kernel {one.name}: {name}" for one in samples.functions for name in one.unresolved),
         tuple(f"kernel {one.name}: {one.why_unknown}" for one in samples.functions if one.why_unknown),
     )
+
+
+def executions(trace: TraceData) -> dict[tuple[int, str], int]:
+    """Spans of a trace by kernel id and region."""
+    if not len(trace):
+        return {}
+    ids, names = of_kernels(trace), trace.region_names()
+    codes = trace.kernel * len(names) + trace.region
+    found: dict[tuple[int, str], int] = {}
+    for code, count in zip(*np.unique(codes[trace.is_span], return_counts=True), strict=True):
+        kernel, region = divmod(int(code), len(names))
+        key = ids[kernel], str(names[region])
+        found[key] = found.get(key, 0) + int(count)
+    return found
 
 
 def _rows(

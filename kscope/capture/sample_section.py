@@ -98,6 +98,8 @@ def _region(found: object) -> CodeRegion:
     match found:
         case [str(name), str(file), int(first), int(last)]:
             return CodeRegion(name, file, first, last)
+        case _:
+            pass
     return _refuse("a region", found)
 
 
@@ -105,6 +107,8 @@ def _place(found: object) -> Place:
     match found:
         case [str(file), int(line)]:
             return file, line
+        case _:
+            pass
     return _refuse("a place", found)
 
 

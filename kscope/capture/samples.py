@@ -144,7 +144,7 @@ class Samples:
 
 def joined(parts: Iterable[Samples]) -> Samples | None:
     """The samples of several devices as one; None without any. Their functions stay apart."""
-    found = [part for part in parts if part is not None]
+    found = list(parts)
     if not found:
         return None
     reasons = tuple(dict.fromkeys(name for part in found for name in part.reasons))

@@ -6,18 +6,17 @@ import argparse
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from ..analysis import stall_text
 from ..analysis import stalls as analysis
 from ..analysis.stall_reasons import meaning, remedy
 from ..capture.samples import Samples
 from ..errors import UsageError
+from ..export import sample_rows
 from ..trace import Trace
-from ..tracedata.kernel_names import of_kernels
 from ..util.text import nearest
-from . import answers, filters
+from . import answers, filters, outputs
 from .command import Command
 
 
@@ -27,6 +26,9 @@ def add(command: Command) -> None:
     add_capture(parser)
     parser.add_argument("--by", metavar="KEY", choices=analysis.KEYS, default="region",
                         help=f"rows: {', '.join(analysis.KEYS)} (default: region)")  # fmt: skip
+    formats = ", ".join(sample_rows.FORMATS)
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path,
+                        help=f"write all samples as a table ({formats}) instead of printing")  # fmt: skip
     answers.add(parser, top=f"the N most sampled rows of each kernel (table: 50, JSON: {answers.MOST})")
 
 
@@ -60,34 +62,23 @@ def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
     return trace, samples
 
 
-def executions(trace: Trace) -> dict[tuple[int, str], int]:
-    """Spans by kernel id and region."""
-    if not len(trace):
-        return {}
-    ids, names = of_kernels(trace), trace.region_names()
-    codes = trace.kernel * len(names) + trace.region
-    found: dict[tuple[int, str], int] = {}
-    for code, count in zip(*np.unique(codes[trace.is_span], return_counts=True), strict=True):
-        kernel, region = divmod(int(code), len(names))
-        key = ids[kernel], str(names[region])
-        found[key] = found.get(key, 0) + int(count)
-    return found
-
-
 def stalls(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     trace, samples = sampled(options)
     with filters.computing(len(samples.rows), "samples"):
-        found = analysis.stalls(samples, options.by, executions(trace))
-    if options.json:
+        found = analysis.stalls(samples, options.by, analysis.executions(trace))
+    if options.output is not None:
+        outputs.apart("-o", options.output, options.capture)
+        count = sample_rows.write(samples, options.output)
+        print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
+    elif options.json:
         print(answers.answer(options, _data(found), trace))
     else:
         print(stall_text.text(found, options.top or 50))
     return 0
 
 
-def _data(found: analysis.Stalls) -> dict[str, object]:
-    rows = [asdict(row) | {"per_execution": row.per_execution} for row in found.rows]
+def _data(found: analysis.Stalls) -> dict[str, Any]:
     used = dict.fromkeys(reason for row in found.rows for reason in row.reasons)
     reasons = {one: {"meaning": meaning(one), "remedy": remedy(one)} for one in used}
-    return asdict(found) | {"rows": rows, "reasons": reasons}
+    return asdict(found) | {"rows": found.to_dicts(), "reasons": reasons}

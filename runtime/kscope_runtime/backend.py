@@ -24,7 +24,7 @@ from .device import Device
 from .device_memory import Allocation
 from .drain import Drain
 from .driver import CudaDriver, Driver, Memory
-from .pc_sampling import PcSampler
+from .pc_sampling import Library, PcSampler
 from .salvage import SalvagedMemory
 
 Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
@@ -51,7 +51,7 @@ class CudaBackend(Backend):
 
     def __init__(
         self, driver: Driver | None = None, salvage: Salvage = SalvagedMemory,
-        sampler: PcSampler | None = None,
+        cupti: Callable[[], Library] | None = None,
     ) -> None:  # fmt: skip
         self._driver: Driver = CudaDriver() if driver is None else driver
         self._salvage = salvage
@@ -63,7 +63,7 @@ class CudaBackend(Backend):
         self._session: _Session | None = None
         self._open = False
         self._problems: list[Problem] = []
-        self._sampler = PcSampler(watch=self._sample_others, inside=self._inside) if sampler is None else sampler
+        self._sampler = PcSampler(cupti, self._sample_others, self._inside)
 
     # Backend
 

@@ -192,6 +192,7 @@ class Cupti:
                 checksum[0] = 0
 
         self._callback = OnModule(callback)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._callback))  # the library may call it when the process ends
         self._check("cuptiRegisterComputeCrcCallback", self._library.cuptiRegisterComputeCrcCallback(self._callback))
 
     def _of_context(self, name: str, context: int) -> None:

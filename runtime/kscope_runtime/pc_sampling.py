@@ -19,8 +19,9 @@ from kscope.errors import DriverError, KscopeError, UnsupportedError
 from kscope.instrument.sampled import SampledCode
 
 from . import cupti
+from .clocks import OWN_KERNELS
 from .cupti import Cupti, Data
-from .sample_buffers import Buffer, Modules
+from .sample_buffers import Buffer, Modules, keep_forever
 from .sample_table import SampleTable
 
 _TURN_S = 0.05
@@ -125,6 +126,7 @@ class ContextSampler:
         try:
             if not wait:
                 self.poll()
+                keep_forever(self._last)  # CUPTI writes to it when the process ends
                 return
             self.stop()
             self._enabled = False
@@ -143,9 +145,7 @@ class ContextSampler:
         functions, cubin_of, cubins = list[SampledFunction](), dict[int, int](), dict[int, int]()
         for at, (name, module) in enumerate(self._names):
             cubin = modules.cubins.get(module)
-            why = "" if cubin else "its module was not seen when it was loaded" if cubin is None else "it has no code"
-            if cubin == b"":
-                why = "the modules of this process exceed the limit"
+            why = "" if cubin else modules.why_unknown(module)
             functions.append(SampledFunction(name, why_unknown=why))
             if cubin:
                 cubin_of[at] = cubins.setdefault(module, len(cubins))
@@ -164,7 +164,7 @@ class ContextSampler:
         if not len(pcs):
             return
         functions = np.array([self._function(row) for row in pcs[["cubin", "index", "name"]].tolist()], np.int64)
-        at, which = np.nonzero(reasons["samples"])
+        at, which = np.nonzero((reasons["samples"] > 0) & (functions >= 0)[:, None])
         found = reasons[at, which]
         self._table.add(functions[at], pcs["pc"][at].astype(np.int64), found["index"].astype(np.int64),
                         found["samples"].astype(np.uint64))  # fmt: skip
@@ -174,6 +174,8 @@ class ContextSampler:
         number = self._functions.get(key)
         if number is None:
             name = (ctypes.string_at(address) if address else b"").decode("utf-8", "replace") or f"function {index}"
+            if name in OWN_KERNELS:
+                return self._functions.setdefault(key, -1)
             same = next((at for at, one in enumerate(self._names) if one == (name, module)), None)
             number = self._functions[key] = len(self._names) if same is None else same
             if same is None:
@@ -185,18 +187,19 @@ class PcSampler:
     """The samplers of all contexts, and the thread that reads them.
 
     Args:
-        load: returns the library.
+        load: returns the library; None for NVIDIA's.
         watch: called in each turn of the thread: it finds contexts that the program has made, and adds them.
         inside: a context manager in which a context is current.
     """
 
     def __init__(
         self,
-        load: Callable[[], Library] = lambda: Cupti(cupti.find()),
+        load: Callable[[], Library] | None = None,
         watch: Callable[[], None] = lambda: None,
         inside: Callable[[int], AbstractContextManager[None]] = lambda context: nullcontext(),
     ) -> None:
-        self._load, self._watch, self._inside = load, watch, inside
+        self._load: Callable[[], Library] = load or (lambda: Cupti(cupti.find()))
+        self._watch, self._inside = watch, inside
         self._library: Library | None = None
         self._modules = Modules()
         self._period = 0
@@ -224,7 +227,7 @@ class PcSampler:
                 try:
                     library.on_module(self._modules.seen)
                 except (DriverError, UnsupportedError) as error:
-                    self._problems.append(f"the code of modules is unknown: {error}")
+                    self._modules.refused = str(error)
                 self._library = library
             self._period, self._paused, self._contexts = period, False, {}
             self._stop = threading.Event()

@@ -28,9 +28,11 @@ class Modules:
 
     Attributes:
         cubins: their bytes; empty for those beyond the limit.
+        refused: why the library shows none; empty if it does.
     """
 
     cubins: dict[int, bytes] = field(default_factory=dict)
+    refused: str = ""
     _bytes: int = 0
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -46,6 +48,19 @@ class Modules:
                 if keeps:
                     self._numbers[cubin] = number
             return number
+
+    def why_unknown(self, number: int) -> str:
+        """Why a module's code is not kept."""
+        if self.refused:
+            return f"the library does not show modules: {self.refused}"
+        if number in self.cubins:
+            return f"the modules of this process exceed {MOST_CUBIN_BYTES >> 20} MiB"
+        return "its module was loaded before sampling began, and the library did not show it"
+
+
+def keep_forever(kept: object) -> None:
+    """Never free an object, not even when the interpreter ends: C code keeps its address."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 class Buffer:

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from kscope.errors import MissingError, UnsupportedError
-from kscope_runtime import cupti, pc_sampling, sample_buffers, sample_table
+from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table
 from kscope_runtime.pc_sampling import PcSampler
+from kscope_runtime.primary_contexts import PrimaryContexts
 from kscope_runtime.sample_table import SampleTable
 
+from .fake import FakeDriver, Gpu
 from .fake_cupti import FakeCupti, Sampled
 
 
@@ -61,6 +63,13 @@ def test_samples_are_summed_over_reads_and_the_last_buffer() -> None:
     assert len(code.samples) == 19  # without the subset
     assert library.calls[0] == "on_module" and library.calls[-1] == "disable"
     assert library.configured[cupti.PERIOD] == 10 and library.configured[cupti.MODE] == cupti.CONTINUOUS
+
+
+def test_the_runtime_s_own_kernels_are_left_out() -> None:
+    library = FakeCupti(late=[Sampled("ks_now", 16, {3: 5}), Sampled("k", 16, {3: 5}), Sampled("ks_tick", 0, {3: 1})])
+    found = sampler(library)
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
 
 
 def test_samples_arrive_while_kernels_run() -> None:
@@ -168,7 +177,7 @@ def test_functions_know_their_modules() -> None:
     names = [one.name for one in code.samples.functions]
     assert code.cubins[code.cubin_of[names.index("a")]] == b"first"
     assert names.index("b") not in code.cubin_of
-    assert "was not seen" in code.samples.functions[names.index("b")].why_unknown
+    assert "loaded before sampling began" in code.samples.functions[names.index("b")].why_unknown
 
 
 def test_modules_beyond_the_limit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +218,55 @@ def test_the_table_counts_exactly() -> None:
         for *key, count in zip(*(column.tolist() for column in (*columns, many)), strict=True):
             expected[tuple(key)] = expected.get(tuple(key), 0) + count  # type: ignore[index]  # three of them
     assert {tuple(row[:3]): row[3] for row in table.rows().tolist()} == expected
+
+
+class Both:
+    """Two GPUs; the program has made the second one's primary context by itself."""
+
+    def __init__(self) -> None:
+        self.library = FakeCupti(ready=[], late=[Sampled("k", 0, {3: 1})])
+        self.driver = FakeDriver(Gpu(), Gpu())
+        self.driver.primary = SimpleNamespace(active=lambda: [2], of_this_process=lambda: 1)  # type: ignore[attr-defined]
+        self.backend = CudaBackend(self.driver, cupti=lambda: self.library)
+
+
+def test_contexts_that_the_program_makes_join() -> None:
+    both = Both()
+    both.backend.begin_samples(1024)
+    deadline = time.monotonic() + 10
+    while len(both.backend._sampler.contexts()) < 1 and time.monotonic() < deadline:
+        time.sleep(1e-3)
+    assert both.backend._sampler.contexts() == (2,)
+    assert both.driver.context() == 1  # this thread's is as before
+    both.backend.end_samples(wait=True)
+    [code] = both.backend.samples()
+    assert len(code.samples) == 1
+
+
+def test_the_context_of_this_process_is_sampled_before_its_first_kernel() -> None:
+    both = Both()
+    both.backend.begin_samples(1024, create=True)
+    assert 1 in both.backend._sampler.contexts()
+    both.backend.wait()
+    assert "synchronize_context" in both.driver.calls
+    both.backend.end_samples(wait=True)
+
+
+def test_the_device_of_this_process_is_that_of_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    answers = {"cuDeviceGetCount": 4, "cuDevicePrimaryCtxGetState": [0, 1]}
+
+    def call(name: str, *arguments: int) -> object:
+        if name == "cuDevicePrimaryCtxRetain":
+            made.append(arguments[0])
+            return 100 + arguments[0]
+        return answers.get(name, arguments[0] if arguments else 0)
+
+    found = PrimaryContexts(call)
+    assert found.of_this_process() == 100
+    monkeypatch.setenv("LOCAL_RANK", "6")
+    assert found.of_this_process() == 102
+    assert found.active() == [100, 101, 102, 103] and sorted(made) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import kscope
 from kscope.cli import main
 from kscope.errors import UsageError
 from kscope.export import sample_rows
+from kscope.report.tables import tables
 from kscope.trace import Trace, decode
 
 from . import programs
@@ -85,6 +87,13 @@ def test_stalls_as_a_frame(trace: Trace) -> None:
     frame = trace.stalls().to_pandas().set_index("name")
     assert 0 < frame.loc["load", "long_scoreboard"] <= frame.loc["load", "samples"]
     assert frame.loc["math", "long_scoreboard"] == 0
+
+
+def test_the_page_has_a_tab_of_stalls(trace: Trace) -> None:
+    found = {one.name: one for one in tables(trace)}["stalls"]
+    load = next(row for row in found.rows if row[0] == "load")
+    assert load[1] == "long_scoreboard 100%" and "64 cycles" in found.note
+    assert "stalls" not in {one.name for one in tables(decode(replace(programs.recorded(), samples=None)))}
 
 
 def test_a_trace_without_samples_says_how_to_record_them() -> None:

@@ -13,7 +13,7 @@ from ..report.annotate import page
 from ..util.text import counted
 from . import answers, filters, outputs
 from .command import Command
-from .stalls import add_capture, sampled
+from .stalls import add_capture, add_mark, sampled
 
 _REASONS = 2
 _LEAST = 0.005
@@ -23,6 +23,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("annotate", annotate, "the source beside the samples of each line, of a capture with samples")
     add_capture(parser)
+    add_mark(parser)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write a page (.html) instead of printing")
     answers.add(parser)
 

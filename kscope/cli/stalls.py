@@ -10,10 +10,12 @@ from typing import Any
 
 from ..analysis import stall_text
 from ..analysis import stalls as analysis
+from ..analysis.named_lines import named
 from ..analysis.stall_reasons import meaning, remedy
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..export import sample_rows
+from ..instrument.selection.auto import Lines
 from ..trace import Trace
 from ..util.text import nearest
 from . import answers, filters, outputs
@@ -24,6 +26,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("stalls", stalls, "where warps stood and why they waited, of a capture with samples")
     add_capture(parser)
+    add_mark(parser)
     parser.add_argument("--by", metavar="KEY", choices=analysis.KEYS, default="region",
                         help=f"rows: {', '.join(analysis.KEYS)} (default: region)")  # fmt: skip
     formats = ", ".join(sample_rows.FORMATS)
@@ -39,8 +42,14 @@ def add_capture(parser: argparse.ArgumentParser) -> None:
     filters.add_opening(parser)
 
 
+def add_mark(parser: argparse.ArgumentParser) -> None:
+    """Add --mark."""
+    about = "name these source lines as a region, in kernels without marks; may be repeated"
+    parser.add_argument("--mark", metavar="NAME=FILE:FIRST-LAST", action="append", default=[], help=about)
+
+
 def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
-    """The trace of a capture and its samples, of the kernels that --kernel names.
+    """The trace of a capture and its samples, of the kernels that --kernel names, with --mark's regions.
 
     Raises:
         UsageError: the capture has no samples, or no kernel has such a name.
@@ -59,7 +68,8 @@ def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
                 raise UsageError(f"--kernel {glob}: no sampled kernel has this name{nearest(glob, names)}")
         kept = (number for number, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in options.kernel))
         samples = samples.of(kept)
-    return trace, samples
+    marks = [Lines.of(text) for text in getattr(options, "mark", ())]
+    return trace, named(samples, marks) if marks else samples
 
 
 def stalls(options: argparse.Namespace) -> int:

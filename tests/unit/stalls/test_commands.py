@@ -164,6 +164,18 @@ def test_any_kernel_is_sampled_without_marks(tmp_path: Path, monkeypatch, capsys
     assert Path("failed.failed.kscope").exists()
 
 
+def test_a_reader_names_lines_of_kernels_without_marks(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, last = programs.line("warp.work(6000"), programs.line('region("math")')
+    assert (
+        main(["stalls", path, "--mark", f"mine=programs.py:{first}-{last}", "--mark", f"one=programs.py:{last}"]) == 0
+    )
+    text = capsys.readouterr().out
+    assert re.search(r"mine +[\d,]+ +6\d\.\d% .*long_scoreboard", text) and re.search(r"\bone +\d", text)
+    assert main(["crosscheck", path]) == 0
+    assert main(["stalls", path, "--mark", "mine=other.py:1-9"]) == 2
+    assert "no sampled instruction is from these lines" in capsys.readouterr().err
+
+
 def test_run_records_marks_and_samples(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(

@@ -29,7 +29,8 @@ class Sampled:
 
 @dataclass
 class FakeCupti:
-    """The calls of cupti.Cupti. `ready`: what reads return, in turn; `late`: what only disabling returns."""
+    """The calls of cupti.Cupti. `ready`: what reads return, in turn; `late`: what only disabling returns. `understates`: reads
+    say that nothing remains."""
 
     ready: list[list[Sampled]] = field(default_factory=list)
     late: list[Sampled] = field(default_factory=list)
@@ -37,6 +38,7 @@ class FakeCupti:
     broken: set[str] = field(default_factory=set)
     full: int = 0
     dropped: int = 0
+    understates: bool = False
     calls: list[str] = field(default_factory=list)
     configured: dict[int, int] = field(default_factory=dict)
     seen: Callable[[bytes], int] = lambda cubin: 0
@@ -70,7 +72,7 @@ class FakeCupti:
         self._call("read")
         self._write(data, self.ready.pop(0) if self.ready else [])
         data.dropped, self.dropped = self.dropped, 0
-        data.remaining = sum(map(len, self.ready))
+        data.remaining = 0 if self.understates else sum(map(len, self.ready))
         self.full, was = max(0, self.full - 1), self.full
         return not was
 

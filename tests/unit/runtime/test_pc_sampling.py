@@ -65,6 +65,18 @@ def test_samples_are_summed_over_reads_and_the_last_buffer() -> None:
     assert library.configured[cupti.PERIOD] == 10 and library.configured[cupti.MODE] == cupti.CONTINUOUS
 
 
+def test_the_last_read_continues_until_nothing_comes() -> None:
+    library = FakeCupti(understates=True)
+    found = sampler(library)
+    found.pause(True)
+    found.pause(False)
+    with found._lock:  # the thread reads nothing meanwhile
+        library.ready = [[Sampled("k", 16, {3: 1})] for _ in range(5)]
+        found._contexts[1].stop()
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
+
+
 def test_the_runtime_s_own_kernels_are_left_out() -> None:
     library = FakeCupti(late=[Sampled("ks_now", 16, {3: 5}), Sampled("k", 16, {3: 5}), Sampled("ks_tick", 0, {3: 1})])
     found = sampler(library)

@@ -98,6 +98,17 @@ def test_instructions_of_other_lines_inside_a_region_are_named(tmp_path: Path, c
     assert "are at instructions of other lines" in (text := capsys.readouterr().out) and "outside of it" in text
 
 
+def test_instructions_of_the_header_of_marks_are_nobody_s(capture: Capture) -> None:
+    function = _function(capture)
+    load = next(one for one, text in enumerate(function.text) if "work" in text and function.stack(one) == ("load",))
+    places = list(function.places)
+    places[function.place[load]] = (("/x/kscope.cuh", 5), (programs.FILE, 1))  # a mark's code, called from elsewhere
+    found = crossed(changed(capture, places=tuple(places)))["load"]
+    assert (found.verdict, found.foreign) == ("agrees", ())
+    places[function.place[load]] = (("/x/other.h", 5), (programs.FILE, 1))
+    assert crossed(changed(capture, places=tuple(places)))["load"].verdict == "moved"
+
+
 def test_a_region_without_instructions_is_empty_and_one_without_readings_unknown(capture: Capture) -> None:
     function = _function(capture)
     inner = [one for one in range(len(function.at)) if "inner" in function.stack(one)]

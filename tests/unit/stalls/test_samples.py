@@ -149,7 +149,9 @@ def test_only_the_kept_kernels_have_samples() -> None:
     with kscope.profile(stalls=True, period=64, kernel="thr*") as prof:
         kscope_sim.launch(programs.plain, 1, 32, (5,))
         kscope_sim.launch(programs.three, 1, 32, (5,))
-    assert [one.name for one in samples_of(prof.capture).functions] == ["three"]
+    samples = samples_of(prof.capture)
+    assert [one.name for one in samples.functions] == ["three"]
+    assert set(samples.rows["function"].tolist()) == {0} and "load" in rows(samples)
 
 
 def test_the_period_is_in_the_options_and_needs_stalls() -> None:

@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..session import capture_path
 from ..session.launcher import place
 from ..session.session import Session
-from . import script_threads
+from . import launched, script_threads
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
@@ -61,6 +61,23 @@ def in_session(execute: Callable[[], object], session: Session, path: Path, opti
             return INTERRUPTED
     leave_to(process, raised)
     return ended(raised, _kept(session, path))
+
+
+def launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
+    """Run a launcher, whose children record."""
+    raised: list[BaseException] = []
+    before = dict(os.environ)
+    os.environ.update(launched.environment(options.typed, options.args))
+    try:
+        with as_interpreter(options):
+            watch(execute, raised)
+    except BaseException as error:
+        if error not in raised:
+            raise
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return ended(raised)
 
 
 def saved(session: Session, path: Path) -> Path:

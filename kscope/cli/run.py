@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
-        return _launch(execute, options)
+        return program.launch(execute, options)
     typed = program.output(options)
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
@@ -61,23 +61,6 @@ def run(options: argparse.Namespace) -> int:
         for problem in trace.problems:
             program.note(problem.text)
     return STRICT if options.strict and trace.problems else 0
-
-
-def _launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
-    """Run a launcher, whose children record."""
-    raised: list[BaseException] = []
-    before = dict(os.environ)
-    os.environ.update(launched.environment(options.typed, options.args))
-    try:
-        with program.as_interpreter(options):
-            program.watch(execute, raised)
-    except BaseException as error:
-        if error not in raised:
-            raise
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    return program.ended(raised)
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ from ..session import capture_path
 from ..session.launcher import expanded
 from ..session.sample_session import sample as sampled
 from ..util.text import counted
+from . import launched, outputs, program
 from . import options as flags
-from . import outputs, program
 from .command import Command
 from .export import STRICT
 
@@ -41,6 +41,8 @@ def add(command: Command) -> None:
 def sample(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises UsageError, before the script starts, for what cannot work."""
     execute = program.of(options)
+    if launched.is_launcher(options.script, options.module):
+        return program.launch(execute, options)
     typed = program.output(options)
     path = Path(expanded(str(typed)))
     outputs.apart("-o", path, None if options.module else options.script)

@@ -29,8 +29,16 @@ class Sampled:
 
 @dataclass
 class FakeCupti:
-    """The calls of cupti.Cupti. `ready`: what reads return, in turn; `late`: what only disabling returns. `understates`: reads
-    say that nothing remains."""
+    """The calls of cupti.Cupti.
+
+    Attributes:
+        ready: what reads return, in turn.
+        late: what only disabling returns.
+        refuses: why it cannot be enabled.
+        broken: calls that fail.
+        full, dropped: of the next reads.
+        understates: reads say that nothing remains.
+    """
 
     ready: list[list[Sampled]] = field(default_factory=list)
     late: list[Sampled] = field(default_factory=list)

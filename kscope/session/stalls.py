@@ -11,7 +11,6 @@ from ..capture.samples import SampledFunction, Samples, joined
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
 from ..instrument.backend import Backend
 from ..instrument.sampled import SampledCode
-from ..machine_code import code_map, tools
 from ..util.parallel import map_ahead
 from .kernel_filter import Patterns
 
@@ -152,6 +151,8 @@ def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:
 def _of_one_cubin(
     sampled: Sequence[SampledFunction], cubin: bytes, modules: Sequence[ModuleMeta]
 ) -> list[SampledFunction]:
+    from ..machine_code import code_map, tools  # loaded on first use
+
     try:
         builds = tools.builds_in(cubin)
     except FormatError:

@@ -2,8 +2,10 @@
 
     python bench/stalls.py [--json FILE] [--quick]
 
-Kernels: torch's matmul (cuBLAS, no marks), matmul, attention and layer norm in Triton with marks. Times are medians of
-CUDA events over batches of launches, each variant between two runs without samples.
+Kernels: torch's matmul (cuBLAS, no marks); matmul, attention and layer norm in Triton with marks. A time is that of a
+CUDA graph of many launches, divided by their number, so that the host's launches do not count. Sessions with and without
+samples take turns, and begin and end outside of the timed part; a cost is the median over turns of the sampled session's
+median beside the mean of its two neighbours' medians. The first row has the times before this process used CUPTI.
 """
 
 from __future__ import annotations
@@ -13,8 +15,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -27,25 +28,68 @@ import kscope  # noqa: E402
 from kscope.analysis.crosscheck import crosscheck  # noqa: E402
 
 PERIODS = (8, 10, 12)
-BATCH = 10
+GRAPH_US = 4000
+"""About how long a graph takes."""
+
+
+@dataclass
+class Work:
+    """A kernel: its launch, the graph of many, and what was measured in microseconds a launch."""
+
+    name: str
+    launch: Callable[[], object]
+    graph: torch.cuda.CUDAGraph = field(default_factory=torch.cuda.CUDAGraph)
+    launches: int = 0
+    before: float = 0.0
+
+    def prepare(self, replays: int) -> None:
+        """In a session: compile, and capture the graph."""
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.launch()
+            stream.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(stream)
+            for _ in range(10):
+                self.launch()
+            end.record(stream)
+            end.synchronize()
+            self.launches = max(2, min(200, round(GRAPH_US / (begin.elapsed_time(end) * 100))))
+        with torch.cuda.graph(self.graph, stream=stream):
+            for _ in range(self.launches):
+                self.launch()
+        torch.cuda.synchronize()
+        self.before = self.microseconds(replays)
+
+    def microseconds(self, replays: int) -> float:
+        """A launch of a replayed graph: the median; one more replay comes first."""
+        self.graph.replay()
+        taken = []
+        for _ in range(replays):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            self.graph.replay()
+            end.record()
+            end.synchronize()
+            taken.append(begin.elapsed_time(end) * 1000 / self.launches)
+        return statistics.median(taken)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A kernel at a period: us a launch without and with samples, and how many samples there were."""
+    """A kernel at a period: us a launch before CUPTI, without and with samples; and how many samples there were."""
 
     kernel: str
-    marks: bool
     period: int
+    before_us: float
     plain_us: float
     sampled_us: float
+    overhead: float
+    spread: float
     samples: int
     dropped: int
     full: int
-
-    @property
-    def overhead(self) -> float:
-        return self.sampled_us / self.plain_us - 1
 
 
 @dataclass(frozen=True)
@@ -60,87 +104,72 @@ class Share:
     verdict: str
 
 
-def microseconds(launch: Callable[[], object], batches: int) -> float:
-    taken = []
-    for _ in range(batches):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(BATCH):
-            launch()
-        end.record()
-        end.synchronize()
-        taken.append(begin.elapsed_time(end) * 1000 / BATCH)
-    return statistics.median(taken)
+def cost(work: Work, period: int, turns: int, replays: int) -> Cost:
+    """Sessions without and with samples, in turns; the first and the last are without."""
+    times, samples = list[float](), None
+    for turn in range(2 * turns + 1):
+        options = {"stalls": True, "period": 1 << period} if turn % 2 else {}
+        with kscope.profile(**options) as prof:  # type: ignore[arg-type]  # options of profile()
+            times.append(work.microseconds(replays))
+        if turn % 2:
+            samples = prof.capture.samples
+            for problem in prof.capture.problems:
+                print(f"  {work.name}, 2^{period}: {problem.text}")
+    plain = [(a + b) / 2 for a, b in zip(times[::2], times[2::2], strict=False)]
+    costs = sorted(one / beside - 1 for one, beside in zip(times[1::2], plain, strict=True))
+    assert samples is not None
+    return Cost(
+        work.name, period, work.before, statistics.median(times[::2]), statistics.median(times[1::2]),
+        statistics.median(costs), costs[-1] - costs[0], len(samples), samples.dropped, samples.full,
+    )  # fmt: skip
 
 
-@contextmanager
-def session(marks: bool, period: int | None) -> Iterator[kscope.Session | None]:
-    """With marks: a session, with samples or without. Without marks: samples alone, or nothing."""
-    options: dict[str, object] = {} if period is None else {"stalls": True, "period": 1 << period}
-    if not marks and period is None:
-        yield None
-        return
-    with kscope.profile(**options) as prof:  # type: ignore[arg-type]  # options of profile()
-        yield prof
+def shares(work: Work) -> list[Share]:
+    """A session of a few launches, with all records."""
+    with kscope.profile(stalls=True, period=1 << PERIODS[1], pool=1 << 30) as prof:
+        for _ in range(20):
+            work.launch()
+    samples = prof.capture.samples
+    assert samples is not None
+    found = crosscheck(prof.trace, samples)
+    for text in (*(one.text for one in prof.trace.problems), *found.problems):
+        print(f"  {work.name}: {text}")
+    return [Share(work.name, r.region, r.clocks, r.samples, r.margin, r.verdict) for r in found.rows]
 
 
-def measured(name: str, launch: Callable[[], object], *, marks: bool, batches: int) -> tuple[list[Cost], list[Share]]:
-    costs, shares = list[Cost](), list[Share]()
-    for _ in range(3 * BATCH):
-        launch()
-    for period in PERIODS:
-        times, samples = list[float](), None
-        for chosen in (None, period, None):
-            with session(marks, chosen) as prof:
-                for _ in range(BATCH):
-                    launch()
-                times.append(microseconds(launch, batches))
-                torch.cuda.synchronize()
-            if chosen is not None:
-                assert prof is not None
-                samples = prof.capture.samples
-                for problem in prof.capture.problems:
-                    print(f"  {name}: {problem.text}")
-                if marks and samples is not None and period == PERIODS[1]:
-                    rows = crosscheck(prof.trace, samples).rows
-                    shares += [Share(name, r.region, r.clocks, r.samples, r.margin, r.verdict) for r in rows]
-        count, dropped, full = (0, 0, 0) if samples is None else (len(samples), samples.dropped, samples.full)
-        costs.append(Cost(name, marks, period, (times[0] + times[2]) / 2, times[1], count, dropped, full))
-    return costs, shares
+def works() -> Iterator[Work]:
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    out = torch.empty_like(a)
+    yield Work("matmul of torch", lambda: torch.mm(a, a, out=out))
+    for name, work in on_triton.workloads(("matmul", "persistent", "attention", "layernorm")).items():
+        yield Work(name, partial(work.launch, name, on_triton.annotated(name, False), 0))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("bench-stalls.json"))
-    parser.add_argument("--quick", action="store_true", help="fewer batches")
+    parser.add_argument("--quick", action="store_true", help="fewer turns")
     options = parser.parse_args()
-    batches = 5 if options.quick else 25
-    a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
-    work: list[tuple[str, Callable[[], object], bool]] = [("matmul of torch", lambda: a @ a, False)]
-    work += [(name, launch, True) for name, launch in triton_launches()]
-    costs, shares = list[Cost](), list[Share]()
-    for name, launch, marks in work:
-        found, agreed = measured(name, launch, marks=marks, batches=batches)
-        costs += found
-        shares += agreed
+    turns, replays = (1, 15) if options.quick else (3, 25)
+    todo = list(works())
+    for work in todo:
+        with kscope.profile():
+            work.prepare(replays)
+    costs = [cost(work, period, turns, replays) for work in todo for period in PERIODS]
+    agreed = [row for work in todo[1:] for row in shares(work)]
     print(torch.cuda.get_device_name())
-    heads = f"{'plain us':>10} {'sampled us':>11} {'cost':>8} {'samples':>12} {'dropped':>9} full"
-    print(f"{'kernel':<20} {'period':>7} {heads}")
+    heads = f"{'before us':>10} {'plain us':>10} {'sampled us':>11} {'cost':>8} {'spread':>7} {'samples':>12}"
+    print(f"{'kernel':<16} {'period':>7} {heads} {'dropped':>8} full")
     for one in costs:
-        print(f"{one.kernel:<20} {'2^' + str(one.period):>7} {one.plain_us:>10.1f} {one.sampled_us:>11.1f} "
-              f"{one.overhead:>+8.2%} {one.samples:>12,} {one.dropped:>9,} {one.full}")  # fmt: skip
-    print(f"\n{'kernel':<20} {'region':<16} {'by clocks':>10} {'by samples':>11} {'+-':>7} verdict")
-    for row in shares:
-        parts = f"{row.clocks:>10.1%} {row.samples:>11.1%} {row.margin:>7.1%} {row.verdict}"
-        print(f"{row.kernel:<20} {row.region:<16} {parts}")
-    found = {"costs": list(map(asdict, costs)), "shares": list(map(asdict, shares))}
+        times = f"{one.before_us:>10.2f} {one.plain_us:>10.2f} {one.sampled_us:>11.2f}"
+        print(f"{one.kernel:<16} {'2^' + str(one.period):>7} {times} {one.overhead:>+8.2%} {one.spread:>7.2%} "
+              f"{one.samples:>12,} {one.dropped:>8,} {one.full}")  # fmt: skip
+    print(f"\n{'kernel':<16} {'region':<16} {'by clocks':>10} {'by samples':>11} {'+-':>7} verdict")
+    for row in agreed:
+        parts = f"{row.clocks:>10.2%} {row.samples:>11.2%} {row.margin:>7.2%} {row.verdict}"
+        print(f"{row.kernel:<16} {row.region:<16} {parts}")
+    found = {"costs": list(map(asdict, costs)), "shares": list(map(asdict, agreed))}
     options.json.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def triton_launches() -> Iterator[tuple[str, Callable[[], object]]]:
-    kscope.enable()  # the first launch in a session then compiles nothing
-    for name, work in on_triton.workloads(("matmul", "persistent", "attention", "layernorm")).items():
-        yield name, partial(work.launch, name, on_triton.annotated(name, False), 0)
 
 
 if __name__ == "__main__":

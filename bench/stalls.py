@@ -1,11 +1,12 @@
 """What sampling of stalls costs: kernel time with samples beside none, in turns, and shares by clocks and samples.
 
-    python bench/stalls.py [--json FILE] [--quick]
+    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--turns 5]
 
-Kernels: torch's matmul (cuBLAS, no marks); matmul, attention and layer norm in Triton with marks. A time is that of a
-CUDA graph of many launches, divided by their number, so that the host's launches do not count. Sessions with and without
-samples take turns, and begin and end outside of the timed part; a cost is the median over turns of the sampled session's
-median beside the mean of its two neighbours' medians. The first row has the times before this process used CUPTI.
+Kernels: torch's matmul (cuBLAS, no marks); matmul, attention and layer norm in Triton with marks, of which those of one
+block record while costs are measured. A time is that of a CUDA graph of many launches, divided by their number, so that
+the host's launches do not count. Sessions with and without samples take turns, and begin and end outside of the timed
+part; a cost is the median over turns of the sampled session's median beside the mean of its two neighbours' medians.
+`before` has the times before this process used CUPTI.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ import on_triton  # noqa: E402  # the examples' folder has its kernels
 import kscope  # noqa: E402
 from kscope.analysis.crosscheck import crosscheck  # noqa: E402
 
-PERIODS = (8, 10, 12)
+PERIODS, REPLAYS = (8, 10, 12), 25
 GRAPH_US = 4000
 """About how long a graph takes."""
+WARM_US = 200_000
+"""Replays of this time come before those that are timed: the GPU's clock falls with its temperature and power."""
 
 
 @dataclass
@@ -42,7 +45,7 @@ class Work:
     launches: int = 0
     before: float = 0.0
 
-    def prepare(self, replays: int) -> None:
+    def prepare(self) -> None:
         """In a session: compile, and capture the graph."""
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
@@ -60,13 +63,14 @@ class Work:
             for _ in range(self.launches):
                 self.launch()
         torch.cuda.synchronize()
-        self.before = self.microseconds(replays)
+        self.before = self.microseconds()
 
-    def microseconds(self, replays: int) -> float:
-        """A launch of a replayed graph: the median; one more replay comes first."""
-        self.graph.replay()
+    def microseconds(self) -> float:
+        """A launch of a replayed graph: the median, after the clocks have settled."""
+        for _ in range(WARM_US // GRAPH_US):
+            self.graph.replay()
         taken = []
-        for _ in range(replays):
+        for _ in range(REPLAYS):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             self.graph.replay()
@@ -104,13 +108,13 @@ class Share:
     verdict: str
 
 
-def cost(work: Work, period: int, turns: int, replays: int) -> Cost:
+def cost(work: Work, period: int, turns: int) -> Cost:
     """Sessions without and with samples, in turns; the first and the last are without."""
     times, samples = list[float](), None
     for turn in range(2 * turns + 1):
         options = {"stalls": True, "period": 1 << period} if turn % 2 else {}
-        with kscope.profile(**options) as prof:  # type: ignore[arg-type]  # options of profile()
-            times.append(work.microseconds(replays))
+        with kscope.profile(block=0, **options) as prof:  # type: ignore[arg-type]  # options of profile()
+            times.append(work.microseconds())
         if turn % 2:
             samples = prof.capture.samples
             for problem in prof.capture.problems:
@@ -126,7 +130,7 @@ def cost(work: Work, period: int, turns: int, replays: int) -> Cost:
 
 def shares(work: Work) -> list[Share]:
     """A session of a few launches, with all records."""
-    with kscope.profile(stalls=True, period=1 << PERIODS[1], pool=1 << 30) as prof:
+    with kscope.profile(stalls=True, period=1 << 10, pool=1 << 30) as prof:
         for _ in range(20):
             work.launch()
     samples = prof.capture.samples
@@ -148,14 +152,14 @@ def works() -> Iterator[Work]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("bench-stalls.json"))
-    parser.add_argument("--quick", action="store_true", help="fewer turns")
+    parser.add_argument("--periods", type=int, nargs="+", default=PERIODS, metavar="POWER", help="of two, in cycles")
+    parser.add_argument("--turns", type=int, default=5, help="sampled sessions of each kernel and period")
     options = parser.parse_args()
-    turns, replays = (1, 15) if options.quick else (3, 25)
     todo = list(works())
     for work in todo:
-        with kscope.profile():
-            work.prepare(replays)
-    costs = [cost(work, period, turns, replays) for work in todo for period in PERIODS]
+        with kscope.profile(block=0):
+            work.prepare()
+    costs = [cost(work, period, options.turns) for work in todo for period in options.periods]
     agreed = [row for work in todo[1:] for row in shares(work)]
     print(torch.cuda.get_device_name())
     heads = f"{'before us':>10} {'plain us':>10} {'sampled us':>11} {'cost':>8} {'spread':>7} {'samples':>12}"

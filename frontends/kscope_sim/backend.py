@@ -50,7 +50,7 @@ class SimBackend(Backend, Simulator):
         """Open the gate again."""
         self.device.resume()
 
-    def begin_samples(self, period: int, *, create: bool = False) -> None:
+    def begin_samples(self, period: int) -> None:
         """Launches are sampled from now on."""
         self.sampler = self._sampled = Sampler(period)
 

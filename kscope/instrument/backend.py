@@ -84,13 +84,12 @@ class Backend(ABC):
                 temporary files.
         """
 
-    def begin_samples(self, period: int, *, create: bool = False) -> None:
+    def begin_samples(self, period: int) -> None:
         """Sample where warps stand from now on, on every device that is used, until end_samples(). What was sampled
-        before is dropped.
+        before is dropped. Makes a GPU ready for this process if none is used yet.
 
         Args:
             period: cycles between two samples of an SM sub-partition.
-            create: make a GPU ready for this process first, so that its first kernel is sampled.
         """
         raise UnsupportedError(f"{type(self).__name__} cannot sample stalls")
 

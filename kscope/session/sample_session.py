@@ -33,7 +33,7 @@ class SampleSession(Session):
             STATE.termination.install()
         for name in registry.BACKENDS:
             try:
-                self._stalls.begin(registry.backend(name), self._epoch, create=True)
+                self._stalls.begin(registry.backend(name), self._epoch)
             except MissingError as error:
                 self._absent[name] = error
 

@@ -30,14 +30,14 @@ class Stalls:
         self._problems, self._backends = list[Problem](), list[Backend]()
         self.options: dict[str, object] = {"stalls": None if period is None else True, "period": period}
 
-    def begin(self, backend: Backend, epoch: int, *, create: bool = False) -> None:
+    def begin(self, backend: Backend, epoch: int) -> None:
         """A backend samples from now on; if it cannot, the session goes on without. A new epoch begins again."""
         if self._period is None:
             return
         if epoch != self._epoch:
             self._epoch, self._problems, self._backends = epoch, [], []
         try:
-            backend.begin_samples(self._period, create=create)
+            backend.begin_samples(self._period)
         except (MissingError, UnsupportedError, UsageError, DriverError) as error:
             self._problems.append(_unsampled(str(error)))
         else:

@@ -124,14 +124,13 @@ class CudaBackend(Backend):
         """The id of the graph capture of a stream of the current context; 0 for none, None if it is unknown."""
         return self._driver.capture(stream)
 
-    def begin_samples(self, period: int, *, create: bool = False) -> None:
-        """Sample every context of this process. create=True creates that of this process's GPU if there is none, so
-        that its first kernel is sampled.
+    def begin_samples(self, period: int) -> None:
+        """Sample every context of this process. Creates that of this process's GPU if there is none, so that the first
+        module that is loaded is known.
         """
         self._sampler.begin(period)
-        if create:
-            self._sampler.add(self._driver.primary.of_this_process())
-        for context in tuple(self._devices):
+        contexts = dict.fromkeys([*self._devices, *self._driver.primary.active()])
+        for context in contexts or (self._driver.primary.of_this_process(),):
             self._sampler.add(context)
 
     def pause_samples(self, paused: bool) -> None:

@@ -44,12 +44,39 @@ class Library(Protocol):
     def on_module(self, seen: Callable[[bytes], int]) -> None: ...
 
 
-class ContextSampler:
-    """The samples of one context.
+class OpenContext:
+    """A context that CUPTI samples when it is told to, from its first session until the process ends.
+
+    It is never disabled: CUPTI does not attribute samples to modules that were loaded after its first use while the
+    context was not enabled.
 
     Args:
         library: CUPTI.
         context: the driver's handle.
+
+    Raises:
+        UnsupportedError: it cannot be sampled, with the reason.
+        DriverError: a call failed.
+    """
+
+    def __init__(self, library: Library, context: int) -> None:
+        self.handle = context
+        library.enable(context)
+        try:
+            self.reasons = library.reasons(context)
+        except BaseException:
+            library.disable(context)
+            raise
+        self.last = Buffer(len(self.reasons))
+        keep_forever(self.last)  # CUPTI writes to it when the context or the process ends
+
+
+class ContextSampler:
+    """The samples of one context in one session.
+
+    Args:
+        library: CUPTI.
+        context: the context.
         period: cycles between two samples, a power of two.
 
     Raises:
@@ -57,32 +84,25 @@ class ContextSampler:
         DriverError: a call failed.
     """
 
-    def __init__(self, library: Library, context: int, period: int) -> None:
-        self._library, self._context, self.period = library, context, period
+    def __init__(self, library: Library, context: OpenContext, period: int) -> None:
+        self._library, self._context, self.period = library, context.handle, period
         self._table = SampleTable()
         self._functions: dict[tuple[int, int, int], int] = {}  # module, index, address of the name -> number
         self._names: list[tuple[str, int]] = []
         self._dropped = self._full = self._elsewhere = 0
-        self._sampling = self._enabled = False
+        self._sampling, self._ended = False, False
         self._polls = True
         self._error: KscopeError | None = None
-        library.enable(context)
-        self._enabled = True
-        try:
-            self._reasons = library.reasons(context)
-            self._last, self._next = Buffer(len(self._reasons)), Buffer(len(self._reasons))
-            library.configure(
-                context,
-                {
-                    cupti.PERIOD: period.bit_length() - 1,
-                    cupti.MODE: cupti.CONTINUOUS,
-                    cupti.START_STOP: 1,
-                    cupti.BUFFER: ctypes.addressof(self._last.data),
-                },
-            )
-        except BaseException:
-            library.disable(context)
-            raise
+        self._reasons, self._last, self._next = context.reasons, context.last, Buffer(len(context.reasons))
+        library.configure(
+            self._context,
+            {
+                cupti.PERIOD: period.bit_length() - 1,
+                cupti.MODE: cupti.CONTINUOUS,
+                cupti.START_STOP: 1,
+                cupti.BUFFER: ctypes.addressof(self._last.data),
+            },
+        )
 
     @property
     def problem(self) -> str:
@@ -91,13 +111,13 @@ class ContextSampler:
 
     def start(self) -> None:
         """Take samples from now on."""
-        if self._enabled and not self._sampling:
+        if not self._ended and not self._sampling:
             self._library.start(self._context)
             self._sampling = True
 
     def stop(self) -> None:
         """Take none from now on, and read those that were taken."""
-        if self._enabled and self._sampling:
+        if self._sampling:
             self._sampling = False
             self._library.stop(self._context)
             self._read(final=True)
@@ -121,19 +141,17 @@ class ContextSampler:
 
     def end(self, *, wait: bool) -> None:
         """End the sampling. Without `wait`, kernels may run and never end: only what has arrived is read."""
-        if not self._enabled:
+        if self._ended:
             return
         try:
             if not wait:
                 self.poll()
-                keep_forever(self._last)  # CUPTI writes to it when the process ends
                 return
+            self._ended = True
             self.stop()
-            self._enabled = False
-            self._library.disable(self._context)
-            self._take(self._last)
+            self._take(self._last)  # of a context that the program destroyed
         except KscopeError as error:  # the context may be broken: the samples until then are kept
-            self._enabled, self._error = False, error
+            self._error = error
 
     def samples(self, modules: Modules) -> SampledCode:
         """What was read so far."""
@@ -204,6 +222,7 @@ class PcSampler:
         self._modules = Modules()
         self._period = 0
         self._paused = False
+        self._open: dict[int, OpenContext] = {}
         self._contexts: dict[int, ContextSampler] = {}
         self._problems: list[str] = []
         self._thread: threading.Thread | None = None
@@ -223,12 +242,7 @@ class PcSampler:
         with self._lock:
             self._problems = []
             if self._library is None:
-                library = self._load()
-                try:
-                    library.on_module(self._modules.seen)
-                except (DriverError, UnsupportedError) as error:
-                    self._modules.refused = str(error)
-                self._library = library
+                self._library = self._load()
             self._period, self._paused, self._contexts = period, False, {}
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._read, args=(self._stop,), name="kscope samples", daemon=True)
@@ -241,13 +255,31 @@ class PcSampler:
                 return
             try:
                 with self._inside(context):
-                    sampler = ContextSampler(self._library, context, self._period)
-                    if not self._paused:
-                        sampler.start()
-                self._contexts[context] = sampler
+                    self._contexts[context] = self._begun(self._library, context)
             except (UnsupportedError, DriverError) as error:
                 if str(error) not in self._problems:
                     self._problems.append(str(error))
+
+    def _begun(self, library: Library, context: int) -> ContextSampler:
+        if context in self._open:
+            try:
+                return self._started(library, self._open[context])
+            except (UnsupportedError, DriverError):  # the program destroyed it, and another one has its handle
+                del self._open[context]
+        opened = OpenContext(library, context)
+        if not self._open:  # not before: CUPTI does not attribute modules that are loaded between the two calls
+            try:
+                library.on_module(self._modules.seen)
+            except (DriverError, UnsupportedError) as error:
+                self._modules.refused = str(error)
+        self._open[context] = opened
+        return self._started(library, opened)
+
+    def _started(self, library: Library, context: OpenContext) -> ContextSampler:
+        sampler = ContextSampler(library, context, self._period)
+        if not self._paused:
+            sampler.start()
+        return sampler
 
     def contexts(self) -> tuple[int, ...]:
         """The contexts that are sampled."""
@@ -267,8 +299,10 @@ class PcSampler:
         if thread is not None:
             thread.join()
         with self._lock:
-            for sampler in self._contexts.values():
+            for context, sampler in self._contexts.items():
                 sampler.end(wait=wait)
+                if sampler.problem:
+                    self._open.pop(context, None)
 
     def samples(self) -> tuple[SampledCode, ...]:
         """What was sampled so far, per context."""

@@ -107,7 +107,7 @@ class Samples:
         functions: the functions in which warps were sampled.
         rows: (n,) ROW, the counts, each function, instruction and reason once.
         dropped: samples that the hardware dropped.
-        full: how often the hardware's buffer was full, which loses samples.
+        full: devices whose buffer for samples was full, which loses samples.
         elsewhere: samples in code that has no records, such as the driver's.
         left_out: samples of instructions that exceeded the table's limit.
         sources: text of the source files that the instructions are from, by path; without those that could not be read.

@@ -41,7 +41,7 @@ class SampleSession(Session):
         self._stalls.wait()
 
     def _collect(self, *, wait: bool) -> Capture:
-        samples, problems = self._stalls.collected((), self._kernels)
+        samples, problems = self._stalls.collected((), self._kernels, {})
         if samples is None or not len(samples):
             missing = tuple(Problem("absent", f"nothing is sampled: {error}") for error in self._absent.values())
             problems = (*missing, *problems)

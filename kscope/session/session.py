@@ -335,7 +335,7 @@ class Session(Forms):
         modules = tuple(meta for backend in backends for meta in backend.modules())
         problems += absent(len(backends), self._absent, modules)
         problems += [] if self._paused else unselected(self._recording.selection, modules, STATE.names)
-        samples, unsampled = self._stalls.collected(modules, self._kernels)
+        samples, unsampled = self._stalls.collected(modules, self._kernels, self._launches)
         capture = Capture(
             epoch=self._epoch,
             devices=tuple(devices),

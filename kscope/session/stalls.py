@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from ..capture.model import ModuleMeta, Problem
+from ..capture.model import LaunchCount, ModuleMeta, Problem
 from ..capture.samples import SampledFunction, Samples, joined
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
 from ..instrument.backend import Backend
 from ..instrument.sampled import SampledCode
 from ..util.parallel import map_ahead
 from .kernel_filter import Patterns
+from .sources import with_sources
 
-_MOST_FILE, _MOST_SOURCE = 1 << 20, 8 << 20
-"""Bytes of a source file, and of all, that a capture keeps."""
+_LEAST_ELSEWHERE = 0.01
+_UNNAMED = (
+    "the driver's own, or of modules that were loaded after another profiler, such as torch.profiler or Proton, and "
+    "before the first session with stalls=True: begin that session, or kscope run --stalls, first"
+)
 
 
 class Stalls:
@@ -60,13 +63,25 @@ class Stalls:
         for backend in self._backends:
             backend.end_samples(wait=wait)
 
-    def collected(self, modules: Sequence[ModuleMeta], kernels: Patterns) -> tuple[Samples | None, tuple[Problem, ...]]:
-        """The samples, None without any; and what a reader must know about them."""
+    def collected(
+        self,
+        modules: Sequence[ModuleMeta],
+        kernels: Patterns,
+        launches: Mapping[int, LaunchCount],
+    ) -> tuple[Samples | None, tuple[Problem, ...]]:
+        """The samples, None without any; and what a reader must know about them.
+
+        Args:
+            modules: of kernels with marks.
+            kernels: those to keep.
+            launches: by kernel id.
+        """
         if self._period is None:
             return None, ()
         samples = collected(self._backends, modules, kernels)
         reported = [_unsampled(text) for backend in self._backends for text in backend.sampling_problems()]
-        return samples, tuple(dict.fromkeys((*self._problems, *reported, *problems(samples))))
+        missed = () if samples is None else _missed(samples, modules, kernels, launches)
+        return samples, tuple(dict.fromkeys((*self._problems, *reported, *problems(samples), *missed)))
 
 
 def _unsampled(text: str) -> Problem:
@@ -85,22 +100,8 @@ def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernel
             for number, function in enumerate(found.functions)
             if kernels.match(function.name, -1 if function.kernel is None else function.kernel)
         )
-    return replace(found, sources=_sources(found.functions))
-
-
-def _sources(functions: Iterable[SampledFunction]) -> dict[str, str]:
-    """The text of the source files that can be read here, so that `kscope annotate` works elsewhere."""
-    files = sorted({file for function in functions for chain in function.places for file, _ in chain})
-    found, left = dict[str, str](), _MOST_SOURCE
-    for file in files:
-        try:
-            path = Path(file)
-            if path.is_absolute() and path.is_file() and path.stat().st_size <= min(left, _MOST_FILE):
-                found[file] = path.read_text(encoding="utf-8", errors="replace")
-                left -= path.stat().st_size
-        except OSError:
-            continue
-    return found
+    functions, sources = with_sources(found.functions)
+    return replace(found, functions=functions, sources=sources)
 
 
 def problems(samples: Samples | None) -> list[Problem]:
@@ -112,13 +113,15 @@ def problems(samples: Samples | None) -> list[Problem]:
     def note(text: str, count: int = 1) -> None:
         found.append(Problem("unsampled", text, count))
 
-    if not len(samples):
+    if not len(samples) and not samples.elsewhere:
         note("no stall was sampled: no kernel ran on a GPU that is sampled, or only for less than a period")
     if samples.dropped:
         note(f"the hardware dropped {samples.dropped:,} samples: pass a longer period=", samples.dropped)
     if samples.full:
-        text = f"the hardware's buffer for samples was full {samples.full:,} times, which loses samples"
-        note(f"{text}: pass a longer period=", samples.full)
+        note("the hardware's buffer for samples was full, which loses samples: pass a longer period=", samples.full)
+    if samples.elsewhere > _LEAST_ELSEWHERE * (len(samples) + samples.elsewhere):
+        text = f"{samples.elsewhere:,} samples, beside {len(samples):,}, are of kernels without a name"
+        note(f"{text}: {_UNNAMED}", samples.elsewhere)
     if samples.left_out:
         text = f"{samples.left_out:,} samples exceed the table's limit and were left out"
         note(f"{text}: sample fewer kernels at a time", samples.left_out)
@@ -128,6 +131,22 @@ def problems(samples: Samples | None) -> list[Problem]:
         for one in unknown
     ]
     return found
+
+
+def _missed(
+    samples: Samples, modules: Sequence[ModuleMeta], kernels: Patterns, launches: Mapping[int, LaunchCount]
+) -> Iterator[Problem]:
+    """Kernels that were launched, and have no samples."""
+    sampled = {one.kernel for one in samples.functions} | {one.name for one in samples.functions}
+    for kernel in (kernel for module in modules for kernel in module.kernels):
+        count = launches.get(kernel.id, LaunchCount())
+        kept = not kernels.globs or kernels.match(kernel.name, kernel.id)
+        if (times := count.direct + count.replayed) and kept and not sampled & {kernel.id, kernel.name}:
+            why = "it ran for less than a period, or in a context that is not sampled"
+            if samples.elsewhere:
+                why = "its samples may be those that have no name"
+            text = f"kernel {kernel.name}: launched, and none of its stalls was sampled: {why}"
+            yield Problem("unsampled", text, times, kernel=kernel.name)
 
 
 def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:

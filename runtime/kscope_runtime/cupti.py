@@ -20,7 +20,7 @@ from kscope.util.text import install_command
 u8, u32, u64, size_t = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
 pointer = ctypes.c_void_p
 
-PERIOD, SCRATCH, HARDWARE_BUFFER, MODE, START_STOP, BUFFER = 1, 3, 4, 5, 6, 8
+PERIOD, SCRATCH, HARDWARE_BUFFER, MODE, START_STOP, BUFFER, THREAD_SLEEP = 1, 3, 4, 5, 6, 8, 9
 """Attributes of CUpti_PCSamplingConfigurationAttributeType."""
 CONTINUOUS = 1
 REASON_BYTES = 128
@@ -116,6 +116,12 @@ class NameReasons(ctypes.Structure):
     )  # fmt: skip
 
 
+class Checksum(ctypes.Structure):
+    """CUpti_GetCubinCrcParams."""
+
+    _fields_ = (("size", size_t), ("bytes", size_t), ("cubin", ctypes.c_char_p), ("crc", u64))
+
+
 OnModule = ctypes.CFUNCTYPE(None, pointer, size_t, ctypes.POINTER(u64))
 """CUpti_ComputeCrcCallbackFunc: a cubin that is loaded, its bytes, and where its checksum goes."""
 
@@ -194,6 +200,18 @@ class Cupti:
         self._callback = OnModule(callback)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._callback))  # the library may call it when the process ends
         self._check("cuptiRegisterComputeCrcCallback", self._library.cuptiRegisterComputeCrcCallback(self._callback))
+
+    def checksum(self, cubin: bytes) -> int:
+        """The number that samples carry for a cubin that was loaded before on_module(): that of its code alone."""
+        parameters = Checksum(0, len(cubin), cubin, 0)
+        self._call("cuptiGetCubinCrc", parameters)
+        return int(parameters.crc)
+
+    def finalize(self) -> None:
+        """End all use of the library in this process, so that it learns of all loaded modules at its next use. Other
+        clients, such as torch.profiler, begin anew at theirs.
+        """
+        self._check("cuptiFinalize", self._library.cuptiFinalize())
 
     def _of_context(self, name: str, context: int) -> None:
         self._call(name, OfContext(0, None, context))
@@ -279,6 +297,11 @@ def other_client() -> str:
         if library in maps:
             return name
     return ""
+
+
+def torch_may_have_used_it() -> bool:
+    """Whether torch.profiler, which is not active now, may have used the library in this process."""
+    return "torch" in sys.modules and "triton.profiler" not in sys.modules  # Proton does not begin anew
 
 
 _INJECTED = {

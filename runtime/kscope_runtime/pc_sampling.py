@@ -42,6 +42,8 @@ class Library(Protocol):
     def read(self, context: int, data: Data) -> bool: ...
     def reasons(self, context: int) -> dict[int, str]: ...
     def on_module(self, seen: Callable[[bytes], int]) -> None: ...
+    def checksum(self, cubin: bytes) -> int: ...
+    def finalize(self) -> None: ...
 
 
 class OpenContext:
@@ -89,7 +91,8 @@ class ContextSampler:
         self._table = SampleTable()
         self._functions: dict[tuple[int, int, int], int] = {}  # module, index, address of the name -> number
         self._names: list[tuple[str, int]] = []
-        self._dropped = self._full = self._elsewhere = 0
+        self._dropped = self._elsewhere = 0
+        self._full = False
         self._sampling, self._ended = False, False
         self._polls = True
         self._error: KscopeError | None = None
@@ -133,10 +136,10 @@ class ContextSampler:
     def _read(self, *, final: bool) -> None:
         for _ in range(_MOST_READS):
             complete = self._library.read(self._context, self._next.data)
-            self._full += not complete
+            self._full |= not complete  # from then on each read says so
             count, more = int(self._next.data.pcs), int(self._next.data.remaining)
             self._take(self._next)
-            if not complete or not (more or (final and count)):
+            if not (more or (final and count)):
                 return
 
     def end(self, *, wait: bool) -> None:
@@ -150,6 +153,9 @@ class ContextSampler:
             self._ended = True
             self.stop()
             self._take(self._last)  # of a context that the program destroyed
+            if self._full:  # else each later read says so; modules stay known, as none is loaded between the two calls
+                self._library.disable(self._context)
+                self._library.enable(self._context)
         except KscopeError as error:  # the context may be broken: the samples until then are kept
             self._error = error
 
@@ -160,18 +166,18 @@ class ContextSampler:
         number = {index: at for at, index in enumerate(sorted(self._reasons))}
         if len(rows):
             rows["reason"] = np.array([number.get(one, 0) for one in range(max(number) + 1)])[rows["reason"]]
-        functions, cubin_of, cubins = list[SampledFunction](), dict[int, int](), dict[int, int]()
+        functions, cubin_of, cubins = list[SampledFunction](), dict[int, int](), dict[bytes, int]()
         for at, (name, module) in enumerate(self._names):
-            cubin = modules.cubins.get(module)
+            cubin = modules.code(module, name, self._library.checksum)
             why = "" if cubin else modules.why_unknown(module)
             functions.append(SampledFunction(name, why_unknown=why))
             if cubin:
-                cubin_of[at] = cubins.setdefault(module, len(cubins))
+                cubin_of[at] = cubins.setdefault(cubin, len(cubins))
         samples = Samples(
-            self.period, tuple(short(name) for name in names), tuple(functions), rows, self._dropped, self._full,
+            self.period, tuple(short(name) for name in names), tuple(functions), rows, self._dropped, int(self._full),
             self._elsewhere, self._table.left_out,
         )  # fmt: skip
-        return SampledCode(samples, tuple(modules.cubins[module] for module in cubins), cubin_of)
+        return SampledCode(samples, tuple(cubins), cubin_of)
 
     def _take(self, buffer: Buffer) -> None:
         data = buffer.data
@@ -243,6 +249,8 @@ class PcSampler:
             self._problems = []
             if self._library is None:
                 self._library = self._load()
+                if cupti.torch_may_have_used_it():  # else modules that were loaded before are not attributed
+                    self._noted(self._library.finalize)
             self._period, self._paused, self._contexts = period, False, {}
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._read, args=(self._stop,), name="kscope samples", daemon=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from kscope.instrument import images
 
 from .cupti import Data, PcData
 
@@ -49,13 +52,29 @@ class Modules:
                     self._numbers[cubin] = number
             return number
 
+    def code(self, number: int, name: str, checksum: Callable[[bytes], int]) -> bytes:
+        """The cubin of a function's module: of its number, else one that a frontend has kept; empty if it is unknown.
+
+        Args:
+            number: of the module.
+            name: of the function.
+            checksum: the number of a module that CUPTI has not shown: modules with equal code share it.
+        """
+        if number in self.cubins:
+            return self.cubins[number]
+        wanted = name.encode() + b"\0"
+        return next((one for one in images.kept() if wanted in one and checksum(one) == number), b"")
+
     def why_unknown(self, number: int) -> str:
         """Why a module's code is not kept."""
         if self.refused:
             return f"the library does not show modules: {self.refused}"
         if number in self.cubins:
             return f"the modules of this process exceed {MOST_CUBIN_BYTES >> 20} MiB"
-        return "its module was loaded before sampling began, and the library did not show it"
+        return (
+            "its module was loaded before sampling began, and the library did not show it; begin the first session "
+            "with stalls=True, or kscope run --stalls, before the kernel is first launched"
+        )
 
 
 def keep_forever(kept: object) -> None:

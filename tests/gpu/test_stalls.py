@@ -1,9 +1,8 @@
-"""Samples of stalls on a GPU: shares and reasons of known work, kernels without marks, and what sampling costs."""
+"""Samples of stalls on a GPU: shares and reasons of known work, kernels without marks, and other profilers."""
 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -76,18 +75,6 @@ class Job:
     def launch(self, times: int = LAUNCHES) -> None:
         for _ in range(times):
             self.kernel((BLOCKS,), (THREADS,), (self.chain, self.out, TURNS))
-
-    def microseconds(self) -> float:
-        """Of a launch: the median of ten batches of 20."""
-        taken = []
-        for _ in range(10):
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-            begin.record()
-            self.launch(20)
-            end.record()
-            end.synchronize()
-            taken.append(cupy.cuda.get_elapsed_time(begin, end) * 1000 / 20)
-        return statistics.median(taken)
 
 
 def sampled(trace: Trace) -> Samples:
@@ -225,24 +212,53 @@ def test_torch_s_profiler_is_named(tmp_path: Path) -> None:
     assert "torch.profiler profiles this process" in done.stdout
 
 
-def test_what_sampling_costs(table: Table) -> None:
-    """Printed, not asserted. Marks run in both; the periods take turns with no sampling."""
-    job = Job()
-    with kscope.profile(pool=256 << 20):
-        job.launch(20)
-        base = job.microseconds()
-    for power in (8, 10, 12):
-        with kscope.profile(stalls=True, period=1 << power, pool=256 << 20) as prof:
-            job.launch(20)
-            with_samples = job.microseconds()
-        with kscope.profile(pool=256 << 20):
-            job.launch(20)
-            again = job.microseconds()
-        plain = (base + again) / 2
-        samples = sampled(prof.trace)
-        table(
-            f"a launch with samples every 2^{power} cycles",
-            f"{with_samples:.1f} us beside {plain:.1f} us: {with_samples / plain - 1:+.2%}; {len(samples):,} samples, "
-            f"{samples.dropped:,} dropped, buffer full {samples.full} times",
-        )
-        base = again
+def test_a_session_after_torch_s_profiler_knows_kernels_and_torch_s_profiler_works_after_it(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "import torch, kscope\n"
+        "a = torch.randn(2048, 2048, device='cuda', dtype=torch.float16)\n"
+        "def by_torch():\n"
+        "    with torch.profiler.profile() as prof: a @ a; torch.cuda.synchronize()\n"
+        "    return sorted(e.key for e in prof.key_averages() if any(w in e.key for w in ('nvjet', 'gemm')))\n"
+        "print(by_torch())\n"
+        "with kscope.profile(stalls=True) as prof:\n"
+        "    for _ in range(20): a @ a\n"
+        "samples = prof.capture.samples\n"
+        "print(sorted({one.name for one in samples.functions}), len(samples), samples.elsewhere)\n"
+        "print([one.text for one in prof.capture.problems])\n"
+        "print(by_torch())\n"
+    )
+    done = run([sys.executable, "-c", "import triton; exec(open('job.py').read())"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    before, found, problems, after = done.stdout.splitlines()
+    assert before == after != "[]", done.stdout
+    assert found.startswith(before[:-1]), done.stdout
+    assert "without a name" not in problems
+
+
+def test_a_triton_kernel_from_before_the_first_session_has_its_regions(tmp_path: Path, table: Table) -> None:
+    (tmp_path / "job.py").write_text(
+        "import torch, triton, triton.language as tl, kscope\n"
+        "@triton.jit\n"
+        "def work(x, n):\n"
+        "    at = tl.program_id(0) * 256 + tl.arange(0, 256)\n"
+        "    total = tl.zeros((256,), tl.float32)\n"
+        "    for i in range(n):\n"
+        "        with kscope.region('load'):\n"
+        "            total += tl.load(x + (at + i * 4096) % 1048576)\n"
+        "        with kscope.region('sum'):\n"
+        "            total = tl.exp(tl.sin(total))\n"
+        "    tl.store(x + at, total)\n"
+        "x = torch.zeros(1 << 20, device='cuda')\n"
+        "kscope.enable()\n"
+        "work[(528,)](x, 100)\n"
+        "torch.cuda.synchronize()\n"
+        "with kscope.profile(stalls=True) as prof:\n"
+        "    for _ in range(50): work[(528,)](x, 1000)\n"
+        "[one] = [one for one in prof.capture.samples.functions if one.name == 'work']\n"
+        "print(len(one.at), sorted(region.name for region in one.regions), one.why_unknown)\n"
+        "print(prof.trace.crosscheck())\n"
+    )
+    done = run([sys.executable, "job.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table("a Triton kernel from before the first session", done.stdout)
+    assert "['load', 'sum']" in done.stdout

@@ -33,18 +33,23 @@ class FakeCupti:
 
     Attributes:
         ready: what reads return, in turn.
-        late: what only disabling returns.
+        late: what arrives only when sampling stops.
+        destroyed: contexts that the program has destroyed; enabling one makes it anew.
+        last: what the library writes to the buffer that it was given, when its context is destroyed.
         refuses: why it cannot be enabled.
         broken: calls that fail.
-        full, dropped: of the next reads.
+        full: each read says that the hardware's buffer was full, until the context is disabled.
+        dropped: of the next read.
         understates: reads say that nothing remains.
     """
 
     ready: list[list[Sampled]] = field(default_factory=list)
     late: list[Sampled] = field(default_factory=list)
+    last: list[Sampled] = field(default_factory=list)
+    destroyed: set[int] = field(default_factory=set)
     refuses: str = ""
     broken: set[str] = field(default_factory=set)
-    full: int = 0
+    full: bool = False
     dropped: int = 0
     understates: bool = False
     calls: list[str] = field(default_factory=list)
@@ -61,19 +66,25 @@ class FakeCupti:
         if self.refuses:
             raise UnsupportedError(self.refuses)
         self._call("enable")
+        self.destroyed.discard(context)
 
     def disable(self, context: int) -> None:
         self._call("disable")
-        self._write(Data.from_address(self.configured[cupti.BUFFER]), self.late)
+        self.full = False
 
     def start(self, context: int) -> None:
         self._call("start")
 
     def stop(self, context: int) -> None:
         self._call("stop")
+        late, self.late = self.late, []
+        self.ready += [late] if late else []
+        self._write(Data.from_address(self.configured[cupti.BUFFER]), self.last)
 
     def configure(self, context: int, values: dict[int, int]) -> None:
         self._call("configure")
+        if context in self.destroyed:
+            raise DriverError("configure", "CUPTI_ERROR_INVALID_CONTEXT", 3)
         self.configured = values
 
     def read(self, context: int, data: Data) -> bool:
@@ -81,8 +92,7 @@ class FakeCupti:
         self._write(data, self.ready.pop(0) if self.ready else [])
         data.dropped, self.dropped = self.dropped, 0
         data.remaining = 0 if self.understates else sum(map(len, self.ready))
-        self.full, was = max(0, self.full - 1), self.full
-        return not was
+        return not self.full
 
     def reasons(self, context: int) -> dict[int, str]:
         return REASONS
@@ -90,6 +100,12 @@ class FakeCupti:
     def on_module(self, seen: Callable[[bytes], int]) -> None:
         self._call("on_module")
         self.seen = seen
+
+    def checksum(self, cubin: bytes) -> int:
+        return len(cubin) << 32
+
+    def finalize(self) -> None:
+        self._call("finalize")
 
     def _write(self, data: Data, rows: list[Sampled]) -> None:
         assert len(rows) <= data.capacity

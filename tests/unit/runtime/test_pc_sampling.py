@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from kscope.errors import MissingError, UnsupportedError
+from kscope.instrument import images
 from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table
 from kscope_runtime.pc_sampling import PcSampler
 from kscope_runtime.primary_contexts import PrimaryContexts
@@ -27,6 +28,8 @@ from .fake_cupti import FakeCupti, Sampled
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "other_client", lambda: "")
+    monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: False)
+    monkeypatch.setattr(images, "_files", {})
     monkeypatch.setattr(pc_sampling, "_TURN_S", 1e-3)
 
 
@@ -49,7 +52,8 @@ def counts(found: PcSampler) -> dict[tuple[str, int, str], int]:
 def test_samples_are_summed_over_reads_and_the_last_buffer() -> None:
     library = FakeCupti(
         ready=[[Sampled("k", 16, {3: 5, 7: 1}), Sampled("other", 16, {7: 2})], [Sampled("k", 16, {3: 1})]],
-        late=[Sampled("k", 32, {5: 4}), Sampled("k", 16, {3: 10})],
+        late=[Sampled("k", 32, {5: 4})],
+        last=[Sampled("k", 16, {3: 10})],
     )
     found = sampler(library)
     found.end(wait=True)
@@ -61,7 +65,7 @@ def test_samples_are_summed_over_reads_and_the_last_buffer() -> None:
     }
     [code] = found.samples()
     assert len(code.samples) == 19  # without the subset
-    assert library.calls[0] == "on_module" and library.calls[-1] == "disable"
+    assert library.calls[:3] == ["enable", "on_module", "configure"]  # modules between the first two are not known
     assert library.configured[cupti.PERIOD] == 10 and library.configured[cupti.MODE] == cupti.CONTINUOUS
 
 
@@ -107,13 +111,14 @@ def test_a_library_that_cannot_be_read_while_it_samples_is_read_at_the_end() -> 
 
 
 def test_losses_are_counted() -> None:
-    library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]], full=2, dropped=7)
+    library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]], full=True, dropped=7)
     found = sampler(library)
-    while len(library.calls) < 8:
+    while library.calls.count("read") < 3:
         time.sleep(1e-3)
     found.end(wait=True)
     [code] = found.samples()
-    assert (code.samples.full, code.samples.dropped) == (2, 7)
+    assert (code.samples.full, code.samples.dropped) == (1, 7)
+    assert library.calls[-2:] == ["disable", "enable"] and not library.full  # else it says so forever
 
 
 def test_a_pause_stops_and_continues() -> None:
@@ -131,10 +136,50 @@ def test_without_a_wait_the_library_is_only_read() -> None:
     found = sampler(library)
     found.end(wait=False)
     assert counts(found) == {("k", 16, "long_scoreboard"): 5}
-    assert "stop" not in library.calls and "disable" not in library.calls
+    assert "stop" not in library.calls
     found.begin(1024)  # the next recording ends it
-    assert "disable" in library.calls
+    assert "stop" in library.calls
     found.end(wait=True)
+
+
+def test_a_context_stays_enabled_between_sessions_so_that_modules_of_the_meantime_are_known() -> None:
+    library = FakeCupti(late=[Sampled("k", 16, {3: 5})])
+    found = sampler(library)
+    found.end(wait=True)
+    number = library.seen(b"loaded between the sessions")
+    library.late = [Sampled("later", 16, {3: 2}, number)]
+    found.begin(256)
+    found.add(1)
+    found.end(wait=True)
+    assert counts(found) == {("later", 16, "long_scoreboard"): 2}
+    assert found.samples()[0].cubins == (b"loaded between the sessions",)
+    assert library.calls.count("enable") == 1 and library.calls.count("on_module") == 1
+    assert "disable" not in library.calls and library.configured[cupti.PERIOD] == 8
+
+
+def test_a_context_that_the_program_made_anew_is_enabled_again() -> None:
+    library = FakeCupti()
+    found = sampler(library)
+    found.end(wait=True)
+    library.destroyed.add(1)
+    library.late = [Sampled("k", 16, {3: 5})]
+    found.begin(1024)
+    found.add(1)
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5} and found.problems() == ()
+    assert library.calls.count("enable") == 2
+
+
+def test_after_a_failure_a_context_is_enabled_again() -> None:
+    library = FakeCupti()
+    found = sampler(library)
+    library.broken = {"stop"}
+    found.end(wait=True)
+    library.broken = set()
+    found.begin(1024)
+    found.add(1)
+    found.end(wait=True)
+    assert library.calls.count("enable") == 2 and found.problems() == ()
 
 
 def test_a_broken_context_keeps_what_was_read() -> None:
@@ -192,6 +237,43 @@ def test_functions_know_their_modules() -> None:
     assert "loaded before sampling began" in code.samples.functions[names.index("b")].why_unknown
 
 
+def test_the_code_of_a_module_from_before_is_that_of_the_frontend_s_file(tmp_path: Path) -> None:
+    library = FakeCupti()
+    found = sampler(library)
+    texts = {"a": b"\0k\0 code", "b": b"\0k\0 longer code", "c": b"\0other\0     code"}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text)
+        images.keep(tmp_path / name)
+    images.keep(tmp_path / "deleted")
+    numbers = {name: library.checksum(text) for name, text in texts.items()}
+    library.late = [Sampled("k", 0, {3: 1}, numbers["b"]), Sampled("unknown", 0, {3: 1}, numbers["c"])]
+    found.end(wait=True)
+    [code] = found.samples()
+    names = [one.name for one in code.samples.functions]
+    assert code.cubins == (texts["b"],) and code.cubin_of == {names.index("k"): 0}
+    assert "before the kernel is first launched" in code.samples.functions[names.index("unknown")].why_unknown
+
+
+def test_after_torch_s_profiler_the_library_begins_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: True)
+    library = FakeCupti()
+    found = sampler(library)
+    found.end(wait=True)
+    found.begin(1024)
+    found.end(wait=True)
+    assert library.calls[:2] == ["finalize", "enable"] and library.calls.count("finalize") == 1
+
+
+def test_proton_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "modules", {"torch": sys})
+    assert cupti.torch_may_have_used_it()
+    monkeypatch.setattr(sys, "modules", {"torch": sys, "triton.profiler": sys})
+    assert not cupti.torch_may_have_used_it()
+    monkeypatch.setattr(sys, "modules", {})
+    assert not cupti.torch_may_have_used_it()
+
+
 def test_modules_beyond_the_limit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_buffers, "MOST_CUBIN_BYTES", 10)
     modules = sample_buffers.Modules()
@@ -238,29 +320,41 @@ class Both:
     def __init__(self) -> None:
         self.library = FakeCupti(ready=[], late=[Sampled("k", 0, {3: 1})])
         self.driver = FakeDriver(Gpu(), Gpu())
-        self.driver.primary = SimpleNamespace(active=lambda: [2], of_this_process=lambda: 1)  # type: ignore[attr-defined]
+        self.active: list[int] = [2]
+        self.driver.primary = SimpleNamespace(active=lambda: self.active, of_this_process=lambda: 1)  # type: ignore[attr-defined]
         self.backend = CudaBackend(self.driver, cupti=lambda: self.library)
 
 
 def test_contexts_that_the_program_makes_join() -> None:
     both = Both()
+    both.active = []
     both.backend.begin_samples(1024)
+    assert both.backend._sampler.contexts() == (1,)
+    both.active = [2]
     deadline = time.monotonic() + 10
-    while len(both.backend._sampler.contexts()) < 1 and time.monotonic() < deadline:
+    while len(both.backend._sampler.contexts()) < 2 and time.monotonic() < deadline:
         time.sleep(1e-3)
-    assert both.backend._sampler.contexts() == (2,)
+    assert both.backend._sampler.contexts() == (1, 2)
     assert both.driver.context() == 1  # this thread's is as before
     both.backend.end_samples(wait=True)
-    [code] = both.backend.samples()
-    assert len(code.samples) == 1
+    first, second = both.backend.samples()
+    assert len(first.samples) + len(second.samples) == 1
 
 
 def test_the_context_of_this_process_is_sampled_before_its_first_kernel() -> None:
     both = Both()
-    both.backend.begin_samples(1024, create=True)
-    assert 1 in both.backend._sampler.contexts()
+    both.active = []
+    both.backend.begin_samples(1024)
+    assert both.backend._sampler.contexts() == (1,)
     both.backend.wait()
     assert "synchronize_context" in both.driver.calls
+    both.backend.end_samples(wait=True)
+
+
+def test_no_context_is_created_beside_one_that_the_program_uses() -> None:
+    both = Both()
+    both.backend.begin_samples(1024)
+    assert both.backend._sampler.contexts() == (2,)
     both.backend.end_samples(wait=True)
 
 
@@ -289,7 +383,7 @@ def test_the_device_of_this_process_is_that_of_its_rank(monkeypatch: pytest.Monk
         (cupti.Configuration, "CUpti_PCSamplingConfigurationInfoParams"),
         (cupti.OfContext, "CUpti_PCSamplingEnableParams"), (cupti.GetData, "CUpti_PCSamplingGetDataParams"),
         (cupti.CountReasons, "CUpti_PCSamplingGetNumStallReasonsParams"),
-        (cupti.NameReasons, "CUpti_PCSamplingGetStallReasonsParams"),
+        (cupti.Checksum, "CUpti_GetCubinCrcParams"), (cupti.NameReasons, "CUpti_PCSamplingGetStallReasonsParams"),
     ],
 )  # fmt: skip
 def test_structures_have_the_header_s_sizes(ours: type[ctypes.Structure], theirs: str, tmp_path: Path) -> None:

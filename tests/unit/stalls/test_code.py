@@ -213,5 +213,5 @@ def test_a_session_joins_samples_with_their_kernel(cubin: bytes) -> None:
     assert known.kernel == 77 and known.at and unseen.kernel is None
     assert {one.text.partition(":")[0] for one in problems(samples)} == {
         "the hardware dropped 4 samples",
-        "the hardware's buffer for samples was full 1 times, which loses samples",
+        "the hardware's buffer for samples was full, which loses samples",
     }

@@ -26,6 +26,8 @@ from .sample_table import SampleTable
 
 _TURN_S = 0.05
 """Seconds between two reads."""
+_SLEEP_MS = 20
+"""Between two turns of the library's threads, which empty the hardware's buffer; 100 if it is not set."""
 _MOST_READS = 1 << 10
 """Reads in a turn, and at the end."""
 _PREFIX = "stalled_"
@@ -97,15 +99,16 @@ class ContextSampler:
         self._polls = True
         self._error: KscopeError | None = None
         self._reasons, self._last, self._next = context.reasons, context.last, Buffer(len(context.reasons))
-        library.configure(
-            self._context,
-            {
-                cupti.PERIOD: period.bit_length() - 1,
-                cupti.MODE: cupti.CONTINUOUS,
-                cupti.START_STOP: 1,
-                cupti.BUFFER: ctypes.addressof(self._last.data),
-            },
-        )
+        values = {
+            cupti.PERIOD: period.bit_length() - 1,
+            cupti.MODE: cupti.CONTINUOUS,
+            cupti.START_STOP: 1,
+            cupti.BUFFER: ctypes.addressof(self._last.data),
+        }
+        try:
+            library.configure(self._context, values | {cupti.THREAD_SLEEP: _SLEEP_MS})
+        except DriverError:  # an older library
+            library.configure(self._context, values)
 
     @property
     def problem(self) -> str:

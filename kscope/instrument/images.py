@@ -5,6 +5,8 @@ A library that samples shows only the modules that are loaded after its first us
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _MOST = 1 << 12
@@ -20,12 +22,8 @@ def keep(path: Path) -> None:
         _files.pop(next(iter(_files)))
 
 
-def kept() -> list[bytes]:
+def kept() -> Iterator[bytes]:
     """The cubins whose files still exist, newest first."""
-    found = []
     for path in reversed(list(_files)):
-        try:
-            found.append(path.read_bytes())
-        except OSError:
-            continue
-    return found
+        with suppress(OSError):
+            yield path.read_bytes()

@@ -16,8 +16,8 @@ from .sources import with_sources
 
 _LEAST_ELSEWHERE = 0.01
 _UNNAMED = (
-    "the driver's own, or of modules that were loaded after another profiler, such as torch.profiler or Proton, and "
-    "before the first session with stalls=True: begin that session, or kscope run --stalls, first"
+    "the driver's own, or of modules that were loaded after CUPTI was used in this process, by another profiler or for "
+    "another GPU, and before their GPU was sampled; use each GPU once before the session"
 )
 
 

@@ -20,7 +20,7 @@ from kscope.util.text import install_command
 u8, u32, u64, size_t = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
 pointer = ctypes.c_void_p
 
-PERIOD, SCRATCH, HARDWARE_BUFFER, MODE, START_STOP, BUFFER, THREAD_SLEEP = 1, 3, 4, 5, 6, 8, 9
+PERIOD, SCRATCH, HARDWARE_BUFFER, MODE, START_STOP, BUFFER = 1, 3, 4, 5, 6, 8
 """Attributes of CUpti_PCSamplingConfigurationAttributeType."""
 CONTINUOUS = 1
 REASON_BYTES = 128
@@ -289,6 +289,9 @@ def other_client() -> str:
             return "torch.profiler"
     except (AttributeError, TypeError):
         pass
+    flags = getattr(sys.modules.get("triton.profiler.flags"), "flags", None)
+    if getattr(flags, "profiling_on", False):
+        return "Proton"
     try:
         maps = Path("/proc/self/maps").read_text(errors="replace")
     except OSError:
@@ -301,7 +304,7 @@ def other_client() -> str:
 
 def torch_may_have_used_it() -> bool:
     """Whether torch.profiler, which is not active now, may have used the library in this process."""
-    return "torch" in sys.modules and "triton.profiler" not in sys.modules  # Proton does not begin anew
+    return "torch" in sys.modules
 
 
 _INJECTED = {

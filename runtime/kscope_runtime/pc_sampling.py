@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 import numpy as np
@@ -26,8 +26,6 @@ from .sample_table import SampleTable
 
 _TURN_S = 0.05
 """Seconds between two reads."""
-_SLEEP_MS = 20
-"""Between two turns of the library's threads, which empty the hardware's buffer; 100 if it is not set."""
 _MOST_READS = 1 << 10
 """Reads in a turn, and at the end."""
 _PREFIX = "stalled_"
@@ -48,39 +46,12 @@ class Library(Protocol):
     def finalize(self) -> None: ...
 
 
-class OpenContext:
-    """A context that CUPTI samples when it is told to, from its first session until the process ends.
-
-    It is never disabled: CUPTI does not attribute samples to modules that were loaded after its first use while the
-    context was not enabled.
-
-    Args:
-        library: CUPTI.
-        context: the driver's handle.
-
-    Raises:
-        UnsupportedError: it cannot be sampled, with the reason.
-        DriverError: a call failed.
-    """
-
-    def __init__(self, library: Library, context: int) -> None:
-        self.handle = context
-        library.enable(context)
-        try:
-            self.reasons = library.reasons(context)
-        except BaseException:
-            library.disable(context)
-            raise
-        self.last = Buffer(len(self.reasons))
-        keep_forever(self.last)  # CUPTI writes to it when the context or the process ends
-
-
 class ContextSampler:
     """The samples of one context in one session.
 
     Args:
         library: CUPTI.
-        context: the context.
+        context: the driver's handle.
         period: cycles between two samples, a power of two.
 
     Raises:
@@ -88,27 +59,33 @@ class ContextSampler:
         DriverError: a call failed.
     """
 
-    def __init__(self, library: Library, context: OpenContext, period: int) -> None:
-        self._library, self._context, self.period = library, context.handle, period
+    def __init__(self, library: Library, context: int, period: int) -> None:
+        self._library, self._context, self.period = library, context, period
         self._table = SampleTable()
         self._functions: dict[tuple[int, int, int], int] = {}  # module, index, address of the name -> number
         self._names: list[tuple[str, int]] = []
         self._dropped = self._elsewhere = 0
         self._full = False
-        self._sampling, self._ended = False, False
+        self._sampling = self._enabled = False
         self._polls = True
         self._error: KscopeError | None = None
-        self._reasons, self._last, self._next = context.reasons, context.last, Buffer(len(context.reasons))
-        values = {
-            cupti.PERIOD: period.bit_length() - 1,
-            cupti.MODE: cupti.CONTINUOUS,
-            cupti.START_STOP: 1,
-            cupti.BUFFER: ctypes.addressof(self._last.data),
-        }
+        library.enable(context)
+        self._enabled = True
         try:
-            library.configure(self._context, values | {cupti.THREAD_SLEEP: _SLEEP_MS})
-        except DriverError:  # an older library
-            library.configure(self._context, values)
+            self._reasons = library.reasons(context)
+            self._last, self._next = Buffer(len(self._reasons)), Buffer(len(self._reasons))
+            library.configure(
+                context,
+                {
+                    cupti.PERIOD: period.bit_length() - 1,
+                    cupti.MODE: cupti.CONTINUOUS,
+                    cupti.START_STOP: 1,
+                    cupti.BUFFER: ctypes.addressof(self._last.data),
+                },
+            )
+        except BaseException:
+            library.disable(context)
+            raise
 
     @property
     def problem(self) -> str:
@@ -117,13 +94,13 @@ class ContextSampler:
 
     def start(self) -> None:
         """Take samples from now on."""
-        if not self._ended and not self._sampling:
+        if self._enabled and not self._sampling:
             self._library.start(self._context)
             self._sampling = True
 
     def stop(self) -> None:
         """Take none from now on, and read those that were taken."""
-        if self._sampling:
+        if self._enabled and self._sampling:
             self._sampling = False
             self._library.stop(self._context)
             self._read(final=True)
@@ -139,7 +116,7 @@ class ContextSampler:
     def _read(self, *, final: bool) -> None:
         for _ in range(_MOST_READS):
             complete = self._library.read(self._context, self._next.data)
-            self._full |= not complete  # from then on each read says so
+            self._full |= not complete  # from then on each read says so, until the context is disabled
             count, more = int(self._next.data.pcs), int(self._next.data.remaining)
             self._take(self._next)
             if not (more or (final and count)):
@@ -147,20 +124,19 @@ class ContextSampler:
 
     def end(self, *, wait: bool) -> None:
         """End the sampling. Without `wait`, kernels may run and never end: only what has arrived is read."""
-        if self._ended:
+        if not self._enabled:
             return
         try:
             if not wait:
                 self.poll()
+                keep_forever(self._last)  # CUPTI writes to it when the process ends
                 return
-            self._ended = True
             self.stop()
-            self._take(self._last)  # of a context that the program destroyed
-            if self._full:  # else each later read says so; modules stay known, as none is loaded between the two calls
-                self._library.disable(self._context)
-                self._library.enable(self._context)
+            self._enabled = False
+            self._library.disable(self._context)  # also so that other processes can use the GPU's counters
+            self._take(self._last)
         except KscopeError as error:  # the context may be broken: the samples until then are kept
-            self._error = error
+            self._enabled, self._error = False, error
 
     def samples(self, modules: Modules) -> SampledCode:
         """What was read so far."""
@@ -230,8 +206,7 @@ class PcSampler:
         self._library: Library | None = None
         self._modules = Modules()
         self._period = 0
-        self._paused = False
-        self._open: dict[int, OpenContext] = {}
+        self._paused = self._used = self._registered = False
         self._contexts: dict[int, ContextSampler] = {}
         self._problems: list[str] = []
         self._thread: threading.Thread | None = None
@@ -252,8 +227,8 @@ class PcSampler:
             self._problems = []
             if self._library is None:
                 self._library = self._load()
-                if cupti.torch_may_have_used_it():  # else modules that were loaded before are not attributed
-                    self._noted(self._library.finalize)
+            if self._used or cupti.torch_may_have_used_it():
+                self._begin_anew(self._library)
             self._period, self._paused, self._contexts = period, False, {}
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._read, args=(self._stop,), name="kscope samples", daemon=True)
@@ -266,31 +241,32 @@ class PcSampler:
                 return
             try:
                 with self._inside(context):
-                    self._contexts[context] = self._begun(self._library, context)
+                    sampler = ContextSampler(self._library, context, self._period)
+                    self._register(self._library)
+                    if not self._paused:
+                        sampler.start()
+                self._contexts[context] = sampler
             except (UnsupportedError, DriverError) as error:
                 if str(error) not in self._problems:
                     self._problems.append(str(error))
 
-    def _begun(self, library: Library, context: int) -> ContextSampler:
-        if context in self._open:
-            try:
-                return self._started(library, self._open[context])
-            except (UnsupportedError, DriverError):  # the program destroyed it, and another one has its handle
-                del self._open[context]
-        opened = OpenContext(library, context)
-        if not self._open:  # not before: CUPTI does not attribute modules that are loaded between the two calls
+    def _begin_anew(self, library: Library) -> None:
+        """CUPTI then learns of all loaded modules at its next use. Else it attributes no samples to modules that were
+        loaded since its first use while their context was not enabled.
+        """
+        self._registered = False
+        with suppress(DriverError, UnsupportedError):  # it was not used
+            library.finalize()
+
+    def _register(self, library: Library) -> None:
+        """See modules from now on. After a context is enabled, because this is a use of CUPTI."""
+        self._used = True
+        if not self._registered:
+            self._registered = True
             try:
                 library.on_module(self._modules.seen)
             except (DriverError, UnsupportedError) as error:
                 self._modules.refused = str(error)
-        self._open[context] = opened
-        return self._started(library, opened)
-
-    def _started(self, library: Library, context: OpenContext) -> ContextSampler:
-        sampler = ContextSampler(library, context, self._period)
-        if not self._paused:
-            sampler.start()
-        return sampler
 
     def contexts(self) -> tuple[int, ...]:
         """The contexts that are sampled."""
@@ -310,10 +286,8 @@ class PcSampler:
         if thread is not None:
             thread.join()
         with self._lock:
-            for context, sampler in self._contexts.items():
+            for sampler in self._contexts.values():
                 sampler.end(wait=wait)
-                if sampler.problem:
-                    self._open.pop(context, None)
 
     def samples(self) -> tuple[SampledCode, ...]:
         """What was sampled so far, per context."""

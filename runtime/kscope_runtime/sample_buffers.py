@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -27,7 +28,7 @@ _REASON = np.dtype([("index", "<u4"), ("samples", "<u4")])
 
 @dataclass
 class Modules:
-    """The cubins that CUPTI has shown, by the number that they were given.
+    """The cubins that CUPTI has shown, by the number that they were given: smaller than its own checksums.
 
     Attributes:
         cubins: their bytes; empty for those beyond the limit.
@@ -37,6 +38,7 @@ class Modules:
     cubins: dict[int, bytes] = field(default_factory=dict)
     refused: str = ""
     _bytes: int = 0
+    _checksums: dict[bytes, int] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -53,7 +55,10 @@ class Modules:
             return number
 
     def code(self, number: int, name: str, checksum: Callable[[bytes], int]) -> bytes:
-        """The cubin of a function's module: of its number, else one that a frontend has kept; empty if it is unknown.
+        """The cubin of a function's module; empty if it is unknown.
+
+        A module that was loaded before the session has CUPTI's number, and was shown in an earlier session or between
+        sessions, or a frontend has kept it.
 
         Args:
             number: of the module.
@@ -63,7 +68,13 @@ class Modules:
         if number in self.cubins:
             return self.cubins[number]
         wanted = name.encode() + b"\0"
-        return next((one for one in images.kept() if wanted in one and checksum(one) == number), b"")
+        for cubin in chain(reversed(list(self.cubins.values())), images.kept()):
+            if wanted in cubin:
+                if cubin not in self._checksums:
+                    self._checksums[cubin] = checksum(cubin)
+                if self._checksums[cubin] == number:
+                    return cubin
+        return b""
 
     def why_unknown(self, number: int) -> str:
         """Why a module's code is not kept."""

@@ -34,8 +34,8 @@ class FakeCupti:
     Attributes:
         ready: what reads return, in turn.
         late: what arrives only when sampling stops.
-        destroyed: contexts that the program has destroyed; enabling one makes it anew.
-        last: what the library writes to the buffer that it was given, when its context is destroyed.
+        last: what only disabling returns.
+        modules: those that the program has loaded, and whether samples of them have their names.
         refuses: why it cannot be enabled.
         broken: calls that fail.
         full: each read says that the hardware's buffer was full, until the context is disabled.
@@ -46,7 +46,9 @@ class FakeCupti:
     ready: list[list[Sampled]] = field(default_factory=list)
     late: list[Sampled] = field(default_factory=list)
     last: list[Sampled] = field(default_factory=list)
-    destroyed: set[int] = field(default_factory=set)
+    modules: dict[bytes, bool] = field(default_factory=dict)
+    used: bool = False
+    enabled: bool = False
     refuses: str = ""
     broken: set[str] = field(default_factory=set)
     full: bool = False
@@ -66,11 +68,14 @@ class FakeCupti:
         if self.refuses:
             raise UnsupportedError(self.refuses)
         self._call("enable")
-        self.destroyed.discard(context)
+        if not self.used:
+            self.modules = dict.fromkeys(self.modules, True)
+        self.used = self.enabled = True
 
     def disable(self, context: int) -> None:
         self._call("disable")
-        self.full = False
+        self.full = self.enabled = False
+        self._write(Data.from_address(self.configured[cupti.BUFFER]), self.last)
 
     def start(self, context: int) -> None:
         self._call("start")
@@ -79,12 +84,9 @@ class FakeCupti:
         self._call("stop")
         late, self.late = self.late, []
         self.ready += [late] if late else []
-        self._write(Data.from_address(self.configured[cupti.BUFFER]), self.last)
 
     def configure(self, context: int, values: dict[int, int]) -> None:
         self._call("configure")
-        if context in self.destroyed:
-            raise DriverError("configure", "CUPTI_ERROR_INVALID_CONTEXT", 3)
         self.configured = values
 
     def read(self, context: int, data: Data) -> bool:
@@ -99,13 +101,19 @@ class FakeCupti:
 
     def on_module(self, seen: Callable[[bytes], int]) -> None:
         self._call("on_module")
-        self.seen = seen
+        self.seen, self.used = seen, True
+
+    def load(self, cubin: bytes) -> int:
+        """The program loads a module; returns the number that its samples carry until finalize()."""
+        self.modules[cubin] = self.enabled
+        return self.seen(cubin) if self.used else self.checksum(cubin)
 
     def checksum(self, cubin: bytes) -> int:
         return len(cubin) << 32
 
     def finalize(self) -> None:
         self._call("finalize")
+        self.used, self.seen = False, lambda cubin: 0
 
     def _write(self, data: Data, rows: list[Sampled]) -> None:
         assert len(rows) <= data.capacity

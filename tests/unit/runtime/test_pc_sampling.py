@@ -65,7 +65,8 @@ def test_samples_are_summed_over_reads_and_the_last_buffer() -> None:
     }
     [code] = found.samples()
     assert len(code.samples) == 19  # without the subset
-    assert library.calls[:3] == ["enable", "on_module", "configure"]  # modules between the first two are not known
+    assert library.calls[:4] == ["enable", "configure", "on_module", "start"]  # registering first is a use of it
+    assert library.calls[-1] == "disable"  # also for other processes
     assert library.configured[cupti.PERIOD] == 10 and library.configured[cupti.MODE] == cupti.CONTINUOUS
 
 
@@ -118,7 +119,7 @@ def test_losses_are_counted() -> None:
     found.end(wait=True)
     [code] = found.samples()
     assert (code.samples.full, code.samples.dropped) == (1, 7)
-    assert library.calls[-2:] == ["disable", "enable"] and not library.full  # else it says so forever
+    assert not library.full  # else it says so forever
 
 
 def test_a_pause_stops_and_continues() -> None:
@@ -136,50 +137,34 @@ def test_without_a_wait_the_library_is_only_read() -> None:
     found = sampler(library)
     found.end(wait=False)
     assert counts(found) == {("k", 16, "long_scoreboard"): 5}
-    assert "stop" not in library.calls
+    assert "stop" not in library.calls and "disable" not in library.calls
     found.begin(1024)  # the next recording ends it
-    assert "stop" in library.calls
+    assert library.calls.index("disable") < library.calls.index("finalize")
     found.end(wait=True)
 
 
-def test_a_context_stays_enabled_between_sessions_so_that_modules_of_the_meantime_are_known() -> None:
-    library = FakeCupti(late=[Sampled("k", 16, {3: 5})])
+def test_modules_that_were_loaded_between_sessions_are_known_and_have_their_code() -> None:
+    library = FakeCupti()
+    library.load(code := b"\0before\0")
     found = sampler(library)
+    assert library.modules[code]
     found.end(wait=True)
-    number = library.seen(b"loaded between the sessions")
-    library.late = [Sampled("later", 16, {3: 2}, number)]
+    library.load(between := b"\0between\0 sessions")
+    assert not library.modules[between]
     found.begin(256)
     found.add(1)
+    assert library.modules[between] and library.calls.count("on_module") == 2
+    library.late = [Sampled("between", 16, {3: 2}, library.checksum(between))]
     found.end(wait=True)
-    assert counts(found) == {("later", 16, "long_scoreboard"): 2}
-    assert found.samples()[0].cubins == (b"loaded between the sessions",)
-    assert library.calls.count("enable") == 1 and library.calls.count("on_module") == 1
-    assert "disable" not in library.calls and library.configured[cupti.PERIOD] == 8
+    assert counts(found) == {("between", 16, "long_scoreboard"): 2}
+    assert found.samples()[0].cubins == (between,)
+    assert library.configured[cupti.PERIOD] == 8
 
 
-def test_a_context_that_the_program_made_anew_is_enabled_again() -> None:
+def test_a_process_that_samples_for_the_first_time_finalizes_nothing() -> None:
     library = FakeCupti()
-    found = sampler(library)
-    found.end(wait=True)
-    library.destroyed.add(1)
-    library.late = [Sampled("k", 16, {3: 5})]
-    found.begin(1024)
-    found.add(1)
-    found.end(wait=True)
-    assert counts(found) == {("k", 16, "long_scoreboard"): 5} and found.problems() == ()
-    assert library.calls.count("enable") == 2
-
-
-def test_after_a_failure_a_context_is_enabled_again() -> None:
-    library = FakeCupti()
-    found = sampler(library)
-    library.broken = {"stop"}
-    found.end(wait=True)
-    library.broken = set()
-    found.begin(1024)
-    found.add(1)
-    found.end(wait=True)
-    assert library.calls.count("enable") == 2 and found.problems() == ()
+    sampler(library).end(wait=True)
+    assert "finalize" not in library.calls
 
 
 def test_a_broken_context_keeps_what_was_read() -> None:
@@ -214,7 +199,13 @@ def test_profilers_are_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = SimpleNamespace(_C=SimpleNamespace(_autograd=SimpleNamespace(_profiler_enabled=lambda: True)))
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert cupti.other_client() == "torch.profiler"
+    assert cupti.torch_may_have_used_it()
     monkeypatch.delitem(sys.modules, "torch")
+    proton = SimpleNamespace(flags=SimpleNamespace(profiling_on=True))
+    monkeypatch.setitem(sys.modules, "triton.profiler.flags", proton)
+    assert cupti.other_client() == "Proton"
+    proton.flags.profiling_on = False
+    assert cupti.other_client() == ""
     real = Path.read_text
     monkeypatch.setattr(
         Path, "read_text", lambda path, **more: "7f00 r-xp /opt/nsight/libToolsInjection64.so\n"
@@ -254,24 +245,19 @@ def test_the_code_of_a_module_from_before_is_that_of_the_frontend_s_file(tmp_pat
     assert "before the kernel is first launched" in code.samples.functions[names.index("unknown")].why_unknown
 
 
-def test_after_torch_s_profiler_the_library_begins_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_of_torch_s_profiler_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: True)
-    library = FakeCupti()
-    found = sampler(library)
-    found.end(wait=True)
-    found.begin(1024)
-    found.end(wait=True)
-    assert library.calls[:2] == ["finalize", "enable"] and library.calls.count("finalize") == 1
+    library = FakeCupti(used=True)
+    library.load(b"loaded while torch.profiler was on")
+    sampler(library).end(wait=True)
+    assert library.modules == {b"loaded while torch.profiler was on": True}
 
 
-def test_proton_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(sys, "modules", {"torch": sys})
-    assert cupti.torch_may_have_used_it()
-    monkeypatch.setattr(sys, "modules", {"torch": sys, "triton.profiler": sys})
-    assert not cupti.torch_may_have_used_it()
-    monkeypatch.setattr(sys, "modules", {})
-    assert not cupti.torch_may_have_used_it()
+def test_a_library_that_cannot_begin_anew_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: True)
+    found = sampler(FakeCupti(late=[Sampled("k", 16, {3: 5})], broken={"finalize"}))
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5} and found.problems() == ()
 
 
 def test_modules_beyond_the_limit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

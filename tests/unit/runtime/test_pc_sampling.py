@@ -231,7 +231,7 @@ def test_functions_know_their_modules() -> None:
 def test_the_code_of_a_module_from_before_is_that_of_the_frontend_s_file(tmp_path: Path) -> None:
     library = FakeCupti()
     found = sampler(library)
-    texts = {"a": b"\0k\0 code", "b": b"\0k\0 longer code", "c": b"\0other\0     code"}
+    texts = {"a": b"\0k\0 code", "b": b"\0k\0 longer code", "c": b"\0other\0     code", "d": b"\0q\0 longer code"}
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text)
         images.keep(tmp_path / name)

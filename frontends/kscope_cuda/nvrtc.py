@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kscope import cuda_include
 from kscope.errors import UnsupportedError
-from kscope.instrument import compile_warnings
+from kscope.instrument import compile_warnings, source_texts
 from kscope.instrument.recording import Recording
 from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.lowered import Lowered
@@ -63,6 +63,8 @@ def without_kscope(options: tuple[str, ...]) -> tuple[str, ...]:
 
 def with_header(source: str, prelude: str = "", name: str = "") -> str:
     """The source after the header and a prelude, with its line numbers unchanged and a file name."""
+    if name:
+        source_texts.keep(name, source)
     missing = f"#include <{HEADER}>\n" if MACRO in source and HEADER not in source else ""
     file = f' "{name}"' if name else ""
     return f"{missing}{prelude}#line 1{file}\n{source}" if missing or prelude or name else source

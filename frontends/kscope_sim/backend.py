@@ -8,11 +8,13 @@ from pathlib import Path
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.instrument.backend import Backend, Simulator, Triple
 from kscope.instrument.recording import Recording
+from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
 
 from .device import SimDevice
 from .interpreted import InterpretedLaunch, ThreadedLaunch
 from .module import Module
+from .samples import Sampler
 
 
 class SimBackend(Backend, Simulator):
@@ -21,12 +23,15 @@ class SimBackend(Backend, Simulator):
     Attributes:
         device: the simulated device.
         recording: the options that kernels are instrumented with; None while recording is off.
+        sampler: counts where warps stand; None while stalls are not sampled.
     """
 
     def __init__(self) -> None:
         self.device = SimDevice()
         self.recording: Recording | None = None
         self._modules: dict[tuple[object, str], Module] = {}
+        self.sampler: Sampler | None = None
+        self._sampled: Sampler | None = None
 
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """Does nothing: simulated modules share one gate."""
@@ -44,6 +49,23 @@ class SimBackend(Backend, Simulator):
     def resume(self) -> None:
         """Open the gate again."""
         self.device.resume()
+
+    def begin_samples(self, period: int) -> None:
+        """Launches are sampled from now on."""
+        self.sampler = self._sampled = Sampler(period)
+
+    def pause_samples(self, paused: bool) -> None:
+        """Sample nothing for now, or continue."""
+        if self.sampler is not None:
+            self.sampler.paused = paused
+
+    def end_samples(self, *, wait: bool) -> None:
+        """Launches are not sampled from now on."""
+        self.sampler = None
+
+    def samples(self) -> tuple[SampledCode, ...]:
+        """What was sampled since begin_samples()."""
+        return () if self._sampled is None else (self._sampled.samples(),)
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         """All slabs claimed since arm(). wait=True also frees slabs that were never finished."""

@@ -105,6 +105,7 @@ def _run(
             warp = Warp(
                 thread, name, machine, group, device.memory if module else None, module,
                 roles.get(number), random, machine.cycles(sm, began),
+                host.sampler.warp(name, module) if host.sampler else None,
             )  # fmt: skip
             warp.strand.body = _body(warp, kernel, args)
             group.strands.append(warp.strand)

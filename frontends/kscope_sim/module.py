@@ -110,7 +110,7 @@ def _flags(recording: Recording) -> int:
 
 def _users(thing: Any) -> Any:
     """A function that may place marks; None for functions of kscope and of libraries, and for other objects."""
-    if not isinstance(thing, FunctionType) or _is_ours(thing.__code__):
+    if not isinstance(thing, FunctionType) or is_ours(thing.__code__):
         return None
     return None if (thing.__module__ or "").partition(".")[0] in _LIBRARIES else thing
 
@@ -124,7 +124,8 @@ def _places_marks(function: FunctionType) -> bool:
     return packages and not _WORDS.isdisjoint(names(function))
 
 
-def _is_ours(code: CodeType) -> bool:
+def is_ours(code: CodeType) -> bool:
+    """Whether a frame of this code is the simulator's or the marks'."""
     return code.co_filename in _OURS
 
 
@@ -134,7 +135,7 @@ def _caller() -> str | None:
     while words is not None and words.f_code.co_filename != regions.__file__:
         words = words.f_back
     frame = words or frame
-    while frame is not None and _is_ours(frame.f_code):
+    while frame is not None and is_ours(frame.f_code):
         frame = frame.f_back
     if frame is None:
         return None

@@ -22,12 +22,14 @@ from kscope.errors import UsageError
 from kscope.marks.grammar import Mark
 from kscope.marks.strategies import AllThreads, Strategy, parse_strategy
 
+from . import samples
 from .block import Block, Strand, Trapped
 from .machine import READ_CYCLES, Machine
 from .memory import U32, Memory
 from .module import Module, elects
 from .nesting import Nesting
 from .protocol import Anchor, Slab, Thread, add_flags, announce, claim
+from .samples import SampledWarp
 from .values import predicate, words
 
 Lanes = int | Iterable[int] | Callable[[int], bool]
@@ -65,12 +67,13 @@ class Warp:
     def __init__(
         self, thread: Thread, kernel: str, machine: Machine, block: Block, memory: Memory | None,
         module: Module | None, role: str | None, random: Random, now: int,
+        sampled: SampledWarp | None = None,
     ) -> None:  # fmt: skip
         self.block, self.grid, self.threads = thread.ctaid, thread.nctaid, thread.ntid
         self.index, self.smid, self.role, self.random = thread.warp, thread.smid, role, random
         self.shared = block.shared
         self.kernel, self._thread, self._machine, self._memory, self._module = kernel, thread, machine, memory, module
-        self._block, self._turn = block, 0
+        self._block, self._turn, self._sampled = block, 0, sampled
         size = thread.ntid[0] * thread.ntid[1] * thread.ntid[2]
         self._active = (1 << min(32, size - 32 * thread.warp)) - 1  # a partial warp has fewer lanes
         self._left = 0
@@ -101,19 +104,27 @@ class Warp:
         """SM cycles since power-on."""
         return self.strand.now
 
-    def work(self, cycles: int) -> None:
+    def work(self, cycles: int, why: str = samples.WORK) -> None:
         """Advance the clock, if any lane is active.
 
         Args:
             cycles: SM cycles.
+            why: the reason that samples of stalls show.
         """
         if self._active:
             self.strand.now += max(0, cycles)
+            self._stood(cycles, why, "work")
+
+    def _stood(self, cycles: int, why: str, text: str) -> None:
+        if self._sampled is not None:
+            self._sampled.spent(cycles, why, text)
 
     def sync(self) -> None:
         """__syncthreads(): wait until every warp of the block has arrived or exited."""
         self._turn += 1
+        before = self.now
         self._block.sync(self.strand, self._turn - 1)
+        self._stood(self.now - before, samples.BARRIER, "sync")
 
     def arrive(self, event: Hashable) -> None:
         """Count one arrival at an event of this block.
@@ -130,7 +141,9 @@ class Warp:
             event: any hashable object that names the event.
             arrivals: how many to wait for.
         """
+        before = self.now
         self._block.wait(self.strand, event, arrivals)
+        self._stood(self.now - before, samples.EVENT, "wait")
 
     # lanes
 
@@ -271,6 +284,10 @@ class Warp:
         elif mark.act == "exit":
             self._nesting.exit(mark.name, self._active)
         tick = self._tick()  # one read, by all lanes at once
+        if (
+            self._sampled is not None
+        ):  # a reading returns the clock at its begin: the time that it takes follows the mark
+            self._sampled.marked(mark.act, mark.name, READ_CYCLES)
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
         held = predicate(mark, when)
         if elects(strategy):  # the first of the lanes that are here together, decided at the enter

@@ -18,7 +18,7 @@ from triton.compiler import CompiledKernel
 from kscope.capture.metadata import from_json
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
-from kscope.instrument import compile_warnings, registry
+from kscope.instrument import compile_warnings, images, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.recording import Recording
@@ -133,6 +133,7 @@ class Loading:
         if module_metadata := metadata.get(META):
             meta = from_json(module_metadata.encode())
             self._ids[function] = meta.kernels[0].id
+            _keep_image(group)
             compile_warnings.warn_once(meta.problems)
         elif lost:
             compile_warnings.warn_once([Problem("removed", lost)])
@@ -212,6 +213,12 @@ def _metadata(group: dict[str, str]) -> dict[str, Any]:
     path = next((Path(path) for name, path in group.items() if name.endswith(".json")), None)
     found: dict[str, Any] = orjson.loads(path.read_bytes()) if path is not None and path.is_file() else {}
     return found
+
+
+def _keep_image(group: dict[str, str]) -> None:
+    for name, path in group.items():
+        if name.endswith(".cubin"):
+            images.keep(Path(path))
 
 
 def _uses_kscope(handle: Any) -> bool:

@@ -7,12 +7,15 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from . import crosscheck_text, stall_text
 from .compare import Change, Comparison
 from .critical import Path
+from .crosscheck import Crosscheck
 from .idle import Gaps
 from .occupancy import Occupancy, SmUse, Waves
 from .overlap import Overlap, Wait
 from .shown import rendered
+from .stalls import Stalls
 from .table import caveats, cut, grid, part_text, terminal, time_text, wrapped
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
@@ -20,6 +23,16 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _ROWS = 50
 _LEAST_BETWEEN = 5
 _UNITS = {"launch": "launches", "block": "blocks", "warp": "warps"}
+
+
+@rendered.register
+def _stalls(found: Stalls, width: int | None) -> str:
+    return stall_text.text(found, width=width)
+
+
+@rendered.register
+def _crosscheck(found: Crosscheck, width: int | None) -> str:
+    return crosscheck_text.text(found, width)
 
 
 @rendered.register

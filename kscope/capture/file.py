@@ -6,6 +6,7 @@
     chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
                              zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
                              bytes after the zlib data of a chunk are ignored
+    sections                 of what few captures have, by name, zlib: [[name, stored, crc32, unpacked], ...]
 
 No pickle, no code, and every number is checked. Sizes must add up to the file's size before anything is allocated.
 The lines are limited to MAX_RATIO times the file's size and a quarter of the memory (a sparse file's size is free), or
@@ -34,7 +35,7 @@ from ..util.atomic_files import replacing, writable
 from ..util.parallel import map_ahead
 from ..util.portable import dump_json
 from ..util.progress import no_progress
-from . import metadata
+from . import metadata, sections
 from .layout import LINE
 from .model import BegunLaunch, CaptureData, ClockSync, DeviceCapture, LaunchCount
 
@@ -122,6 +123,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
         }
         for device, lines, rows in zip(capture.devices, devices, chunks, strict=True)
     ]
+    extra = sections.pack(capture)
     head = dump_json(
         {
             "epoch": capture.epoch,
@@ -132,12 +134,15 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
             "devices": heads,
+            **sections.declared(extra),
         }
     )
     file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
     file.write(head)
     spool.seek(0)
     shutil.copyfileobj(spool, file, CHUNK * LINE)
+    for section in extra:
+        file.write(section.data)
 
 
 def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
@@ -169,26 +174,29 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     head = _object(_parsed(data), "the head")
     devices = [_object(device, "a device") for device in _list(head, "devices")]
     plans = [_chunks(device) for device in devices]
-    stored = sum(chunk.stored for plan in plans for chunk in plan)
+    extra = sections.announced(head)
+    stored = sum(chunk.stored for plan in plans for chunk in plan) + sum(one.stored for one in extra)
     if stored != size - start - length:
         state = "truncated" if stored > size - start - length else "longer than its header declares"
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
-    bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * LINE
+    bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * LINE + sum(one.size for one in extra)
     allowed = max(FREE_BYTES, min(MAX_RATIO * size, budget)) if max_bytes is None else max_bytes
     if bytes_needed > allowed:
         raise FormatError(
             f"unpacks from {size:,} to {bytes_needed:,} bytes, expected at most {allowed:,}: {_trusted(bytes_needed)}"
         )
+    found = tuple(_device(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True))
     return CaptureData(
         epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
-        devices=tuple(_device(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True)),
+        devices=found,
         modules=tuple(metadata.from_dict(module) for module in _list(head, "modules")),
         options=_options(_object(head.get("options"), "options")),
         problems=metadata.problems_from_list(head.get("problems")),
         host=_object(head.get("host"), "host"),
         launches=dict(_launches(row) for row in _list({"launches": [], **head}, "launches")),
         tuning_launches=_number({"tuning_launches": 0, **head}, "tuning_launches", 0, 1 << 62),
+        **sections.unpack(extra, file),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..util.portable import clean
+from .samples import Samples
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ class CaptureData:
         launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
             ended while recording. Empty if the session was paused or interrupted.
         tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
+        samples: where warps stood and why, of a session with stalls=True; None without.
     """
 
     epoch: int
@@ -210,3 +212,4 @@ class CaptureData:
     host: dict[str, Any] = field(default_factory=dict)
     launches: dict[int, LaunchCount] = field(default_factory=dict)
     tuning_launches: int = 0
+    samples: Samples | None = None

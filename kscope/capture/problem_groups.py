@@ -5,7 +5,7 @@ from __future__ import annotations
 GROUPS: dict[str, tuple[str, ...]] = {
     "lost": (
         "count", "cut", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn", "unidentified",
-        "unrecorded",
+        "unrecorded", "unsampled",
     ),
     "unfinished": ("drain", "driver", "unfinished"),
     "unmarked": (

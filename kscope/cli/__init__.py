@@ -29,11 +29,11 @@ __all__ = ["main", "parser"]
 
 ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[str, ...]] = {
-    "record": ("demo", "run", "include", "doctor"),
+    "record": ("demo", "run", "sample", "include", "doctor"),
     "look": ("summary", "view", "export", "info"),
-    "why is it slow": ("gaps", "overlap", "path", "occupancy"),
+    "why is it slow": ("gaps", "overlap", "path", "occupancy", "stalls", "annotate"),
     "compare and check": ("compare", "assert"),
-    "can I trust this": ("trust",),
+    "can I trust this": ("trust", "crosscheck"),
 }
 """The commands, by the user's question."""
 _MODULES = {"overlap": "gaps", "path": "gaps", "assert": "assertions"}

@@ -69,6 +69,14 @@ def _pool(text: str) -> int:
     return found
 
 
+def period(flag: str, text: str) -> int:
+    """2^10 or 1024 as cycles. Raises UsageError naming the flag."""
+    base, power, exponent = text.partition("^")
+    if not is_number(base) or (power and not (base == "2" and is_number(exponent) and int(exponent) < 64)):
+        raise UsageError(f"{flag} {text}: expected a power of two, such as 2^10 or 1024")
+    return 1 << int(exponent) if power else int(base)
+
+
 def is_number(text: str) -> bool:
     """True for a whole number of at most 18 digits, which fits 64 bits."""
     return text.isdecimal() and text.isascii() and len(text) <= 18
@@ -125,5 +133,6 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "warp": lambda texts: numbers("--warp", texts),
     "sm": lambda texts: numbers("--sm", texts),
     "pool": _pool,
+    "period": lambda text: period("--period", text),
 }
 """How the text of an option is read; those not listed are passed as text."""

@@ -17,6 +17,7 @@ def add(command: Command) -> None:
     filters.add(parser)
     parser.add_argument("--by", metavar="KEYS", default="", help=f"and per {', '.join(KEYS)}; several with commas")
     filters.add_roles(parser)
+    parser.add_argument("--stalls", action="store_true", help="and where warps stood, of a capture with samples")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="all numbers as JSON")
     form.add_argument("--csv", action="store_true", help="one line per row, all numbers")
@@ -31,12 +32,16 @@ def summary(options: argparse.Namespace) -> int:
     roles = filters.roles(options.role)
     with filters.computing(len(trace), "summary"):
         found = summarize(trace, options.by, roles)
+    waits = trace.stalls() if options.stalls else None
     if options.json:
-        print(answers.answer(options, found.to_dict(options.top or answers.MOST), trace))
+        data = found.to_dict(options.top or answers.MOST)
+        print(answers.answer(options, data if waits is None else {**data, "stalls": waits.to_dicts()}, trace))
     elif options.csv:
         print(found.csv(options.top), end="")
     elif options.markdown:
         print(found.markdown(options.top), end="")
     else:
         print(found.text(top=options.top or 50))
+        if waits is not None:
+            print(f"\n{waits}")
     return STRICT if options.strict and trace.problems else 0

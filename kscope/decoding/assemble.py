@@ -108,6 +108,7 @@ def assemble(capture: CaptureData) -> TraceData:
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
         recorded=_about(capture, modules),
+        samples=capture.samples,
     )
     roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
     return with_roles(join(trace, launches.in_turn), [roles.get(number, ()) for number in kernel_ids.tolist()])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..capture.model import DeviceCapture, ModuleMeta, Problem
     from ..marks.grammar import Mark
     from .recording import Recording
+    from .sampled import SampledCode
     from .sampling import Sampling
 
 Triple = tuple[int, int, int]
@@ -82,6 +83,37 @@ class Backend(ABC):
             folder: for a temporary file with records that do not fit into host memory; None for the folder of
                 temporary files.
         """
+
+    def begin_samples(self, period: int) -> None:
+        """Sample where warps stand from now on, on every device that is used, until end_samples(). What was sampled
+        before is dropped. Makes a GPU ready for this process if none is used yet.
+
+        Args:
+            period: cycles between two samples of an SM sub-partition.
+        """
+        raise UnsupportedError(f"{type(self).__name__} cannot sample stalls")
+
+    def pause_samples(self, paused: bool) -> None:  # noqa: B027  # a backend that does not sample
+        """Stop sampling for now, or continue.
+
+        Args:
+            paused: whether to stop.
+        """
+
+    def end_samples(self, *, wait: bool) -> None:  # noqa: B027  # a backend that does not sample
+        """Stop sampling; the samples stay.
+
+        Args:
+            wait: whether everything that was launched has ended; else only what has arrived is kept.
+        """
+
+    def sampling_problems(self) -> tuple[str, ...]:
+        """Why devices were not sampled."""
+        return ()
+
+    def samples(self) -> tuple[SampledCode, ...]:
+        """What was sampled since begin_samples(), per device; final after end_samples()."""
+        return ()
 
     def pace(self, kernel: Hashable = None) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
         """Called before a launch; may wait briefly while little memory is left to record into.

@@ -14,6 +14,10 @@ from .recording import Clock, Fill, Placement, Recording
 from .sampling import Sampling
 from .selection.auto import Lines, Selection
 
+PERIOD = 1 << 10
+"""Cycles between two samples by default."""
+LEAST_PERIOD, MOST_PERIOD = 1 << 5, 1 << 31
+"""What the hardware can do."""
 MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
 """Bytes: a ring of the largest size for each SM, a shared one, and room to move them."""
 
@@ -49,6 +53,8 @@ _ABOUT: dict[str, dict[str, object]] = {
     ),
     "auto": _about("mark operations of these kinds", "LIST", compiled=True),
     "mark": _about("mark these lines of source as a region", "NAME=FILE:FIRST-LAST", compiled=True),
+    "stalls": _about("sample where warps stand and why, beside the marks: kscope stalls shows it"),
+    "period": _about("cycles between two samples of an SM sub-partition, a power of two: 2^10", "CYCLES"),
 }
 
 
@@ -69,6 +75,8 @@ class Options:
     kernel: str | Sequence[str] | None = field(default=None, metadata=_ABOUT["kernel"])
     auto: str | Sequence[str] | bool | None = field(default=None, metadata=_ABOUT["auto"])
     mark: str | Sequence[str] | Mapping[str, str] | None = field(default=None, metadata=_ABOUT["mark"])
+    stalls: bool | None = field(default=None, metadata=_ABOUT["stalls"])
+    period: int | None = field(default=None, metadata=_ABOUT["period"])
 
     @staticmethod
     def of(arguments: Mapping[str, Any]) -> Options:
@@ -94,6 +102,12 @@ class Options:
         """The blocks, warps and SMs that record. Raises UsageError."""
         return Sampling.of(self.block, self.warp, self.sm)
 
+    def sampling_period(self) -> int | None:
+        """Cycles between two samples of stalls; None without. Raises UsageError."""
+        if self.period is not None and not self.stalls:
+            raise UsageError(f"period={self.period!r}: expected stalls=True beside it")
+        return None if not self.stalls else PERIOD if self.period is None else checked_period(self.period)
+
     def pool_bytes(self) -> int | None:
         """Bytes of GPU memory to record into, per device; None for the default. Raises UsageError."""
         pool = self.pool
@@ -108,6 +122,15 @@ OPTIONS: tuple[Field[Any], ...] = fields(Options)
 """The table: each field has a name, a type and the metadata "help", "metavar" and "compiled"."""
 COMPILED: tuple[str, ...] = tuple(option.name for option in OPTIONS if option.metadata["compiled"])
 """Names of the options that kernels are compiled for."""
+
+
+def checked_period(period: object) -> int:
+    """A number of cycles that the hardware can sample with. Raises UsageError."""
+    fits = isinstance(period, int) and LEAST_PERIOD <= period <= MOST_PERIOD and not period & (period - 1)
+    if not fits or isinstance(period, bool):
+        raise UsageError(f"period={period!r}: expected a power of two from {LEAST_PERIOD} to 2^31 cycles, such as 1024")
+    assert isinstance(period, int)
+    return period
 
 
 def in_effect(recording: Recording, sampling: Sampling, **session: object) -> dict[str, Any]:

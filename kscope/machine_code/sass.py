@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -54,11 +54,19 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel's code in order of address, without padding. targets: addresses of branch targets."""
+    """A kernel's code in order of address, without padding.
+
+    Attributes:
+        name: its name.
+        instructions: its instructions.
+        targets: addresses of branch targets.
+        jumps: target by address of the branch, where the branch names it.
+    """
 
     name: str
     instructions: tuple[Instruction, ...]
     targets: frozenset[int]
+    jumps: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,15 +99,17 @@ class Sites:
 def functions(text: str) -> tuple[Function, ...]:
     """The functions of a disassembly; none for other text."""
     found: list[Function] = []
-    name, code, labels, targets = "", list[Instruction](), dict[str, int](), list[str]()
+    name, code, labels, targets = "", list[Instruction](), dict[str, int](), list[tuple[int, str]]()
     waiting: list[str] = []
 
     def close() -> None:
         if name and code:
             jumps = {
-                labels[one] if one in labels else int(one, 16) for one in targets if one in labels or one[:2] == "0x"
+                at: labels[one] if one in labels else int(one, 16)
+                for at, one in targets
+                if one in labels or one[:2] == "0x"
             }
-            found.append(Function(name, _without_padding(code), frozenset(jumps)))
+            found.append(Function(name, _without_padding(code), frozenset(jumps.values()), jumps))
 
     for line in text.splitlines():
         if match := _FUNCTION.match(line):
@@ -116,7 +126,7 @@ def functions(text: str) -> tuple[Function, ...]:
             if match["code"].partition(".")[0] in (*_BRANCHES, "BSSY", "BSYNC") and (
                 to := _TARGET.search(match["rest"])
             ):
-                targets.append(to["label"] or to["at"])
+                targets.append((at, to["label"] or to["at"]))
     close()
     return tuple(found)
 

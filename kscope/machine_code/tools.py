@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,19 +42,33 @@ def find(tool: str) -> str:
 
 def disassembly(path: Path) -> str:
     """The machine code of a cubin as text; a text file is returned unchanged."""
-    return _text("nvdisasm", "-c", path)
+    return _text("nvdisasm", ("-c",), path)
+
+
+def with_lines(path: Path, functions: Sequence[int] = ()) -> str:
+    """The machine code of a cubin as text, with the source line of each instruction.
+
+    Args:
+        path: the cubin.
+        functions: indices of the functions in its symbol table; none for all.
+    """
+    only = ("-fun", ",".join(map(str, functions))) if functions else ()
+    return _text("nvdisasm", ("-c", "-gi", *only), path)
 
 
 def resources(path: Path) -> str:
     """The output of `cuobjdump -res-usage` for a cubin; a text file is returned unchanged."""
-    return _text("cuobjdump", "-res-usage", path)
+    return _text("cuobjdump", ("-res-usage",), path)
 
 
 def builds(path: Path) -> dict[str, int]:
     """Kernel ids by name from a cubin's metadata; {} for text, or code without marks."""
-    if not binary(path):
-        return {}
-    data, found = bounded_reading.read_bytes(path), dict[str, int]()
+    return builds_in(bounded_reading.read_bytes(path)) if binary(path) else {}
+
+
+def builds_in(data: bytes) -> dict[str, int]:
+    """As builds(), of the bytes of a cubin."""
+    found = dict[str, int]()
     at = data.find(_META)
     while at >= 0:
         with suppress(FormatError):  # other text that begins so
@@ -70,10 +85,10 @@ def binary(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def _text(tool: str, flag: str, path: Path) -> str:
+def _text(tool: str, flags: Sequence[str], path: Path) -> str:
     if not binary(path):
         return bounded_reading.read_bytes(path).decode("utf-8", "replace")
-    command = [find(tool), flag, str(path)]
+    command = [find(tool), *flags, str(path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS, errors="replace")
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The page's further tables: regions by role, occupancy of launches, gaps, and critical paths, as text."""
+"""The page's further tables: regions by role, occupancy of launches, gaps, critical paths, and stalls, as text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 from ..analysis.critical import Edge, path_of_last_block
 from ..analysis.gaps import between
 from ..analysis.occupancy import occupancy
+from ..analysis.stall_text import reasons_text
+from ..analysis.stalls import executions, stalls
 from ..analysis.summary import summarize
 from ..analysis.table import part_text, time_text
 from ..analysis.warp_stats import warp_ends
+from ..capture.samples import Samples
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..util.portable import clean
@@ -48,7 +51,22 @@ class Table:
 
 def tables(trace: TraceData, edges: Sequence[Edge] = ()) -> tuple[Table, ...]:
     """The tables of a trace, in the order of their tabs. edges: of the critical path."""
-    return _roles(trace), _occupancy(trace), _gaps(trace), _path(trace, edges)
+    known = (_roles(trace), _occupancy(trace), _gaps(trace), _path(trace, edges))
+    return known if trace.samples is None else (*known, _stalls(trace, trace.samples))
+
+
+def _stalls(trace: TraceData, samples: Samples) -> Table:
+    several = len(samples.functions) > 1
+    rows = [
+        (
+            f"{row.kernel}: {row.name}" if several else row.name, reasons_text(row), f"{row.samples:,}",
+            part_text(row.share), part_text(row.issued), f"{row.per_execution:.3g}" if row.executions else "-",
+        )
+        for row in stalls(samples, executions=executions(trace)).rows
+    ]  # fmt: skip
+    what = "where warps stood, and what they waited for; kscope annotate shows lines"
+    note = f"A sample each {samples.period:,} cycles: {what}."
+    return _table("stalls", ("region", "waits for", "samples", "share", "issued", "per execution"), 2, rows, note)
 
 
 def _roles(trace: TraceData) -> Table:

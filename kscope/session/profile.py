@@ -32,6 +32,8 @@ def profile(
     kernel: str | Sequence[str] | None = None,
     auto: str | Sequence[str] | bool | None = None,
     mark: str | Sequence[str] | Mapping[str, str] | None = None,
+    stalls: bool | None = None,
+    period: int | None = None,
     then: Transforms | None = None,
     export: Paths | None = None,
     enabled: bool = True,
@@ -66,6 +68,9 @@ def profile(
         auto: kinds of operation to mark in kernels without annotations, such as "wait,wgmma,loops"; True for the
             usual ones, False for none.
         mark: lines of source to mark as regions, such as "load=attn.py:41-47".
+        stalls: also sample where warps stand, marked or not, and why they wait; `kscope stalls` shows it. Needs
+            NVIDIA's libcupti (torch brings it, or the extra "stalls") and the permission to profile.
+        period: cycles between two samples of an SM sub-partition, a power of two from 32 to 2^31; by default 1024.
         then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
         export: files to export prof.trace to if the body does not raise; checked before anything runs.
         enabled: False records, compiles and writes nothing.

@@ -15,17 +15,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..capture.capture import Capture
-from ..capture.model import DeviceCapture, LaunchCount, Problem
+from ..capture.model import LaunchCount, Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
 from ..instrument.options import Options, in_effect
 from . import capture_path
+from .absent import absent
 from .forms import Forms
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
 from .save import add_failure, exited_normally, save
+from .stalls import Stalls
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
 from .termination import Termination
@@ -33,7 +35,7 @@ from .termination import Termination
 if TYPE_CHECKING:
     from ..trace import Trace
 
-_epochs = count(1)
+next_epoch = count(1).__next__
 
 
 class Session(Forms):
@@ -52,8 +54,9 @@ class Session(Forms):
         self._kernels = Patterns.of(options.kernel)
         self._recording = recording(options)
         self._sampling, self._pool = options.sampling(), options.pool_bytes()
-        self._epoch = 0
-        self._started = 0
+        self._stalls = Stalls(options.sampling_period())
+        self._named = {"pool": self._pool, "kernel": self._kernels.globs, **self._stalls.options}
+        self._epoch = self._started = 0
         self._backends: dict[str, Backend] = {}
         self._absent: dict[str, MissingError] = {}
         self._paused = self._was_paused = False
@@ -113,9 +116,10 @@ class Session(Forms):
         with alone():  # a DSL imported meanwhile joins before or after
             if not self._within("reset"):
                 return
-            self._epoch, self._started = next(_epochs), time.time_ns()
+            self._epoch, self._started = next_epoch(), time.time_ns()
             for backend in self._backends.values():
                 backend.arm(self._epoch, self._sampling, self._pool, self._folder)
+                self._stalls.begin(backend, self._epoch)
                 if self._paused:
                     backend.disarm()
             for name in STATE.names:
@@ -141,6 +145,7 @@ class Session(Forms):
                     self._paused = self._was_paused = True
                     for backend in self._backends.values():
                         backend.disarm()
+                    self._stalls.pause(True)
                 yield
             finally:
                 self._resume()
@@ -153,6 +158,7 @@ class Session(Forms):
             if self._paused and STATE.active is self:
                 for backend in self._backends.values():
                     backend.resume()
+                self._stalls.pause(False)
             self._paused = False
 
     def _within(self, what: str) -> bool:
@@ -190,7 +196,7 @@ class Session(Forms):
         if self._statement is not None and self._statement() is None:  # not in a `with` statement
             self._statement = None
         self._recording = recording(self._options)
-        self._epoch, self._started = next(_epochs), time.time_ns()
+        self._epoch, self._started = next_epoch(), time.time_ns()
         self._backends, self._absent = {}, {}  # an earlier attempt may have failed
         STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
         if self.path is not None:
@@ -222,6 +228,7 @@ class Session(Forms):
             backend.disarm()  # some of several devices may be armed already
             raise
         self._backends[name] = backend
+        self._stalls.begin(backend, self._epoch)
         if self._paused:
             backend.disarm()
 
@@ -233,6 +240,7 @@ class Session(Forms):
         try:
             for backend in self._backends.values():
                 backend.disarm()
+            self._stalls.end(wait=True)
         finally:
             hook(STATE.prepared)
             for name in STATE.names:
@@ -310,6 +318,7 @@ class Session(Forms):
             try:
                 for backend in self._backends.values():
                     backend.disarm()
+                self._stalls.end(wait=wait)
                 self._capture = self._collect(wait=wait)
             finally:
                 self._close()
@@ -319,29 +328,23 @@ class Session(Forms):
             remove_handler()
 
     def _collect(self, *, wait: bool) -> Capture:
-        devices: list[DeviceCapture] = []
         problems = [one for name in STATE.names for one in registry.frontend(name).problems()]
         backends = tuple(self._backends.values())  # a copy: another may join meanwhile
-        for backend in backends:
-            devices += backend.collect(wait=wait)
-        for backend in backends:
-            problems += backend.problems()
-        if not backends and not self._absent:
-            known = ", ".join(entry.dsl for entry in registry.table().values())
-            problems.append(Problem("nothing", f"no supported DSL is imported ({known})"))
+        devices = [device for backend in backends for device in backend.collect(wait=wait)]
+        problems += [problem for backend in backends for problem in backend.problems()]
         modules = tuple(meta for backend in backends for meta in backend.modules())
-        for name, error in tuple(self._absent.items()) if not modules else ():  # no driver, so no kernel ran there
-            problems.append(Problem("absent", f"nothing is recorded on {name}: {error}"))
-        if not self._paused:
-            problems += unselected(self._recording.selection, modules, STATE.names)
+        problems += absent(len(backends), self._absent, modules)
+        problems += [] if self._paused else unselected(self._recording.selection, modules, STATE.names)
+        samples, unsampled = self._stalls.collected(modules, self._kernels, self._launches)
         capture = Capture(
             epoch=self._epoch,
             devices=tuple(devices),
             modules=modules,
-            options=in_effect(self._recording, self._sampling, pool=self._pool, kernel=self._kernels.globs),
-            problems=tuple(dict.fromkeys(problems)),
+            options=in_effect(self._recording, self._sampling, **self._named),
+            problems=tuple(dict.fromkeys([*problems, *unsampled])),
             host=facts(self._started),
             launches=self._launches if wait else {},
             tuning_launches=sum(registry.frontend(name).tuning_launches() for name in STATE.names),
+            samples=samples,
         )
         return only(capture, self._kernels)

@@ -13,6 +13,7 @@ from ..analysis.shown import preformatted
 from ..capture.blocks import BlockSelection
 from ..capture.capture import load_capture
 from ..capture.model import CaptureData, Problem
+from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
@@ -22,10 +23,13 @@ from .notebook import MOST, Page, page, show
 if TYPE_CHECKING:
     from ..analysis.compare import Comparison
     from ..analysis.critical import GivenEdge, Path
+    from ..analysis.crosscheck import Crosscheck
     from ..analysis.idle import Gaps
     from ..analysis.occupancy import Occupancy
     from ..analysis.overlap import Overlap
+    from ..analysis.stalls import Stalls
     from ..analysis.summary import Summary
+    from ..capture.samples import Samples
 
 _MOST_NAMES, _MOST_ROWS = 8, 10
 _REASONS = frozenset({"absent", "drain", "driver", "foreign", "lost", "nothing", "off", "torn"})
@@ -137,6 +141,34 @@ class Trace(TraceData):
         from ..analysis.occupancy import occupancy
 
         return occupancy(self, bins)
+
+    def stalls(self, by: str = "region") -> Stalls:
+        """Where warps stood and why they waited, of a session with ``stalls=True``.
+
+        Args:
+            by: "region", "line", "instruction" or "kernel".
+
+        Raises:
+            UsageError: an unknown key, or the trace has no samples.
+        """
+        from ..analysis.stalls import executions, stalls
+
+        return stalls(self._sampled(), by, executions(self))
+
+    def crosscheck(self) -> Crosscheck:
+        """Each region's share by its clocks, and by samples.
+
+        Raises:
+            UsageError: the trace has no samples.
+        """
+        from ..analysis.crosscheck import crosscheck
+
+        return crosscheck(self, self._sampled())
+
+    def _sampled(self) -> Samples:
+        if self.samples is None:
+            raise UsageError("the trace has no samples of stalls: record with kscope.profile(stalls=True)")
+        return self.samples
 
     def path(self, *edges: GivenEdge, launch: int = 0, block: BlockSelection = 0) -> Path:
         """The critical path of one block, as in ``trace.path(("load", "wait_full"), ("mma", "wait_empty", 4))``.
@@ -296,6 +328,8 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Trace
 
 
 def _why_empty(capture: CaptureData) -> str:
+    if capture.samples is not None and not capture.modules:
+        return "stalls were sampled, which kscope stalls shows, and no kernel with regions was loaded"
     names = sorted({kernel.name for module in capture.modules for kernel in module.kernels})
     if not names:
         return (

@@ -14,6 +14,7 @@ from kscope.capture import wire
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UnsupportedError, UsageError
 from kscope.instrument.backend import Backend
+from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
 from kscope.instrument.two_forms import SETTABLE
 
@@ -23,6 +24,7 @@ from .device import Device
 from .device_memory import Allocation
 from .drain import Drain
 from .driver import CudaDriver, Driver, Memory
+from .pc_sampling import Library, PcSampler
 from .salvage import SalvagedMemory
 
 Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
@@ -47,7 +49,10 @@ class CudaBackend(Backend):
         UsageError: in a forked child, where CUDA does not work.
     """
 
-    def __init__(self, driver: Driver | None = None, salvage: Salvage = SalvagedMemory) -> None:
+    def __init__(
+        self, driver: Driver | None = None, salvage: Salvage = SalvagedMemory,
+        cupti: Callable[[], Library] | None = None,
+    ) -> None:  # fmt: skip
         self._driver: Driver = CudaDriver() if driver is None else driver
         self._salvage = salvage
         self._pid = os.getpid()
@@ -58,6 +63,7 @@ class CudaBackend(Backend):
         self._session: _Session | None = None
         self._open = False
         self._problems: list[Problem] = []
+        self._sampler = PcSampler(cupti, self._sample_others, self._inside)
 
     # Backend
 
@@ -118,14 +124,40 @@ class CudaBackend(Backend):
         """The id of the graph capture of a stream of the current context; 0 for none, None if it is unknown."""
         return self._driver.capture(stream)
 
+    def begin_samples(self, period: int) -> None:
+        """Sample every context of this process. Creates that of this process's GPU if there is none, so that the first
+        module that is loaded is known.
+        """
+        self._sampler.begin(period)
+        contexts = dict.fromkeys([*self._devices, *self._driver.primary.active()])
+        for context in contexts or (self._driver.primary.of_this_process(),):
+            self._sampler.add(context)
+
+    def pause_samples(self, paused: bool) -> None:
+        """Take no samples for now, or continue."""
+        self._sampler.pause(paused)
+
+    def end_samples(self, *, wait: bool) -> None:
+        """End the sampling."""
+        self._sampler.end(wait=wait)
+
+    def samples(self) -> tuple[SampledCode, ...]:
+        """What was sampled since begin_samples()."""
+        return self._sampler.samples()
+
+    def sampling_problems(self) -> tuple[str, ...]:
+        """Why contexts were not sampled."""
+        return self._sampler.problems()
+
     def wait(self) -> None:
         """Wait for all work of all devices. Without the lock: running work may wait for a thread that loads a
         module.
         """
         with self._mine():
-            drains = list(self._drains.values())
-        for drain in drains:
-            self._idle(drain)
+            drains = dict(self._drains)
+        for context in dict.fromkeys([*drains, *self._sampler.contexts()]):
+            if (error := self._idle(context)) is not None and context in drains:
+                self._failed(drains[context], error)
 
     def disarm(self) -> None:
         """Close the gates. Warps that have claimed continue, and their records are still drained."""
@@ -179,6 +211,7 @@ class CudaBackend(Backend):
         context = self._driver.context()
         if context not in self._devices:
             device = self._devices[context] = Device(self._driver)
+            self._sampler.add(context)
             if self._session is not None and self._open:
                 self._arm(device)
         return self._devices[context]
@@ -256,13 +289,13 @@ class CudaBackend(Backend):
                 kept = f"what was drained before is in the capture, the rest is lost: {reason}"
             self._problems.append(Problem("driver", f"{error}; {kept}").on_device(ordinal))
 
-    def _idle(self, drain: Drain) -> None:
-        """Wait for all work in the context, in a thread, so that Ctrl-C ends our wait."""
+    def _idle(self, context: int) -> DriverError | None:
+        """Wait for all work in a context, in a thread, so that Ctrl-C ends our wait."""
         errors: list[DriverError] = []
 
         def wait() -> None:
             try:
-                with self._in(drain.device):
+                with self._inside(context):
                     self._driver.synchronize_context()
             except DriverError as error:
                 errors.append(error)
@@ -274,18 +307,25 @@ class CudaBackend(Backend):
                 waiter.join(_TURN_S)
         except RuntimeError:  # the interpreter is exiting: from Python 3.12 on it starts no threads
             wait()
-        for error in errors:
-            self._failed(drain, error)
+        return errors[0] if errors else None
+
+    def _sample_others(self) -> None:
+        """Sample contexts whose kernels have no marks."""
+        for context in self._driver.primary.active():
+            self._sampler.add(context)
+
+    def _in(self, device: Device) -> AbstractContextManager[None]:
+        return self._inside(device.context)
 
     @contextmanager
-    def _in(self, device: Device) -> Generator[None, None, None]:
-        """Make the device's context current. Graph captures of other threads neither forbid nor record these calls."""
+    def _inside(self, context: int) -> Generator[None, None, None]:
+        """Make a context current. Graph captures of other threads neither forbid nor record these calls."""
         with self._driver.relaxed():
             before = self._driver.context()
-            if before == device.context:
+            if before == context:
                 yield
                 return
-            self._driver.set_context(device.context)
+            self._driver.set_context(context)
             try:
                 yield
             finally:

@@ -25,6 +25,7 @@ from kscope.errors import DriverError, MissingError, UnsupportedError
 
 from . import device_memory
 from .device_memory import Allocation
+from .primary_contexts import PrimaryContexts
 from .ranges import Bytes, Ranges, read_each
 
 _BROKEN = "an earlier kernel broke the context: run the program without kscope under compute-sanitizer"
@@ -74,6 +75,8 @@ class Memory(Protocol):
 
 class Driver(Memory, Protocol):
     """The driver calls of kscope. All raise DriverError; those on memory use the thread's current context."""
+
+    primary: PrimaryContexts
 
     def context(self) -> int: ...
     def set_context(self, context: int) -> None: ...
@@ -126,6 +129,7 @@ class CudaDriver:
 
     def __init__(self) -> None:
         self._cu: Any = _bindings()
+        self.primary = PrimaryContexts(self._call)
         try:
             self._call("cuInit", 0)
             count = int(self._call("cuDeviceGetCount"))
@@ -173,14 +177,9 @@ class CudaDriver:
     def about(self, ordinal: int) -> str:
         """A GPU's description, in a line."""
         device, kind = self._call("cuDeviceGet", ordinal), self._cu.CUdevice_attribute
-        major, minor, sms = (
-            int(self._call("cuDeviceGetAttribute", attribute, device))
-            for attribute in (
-                kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-            )
-        )
+        facts = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
+        numbers = [getattr(kind, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
+        major, minor, sms = (int(self._call("cuDeviceGetAttribute", number, device)) for number in numbers)
         name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
         memory, version = int(self._call("cuDeviceTotalMem", device)) >> 30, int(self._call("cuDriverGetVersion"))
         cuda = f"{version // 1000}.{version % 1000 // 10}"

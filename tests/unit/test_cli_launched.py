@@ -50,8 +50,8 @@ sys.exit(int(sys.argv[1]))
 MAIN = "kscope/cli/launched/__main__.py"
 
 
-def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """`kscope run argv` in a folder with a launcher."""
+def run(folder: Path, *argv: str, command: str = "run") -> subprocess.CompletedProcess[str]:
+    """`kscope run argv`, or another command, in a folder with a launcher."""
     (folder / "torchrun").write_text(LAUNCHER)
     (folder / "torch" / "distributed").mkdir(parents=True)
     (folder / "torch" / "distributed" / "run.py").write_text(LAUNCHER)
@@ -62,7 +62,7 @@ def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, (*(ROOT / part for part in (".", "frontends", "runtime")), folder / "site")))
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     return subprocess.run(
-        [sys.executable, "-m", "kscope", "run", *argv], cwd=folder, env={**environment, "PYTHONPATH": path},
+        [sys.executable, "-m", "kscope", command, *argv], cwd=folder, env={**environment, "PYTHONPATH": path},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -91,6 +91,14 @@ def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path, l
         assert capture.options["warp"] == [0]
         assert len(kscope.decode(capture)) == 1
     assert sorted(path.name for path in tmp_path.glob("*.kscope")) == ["train.rank0.kscope", "train.rank1.kscope"]
+
+
+def test_each_rank_of_a_launcher_is_sampled_into_its_own_file(tmp_path: Path) -> None:
+    done = run(tmp_path, "--period", "32", "torchrun", "train.py", "0", command="sample")
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        samples = kscope.load_capture(tmp_path / f"train.rank{rank}.kscope").samples
+        assert samples is not None and len(samples)
 
 
 def test_a_file_without_the_rank_is_refused_for_the_second_rank(

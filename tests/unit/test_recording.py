@@ -57,10 +57,11 @@ def test_the_tag_covers_exactly_the_code_imported_by_the_lowering() -> None:
         if (name := work.pop()) not in seen:
             seen.add(name)
             work += arrows(name)
-    interfaces = {f"kscope.instrument.{name}" for name in ("backend", "frontend", "registry", "sampling")}
+    interfaces = {f"kscope.instrument.{name}" for name in ("backend", "frontend", "registry", "sampled", "sampling")}
     listed = {name.removesuffix(".__init__") for name in names}
     tools = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}
-    assert seen - interfaces - tools - {"kscope.capture.blocks", "kscope.errors", "kscope.util.text"} <= listed
+    data = {"kscope.capture.blocks", "kscope.capture.samples", "kscope.errors", "kscope.util.text"}
+    assert seen - interfaces - tools - data <= listed
     packages = {name.removesuffix(".__init__") for name in names if name.endswith(".__init__")}
     by_frontends = {one for name in modules() if name.startswith("kscope_") for one in arrows(name)}
     assert listed - packages <= seen | by_frontends | {one for name in by_frontends & listed for one in arrows(name)}

@@ -1,0 +1,76 @@
+"""`kscope annotate CAPTURE`: the source beside where warps stood, in the terminal or as a page."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from ..analysis import annotated as analysis
+from ..analysis.table import cut, part_text, terminal, time_text
+from ..report.annotate import page
+from ..util.text import counted
+from . import answers, filters, outputs
+from .command import Command
+from .stalls import add_capture, add_mark, sampled
+
+_REASONS = 2
+_LEAST = 0.005
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command("annotate", annotate, "the source beside the samples of each line, of a capture with samples")
+    add_capture(parser)
+    add_mark(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write a page (.html) instead of printing")
+    answers.add(parser)
+
+
+def annotate(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    if options.output is not None:
+        outputs.apart("-o", options.output, options.capture)
+    trace, samples = sampled(options)
+    with filters.computing(len(samples.rows), "lines"):
+        found = analysis.annotate(trace, samples)
+    if options.json:
+        print(answers.answer(options, _data(found), trace))
+    elif options.output is not None:
+        outputs.text("-o", options.output, page(found, f"{options.capture.name}: where warps stood"))
+    else:
+        print("\n".join(_text(found, terminal())))
+    return 0
+
+
+def _data(found: analysis.Annotated) -> dict[str, object]:
+    """The lines with samples only."""
+    data = asdict(found)
+    for file in data["files"]:
+        file["lines"] = [line for line in file["lines"] if line["samples"]]
+    return data
+
+
+def _text(found: analysis.Annotated, width: int) -> Iterator[str]:
+    yield f"{counted(found.total, 'sample')} in {', '.join(found.kernels)}" if found.total else "no samples"
+    for file in found.files:
+        yield ""
+        yield cut(f"{file.path}: {counted(file.samples, 'sample')}", width)
+        if not file.known:
+            yield f"  {analysis.UNREAD}"
+        yield f"  {'share':>6}  {'waits for':<26}  {'line':>5}"
+        for line in file.lines:
+            share = part_text(line.share) if line.samples else ""
+            yield cut(f"  {share:>6}  {_reasons(line):<26}  {line.number:>5}  {line.text}", width).rstrip()
+            for one in line.begins:
+                about = f"{one.name}: {time_text(one.mean_ns)} a time, {part_text(one.share)} of its warps' time"
+                yield cut(f"  {'':>6}  {'':<26}  {'':>5}    ^ {about}", width)
+    for name, count in found.elsewhere.items():
+        yield cut(f"{name}: {counted(count, 'sample')} without a source line", width)
+
+
+def _reasons(line: analysis.Line) -> str:
+    shown = [f"{name} {count / line.samples:.0%}" for name, count in list(line.reasons.items())[:_REASONS]
+             if count / line.samples >= _LEAST]  # fmt: skip
+    return cut(", ".join(shown), 26)

@@ -1,0 +1,36 @@
+"""`kscope crosscheck CAPTURE`: each region's share by the marks' clocks beside its share by samples."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from ..analysis import crosscheck as analysis
+from . import answers, filters
+from .command import Command
+from .stalls import add_capture, sampled
+
+DISAGREES = 1
+"""Exit code if a region's measures do not agree, or nothing could be compared."""
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command(
+        "crosscheck", crosscheck, "whether regions' times agree with samples, which know nothing of the marks",
+        epilog=f"Exit code {DISAGREES} if a region does not agree.",
+    )  # fmt: skip
+    add_capture(parser)
+    answers.add(parser)
+
+
+def crosscheck(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    trace, samples = sampled(options)
+    with filters.computing(len(trace), "shares"):
+        found = analysis.crosscheck(trace, samples)
+    if options.json:
+        print(answers.answer(options, asdict(found) | {"agrees": found.agrees}, trace))
+    else:
+        print(found)
+    return 0 if found.agrees else DISAGREES

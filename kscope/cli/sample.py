@@ -1,0 +1,62 @@
+"""`kscope sample SCRIPT [args]`: sample every kernel of an unchanged program, marked or not.
+
+Nothing is compiled or changed: also kernels of libraries are sampled. `kscope stalls` and `kscope annotate` show where
+warps stood, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..instrument.options import OPTIONS
+from ..session import capture_path
+from ..session.launcher import expanded
+from ..session.sample_session import sample as sampled
+from ..util.text import counted
+from . import launched, outputs, program
+from . import options as flags
+from .command import Command
+from .export import STRICT
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command(
+        "sample", sample, "sample where warps stand in any kernel of a script, without marks",
+        description="Runs an unchanged Python script and samples where the warps of all its kernels stand, and why.",
+        usage="kscope sample [options] SCRIPT [args ...]\n       kscope sample [options] -m MODULE [args ...]",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if samples were lost or doubtful")
+    about = {option.name: option.metadata for option in OPTIONS}
+    parser.add_argument("--period", metavar=about["period"]["metavar"], help=about["period"]["help"])
+    parser.add_argument("--kernel", metavar="GLOB", action="append", help="kernels to keep, by name: 'attn_*'")
+    program.add(parser)
+
+
+def sample(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code. Raises UsageError, before the script starts, for what cannot work."""
+    execute = program.of(options)
+    if launched.is_launcher(options.script, options.module):
+        return program.launch(execute, options)
+    typed = program.output(options)
+    path = Path(expanded(str(typed)))
+    outputs.apart("-o", path, None if options.module else options.script)
+    period = None if options.period is None else flags.period("--period", options.period)
+    session = sampled(typed, period=period, kernel=options.kernel)
+    if code := program.in_session(execute, session, path, options):
+        return code
+    capture = session.capture
+    if capture.problems or not options.quiet:
+        found = capture.samples
+        functions = len({int(one) for one in found.rows["function"]}) if found is not None else 0
+        count = 0 if found is None else len(found)
+        more = f"; kscope stalls {path}" if count else ""
+        program.note(f"{program.saved(session, path)}: {count:,} samples of {counted(functions, 'kernel')}{more}")
+        for problem in capture.problems:
+            program.note(problem.text)
+    return STRICT if options.strict and capture.problems else 0

@@ -1,0 +1,94 @@
+"""`kscope stalls CAPTURE`: where warps stood, and why."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ..analysis import stall_text
+from ..analysis import stalls as analysis
+from ..analysis.named_lines import named
+from ..analysis.stall_reasons import meaning, remedy
+from ..capture.samples import Samples
+from ..errors import UsageError
+from ..export import sample_rows
+from ..instrument.selection.auto import Lines
+from ..trace import Trace
+from ..util.text import nearest
+from . import answers, filters, outputs
+from .command import Command
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command("stalls", stalls, "where warps stood and why they waited, of a capture with samples")
+    add_capture(parser)
+    add_mark(parser)
+    parser.add_argument("--by", metavar="KEY", choices=analysis.KEYS, default="region",
+                        help=f"rows: {', '.join(analysis.KEYS)} (default: region)")  # fmt: skip
+    formats = ", ".join(sample_rows.FORMATS)
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path,
+                        help=f"write all samples as a table ({formats}) instead of printing")  # fmt: skip
+    answers.add(parser, top=f"the N most sampled rows of each kernel (table: 50, JSON: {answers.MOST})")
+
+
+def add_capture(parser: argparse.ArgumentParser) -> None:
+    """Add CAPTURE and --kernel."""
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file; - for stdin")
+    parser.add_argument("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*'; may be repeated")
+    filters.add_opening(parser)
+
+
+def add_mark(parser: argparse.ArgumentParser) -> None:
+    """Add --mark."""
+    about = "name these source lines as a region, in kernels without marks; may be repeated"
+    parser.add_argument("--mark", metavar="NAME=FILE:FIRST-LAST", action="append", default=[], help=about)
+
+
+def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
+    """The trace of a capture and its samples, of the kernels that --kernel names, with --mark's regions.
+
+    Raises:
+        UsageError: the capture has no samples, or no kernel has such a name.
+    """
+    trace = filters.opened(options.capture, options)
+    samples = trace.samples
+    if samples is None:
+        raise UsageError(
+            f"{options.capture}: has no samples of stalls; record with kscope run --stalls SCRIPT, "
+            "kscope.profile(stalls=True), or kscope sample SCRIPT"
+        )
+    if options.kernel:
+        names = [function.name for function in samples.functions]
+        for glob in options.kernel:
+            if not any(fnmatchcase(name, glob) for name in names):
+                raise UsageError(f"--kernel {glob}: no sampled kernel has this name{nearest(glob, names)}")
+        kept = (number for number, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in options.kernel))
+        samples = samples.of(kept)
+    marks = [Lines.of(text) for text in getattr(options, "mark", ())]
+    return trace, named(samples, marks) if marks else samples
+
+
+def stalls(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    trace, samples = sampled(options)
+    with filters.computing(len(samples.rows), "samples"):
+        found = analysis.stalls(samples, options.by, analysis.executions(trace))
+    if options.output is not None:
+        outputs.apart("-o", options.output, options.capture)
+        count = sample_rows.write(samples, options.output)
+        print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
+    elif options.json:
+        print(answers.answer(options, _data(found), trace))
+    else:
+        print(stall_text.text(found, options.top or 50))
+    return 0
+
+
+def _data(found: analysis.Stalls) -> dict[str, Any]:
+    used = dict.fromkeys(reason for row in found.rows for reason in row.reasons)
+    reasons = {one: {"meaning": meaning(one), "remedy": remedy(one)} for one in used}
+    return asdict(found) | {"rows": found.to_dicts(), "reasons": reasons}

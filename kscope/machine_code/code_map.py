@@ -1,0 +1,112 @@
+"""The instructions of sampled functions: their text, source lines and regions, from the cubin that was loaded."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..capture.layout import Kind, record_id
+from ..capture.model import RegionMeta
+from ..capture.samples import NO_PLACE, CodeRegion, Place, SampledFunction
+from ..errors import FormatError, MissingError
+from ..marks.grammar import split
+from . import elf, tools
+from .open_regions import open_regions
+from .sass import Function, Site, functions, sites
+from .source_lines import body, lines, texts
+
+_SYMBOL = struct.Struct("<IBBHQQ")
+_FUNCTION_TYPE = 2
+_SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
+
+
+def described(sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta]) -> list[SampledFunction]:
+    """Functions of one cubin with their instructions; unchanged but for the reason if the code cannot be read.
+
+    Args:
+        sampled: the functions, by name.
+        cubin: the module that was loaded.
+        regions: the regions that it may have.
+    """
+    try:
+        text = _disassembly(cubin, {one.name for one in sampled})
+    except (MissingError, FormatError, OSError) as error:
+        return [replace(one, why_unknown=str(error)) for one in sampled]
+    code = {one.name: one for one in functions(text)}
+    printed, placed, known = texts(text), lines(text), {split(one.name)[0]: one for one in regions}
+    ids = {record_id(one.name, kind): name for name, one in known.items() for kind in _SPANS}
+    return [
+        _function(one, code[one.name], printed[one.name], placed[one.name], ids, known)
+        if one.name in code
+        else replace(one, why_unknown="its module has no function of this name")
+        for one in sampled
+    ]
+
+
+def _disassembly(cubin: bytes, names: set[str]) -> str:
+    numbers = [number for number, name in _symbols(cubin) if name in names]
+    with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+        path = Path(folder, "module.cubin")
+        path.write_bytes(cubin)
+        return tools.with_lines(path, numbers)
+
+
+def _symbols(cubin: bytes) -> list[tuple[int, str]]:
+    """Index and name of each function in the symbol table."""
+    try:
+        found = dict(elf.sections(cubin))
+        table, strings = found[".symtab"], found[".strtab"]
+        rows = [_SYMBOL.unpack_from(table, at) for at in range(0, len(table), _SYMBOL.size)]
+        named = [(row[0], row[1] & 15) for row in rows]
+        return [
+            (number, strings[at : strings.index(b"\0", at)].decode("utf-8", "replace"))
+            for number, (at, kind) in enumerate(named)
+            if kind == _FUNCTION_TYPE
+        ]
+    except (KeyError, ValueError, IndexError, struct.error) as error:
+        raise FormatError(f"its module is no cubin that kscope can read ({error})") from None
+
+
+def _function(
+    sampled: SampledFunction, code: Function, printed: Mapping[int, str], placed: Mapping[int, tuple[Place, ...]],
+    ids: Mapping[int, str], known: Mapping[str, RegionMeta],
+) -> SampledFunction:  # fmt: skip
+    found = sites(code, ids)
+    at = tuple(sorted(printed))  # also the padding
+    opened = dict(zip((one.at for one in code.instructions), open_regions(code, found.sites), strict=True))
+    names = tuple(dict.fromkeys(site.region for site in found.sites))
+    stacks = tuple(dict.fromkeys([(), *opened.values()]))
+    chains = tuple(dict.fromkeys(placed[one] for one in at if one in placed))
+    chain_number, stack_number = ({one: number for number, one in enumerate(row)} for row in (chains, stacks))
+    return replace(
+        sampled,
+        at=at,
+        text=tuple(printed[one] for one in at),
+        place=tuple(chain_number[placed[one]] if one in placed else NO_PLACE for one in at),
+        places=chains,
+        opened=tuple(stack_number[opened.get(one, ())] for one in at),
+        stacks=tuple(tuple(names.index(name) for name in stack) for stack in stacks),
+        regions=tuple(_region(name, known[name], found.sites, placed) for name in names),
+        unresolved=tuple(dict.fromkeys(found.unresolved)),
+    )
+
+
+def _region(name: str, meta: RegionMeta, found: Iterable[Site], placed: Mapping[int, tuple[Place, ...]]) -> CodeRegion:
+    """The region with its source lines: of its `with` statement, else those between the lines of its clock reads."""
+    if (block := body(meta.where)) is not None:
+        return CodeRegion(name, *block)
+    wanted = Path((meta.where or "").rpartition(":")[0]).name
+    by_file = defaultdict[str, list[int]](list)
+    for site in found:
+        for one in (site.begin, site.end) if site.region == name else ():
+            for file, line in placed.get(one, ()):
+                if Path(file).name == wanted:
+                    by_file[file].append(line)
+    if len(by_file) != 1:
+        return CodeRegion(name)
+    [(file, numbers)] = by_file.items()
+    return CodeRegion(name, file, min(numbers), max(numbers))

@@ -1,0 +1,118 @@
+"""`kscope annotate -o page.html`: one page with the source, the samples of each line, and their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from ..analysis.annotated import UNREAD, Annotated, File, Line
+from ..analysis.stall_reasons import ISSUED, meaning, remedy
+from ..analysis.table import part_text, time_text
+from ..util.portable import clean
+
+_COLORS = (
+    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#499894", "#d37295",
+    "#86bcb6", "#8cd17d",
+)  # fmt: skip
+_ISSUED_COLOR = "#59a14f"
+_MOST_CODE = 20
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --dim: #888; }
+body { font: 13px/1.45 system-ui, sans-serif; margin: 1.5em; }
+h1 { font-size: 1.2em; } h2 { font-size: 1em; margin: 2em 0 .5em; }
+table { border-collapse: collapse; width: 100%; }
+td, th { padding: 0 .6em; text-align: right; white-space: nowrap; vertical-align: top; }
+th { font-weight: 600; border-bottom: 1px solid var(--line); position: sticky; top: 0; background: Canvas; }
+td.source, th.source { text-align: left; width: 60%; }
+td.source pre { margin: 0; font: 12px/1.5 ui-monospace, monospace; white-space: pre-wrap; }
+td.number, .dim { color: var(--dim); }
+.bar { display: flex; height: .9em; width: 14em; margin-top: .25em; }
+.bar span { display: block; height: 100%; }
+.region { font-size: .85em; color: var(--dim); }
+details summary { cursor: pointer; font: 12px/1.5 ui-monospace, monospace; white-space: pre-wrap; }
+details pre { margin: .2em 0 .6em 1.5em; font: 11px/1.4 ui-monospace, monospace; color: var(--dim); }
+.legend { display: grid; grid-template-columns: auto auto 1fr; gap: .2em .8em; margin: 1em 0; max-width: 80em; }
+.legend i { width: 1em; height: 1em; margin-top: .2em; }
+"""
+
+
+def page(found: Annotated, title: str) -> str:
+    """The page as HTML without scripts and without other files.
+
+    Args:
+        found: the lines.
+        title: of the page.
+    """
+    colors = _colors(found)
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"<title>{_text(title)}</title><style>{_STYLE}</style>",
+        f"<h1>{_text(title)}</h1><p>{found.total:,} samples in {_text(', '.join(found.kernels))}</p>",
+        _legend(colors),
+        *(_file(one, colors) for one in found.files),
+    ]
+    if found.elsewhere:
+        rows = ", ".join(f"{_text(name)}: {count:,}" for name, count in found.elsewhere.items())
+        parts.append(f"<p class=dim>Samples without a source line: {rows}</p>")
+    return "\n".join(parts) + "\n"
+
+
+def _colors(found: Annotated) -> dict[str, str]:
+    """A color for each reason, the most frequent first."""
+    total: dict[str, int] = {}
+    for line in (line for file in found.files for line in file.lines):
+        for name, count in line.reasons.items():
+            total[name] = total.get(name, 0) + count
+    order = sorted(total, key=lambda name: -total[name])
+    return {ISSUED: _ISSUED_COLOR, **{name: _COLORS[at % len(_COLORS)] for at, name in enumerate(order)}}
+
+
+def _legend(colors: dict[str, str]) -> str:
+    rows = [
+        f"<i style='background:{color}'></i><b>{_text(name)}</b><span>{_text(meaning(name))}"
+        f"{f'; {_text(remedy(name))}' if remedy(name) else ''}</span>"
+        for name, color in colors.items()
+    ]
+    return f"<div class=legend>{''.join(rows)}</div>"
+
+
+def _file(file: File, colors: dict[str, str]) -> str:
+    head = "<tr><th>line<th class=source>source<th>samples<th>share<th>why<th>issued<th>instructions"
+    unread = "" if file.known else f"<p class=dim>{UNREAD}</p>"
+    rows = "\n".join(_line(line, colors) for line in file.lines)
+    return f"<h2>{_text(file.path)}</h2>{unread}<table>{head}\n{rows}</table>"
+
+
+def _line(line: Line, colors: dict[str, str]) -> str:
+    times = [f"{one.name}: {time_text(one.mean_ns)} a time, {part_text(one.share)} of its warps" for one in line.begins]
+    notes = "".join(f"<div class=region>{_text(one)}</div>" for one in times)
+    source = f"<pre>{_text(line.text) or '&nbsp;'}</pre>"
+    if line.code:
+        code = "\n".join(f"{count:>10,}  {_text(text)}" for text, count in line.code[:_MOST_CODE])
+        more = f"\n  + {len(line.code) - _MOST_CODE} more" if len(line.code) > _MOST_CODE else ""
+        source = f"<details><summary>{_text(line.text) or '&nbsp;'}</summary><pre>{code}{more}</pre></details>"
+    cells = ["", "", "", ""]
+    if line.samples:
+        cells = [f"{line.samples:,}", part_text(line.share), _bar(line, colors), part_text(line.issued)]
+    count = f"{line.instructions:,}" if line.instructions else ""
+    return f"<tr><td class=number>{line.number}<td class=source>{source}{notes}" + "".join(
+        f"<td>{cell}" for cell in (*cells, count)
+    )
+
+
+def _bar(line: Line, colors: dict[str, str]) -> str:
+    counts = {ISSUED: line.samples - sum(line.reasons.values()), **line.reasons}
+    parts = [
+        f"<span style='width:{100 * count / line.samples:.2f}%;background:{colors[name]}'"
+        f" title='{_text(name)} {count / line.samples:.1%}'></span>"
+        for name, count in _shown(counts.items())
+    ]
+    return f"<div class=bar>{''.join(parts)}</div>"
+
+
+def _shown(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(name, count) for name, count in counts if count > 0]
+
+
+def _text(text: str) -> str:
+    return escape(clean(text), quote=True)

@@ -1,0 +1,196 @@
+"""The samples of a session: begun and ended with it, and joined with the code that they were taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ..capture.model import LaunchCount, ModuleMeta, Problem
+from ..capture.samples import SampledFunction, Samples, joined
+from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
+from ..instrument.backend import Backend
+from ..instrument.sampled import SampledCode
+from ..util.parallel import map_ahead
+from .kernel_filter import Patterns
+from .sources import with_sources
+
+_LEAST_ELSEWHERE = 0.01
+_UNNAMED = (
+    "the driver's own, or of modules that were loaded after CUPTI was used in this process, by another profiler or for "
+    "another GPU, and before their GPU was sampled; use each GPU once before the session"
+)
+
+
+class Stalls:
+    """The sampling of a session's backends; does nothing without a period.
+
+    Args:
+        period: cycles between two samples; None for a session that does not sample.
+    """
+
+    def __init__(self, period: int | None) -> None:
+        self._period, self._epoch, self._paused = period, 0, False
+        self._problems, self._backends = list[Problem](), list[Backend]()
+        self.options: dict[str, object] = {"stalls": None if period is None else True, "period": period}
+
+    def begin(self, backend: Backend, epoch: int) -> None:
+        """A backend samples from now on; if it cannot, the session goes on without. A new epoch begins again."""
+        if self._period is None:
+            return
+        if epoch != self._epoch:
+            self._epoch, self._problems, self._backends = epoch, [], []
+        try:
+            backend.begin_samples(self._period)
+        except (MissingError, UnsupportedError, UsageError, DriverError) as error:
+            self._problems.append(_unsampled(str(error)))
+        else:
+            self._backends.append(backend)
+            backend.pause_samples(self._paused)
+
+    def pause(self, paused: bool) -> None:
+        """Stop for now, or continue."""
+        self._paused = paused
+        for backend in self._backends:
+            backend.pause_samples(paused)
+
+    def wait(self) -> None:
+        """Return when everything launched so far has finished."""
+        for backend in self._backends:
+            backend.wait()
+
+    def end(self, *, wait: bool) -> None:
+        """Stop; everything that was launched has ended if `wait`."""
+        for backend in self._backends:
+            backend.end_samples(wait=wait)
+
+    def collected(
+        self,
+        modules: Sequence[ModuleMeta],
+        kernels: Patterns,
+        launches: Mapping[int, LaunchCount],
+    ) -> tuple[Samples | None, tuple[Problem, ...]]:
+        """The samples, None without any; and what a reader must know about them.
+
+        Args:
+            modules: of kernels with marks.
+            kernels: those to keep.
+            launches: by kernel id.
+        """
+        if self._period is None:
+            return None, ()
+        samples = collected(self._backends, modules, kernels)
+        reported = [_unsampled(text) for backend in self._backends for text in backend.sampling_problems()]
+        missed = () if samples is None else _missed(samples, modules, kernels, launches)
+        return samples, tuple(dict.fromkeys((*self._problems, *reported, *problems(samples), *missed)))
+
+
+def _unsampled(text: str) -> Problem:
+    return Problem("unsampled", f"stalls were not sampled: {text}")
+
+
+def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernels: Patterns) -> Samples | None:
+    """What the backends sampled, with the code's instructions, of the kernels that are kept."""
+    parts = [_described(one, modules) for backend in backends for one in backend.samples()]
+    found = joined(parts)
+    if found is None:
+        return None
+    if kernels.globs:
+        found = found.of(
+            number
+            for number, function in enumerate(found.functions)
+            if kernels.match(function.name, -1 if function.kernel is None else function.kernel)
+        )
+    functions, sources = with_sources(found.functions)
+    return replace(found, functions=functions, sources=sources)
+
+
+def problems(samples: Samples | None) -> list[Problem]:
+    """What a reader of the samples must know."""
+    if samples is None:
+        return []
+    found = []
+
+    def note(text: str, count: int = 1) -> None:
+        found.append(Problem("unsampled", text, count))
+
+    if not len(samples) and not samples.elsewhere:
+        note("no stall was sampled: no kernel ran on a GPU that is sampled, or only for less than a period")
+    if samples.dropped:
+        note(f"the hardware dropped {samples.dropped:,} samples: pass a longer period=", samples.dropped)
+    if samples.full:
+        note("the hardware's buffer for samples was full, which loses samples: pass a longer period=", samples.full)
+    if samples.elsewhere > _LEAST_ELSEWHERE * (len(samples) + samples.elsewhere):
+        text = f"{samples.elsewhere:,} samples, beside {len(samples):,}, are of kernels without a name"
+        note(f"{text}: {_UNNAMED}", samples.elsewhere)
+    if samples.left_out:
+        text = f"{samples.left_out:,} samples exceed the table's limit and were left out"
+        note(f"{text}: sample fewer kernels at a time", samples.left_out)
+    unknown = [one for one in samples.functions if one.why_unknown and one.kernel is not None]
+    found += [
+        Problem("unsampled", f"kernel {one.name}: its samples have no regions: {one.why_unknown}", kernel=one.name)
+        for one in unknown
+    ]
+    return found
+
+
+def _missed(
+    samples: Samples, modules: Sequence[ModuleMeta], kernels: Patterns, launches: Mapping[int, LaunchCount]
+) -> Iterator[Problem]:
+    """Kernels that were launched, and have no samples."""
+    sampled = {one.kernel for one in samples.functions} | {one.name for one in samples.functions}
+    for kernel in (kernel for module in modules for kernel in module.kernels):
+        count = launches.get(kernel.id, LaunchCount())
+        kept = not kernels.globs or kernels.match(kernel.name, kernel.id)
+        if (times := count.direct + count.replayed) and kept and not sampled & {kernel.id, kernel.name}:
+            why = "it ran for less than a period, or in a context that is not sampled"
+            if samples.elsewhere:
+                why = "its samples may be those that have no name"
+            text = f"kernel {kernel.name}: launched, and none of its stalls was sampled: {why}"
+            yield Problem("unsampled", text, times, kernel=kernel.name)
+
+
+def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:
+    """The samples with the instructions of their functions."""
+    functions = list(raw.samples.functions)
+    by_cubin: dict[int, list[int]] = {}
+    for function, cubin in raw.cubin_of.items():
+        by_cubin.setdefault(cubin, []).append(function)
+
+    def read(item: tuple[int, list[int]]) -> list[tuple[int, SampledFunction]]:
+        cubin, members = item
+        return list(zip(members, _of_one_cubin([functions[one] for one in members], raw.cubins[cubin], modules),
+                        strict=True))  # fmt: skip
+
+    for rows in map_ahead(read, by_cubin.items()):
+        for number, one in rows:
+            functions[number] = one
+    return replace(raw.samples, functions=tuple(functions))
+
+
+def _of_one_cubin(
+    sampled: Sequence[SampledFunction], cubin: bytes, modules: Sequence[ModuleMeta]
+) -> list[SampledFunction]:
+    from ..machine_code import code_map, tools  # loaded on first use
+
+    try:
+        builds = tools.builds_in(cubin)
+    except FormatError:
+        builds = {}
+    by_name: dict[str, set[int]] = {}
+    for module in modules:
+        for kernel in module.kernels:
+            by_name.setdefault(kernel.name, set()).add(kernel.id)
+    named = [replace(one, kernel=_kernel(one.name, builds, by_name)) for one in sampled]
+    numbers = {one.kernel for one in named}
+    own = [module for module in modules if any(kernel.id in numbers for kernel in module.kernels)]
+    return code_map.described(named, cubin, [region for module in own or modules for region in module.regions])
+
+
+def _kernel(name: str, builds: dict[str, int], by_name: dict[str, set[int]]) -> int | None:
+    """The id of a kernel with marks: of the module's metadata, else of the only kernel of that name."""
+    if name in builds:
+        return builds[name]
+    if len(builds) == 1:  # a template's kernel has its C++ name there, and a mangled one in the code
+        return next(iter(builds.values()))
+    known = by_name.get(name, set())
+    return next(iter(known)) if len(known) == 1 else None

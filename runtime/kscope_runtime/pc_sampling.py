@@ -1,0 +1,320 @@
+"""PC sampling of every context: CUPTI's continuous mode, which does not serialize kernels.
+
+A thread moves samples from CUPTI's buffers into a table while kernels run. Modules are known by the number that this
+file gives CUPTI for each cubin, so that a function's code can be read afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Protocol
+
+import numpy as np
+
+from kscope.capture.samples import SampledFunction, Samples
+from kscope.errors import DriverError, KscopeError, UnsupportedError
+from kscope.instrument.sampled import SampledCode
+
+from . import cupti
+from .clocks import OWN_KERNELS
+from .cupti import Cupti, Data
+from .sample_buffers import Buffer, Modules, keep_forever
+from .sample_table import SampleTable
+
+_TURN_S = 0.05
+"""Seconds between two reads."""
+_MOST_READS = 1 << 10
+"""Reads in a turn, and at the end."""
+_PREFIX = "stalled_"
+
+
+class Library(Protocol):
+    """The calls of cupti.Cupti, which tests replace."""
+
+    def enable(self, context: int) -> None: ...
+    def disable(self, context: int) -> None: ...
+    def start(self, context: int) -> None: ...
+    def stop(self, context: int) -> None: ...
+    def configure(self, context: int, values: dict[int, int]) -> None: ...
+    def read(self, context: int, data: Data) -> bool: ...
+    def reasons(self, context: int) -> dict[int, str]: ...
+    def on_module(self, seen: Callable[[bytes], int]) -> None: ...
+    def checksum(self, cubin: bytes) -> int: ...
+    def finalize(self) -> None: ...
+
+
+class ContextSampler:
+    """The samples of one context in one session.
+
+    Args:
+        library: CUPTI.
+        context: the driver's handle.
+        period: cycles between two samples, a power of two.
+
+    Raises:
+        UnsupportedError: it cannot be sampled, with the reason.
+        DriverError: a call failed.
+    """
+
+    def __init__(self, library: Library, context: int, period: int) -> None:
+        self._library, self._context, self.period = library, context, period
+        self._table = SampleTable()
+        self._functions: dict[tuple[int, int, int], int] = {}  # module, index, address of the name -> number
+        self._names: list[tuple[str, int]] = []
+        self._dropped = self._elsewhere = 0
+        self._full = False
+        self._sampling = self._enabled = False
+        self._polls = True
+        self._error: KscopeError | None = None
+        library.enable(context)
+        self._enabled = True
+        try:
+            self._reasons = library.reasons(context)
+            self._last, self._next = Buffer(len(self._reasons)), Buffer(len(self._reasons))
+            library.configure(
+                context,
+                {
+                    cupti.PERIOD: period.bit_length() - 1,
+                    cupti.MODE: cupti.CONTINUOUS,
+                    cupti.START_STOP: 1,
+                    cupti.BUFFER: ctypes.addressof(self._last.data),
+                },
+            )
+        except BaseException:
+            library.disable(context)
+            raise
+
+    @property
+    def problem(self) -> str:
+        """Why sampling ended early; empty if it did not."""
+        return "" if self._error is None else str(self._error)
+
+    def start(self) -> None:
+        """Take samples from now on."""
+        if self._enabled and not self._sampling:
+            self._library.start(self._context)
+            self._sampling = True
+
+    def stop(self) -> None:
+        """Take none from now on, and read those that were taken."""
+        if self._enabled and self._sampling:
+            self._sampling = False
+            self._library.stop(self._context)
+            self._read(final=True)
+
+    def poll(self) -> None:
+        """Move samples that have arrived into the table, while kernels run."""
+        if self._sampling and self._polls:
+            try:
+                self._read(final=False)
+            except DriverError:  # a library that reads only after the end: CUPTI keeps the counts until then
+                self._polls = False
+
+    def _read(self, *, final: bool) -> None:
+        for _ in range(_MOST_READS):
+            complete = self._library.read(self._context, self._next.data)
+            self._full |= not complete  # from then on each read says so, until the context is disabled
+            count, more = int(self._next.data.pcs), int(self._next.data.remaining)
+            self._take(self._next)
+            if not (more or (final and count)):
+                return
+
+    def end(self, *, wait: bool) -> None:
+        """End the sampling. Without `wait`, kernels may run and never end: only what has arrived is read."""
+        if not self._enabled:
+            return
+        try:
+            if not wait:
+                self.poll()
+                keep_forever(self._last)  # CUPTI writes to it when the process ends
+                return
+            self.stop()
+            self._enabled = False
+            self._library.disable(self._context)  # also so that other processes can use the GPU's counters
+            self._take(self._last)
+        except KscopeError as error:  # the context may be broken: the samples until then are kept
+            self._enabled, self._error = False, error
+
+    def samples(self, modules: Modules) -> SampledCode:
+        """What was read so far."""
+        rows = self._table.rows()
+        names = [self._reasons[index] for index in sorted(self._reasons)]
+        number = {index: at for at, index in enumerate(sorted(self._reasons))}
+        if len(rows):
+            rows["reason"] = np.array([number.get(one, 0) for one in range(max(number) + 1)])[rows["reason"]]
+        functions, cubin_of, cubins = list[SampledFunction](), dict[int, int](), dict[bytes, int]()
+        for at, (name, module) in enumerate(self._names):
+            cubin = modules.code(module, name, self._library.checksum)
+            why = "" if cubin else modules.why_unknown(module)
+            functions.append(SampledFunction(name, why_unknown=why))
+            if cubin:
+                cubin_of[at] = cubins.setdefault(cubin, len(cubins))
+        samples = Samples(
+            self.period, tuple(short(name) for name in names), tuple(functions), rows, self._dropped, int(self._full),
+            self._elsewhere, self._table.left_out,
+        )  # fmt: skip
+        return SampledCode(samples, tuple(cubins), cubin_of)
+
+    def _take(self, buffer: Buffer) -> None:
+        data = buffer.data
+        self._dropped += int(data.dropped)
+        self._elsewhere += int(data.elsewhere)
+        pcs, reasons = buffer.taken()
+        data.pcs = data.dropped = data.elsewhere = 0  # so that a buffer that is not written again counts once
+        if not len(pcs):
+            return
+        functions = np.array([self._function(row) for row in pcs[["cubin", "index", "name"]].tolist()], np.int64)
+        at, which = np.nonzero((reasons["samples"] > 0) & (functions >= 0)[:, None])
+        found = reasons[at, which]
+        self._table.add(functions[at], pcs["pc"][at].astype(np.int64), found["index"].astype(np.int64),
+                        found["samples"].astype(np.uint64))  # fmt: skip
+
+    def _function(self, key: tuple[int, int, int]) -> int:
+        module, index, address = key
+        number = self._functions.get(key)
+        if number is None:
+            name = (ctypes.string_at(address) if address else b"").decode("utf-8", "replace") or f"function {index}"
+            if name in OWN_KERNELS:
+                return self._functions.setdefault(key, -1)
+            same = next((at for at, one in enumerate(self._names) if one == (name, module)), None)
+            number = self._functions[key] = len(self._names) if same is None else same
+            if same is None:
+                self._names.append((name, module))
+        return number
+
+
+class PcSampler:
+    """The samplers of all contexts, and the thread that reads them.
+
+    Args:
+        load: returns the library; None for NVIDIA's.
+        watch: called in each turn of the thread: it finds contexts that the program has made, and adds them.
+        inside: a context manager in which a context is current.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Library] | None = None,
+        watch: Callable[[], None] = lambda: None,
+        inside: Callable[[int], AbstractContextManager[None]] = lambda context: nullcontext(),
+    ) -> None:
+        self._load: Callable[[], Library] = load or (lambda: Cupti(cupti.find()))
+        self._watch, self._inside = watch, inside
+        self._library: Library | None = None
+        self._modules = Modules()
+        self._period = 0
+        self._paused = self._used = self._registered = False
+        self._contexts: dict[int, ContextSampler] = {}
+        self._problems: list[str] = []
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._lock = threading.RLock()
+
+    def begin(self, period: int) -> None:
+        """A new recording begins; contexts join with add().
+
+        Raises:
+            MissingError: the library is not installed.
+            UnsupportedError: another profiler is active.
+        """
+        if client := cupti.other_client():
+            raise UnsupportedError(f"{client} profiles this process, and one profiler can at a time: run without it")
+        self.end(wait=True)
+        with self._lock:
+            self._problems = []
+            if self._library is None:
+                self._library = self._load()
+            if self._used or cupti.torch_may_have_used_it():
+                self._begin_anew(self._library)
+            self._period, self._paused, self._contexts = period, False, {}
+            self._stop = threading.Event()
+            self._thread = threading.Thread(target=self._read, args=(self._stop,), name="kscope samples", daemon=True)
+            self._thread.start()
+
+    def add(self, context: int) -> None:
+        """Sample a context from now on. A problem if it cannot be."""
+        with self._lock:
+            if self._thread is None or self._library is None or context in self._contexts:
+                return
+            try:
+                with self._inside(context):
+                    sampler = ContextSampler(self._library, context, self._period)
+                    self._register(self._library)
+                    if not self._paused:
+                        sampler.start()
+                self._contexts[context] = sampler
+            except (UnsupportedError, DriverError) as error:
+                if str(error) not in self._problems:
+                    self._problems.append(str(error))
+
+    def _begin_anew(self, library: Library) -> None:
+        """CUPTI then learns of all loaded modules at its next use. Else it attributes no samples to modules that were
+        loaded since its first use while their context was not enabled.
+        """
+        self._registered = False
+        with suppress(DriverError, UnsupportedError):  # it was not used
+            library.finalize()
+
+    def _register(self, library: Library) -> None:
+        """See modules from now on. After a context is enabled, because this is a use of CUPTI."""
+        self._used = True
+        if not self._registered:
+            self._registered = True
+            try:
+                library.on_module(self._modules.seen)
+            except (DriverError, UnsupportedError) as error:
+                self._modules.refused = str(error)
+
+    def contexts(self) -> tuple[int, ...]:
+        """The contexts that are sampled."""
+        return tuple(self._contexts)
+
+    def pause(self, paused: bool) -> None:
+        """Take no samples for now, or continue."""
+        with self._lock:
+            self._paused = paused
+            for sampler in self._contexts.values():
+                self._noted(sampler.stop if paused else sampler.start)
+
+    def end(self, *, wait: bool) -> None:
+        """End the recording; its samples stay. `wait`: everything that was launched has ended."""
+        thread, self._thread = self._thread, None
+        self._stop.set()
+        if thread is not None:
+            thread.join()
+        with self._lock:
+            for sampler in self._contexts.values():
+                sampler.end(wait=wait)
+
+    def samples(self) -> tuple[SampledCode, ...]:
+        """What was sampled so far, per context."""
+        with self._lock:
+            return tuple(sampler.samples(self._modules) for sampler in self._contexts.values())
+
+    def problems(self) -> tuple[str, ...]:
+        """Why contexts were not sampled, or not to the end."""
+        with self._lock:
+            ended = [one.problem for one in self._contexts.values() if one.problem]
+            return tuple(dict.fromkeys([*self._problems, *ended]))
+
+    def _read(self, stop: threading.Event) -> None:
+        while not stop.wait(_TURN_S):
+            self._noted(self._watch)
+            with self._lock:
+                for sampler in self._contexts.values():
+                    sampler.poll()
+
+    def _noted(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except KscopeError as error:
+            if str(error) not in self._problems:
+                self._problems.append(str(error))
+
+
+def short(name: str) -> str:
+    """smsp__pcsamp_warps_issue_stalled_long_scoreboard as long_scoreboard."""
+    return name.rpartition(_PREFIX)[2] if _PREFIX in name else name.removeprefix("smsp__pcsamp_").removeprefix("warps_")

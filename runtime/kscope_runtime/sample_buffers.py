@@ -1,0 +1,119 @@
+"""What CUPTI writes samples to, and the modules that it has shown."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from kscope.instrument import images
+
+from .cupti import Data, PcData
+
+PCS = 1 << 13
+"""Instructions that one read returns at most."""
+MOST_CUBIN_BYTES = 1 << 30
+"""Bytes of modules that are kept to read their code; later ones are not."""
+_PC_DATA = np.dtype(
+    [("size", "<u8"), ("cubin", "<u8"), ("pc", "<u8"), ("index", "<u4"), ("pad", "<u4"), ("name", "<u8"),
+     ("reasons", "<u8"), ("reason", "<u8"), ("correlation", "<u4"), ("end", "<u4")]
+)  # fmt: skip
+"""cupti.PcData as numpy sees it."""
+_REASON = np.dtype([("index", "<u4"), ("samples", "<u4")])
+
+
+@dataclass
+class Modules:
+    """The cubins that CUPTI has shown, by the number that they were given: smaller than its own checksums.
+
+    Attributes:
+        cubins: their bytes; empty for those beyond the limit.
+        refused: why the library shows none; empty if it does.
+    """
+
+    cubins: dict[int, bytes] = field(default_factory=dict)
+    refused: str = ""
+    _bytes: int = 0
+    _checksums: dict[bytes, int] = field(default_factory=dict)
+    _numbers: dict[bytes, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def seen(self, cubin: bytes) -> int:
+        """The number of a cubin: the same for equal ones."""
+        with self._lock:
+            number = self._numbers.get(cubin, len(self.cubins) + 1)
+            if number not in self.cubins:
+                keeps = self._bytes + len(cubin) <= MOST_CUBIN_BYTES
+                self.cubins[number] = cubin if keeps else b""
+                self._bytes += len(cubin) if keeps else 0
+                if keeps:
+                    self._numbers[cubin] = number
+            return number
+
+    def code(self, number: int, name: str, checksum: Callable[[bytes], int]) -> bytes:
+        """The cubin of a function's module; empty if it is unknown.
+
+        A module that was loaded before the session has CUPTI's number, and was shown in an earlier session or between
+        sessions, or a frontend has kept it.
+
+        Args:
+            number: of the module.
+            name: of the function.
+            checksum: the number of a module that CUPTI has not shown: modules with equal code share it.
+        """
+        if number in self.cubins:
+            return self.cubins[number]
+        wanted = name.encode() + b"\0"
+        for cubin in chain(reversed(list(self.cubins.values())), images.kept()):
+            if wanted in cubin:
+                if cubin not in self._checksums:
+                    self._checksums[cubin] = checksum(cubin)
+                if self._checksums[cubin] == number:
+                    return cubin
+        return b""
+
+    def why_unknown(self, number: int) -> str:
+        """Why a module's code is not kept."""
+        if self.refused:
+            return f"the library does not show modules: {self.refused}"
+        if number in self.cubins:
+            return f"the modules of this process exceed {MOST_CUBIN_BYTES >> 20} MiB"
+        return (
+            "its module was loaded before sampling began, and the library did not show it; begin the first session "
+            "with stalls=True, or kscope run --stalls, before the kernel is first launched"
+        )
+
+
+def keep_forever(kept: object) -> None:
+    """Never free an object, not even when the interpreter ends: C code keeps its address."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+class Buffer:
+    """Memory that CUPTI writes samples to: a Data, its instructions, and the reasons of each.
+
+    Args:
+        reasons: how many reasons there are.
+        pcs: instructions that fit.
+    """
+
+    def __init__(self, reasons: int, pcs: int = PCS) -> None:
+        self._reasons = np.zeros((pcs, max(1, reasons)), _REASON)
+        self._pcs = np.zeros(pcs, _PC_DATA)
+        self._pcs["size"] = ctypes.sizeof(PcData)
+        self._pcs["reason"] = self._reasons.ctypes.data + np.arange(pcs) * self._reasons.strides[0]
+        self.data = Data(ctypes.sizeof(Data), pcs, pc_data=self._pcs.ctypes.data)
+
+    def taken(self) -> tuple[np.ndarray, np.ndarray]:
+        """(instructions, reasons) that CUPTI wrote: copies, (n,) of _PC_DATA and (n, reasons) of _REASON with unused
+        ones 0.
+        """
+        count = min(int(self.data.pcs), len(self._pcs))
+        pcs, reasons = self._pcs[:count].copy(), self._reasons[:count].copy()
+        unused = np.arange(reasons.shape[1]) >= pcs["reasons"][:, None]
+        reasons["samples"][unused] = 0
+        return pcs, reasons

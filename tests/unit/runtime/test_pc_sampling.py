@@ -1,0 +1,426 @@
+"""Sampling with CUPTI: what reaches the table, what is counted as lost, and who is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kscope.errors import MissingError, UnsupportedError
+from kscope.instrument import images
+from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table
+from kscope_runtime.pc_sampling import PcSampler
+from kscope_runtime.primary_contexts import PrimaryContexts
+from kscope_runtime.sample_table import SampleTable
+
+from .fake import FakeDriver, Gpu
+from .fake_cupti import FakeCupti, Sampled
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupti, "other_client", lambda: "")
+    monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: False)
+    monkeypatch.setattr(images, "_files", {})
+    monkeypatch.setattr(pc_sampling, "_TURN_S", 1e-3)
+
+
+def sampler(library: FakeCupti, period: int = 1024) -> PcSampler:
+    found = PcSampler(lambda: library)
+    found.begin(period)
+    found.add(1)
+    return found
+
+
+def counts(found: PcSampler) -> dict[tuple[str, int, str], int]:
+    [code] = found.samples()
+    samples = code.samples
+    return {
+        (samples.functions[function].name, pc, samples.reasons[reason]): count
+        for function, pc, reason, count in samples.rows.tolist()
+    }
+
+
+def test_samples_are_summed_over_reads_and_the_last_buffer() -> None:
+    library = FakeCupti(
+        ready=[[Sampled("k", 16, {3: 5, 7: 1}), Sampled("other", 16, {7: 2})], [Sampled("k", 16, {3: 1})]],
+        late=[Sampled("k", 32, {5: 4})],
+        last=[Sampled("k", 16, {3: 10})],
+    )
+    found = sampler(library)
+    found.end(wait=True)
+    assert counts(found) == {
+        ("k", 16, "long_scoreboard"): 16,
+        ("k", 16, "selected"): 1,
+        ("k", 32, "long_scoreboard_not_issued"): 4,
+        ("other", 16, "selected"): 2,
+    }
+    [code] = found.samples()
+    assert len(code.samples) == 19  # without the subset
+    assert library.calls[:4] == ["enable", "configure", "on_module", "start"]  # registering first is a use of it
+    assert library.calls[-1] == "disable"  # also for other processes
+    assert library.configured[cupti.PERIOD] == 10 and library.configured[cupti.MODE] == cupti.CONTINUOUS
+
+
+def test_the_last_read_continues_until_nothing_comes() -> None:
+    library = FakeCupti(understates=True)
+    found = sampler(library)
+    found.pause(True)
+    found.pause(False)
+    with found._lock:  # the thread reads nothing meanwhile
+        library.ready = [[Sampled("k", 16, {3: 1})] for _ in range(5)]
+        found._contexts[1].stop()
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
+
+
+def test_the_runtime_s_own_kernels_are_left_out() -> None:
+    library = FakeCupti(late=[Sampled("ks_now", 16, {3: 5}), Sampled("k", 16, {3: 5}), Sampled("ks_tick", 0, {3: 1})])
+    found = sampler(library)
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
+
+
+def test_samples_arrive_while_kernels_run() -> None:
+    found = sampler(FakeCupti(ready=[[Sampled("k", 16, {3: 5})]]))
+    deadline = time.monotonic() + 10
+    while not len(found.samples()[0].samples) and time.monotonic() < deadline:
+        time.sleep(1e-3)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
+
+
+def test_a_library_that_cannot_be_read_while_it_samples_is_read_at_the_end() -> None:
+    library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]], broken={"read"})
+    found = sampler(library)
+    while "read" not in library.calls:
+        time.sleep(1e-3)
+    time.sleep(0.02)
+    assert library.calls.count("read") == 1
+    library.broken.clear()
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5} and found.problems() == ()
+
+
+def test_losses_are_counted() -> None:
+    library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]], full=True, dropped=7)
+    found = sampler(library)
+    while library.calls.count("read") < 3:
+        time.sleep(1e-3)
+    found.end(wait=True)
+    [code] = found.samples()
+    assert (code.samples.full, code.samples.dropped) == (1, 7)
+    assert not library.full  # else it says so forever
+
+
+def test_a_pause_stops_and_continues() -> None:
+    library = FakeCupti()
+    found = sampler(library)
+    found.pause(True)
+    found.pause(False)
+    found.end(wait=True)
+    kept = [call for call in library.calls if call in ("start", "stop")]
+    assert kept == ["start", "stop", "start", "stop"]
+
+
+def test_without_a_wait_the_library_is_only_read() -> None:
+    library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]])
+    found = sampler(library)
+    found.end(wait=False)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
+    assert "stop" not in library.calls and "disable" not in library.calls
+    found.begin(1024)  # the next recording ends it
+    assert library.calls.index("disable") < library.calls.index("finalize")
+    found.end(wait=True)
+
+
+def test_modules_that_were_loaded_between_sessions_are_known_and_have_their_code() -> None:
+    library = FakeCupti()
+    library.load(code := b"\0before\0")
+    found = sampler(library)
+    assert library.modules[code]
+    found.end(wait=True)
+    library.load(between := b"\0between\0 sessions")
+    assert not library.modules[between]
+    found.begin(256)
+    found.add(1)
+    assert library.modules[between] and library.calls.count("on_module") == 2
+    library.late = [Sampled("between", 16, {3: 2}, library.checksum(between))]
+    found.end(wait=True)
+    assert counts(found) == {("between", 16, "long_scoreboard"): 2}
+    assert found.samples()[0].cubins == (between,)
+    assert library.configured[cupti.PERIOD] == 8
+
+
+def test_a_process_that_samples_for_the_first_time_finalizes_nothing() -> None:
+    library = FakeCupti()
+    sampler(library).end(wait=True)
+    assert "finalize" not in library.calls
+
+
+def test_a_broken_context_keeps_what_was_read() -> None:
+    library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]])
+    found = sampler(library)
+    while library.ready:
+        time.sleep(1e-3)
+    time.sleep(0.01)
+    library.broken = {"stop"}
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5}
+    assert "CUPTI_ERROR_INVALID_OPERATION" in found.problems()[0]
+
+
+def test_a_context_that_cannot_be_sampled_is_a_problem_once() -> None:
+    found = sampler(FakeCupti(refuses="profiling needs the administrator's permission"))
+    found.add(2)
+    found.end(wait=True)
+    assert found.problems() == ("profiling needs the administrator's permission",)
+    assert found.samples() == ()
+
+
+def test_another_profiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupti, "other_client", lambda: "nsys")
+    with pytest.raises(UnsupportedError, match="nsys profiles this process"):
+        PcSampler(FakeCupti).begin(1024)
+
+
+def test_profilers_are_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert cupti.other_client() == ""
+    torch = SimpleNamespace(_C=SimpleNamespace(_autograd=SimpleNamespace(_profiler_enabled=lambda: True)))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert cupti.other_client() == "torch.profiler"
+    assert cupti.torch_may_have_used_it()
+    monkeypatch.delitem(sys.modules, "torch")
+    proton = SimpleNamespace(flags=SimpleNamespace(profiling_on=True))
+    monkeypatch.setitem(sys.modules, "triton.profiler.flags", proton)
+    assert cupti.other_client() == "Proton"
+    proton.flags.profiling_on = False
+    assert cupti.other_client() == ""
+    real = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, **more: "7f00 r-xp /opt/nsight/libToolsInjection64.so\n"
+        if str(path) == "/proc/self/maps" else real(path, **more),
+    )  # fmt: skip
+    assert cupti.other_client() == "nsys"
+
+
+def test_functions_know_their_modules() -> None:
+    library = FakeCupti()
+    found = sampler(library)
+    number = library.seen(b"first")
+    assert library.seen(b"second") != number == library.seen(b"first")
+    library.late = [Sampled("a", 0, {3: 1}, number), Sampled("b", 0, {3: 1}, 999)]
+    found.end(wait=True)
+    [code] = found.samples()
+    names = [one.name for one in code.samples.functions]
+    assert code.cubins[code.cubin_of[names.index("a")]] == b"first"
+    assert names.index("b") not in code.cubin_of
+    assert "loaded before sampling began" in code.samples.functions[names.index("b")].why_unknown
+
+
+def test_the_code_of_a_module_from_before_is_that_of_the_frontend_s_file(tmp_path: Path) -> None:
+    library = FakeCupti()
+    found = sampler(library)
+    texts = {"a": b"\0k\0 code", "b": b"\0k\0 longer code", "c": b"\0other\0     code", "d": b"\0q\0 longer code"}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text)
+        images.keep(tmp_path / name)
+    images.keep(tmp_path / "deleted")
+    numbers = {name: library.checksum(text) for name, text in texts.items()}
+    library.late = [Sampled("k", 0, {3: 1}, numbers["b"]), Sampled("unknown", 0, {3: 1}, numbers["c"])]
+    found.end(wait=True)
+    [code] = found.samples()
+    names = [one.name for one in code.samples.functions]
+    assert code.cubins == (texts["b"],) and code.cubin_of == {names.index("k"): 0}
+    assert "before the kernel is first launched" in code.samples.functions[names.index("unknown")].why_unknown
+
+
+def test_modules_of_torch_s_profiler_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: True)
+    library = FakeCupti(used=True)
+    library.load(b"loaded while torch.profiler was on")
+    sampler(library).end(wait=True)
+    assert library.modules == {b"loaded while torch.profiler was on": True}
+
+
+def test_a_library_that_cannot_begin_anew_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: True)
+    found = sampler(FakeCupti(late=[Sampled("k", 16, {3: 5})], broken={"finalize"}))
+    found.end(wait=True)
+    assert counts(found) == {("k", 16, "long_scoreboard"): 5} and found.problems() == ()
+
+
+def test_modules_beyond_the_limit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_buffers, "MOST_CUBIN_BYTES", 10)
+    modules = sample_buffers.Modules()
+    kept, left = modules.seen(b"123456"), modules.seen(b"789abc")
+    assert (modules.cubins[kept], modules.cubins[left]) == (b"123456", b"")
+
+
+def test_a_hundred_million_samples_fit_into_200_megabytes() -> None:
+    random, total = np.random.default_rng(7), 0
+    tracemalloc.start()
+    try:
+        table = SampleTable()
+        for _ in range(100):
+            size = 100_000
+            columns = (random.integers(0, top, size) for top in (200, 5000, 30))
+            function, pc, reason = columns
+            table.add(function, pc * 16, reason, np.full(size, 10, np.uint64))
+            total += 10 * size
+        rows = table.rows()
+        assert tracemalloc.get_traced_memory()[1] < 200e6
+    finally:
+        tracemalloc.stop()
+    assert total == 100_000_000
+    assert int(rows["count"].sum()) + table.left_out == total and 0 < table.left_out < total
+    assert len(rows) == sample_table.MOST_ROWS
+
+
+def test_the_table_counts_exactly() -> None:
+    random, table = np.random.default_rng(1), SampleTable()
+    expected: dict[tuple[int, int, int], int] = {}
+    for _ in range(20):
+        columns = [random.integers(0, top, 500) for top in (3, 1 << 32, 2)]
+        columns[1] &= 0xFFFF0070
+        many = random.integers(1, 1 << 40, 500)
+        table.add(*columns, many.astype(np.uint64))
+        for *key, count in zip(*(column.tolist() for column in (*columns, many)), strict=True):
+            expected[tuple(key)] = expected.get(tuple(key), 0) + count  # type: ignore[index]  # three of them
+    assert {tuple(row[:3]): row[3] for row in table.rows().tolist()} == expected
+
+
+class Both:
+    """Two GPUs; the program has made the second one's primary context by itself."""
+
+    def __init__(self) -> None:
+        self.library = FakeCupti(ready=[], late=[Sampled("k", 0, {3: 1})])
+        self.driver = FakeDriver(Gpu(), Gpu())
+        self.active: list[int] = [2]
+        self.driver.primary = SimpleNamespace(active=lambda: self.active, of_this_process=lambda: 1)  # type: ignore[attr-defined]
+        self.backend = CudaBackend(self.driver, cupti=lambda: self.library)
+
+
+def test_contexts_that_the_program_makes_join() -> None:
+    both = Both()
+    both.active = []
+    both.backend.begin_samples(1024)
+    assert both.backend._sampler.contexts() == (1,)
+    both.active = [2]
+    deadline = time.monotonic() + 10
+    while len(both.backend._sampler.contexts()) < 2 and time.monotonic() < deadline:
+        time.sleep(1e-3)
+    assert both.backend._sampler.contexts() == (1, 2)
+    assert both.driver.context() == 1  # this thread's is as before
+    both.backend.end_samples(wait=True)
+    first, second = both.backend.samples()
+    assert len(first.samples) + len(second.samples) == 1
+
+
+def test_the_context_of_this_process_is_sampled_before_its_first_kernel() -> None:
+    both = Both()
+    both.active = []
+    both.backend.begin_samples(1024)
+    assert both.backend._sampler.contexts() == (1,)
+    both.backend.wait()
+    assert "synchronize_context" in both.driver.calls
+    both.backend.end_samples(wait=True)
+
+
+def test_no_context_is_created_beside_one_that_the_program_uses() -> None:
+    both = Both()
+    both.backend.begin_samples(1024)
+    assert both.backend._sampler.contexts() == (2,)
+    both.backend.end_samples(wait=True)
+
+
+def test_the_device_of_this_process_is_that_of_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    answers = {"cuDeviceGetCount": 4, "cuDevicePrimaryCtxGetState": [0, 1]}
+
+    def call(name: str, *arguments: int) -> object:
+        if name == "cuDevicePrimaryCtxRetain":
+            made.append(arguments[0])
+            return 100 + arguments[0]
+        return answers.get(name, arguments[0] if arguments else 0)
+
+    found = PrimaryContexts(call)
+    assert found.of_this_process() == 100
+    monkeypatch.setenv("LOCAL_RANK", "6")
+    assert found.of_this_process() == 102
+    assert found.active() == [100, 101, 102, 103] and sorted(made) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (cupti.StallReason, "CUpti_PCSamplingStallReason"), (cupti.PcData, "CUpti_PCSamplingPCData"),
+        (cupti.Data, "CUpti_PCSamplingData"), (cupti.Attribute, "CUpti_PCSamplingConfigurationInfo"),
+        (cupti.Configuration, "CUpti_PCSamplingConfigurationInfoParams"),
+        (cupti.OfContext, "CUpti_PCSamplingEnableParams"), (cupti.GetData, "CUpti_PCSamplingGetDataParams"),
+        (cupti.CountReasons, "CUpti_PCSamplingGetNumStallReasonsParams"),
+        (cupti.Checksum, "CUpti_GetCubinCrcParams"), (cupti.NameReasons, "CUpti_PCSamplingGetStallReasonsParams"),
+    ],
+)  # fmt: skip
+def test_structures_have_the_header_s_sizes(ours: type[ctypes.Structure], theirs: str, tmp_path: Path) -> None:
+    headers = _headers()
+    if not headers or shutil.which("gcc") is None:
+        pytest.skip("needs gcc and cupti_pcsampling.h: pip install nvidia-cuda-cupti")
+    (tmp_path / "x.c").write_text(
+        f'#include <cupti_pcsampling.h>\n_Static_assert(sizeof({theirs}) == {ctypes.sizeof(ours)}, "size");\n'
+    )
+    command = ["gcc", "-fsyntax-only", *(f"-I{folder}" for folder in headers), str(tmp_path / "x.c")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _headers() -> list[Path]:
+    """The folders of cupti_pcsampling.h and cuda.h; none if one is missing."""
+    try:
+        library = cupti.find()
+    except MissingError:
+        return []
+    folders = [library.parent.parent / "include", Path("/usr/local/cuda/include")]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        folders.append(Path(nvcc).resolve().parent.parent / "include")
+    found = [folder for folder in folders if folder.is_dir()]
+    wanted = ("cupti_pcsampling.h", "cuda.h")
+    return found if all(any((folder / name).exists() for folder in found) for name in wanted) else []
+
+
+def test_the_layout_that_numpy_reads_is_the_structure_s() -> None:
+    layout = sample_buffers._PC_DATA
+    assert layout.itemsize == ctypes.sizeof(cupti.PcData)
+    pairs = {"cubin": "cubin_crc", "pc": "pc", "index": "function_index", "name": "function_name", "reason": "reason"}
+    assert {layout.fields[ours][1] for ours in pairs} == {
+        getattr(cupti.PcData, theirs).offset for theirs in pairs.values()
+    }  # type: ignore[index]
+
+
+def test_a_missing_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("_loaded", "_in_wheels", "_in_toolkits"):
+        monkeypatch.setattr(cupti, place, lambda: iter(()))
+    with pytest.raises(MissingError, match="libcupti is not installed: pip install"):
+        cupti.find()
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [(35, "ERR_NVGPUCTRPERM"), (39, "another profiler"), (27, "cannot sample"), (43, "MIG")],
+)
+def test_errors_that_a_user_can_change_are_explained(result: int, text: str) -> None:
+    library = object.__new__(cupti.Cupti)
+    library._library = SimpleNamespace(cuptiGetResultString=lambda number, text: 0)  # type: ignore[assignment]  # a stub
+    with pytest.raises(UnsupportedError, match=text):
+        library._check("cuptiPCSamplingEnable", result)

@@ -1,0 +1,93 @@
+"""What a session says about its samples: source texts without a file, and kernels without samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kscope.capture.model import KernelMeta, LaunchCount, ModuleMeta
+from kscope.capture.samples import CodeRegion, SampledFunction, Samples
+from kscope.instrument import source_texts
+from kscope.session.kernel_filter import Patterns
+from kscope.session.sources import with_sources
+from kscope.session.stalls import _missed, problems
+
+
+@pytest.fixture(autouse=True)
+def _no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_texts, "_texts", {})
+
+
+def function(name: str, file: str = "kern.cu") -> SampledFunction:
+    return SampledFunction(
+        name, places=(((file, 7), ("/no/such/file.cu", 3)),), regions=(CodeRegion("load", file, 7, 8),)
+    )
+
+
+def text(name: str) -> str:
+    return f'extern "C" __global__ void __launch_bounds__(128)\n{name}(float* x) {{}}  // {name}\n'
+
+
+def test_a_text_without_a_file_is_kept() -> None:
+    source_texts.keep("kern.cu", text("work"))
+    assert with_sources([function("work")]) == ((function("work"),), {"kern.cu": text("work")})
+
+
+def test_texts_that_share_a_name_are_told_apart_by_their_kernels() -> None:
+    for name in ("first", "second", "third"):
+        source_texts.keep("kern.cu", text(name))
+    functions, texts = with_sources(
+        [function("second"), function("_Z5firstPf"), function("second"), function("fourth")]
+    )
+    assert texts == {"kern.cu": text("second"), "kern.cu#2": text("first")}
+    assert functions == (
+        function("second"),
+        function("_Z5firstPf", "kern.cu#2"),
+        function("second"),
+        function("fourth"),
+    )
+
+
+def test_a_text_of_an_unknown_kernel_is_no_guess() -> None:
+    source_texts.keep("kern.cu", text("a"))
+    source_texts.keep("kern.cu", text("b") + text("c"))
+    source_texts.keep("kern.cu", text("c"))
+    assert with_sources([function("c")])[1] == {}
+    assert with_sources([function("b")])[1] == {"kern.cu": text("b") + text("c")}
+
+
+def test_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("a kernel")
+    path = str(tmp_path / "k.cu")
+    assert with_sources([function("k", path)])[1] == {path: "a kernel"}
+
+
+def test_old_texts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_texts, "_MOST_TEXTS", 2)
+    monkeypatch.setattr(source_texts, "_MOST_BYTES", 10)
+    for one in ("a", "b", "a", "c", "longer than ten"):
+        source_texts.keep("kern.cu", one)
+    assert source_texts.kept("kern.cu") == ["a", "c"]
+
+
+MODULE = ModuleMeta("cuda", (KernelMeta("work", 77, 8), KernelMeta("other", 78, 8)), ())
+LAUNCHES = {77: LaunchCount(3, 2)}
+
+
+def test_a_launched_kernel_without_samples_is_named() -> None:
+    [found] = _missed(Samples(1024), (MODULE,), Patterns(), LAUNCHES)
+    assert (found.kernel, found.count) == ("work", 5)
+    assert "ran for less than a period" in found.text
+    [found] = _missed(Samples(1024, elsewhere=5), (MODULE,), Patterns(), LAUNCHES)
+    assert "that have no name" in found.text
+    for sampled in (SampledFunction("work"), SampledFunction("_Z4workv", kernel=77)):
+        assert list(_missed(Samples(1024, functions=(sampled,)), (MODULE,), Patterns(), LAUNCHES)) == []
+    assert list(_missed(Samples(1024), (MODULE,), Patterns(("o*",)), LAUNCHES)) == []
+
+
+def test_samples_of_unnamed_kernels_are_a_problem_if_they_are_many() -> None:
+    few, many = (problems(Samples(1024, elsewhere=count, rows=Samples(1).rows)) for count in (0, 50))
+    assert not any("without a name" in one.text for one in few)
+    [found] = [one for one in many if "without a name" in one.text]
+    assert found.count == 50 and "another profiler" in found.text

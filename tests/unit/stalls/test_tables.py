@@ -1,0 +1,104 @@
+"""Samples as tables: Parquet, CSV, pandas, JSON of the summary, and the methods of a trace."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kscope
+from kscope.cli import main
+from kscope.errors import UsageError
+from kscope.export import sample_rows
+from kscope.report.tables import tables
+from kscope.trace import Trace, decode
+
+from . import programs
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return decode(programs.recorded())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    programs.recorded().save(tmp_path / "run.kscope")
+    return str(tmp_path / "run.kscope")
+
+
+def test_a_table_has_each_instruction_and_reason(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stalls", path, "-o", str(tmp_path / "x.csv")]) == 0
+    samples = kscope.load_capture(path).samples
+    assert samples is not None and f"{len(samples.rows)} rows" in capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "x.csv").read_text().splitlines()))
+    assert sum(int(row["samples"]) for row in rows) == len(samples)
+    inner = next(row for row in rows if row["region"] == "inner" and row["instruction"] == "work")
+    assert (inner["kernel"], inner["regions"], inner["reason"]) == ("three", "math/inner", "wait")
+    assert (inner["file"], int(inner["line"])) == (programs.FILE, programs.line("warp.work(93"))
+    assert {row["instruction"] for row in rows if not row["region"]} == {"sync", "clock"}
+
+
+def test_parquet_has_the_rows_of_csv(path: str, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert main(["stalls", path, "-o", str(tmp_path / "x.parquet")]) == 0
+    samples = kscope.load_capture(path).samples
+    assert samples is not None
+    assert parquet.read_table(tmp_path / "x.parquet").to_pydict() == sample_rows.columns(samples)
+
+
+def test_other_suffixes_and_the_capture_itself_are_refused(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stalls", path, "-o", str(tmp_path / "x.txt")]) == 2
+    assert "expected a suffix of .parquet, .csv" in capsys.readouterr().err
+    assert main(["stalls", path, "-o", path]) == 2
+
+
+def test_the_summary_shows_stalls_when_asked(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", path]) == 0
+    assert "long_scoreboard" not in capsys.readouterr().out
+    assert main(["summary", path, "--stalls"]) == 0
+    assert "long_scoreboard 100%" in capsys.readouterr().out
+    assert main(["summary", path, "--stalls", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["name"] for row in found["stalls"]} == {"load", "math", "inner", "(no region)"}
+
+
+def test_a_trace_has_its_stalls_and_crosscheck(trace: Trace) -> None:
+    found = trace.stalls()
+    assert {row.name: row.executions for row in found.rows} == {
+        "load": 320,
+        "math": 320,
+        "inner": 320,
+        "(no region)": 0,
+    }
+    assert str(found).startswith(f"{found.total:,} samples, one per SM sub-partition and 64 cycles")
+    assert trace.crosscheck().agrees and "agrees" in str(trace.crosscheck())
+    with pytest.raises(UsageError, match="expected one of region, line, instruction, kernel"):
+        trace.stalls("warp")
+
+
+def test_stalls_as_a_frame(trace: Trace) -> None:
+    pytest.importorskip("pandas")
+    frame = trace.stalls().to_pandas().set_index("name")
+    assert 0 < frame.loc["load", "long_scoreboard"] <= frame.loc["load", "samples"]
+    assert frame.loc["math", "long_scoreboard"] == 0
+
+
+def test_the_page_has_a_tab_of_stalls(trace: Trace) -> None:
+    found = {one.name: one for one in tables(trace)}["stalls"]
+    load = next(row for row in found.rows if row[0] == "load")
+    assert load[1] == "long_scoreboard 100%" and "64 cycles" in found.note
+    assert "stalls" not in {one.name for one in tables(decode(replace(programs.recorded(), samples=None)))}
+
+
+def test_a_trace_without_samples_says_how_to_record_them() -> None:
+    with kscope.profile(enabled=False) as prof:
+        pass
+    for method in (prof.trace.stalls, prof.trace.crosscheck):
+        with pytest.raises(UsageError, match="stalls=True"):
+            method()

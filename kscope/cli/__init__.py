@@ -31,6 +31,7 @@ from . import (
     gaps,
     include,
     info,
+    merge,
     occupancy,
     run,
     summary,
@@ -44,7 +45,7 @@ __all__ = ["main", "parser"]
 ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[Any, ...]] = {
     "record": (demo, run, include, doctor),
-    "look": (summary, view, export, info),
+    "look": (summary, view, export, merge, info),
     "why is it slow": (gaps, occupancy),
     "compare and check": (compare, assertions),
     "can I trust this": (trust,),

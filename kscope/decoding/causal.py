@@ -90,7 +90,7 @@ class Interval:
     @property
     def half(self) -> Float:
         """(m,) the most by which `middle` is wrong, ns."""
-        return (self.high - self.low) / 2 + 0.5
+        return np.asarray((self.high - self.low) / 2 + 0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class _Hull:
         """At times (m,) the highest line under all points, with a rate from `least` to `most`."""
         steps = np.concatenate([[-np.inf], self.slope, [np.inf]])
         rate = np.clip(steps[np.searchsorted(self.time, time, side="right")], least, most)
-        return self.lowest(rate) + rate * time
+        return np.asarray(self.lowest(rate) + rate * time)
 
 
 @dataclass(frozen=True, eq=False)

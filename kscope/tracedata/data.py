@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..util.text import counted
+from .calls import Call
 from .nesting import nest
 from .recorded import Recorded
 from .region import Region
@@ -107,6 +108,7 @@ class TraceData:
         recorded: GPU, versions, command and options; info() has them in words.
         role_names: names of the roles that kernels name with kscope.role(), and of the compiler's partitions of warps;
             Warps.role indexes them.
+        calls: the call of each launch, if the trace was merged with one of torch.profiler; else empty.
     """
 
     region: npt.NDArray[np.uint16]
@@ -127,6 +129,7 @@ class TraceData:
     tuning_launches: int = 0
     recorded: Recorded = field(default_factory=Recorded)
     role_names: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
     _whole: tuple[Any, Int64] | None = None
 
     def __len__(self) -> int:

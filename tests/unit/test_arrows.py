@@ -24,6 +24,7 @@ FLOORS = (
     {"export"},
     {"trace"},
     {"readers"},
+    {"merging"},
     {"session"},
     {"__init__"},
     {"cli"},
@@ -32,7 +33,7 @@ FLOORS = (
 """The rooms of kscope/, from the ground up: a room imports only rooms on lower floors."""
 WRITERS, READERS = (
     {"ptx", "lowering", "language"},
-    {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers"},
+    {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers", "merging"},
 )
 """The write side and the read side are independent."""
 BASE, OPTIONAL = {"numpy", "orjson"}, {"pandas", "pyarrow"}

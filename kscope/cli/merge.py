@@ -38,12 +38,12 @@ def add(command: Command) -> None:
 
 def merge(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    from ..merging import torch  # not needed by other commands
+    from ..merging import entry, torch  # not needed by other commands
 
     outputs.apart("-o", options.output, options.capture, options.torch)
     torch.checked(options.output)
     trace = filters.opened(options.capture, options)
-    found = torch.merge(trace, options.torch)
+    found = entry.merge(trace, options.torch)
     limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
     with filters.watched(len(trace), options.output.name) as step:
         written = found.write(options.output, limit, step)

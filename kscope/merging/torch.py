@@ -29,7 +29,7 @@ from ..util.text import counted
 from . import native
 from .axis import Bound, bounds, clocks, moved
 from .calls import call_events, calls
-from .kineto import Event, Kernels, Kineto, kernels, read
+from .kineto import Event, Kernels, Kineto, kernels
 from .lives import lives
 from .pairing import NONE, Pairs, pair
 
@@ -161,26 +161,12 @@ def checked(path: Path) -> None:
     check(path)
 
 
-def merge(trace: Trace, torch: str | os.PathLike[str]) -> Merged:
-    """Put a capture and a trace of torch.profiler on one axis.
-
-    Args:
-        trace: a whole capture's trace.
-        torch: the file that p.export_chrome_trace() wrote in the same run, .json or .json.gz.
-
-    Returns:
-        Both; `trace` has `calls`, `bounds` says how exact the axis is, and write(path) writes one timeline.
+def beside(trace: Trace, kineto: Kineto) -> Merged:
+    """Put a capture and a torch trace that was read on one axis.
 
     Raises:
         UsageError: they do not list the same launches, or their times contradict each other.
-        FormatError: not a trace of torch.profiler.
-        OSError: it cannot be read.
     """
-    return beside(trace, read(Path(torch)))
-
-
-def beside(trace: Trace, kineto: Kineto) -> Merged:
-    """Put a capture and a torch trace that was read on one axis; raises as merge() does."""
     found, lived = kernels(kineto), lives(trace)
     pairs = pair(trace, lived, found, kineto)
     shift = kineto.base - trace.origin

@@ -35,8 +35,12 @@ class Call:
     @property
     def line(self) -> str:
         """The innermost Python frame outside of installed packages, else the innermost one."""
-        own = [frame for frame in self.stack if not any(part in frame for part in _INSTALLED)]
+        own = [
+            frame for frame in self.stack if not frame.startswith(_LIBRARIES) and not any(map(frame.count, _FOLDERS))
+        ]
         return own[-1] if own else self.stack[-1] if self.stack else ""
 
 
-_INSTALLED = ("site-packages", "dist-packages", "<frozen ", "<built-in", "torch/", "triton/", "lib/python")
+_LIBRARIES = ("<", "torch/", "triton/", "triton_kscope/", "kscope/", "nn.Module: ")
+"""torch.profiler leaves out the folder of installed packages."""
+_FOLDERS = ("site-packages/", "dist-packages/", "/lib/python")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, SupportsIndex
+from dataclasses import replace
+from typing import Any, Literal, SupportsIndex
 
 from ..capture.blocks import BlockSelection
 from ..instrument.options import Options
@@ -14,6 +15,7 @@ from . import capture_path
 from .claims import claim
 from .outputs import Finish, Paths, Transforms
 from .session import Session
+from .torch_profiler import TorchProfiler
 
 
 def profile(
@@ -33,6 +35,7 @@ def profile(
     mark: str | Sequence[str] | Mapping[str, str] | None = None,
     then: Transforms | None = None,
     export: Paths | None = None,
+    torch: Any = None,
     enabled: bool = True,
 ) -> Session:
     """Record the kernels launched in the body of ``with kscope.profile(...) as prof:``.
@@ -64,6 +67,8 @@ def profile(
         mark: lines of source to mark as regions, such as "load=attn.py:41-47".
         then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
         export: files to export prof.trace to if the body does not raise; checked before anything runs.
+        torch: a torch.profiler.profile that records beside the session. When both have ended, prof.merged is the
+            capture beside its trace; with `path`, both are also written as one timeline, name.pftrace.
         enabled: False records, compiles and writes nothing.
 
     Returns:
@@ -78,6 +83,8 @@ def profile(
     options = Options.of(locals())
     target = None if path is None else capture_path.check(path)
     finish = Finish.of(export, then)
+    if torch is not None and enabled:
+        finish = replace(finish, torch=TorchProfiler(torch, target))
     if enabled:
         claim(finish.files if target is None else (target, *finish.files))
     return Session(target, options, finish, enabled)

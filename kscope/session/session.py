@@ -29,6 +29,7 @@ from .save import add_failure, exited_normally, save
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
 from .termination import Termination
+from .torch_profiler import WithTorch
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _epochs = count(1)
 
 
-class Session(Forms):
+class Session(WithTorch, Forms):
     """What kscope.profile() returns: a context manager and a decorator, and afterwards what was recorded.
 
     Attributes:
@@ -47,6 +48,7 @@ class Session(Forms):
 
     def __init__(self, path: Path | None, options: Options, finish: Finish, enabled: bool) -> None:
         self.saved: Path | None = None
+        self._torch = finish.torch
         self.path, self.enabled, self._options, self._finish = path, enabled, options, finish
         self._folder = None if path is None else path.absolute().parent
         self._kernels = Patterns.of(options.kernel)
@@ -266,8 +268,8 @@ class Session(Forms):
                 add_failure(ended, failure)
         if ended is not None and ended is not error:
             raise ended
-        if exited_normally(error) and self._finish.files:
-            self._finish.write(self.trace)
+        if exited_normally(error) and self._capture is not None:
+            self._finish.write(self._capture, lambda: self.trace)
 
     def _bind(self) -> Callable[..., None]:
         leave = partial(self._leave)

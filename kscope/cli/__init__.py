@@ -33,6 +33,7 @@ from . import (
     info,
     merge,
     occupancy,
+    ranks,
     run,
     summary,
     trust,
@@ -46,7 +47,7 @@ ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[Any, ...]] = {
     "record": (demo, run, include, doctor),
     "look": (summary, view, export, merge, info),
-    "why is it slow": (gaps, occupancy),
+    "why is it slow": (gaps, occupancy, ranks),
     "compare and check": (compare, assertions),
     "can I trust this": (trust,),
 }

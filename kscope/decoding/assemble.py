@@ -60,7 +60,7 @@ def assemble(capture: CaptureData) -> TraceData:
     for device, slabs in zip(capture.devices, found, strict=True):
         records = decode_slabs(device, slabs, table)
         problems += _on(device, capture, [*_unfinished(slabs, capture.modules), *records.problems])
-        devices.append(_Device(records.slabs, records, _host_offset(device)))
+        devices.append(_Device(records.slabs, records, host_offset(device)))
     slabs = Slabs.joined([device.slabs for device in devices])
     owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
@@ -171,7 +171,7 @@ def _column(parts: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> np
     return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype)])
 
 
-def _host_offset(device: DeviceCapture) -> int:
+def host_offset(device: DeviceCapture) -> int:
     """UNIX time minus %globaltimer in ns, from the comparison with the least uncertainty."""
     sync = min(device.syncs, key=lambda sync: sync.host_after - sync.host_before, default=None)
     offset = 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer

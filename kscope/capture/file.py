@@ -159,9 +159,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     start = len(FIRST_LINE) + _HEAD_BYTES
     if len(numbers) < _HEAD_BYTES or length > size - start:
         raise FormatError("truncated within its head: copy it again, or record again")
-    budget = bounded_reading.memory_budget()
-    most = max(FREE_HEAD_BYTES, budget // HEAD_SHARE, max_bytes or 0)
-    if length > most:
+    if length > FREE_HEAD_BYTES and length > (most := _most_head(max_bytes)):
         raise FormatError(f"the head has {length:,} bytes, expected at most {most:,}: {_trusted(length)}")
     data = file.read(length)
     if zlib.crc32(data) != int.from_bytes(numbers[8:], "little"):
@@ -175,8 +173,8 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
     bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * LINE
-    allowed = max(FREE_BYTES, min(MAX_RATIO * size, budget)) if max_bytes is None else max_bytes
-    if bytes_needed > allowed:
+    small = bytes_needed <= FREE_BYTES and max_bytes is None
+    if not small and bytes_needed > (allowed := _most_bytes(size, max_bytes)):
         raise FormatError(
             f"unpacks from {size:,} to {bytes_needed:,} bytes, expected at most {allowed:,}: {_trusted(bytes_needed)}"
         )
@@ -190,6 +188,18 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         launches=dict(_launches(row) for row in _list({"launches": [], **head}, "launches")),
         tuning_launches=_number({"tuning_launches": 0, **head}, "tuning_launches", 0, 1 << 62),
     )
+
+
+def _most_head(max_bytes: int | None) -> int:
+    """The largest head that is read; asking how much memory there is takes as long as reading a small capture."""
+    return max(FREE_HEAD_BYTES, bounded_reading.memory_budget() // HEAD_SHARE, max_bytes or 0)
+
+
+def _most_bytes(size: int, max_bytes: int | None) -> int:
+    """The most bytes that a file of that size may unpack to."""
+    if max_bytes is not None:
+        return max_bytes
+    return max(FREE_BYTES, min(MAX_RATIO * size, bounded_reading.memory_budget()))
 
 
 def _options(found: dict[str, Any]) -> dict[str, Any]:

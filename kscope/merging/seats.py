@@ -23,7 +23,7 @@ from ..capture.model import CaptureData
 from ..decoding.assemble import host_offset
 from ..errors import UsageError
 from ..trace import Trace, decode
-from ..util.parallel import workers
+from ..util.parallel import one_thread, workers
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -102,7 +102,7 @@ def seats(files: Sequence[Path]) -> list[Seat]:
     if len(files) <= _FEW or not hasattr(os, "fork") or threading.active_count() > 1:
         found = [seat for file in files for seat in read(file)]
     else:
-        with ProcessPoolExecutor(workers(), mp_context=get_context("fork")) as pool:
+        with ProcessPoolExecutor(workers(), mp_context=get_context("fork"), initializer=one_thread) as pool:
             parts = pool.map(read, files, chunksize=max(1, len(files) // (8 * workers())))
             found = [seat for part in parts for seat in part]
     found.sort(key=lambda one: (one.rank, one.device))

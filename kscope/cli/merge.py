@@ -1,4 +1,8 @@
-"""`kscope merge CAPTURE --torch TRACE -o FILE`: one timeline of a capture and a trace of torch.profiler."""
+"""`kscope merge`: one timeline of a capture and a trace of torch.profiler, or of the captures of a job's ranks.
+
+kscope merge step.kscope --torch trace.json.gz -o step.pftrace
+kscope merge run/ -o run.pftrace --ranks 0-7
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,35 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..analysis.table import cut
+from ..analysis.table import cut, time_text
+from ..errors import UsageError
 from ..export import DEFAULT_LIMIT
 from ..util.text import counted
 from . import filters, outputs
 from .command import Command
 from .export import limit_of
+from .options import members
 
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "merge", merge, "put a capture and a trace of torch.profiler on one timeline",
-        description="Writes one timeline: torch.profiler's events as they are, and kscope's rows below their stream. "
-        "Launches pair by kernel and order; how exact the shared axis is, is printed.",
+        "merge", merge, "put torch.profiler's trace, or the ranks of a job, on one timeline",
+        description="Writes one timeline: of a capture torch.profiler's events as they are, and kscope's rows below "
+        "their stream; of a folder all ranks. How exact the shared axis is, is printed.",
     )  # fmt: skip
-    parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file; - for stdin")
     parser.add_argument(
-        "--torch", metavar="TRACE", type=Path, required=True, help="what p.export_chrome_trace() wrote: .json, .json.gz"
+        "capture", metavar="CAPTURE", type=Path, help="a .kscope file, - for stdin; or a folder with one for each rank"
     )
+    parser.add_argument(
+        "--torch", metavar="TRACE", type=Path, help="what p.export_chrome_trace() wrote: .json, .json.gz"
+    )
+    parser.add_argument("--ranks", metavar="LIST", help="of a folder: only these ranks, such as 0-7")
+    parser.add_argument("--launch", metavar="N", type=int, help="of a folder: only launch N of each rank, from 0")
+    parser.add_argument(
+        "--collective", metavar="GLOB", action="append", default=[],
+        help="of a folder: kernels that no rank leaves before the last one has arrived, see kscope ranks",
+    )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="file to write: .pftrace or .json, or with .gz"
     )
@@ -40,6 +54,10 @@ def merge(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     from ..merging import entry, torch  # not needed by other commands
 
+    if options.capture.is_dir():
+        return _ranks(options)
+    if options.torch is None:
+        raise UsageError(f"{options.capture} alone: expected --torch TRACE, or a folder with the captures of ranks")
     outputs.apart("-o", options.output, options.capture, options.torch)
     torch.checked(options.output)
     trace = filters.opened(options.capture, options)
@@ -54,4 +72,23 @@ def merge(options: argparse.Namespace) -> int:
     print(f"{options.output}: {written:,}{of} records, {options.output.stat().st_size:,} bytes; {launches}")
     for bound in found.bounds:
         print(bound)
+    return 0
+
+
+def _ranks(options: argparse.Namespace) -> int:
+    """Merge a folder."""
+    from ..merging import joined, seats, torch
+
+    if options.torch is not None:
+        raise UsageError(
+            f"--torch {options.torch}: merge a rank's capture with its torch trace, or a folder without one"
+        )
+    torch.checked(options.output)
+    ranks = None if options.ranks is None else members("--ranks", options.ranks)
+    found = joined.merge_ranks(seats.captures(options.capture), ranks, options.launch, options.collective)
+    limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
+    written = found.trace.export(options.output, limit=limit)
+    print(f"{options.output}: {written:,} records of {counted(len(found.seats), 'GPU')}")
+    for seat, bound in zip(found.seats[1:], found.bounds[1:], strict=True):
+        print(f"rank {seat.rank}: within \N{PLUS-MINUS SIGN}{time_text(bound)} of rank {found.seats[0].rank}")
     return 0

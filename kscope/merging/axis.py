@@ -6,13 +6,14 @@ warp. These are the inequalities of the causal clock. Each device has its clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ..capture.model import Problem
-from ..decoding.causal import Clock, Evidence, Interval, solve
+from ..decoding.causal import Clock, Evidence, solve
 from ..errors import UsageError
 from ..tracedata.data import T, TraceData
 from ..util.text import counted
@@ -20,6 +21,7 @@ from .lives import Lives
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
+Shift = Callable[[Int64], "tuple[Int64, Float]"]
 
 MOST_JUMPS = 4
 """Clocks that jump more often in one capture are taken for wrong pairs."""
@@ -97,37 +99,48 @@ def bounds(trace: TraceData, lives: Lives, kernel: Int64, clocks: dict[int, Cloc
     return found
 
 
-def moved(trace: T, clocks: dict[int, Clock]) -> T:
-    """The trace on the other clock's axis; devices without a clock move with the first one.
+def moved(trace: T, shifts: Mapping[int, Shift], jumps: int = 0) -> T:
+    """The trace on another clock's axis; devices without a shift move as the first one that has one.
 
     `origin` moves by a whole number of ns, so that times stay small; `error_ns` grows by what is not known.
+
+    Args:
+        trace: the trace.
+        shifts: by index of the device, what turns times in ns after `origin` into how far they move, and the most by
+            which that is wrong.
+        jumps: of clocks, for a problem.
     """
     warps = trace.warps
     start, end = warps.start_ns, warps.start_ns + (warps.last_tick - warps.first_tick) * warps.tick_ns
     shift, half, stretch = np.zeros((3, len(warps)))
     base: int | None = None
     for device in range(len(trace.devices)):
-        clock = clocks.get(device, next(iter(clocks.values())))
+        move = shifts.get(device) or next(iter(shifts.values()))
         at = np.flatnonzero(warps.device == device)
-        begins, ends = (clock.at(np.rint(one[at]).astype(np.int64)) for one in (start, end))
-        base = begins.base if base is None else base
-        first, last = (_middle(one, base) for one in (begins, ends))
-        shift[at], half[at] = first, np.maximum(begins.half, ends.half)
+        if not len(at):
+            continue
+        (first, early), (last, late) = (move(np.rint(one[at]).astype(np.int64)) for one in (start, end))
+        base = int(first[0]) if base is None else base
+        shift[at], half[at] = first - base, np.maximum(early, late)
         life = end[at] - start[at]
         stretch[at] = np.divide(last - first, life, out=np.zeros_like(life), where=life > 0)
-    jumps = sum(clock.jumps for clock in clocks.values())
     text = (
         f"a clock jumped {counted(jumps, 'time')}: the recording is split there, and times around it are less certain"
     )
     problems = (Problem("clock", text, jumps),) if jumps else ()
-    pace = 1 + stretch
     changed = replace(
         warps, start_ns=start + shift, end_ns=warps.end_ns + shift + (end - start) * stretch,
-        tick_ns=warps.tick_ns * pace, error_ns=warps.error_ns + half, ends_error_ns=warps.ends_error_ns + half,
+        tick_ns=warps.tick_ns * (1 + stretch), error_ns=warps.error_ns + half,
+        ends_error_ns=warps.ends_error_ns + half,
     )  # fmt: skip
     return replace(trace, warps=changed, origin=trace.origin + (base or 0), problems=(*trace.problems, *problems))
 
 
-def _middle(interval: Interval, base: int) -> Float:
-    """The middle of the interval minus a base, ns."""
-    return (interval.middle - base).astype(np.float64)
+def shift_of(clock: Clock) -> Shift:
+    """The middle of what is proven of a clock, and half its width."""
+
+    def move(time: Int64) -> tuple[Int64, Float]:
+        found = clock.at(time)
+        return found.middle, found.half
+
+    return move

@@ -27,7 +27,7 @@ from ..util.gz import GzipWriter
 from ..util.progress import Step, no_progress
 from ..util.text import counted
 from . import native
-from .axis import Bound, bounds, clocks, moved
+from .axis import Bound, bounds, clocks, moved, shift_of
 from .calls import call_events, calls
 from .kineto import Event, Kernels, Kineto, kernels
 from .lives import lives
@@ -177,7 +177,8 @@ def beside(trace: Trace, kineto: Kineto) -> Merged:
             f"{', '.join(trace.kernels[:5]) or 'no kernel'}"
         )
     limits = tuple(bounds(trace, lived, pairs.kernel, known))
-    on = moved(trace, known)
+    jumps = sum(clock.jumps for clock in known.values())
+    on = moved(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
     rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)
     problems = list[Problem]()
     if pairs.unsure:

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jobs import Job
+from replay import replay
 
 from kscope.cli import main
 from kscope.errors import UsageError
 from kscope.merging import seats
+from kscope.merging.joined import merge_ranks
 from kscope.merging.rank_clocks import align
 from kscope.merging.seats import Seat
 from kscope.merging.skew import BETWEEN, COLLECTIVES, RankReport, collective, common, report
@@ -143,3 +145,41 @@ def test_folders_without_captures_of_one_run_are_refused(tmp_path: Path, capsys:
     Job(2).save(tmp_path / "again")
     assert main(["ranks", str(tmp_path)]) == 2
     assert "are both of rank 0" in capsys.readouterr().err
+
+
+def test_ranks_are_merged_into_one_timeline_where_they_truly_were(tmp_path: Path) -> None:
+    job = Job(6, hosts=2)
+    job.save(tmp_path)
+    merged = merge_ranks(seats.captures(tmp_path))
+    trace = merged.trace
+    assert [one.name for one in trace.recorded.gpus] == [f"rank {rank}, synthetic" for rank in range(6)]
+    assert len(trace.launches) == 6 * 40
+    first, error = np.full((2, len(trace.launches)), np.inf)
+    np.minimum.at(first, trace.warps.launch, trace.warps.start_ns)
+    error[trace.warps.launch] = trace.warps.ends_error_ns
+    assert (np.diff(first) >= 0).all()
+    zero = first[[one.device == 0 and one.kernel == "my_all_reduce" for one in trace.launches]][0]
+    for rank in range(6):
+        mine = np.array([one.device == rank and one.kernel == "my_all_reduce" for one in trace.launches])
+        truth = np.array([job.timer(0, true) - job.timer(0, job.arrive[0, 0]) for true in job.arrive[rank]])
+        assert (np.abs(first[mine] - zero - truth) <= error[mine] + 70).all()
+    assert merged.bounds[0] == 0
+    assert max(merged.bounds) < 12_000
+    assert trace.summary("device").regions  # every analysis works
+
+
+def test_the_command_merges_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Job(6, hosts=2).save(tmp_path)
+    out = tmp_path / "m.pftrace"
+    assert main(["merge", str(tmp_path), "-o", str(out), "--ranks", "1-3"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith("records of 3 GPUs")
+    assert [line.partition(":")[0] for line in printed[1:]] == ["rank 2", "rank 3"]
+    groups = {one.track[0] for one in replay(out).launches}
+    assert groups == {f"GPU {rank} \N{MIDDLE DOT} rank {rank}, synthetic" for rank in (1, 2, 3)}
+    assert main(["merge", str(tmp_path), "-o", str(out), "--launch", "5"]) == 0
+    assert len(replay(out).launches) == 6
+    assert main(["merge", str(tmp_path), "-o", str(out), "--ranks", "4-7"]) == 2
+    assert "no capture of rank 6-7" in capsys.readouterr().err
+    assert main(["merge", str(tmp_path / "step.0.kscope"), "-o", str(out)]) == 2
+    assert "expected --torch TRACE, or a folder" in capsys.readouterr().err

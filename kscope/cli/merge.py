@@ -33,6 +33,7 @@ def add(command: Command) -> None:
     parser.add_argument(
         "--torch", metavar="TRACE", type=Path, help="what p.export_chrome_trace() wrote: .json, .json.gz"
     )
+    parser.add_argument("--nsys", metavar="REPORT", type=Path, help="what nsys export --type sqlite wrote")
     parser.add_argument("--ranks", metavar="LIST", help="of a folder: only these ranks, such as 0-7")
     parser.add_argument("--launch", metavar="N", type=int, help="of a folder: only launch N of each rank, from 0")
     parser.add_argument(
@@ -56,12 +57,14 @@ def merge(options: argparse.Namespace) -> int:
 
     if options.capture.is_dir():
         return _ranks(options)
-    if options.torch is None:
-        raise UsageError(f"{options.capture} alone: expected --torch TRACE, or a folder with the captures of ranks")
-    outputs.apart("-o", options.output, options.capture, options.torch)
+    if (options.torch is None) == (options.nsys is None):
+        raise UsageError(
+            f"{options.capture}: expected --torch TRACE or --nsys REPORT beside it, or a folder with captures of ranks"
+        )
+    outputs.apart("-o", options.output, options.capture, options.torch, options.nsys)
     torch.checked(options.output)
     trace = filters.opened(options.capture, options)
-    found = entry.merge(trace, options.torch)
+    found = entry.merge(trace, options.torch, nsys=options.nsys)
     limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
     with filters.watched(len(trace), options.output.name) as step:
         written = found.write(options.output, limit, step)

@@ -6,28 +6,37 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UsageError
 from ..trace import Trace
 
 if TYPE_CHECKING:
     from .torch import Merged
 
 
-def merge(trace: Trace, torch: str | os.PathLike[str]) -> Merged:
-    """Put a capture and a trace of torch.profiler on one axis.
+def merge(
+    trace: Trace, torch: str | os.PathLike[str] | None = None, *, nsys: str | os.PathLike[str] | None = None
+) -> Merged:
+    """Put a capture and another profiler's trace of the same run on one axis.
 
     Args:
         trace: a whole capture's trace.
-        torch: the file that p.export_chrome_trace() wrote in the same run, .json or .json.gz.
+        torch: the file that p.export_chrome_trace() of torch.profiler wrote, .json or .json.gz.
+        nsys: a report of Nsight Systems, exported with `nsys export --type sqlite`.
 
     Returns:
         Both; `trace` has `calls`, `bounds` says how exact the axis is, and write(path) writes one timeline.
 
     Raises:
-        UsageError: they do not list the same launches, or their times contradict each other.
-        FormatError: not a trace of torch.profiler.
+        UsageError: they do not list the same launches, their times contradict each other, or not one file was given.
+        FormatError: not such a file.
         OSError: it cannot be read.
     """
-    from .kineto import read  # loaded on first use
+    from . import kineto  # loaded on first use
+    from . import nsys as reports
     from .torch import beside
 
-    return beside(trace, read(Path(torch)))
+    if torch is not None and nsys is None:
+        return beside(trace, kineto.read(Path(torch)))
+    if nsys is not None and torch is None:
+        return beside(trace, reports.read(Path(nsys)))
+    raise UsageError("merge(trace, ...): expected one file, torch= or nsys=")

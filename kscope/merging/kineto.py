@@ -91,6 +91,7 @@ class Kernels:
         event: index of each one's event.
         name: names.
         device, stream, correlation, node: numbers; -1 where the file has none. node: of a CUDA graph.
+        grid_id: %gridid, which Kineto's files lack; -1 there.
         grid, block: dimensions; () where the file has none.
         begin, end: int64 ns after the file's base.
     """
@@ -101,6 +102,7 @@ class Kernels:
     stream: Int64
     correlation: Int64
     node: Int64
+    grid_id: Int64
     grid: list[tuple[int, ...]]
     block: list[tuple[int, ...]]
     begin: Int64
@@ -180,6 +182,7 @@ def kernels(kineto: Kineto) -> Kernels:
         stream=column("stream"),
         correlation=column("correlation"),
         node=column("graph node id"),
+        grid_id=column("gridId"),
         grid=sizes("grid"),
         block=sizes("block"),
         begin=kineto.begin[at],

@@ -8,7 +8,7 @@ Counts that differ are an error, never a guess.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -65,6 +65,9 @@ def pair(trace: TraceData, lives: Lives, kernels: Kernels, kineto: Kineto) -> Pa
     for group, launches in ours.items():
         by_begin = sorted(launches, key=lambda one: int(lives.first[one]))
         members = np.array(theirs[group])  # in order of begin
+        if (kernels.grid_id[members] >= 0).all():
+            found[by_begin] = _by_grid_id(trace, kernels, by_begin, members)
+            continue
         for part in _apart(kernels, members):
             mine, other = by_begin[part], members[part].tolist()
             if len(set(kernels.stream[other].tolist())) == 1:
@@ -79,6 +82,23 @@ def pair(trace: TraceData, lives: Lives, kernels: Kernels, kineto: Kineto) -> Pa
     for mine, other in disputed:
         found[mine] = other
     return Pairs(found, count, unsure)
+
+
+def _by_grid_id(trace: TraceData, kernels: Kernels, launches: list[int], members: Int64) -> list[int]:
+    """The kernel of each launch, by %gridid; the replays of one, which share it, by order of begin."""
+    turns = defaultdict[int, deque[int]](deque)
+    for at in members.tolist():
+        turns[int(kernels.grid_id[at])].append(at)
+    found = []
+    for one in launches:
+        launch = trace.launches[one]
+        if not turns[launch.grid_id]:
+            raise UsageError(
+                f"merge: a launch of {launch.kernel} has the grid id {launch.grid_id}, which no kernel of the report "
+                "has: the files are not of the same run"
+            )
+        found.append(turns[launch.grid_id].popleft())
+    return found
 
 
 def _apart(kernels: Kernels, members: Int64) -> list[slice]:

@@ -52,13 +52,13 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
             "end_ns": old.end_ns + shift,
         }  # fmt: skip
         for name, found in warps.items():
-            found.append(changed.get(name, getattr(old, name))[kept])
+            found.append((changed[name] if name in changed else getattr(old, name))[kept])
         records: dict[str, npt.NDArray[Any]] = {
             "region": region[part.region].astype(np.uint16),
             "track": place[part.track],
         }
         for name, found in columns.items():
-            found.append(records.get(name, getattr(part, name)))
+            found.append(records[name] if name in records else getattr(part, name))
         number = dict(zip(part.devices, (one.device for one in named), strict=True))
         launches += [replace(one, device=number[one.device]) for one in part.launches]
         rows, devices = rows + len(kept), devices + len(part.devices)

@@ -182,4 +182,4 @@ def test_the_command_merges_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["merge", str(tmp_path), "-o", str(out), "--ranks", "4-7"]) == 2
     assert "no capture of rank 6-7" in capsys.readouterr().err
     assert main(["merge", str(tmp_path / "step.0.kscope"), "-o", str(out)]) == 2
-    assert "expected --torch TRACE, or a folder" in capsys.readouterr().err
+    assert "expected --torch TRACE or --nsys REPORT" in capsys.readouterr().err

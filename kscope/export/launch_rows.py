@@ -78,11 +78,12 @@ def _after(ns: float, base: int) -> int:
 
 
 def _call(call: Call, begin: int, end: int) -> dict[str, str | int]:
-    """What another profiler knows of the launch."""
+    """What another profiler knows of the launch. Readers of Kineto's files take whatever has the arguments `stream` and
+    `correlation` for a kernel."""
     found: dict[str, str | int] = {"op": call.op, "module": call.module, "line": call.line}
     found = {name: value for name, value in found.items() if value}
     if call.stream >= 0:
-        found |= {"stream": call.stream, "correlation": call.correlation}
+        found |= {"cuda_stream": call.stream, "cuda_correlation": call.correlation}
     if call.end_ns >= 0:
         found |= {"launch_latency_ns": max(0, begin - call.begin_ns), "drain_ns": max(0, call.end_ns - end)}
     return found

@@ -99,7 +99,7 @@ def _thread(row: dict[str, Any]) -> dict[str, int]:
     return {"pid": number // _ID % _ID, "tid": number % _ID}
 
 
-def _event(category: str, name: str, begin: int, end: int, place: dict[str, int], args: dict[str, Any]) -> Event:
+def _event(category: str, name: str, begin: int, end: int, place: dict[str, Any], args: dict[str, Any]) -> Event:
     times = {"ts": begin / 1000, "dur": (end - begin) / 1000}
     return {"ph": "X", "cat": category, "name": name, **place, **times, "args": args}
 

@@ -195,11 +195,21 @@ def test_the_rows_of_the_json_are_below_the_streams_of_their_gpu_and_inside_of_t
     )
     kernels = [one for one in events if one.get("cat") == "kernel"]
     for row in (one for one in events if one.get("cat") == "launch" and "grid" in one.get("args", {})):
-        [kernel] = [one for one in kernels if one["args"]["correlation"] == row["args"]["correlation"]]
+        [kernel] = [one for one in kernels if one["args"]["correlation"] == row["args"]["cuda_correlation"]]
         assert f"stream {kernel['tid']} " in rows[row["tid"]]
         slack = found.bounds[0].half_ns / 1000 + 0.1
         assert kernel["ts"] - slack <= row["ts"]
         assert row["ts"] + row["dur"] <= kernel["ts"] + kernel["dur"] + slack
+
+
+def test_readers_of_kinetos_files_see_no_kernel_more(tmp_path: Path) -> None:
+    found = merged(Recorded(kinetos.steps(12)), tmp_path)
+    found.write(tmp_path / "m.json")
+    events = orjson.loads((tmp_path / "m.json").read_bytes())["traceEvents"]
+    own = events[len(found.kineto.events) :]
+    assert len(own) > 48
+    assert not [one for one in own if {"stream", "correlation", "External id"} & one.get("args", {}).keys()]
+    assert not {one.get("cat") for one in own} & {"kernel", "cpu_op", "cuda_runtime", "cuda_driver", "ac2g"}
 
 
 def test_an_arrow_goes_from_every_call_to_its_launch(tmp_path: Path) -> None:
@@ -209,7 +219,7 @@ def test_an_arrow_goes_from_every_call_to_its_launch(tmp_path: Path) -> None:
     events = orjson.loads((tmp_path / "m.json").read_bytes())["traceEvents"]
     calls = {(one["tid"], one["ts"]): one["args"]["correlation"] for one in events if one.get("cat") == "cuda_driver"}
     rows = [one for one in events if one.get("cat") == "launch" and "grid" in one.get("args", {})]
-    launches = {(one["tid"], one["ts"]): one["args"]["correlation"] for one in rows}
+    launches = {(one["tid"], one["ts"]): one["args"]["cuda_correlation"] for one in rows}
     ends: dict[int, dict[str, int]] = {}
     for one in events:
         if one.get("cat") == "kscope launch":

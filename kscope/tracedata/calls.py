@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -35,12 +36,9 @@ class Call:
     @property
     def line(self) -> str:
         """The innermost Python frame outside of installed packages, else the innermost one."""
-        own = [
-            frame for frame in self.stack if not frame.startswith(_LIBRARIES) and not any(map(frame.count, _FOLDERS))
-        ]
+        own = [frame for frame in self.stack if not _LIBRARY.search(frame)]
         return own[-1] if own else self.stack[-1] if self.stack else ""
 
 
-_LIBRARIES = ("<", "torch/", "triton/", "triton_kscope/", "kscope/", "nn.Module: ")
-"""torch.profiler leaves out the folder of installed packages."""
-_FOLDERS = ("site-packages/", "dist-packages/", "/lib/python")
+_LIBRARY = re.compile(r"^(<|(torch|triton|kscope)/)|(site|dist)-packages/|/lib/python|(^|/)(kscope_\w+|triton_kscope)/")
+"""Frames of packages. torch.profiler leaves out the folder in which a package is."""

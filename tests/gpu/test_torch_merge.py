@@ -193,12 +193,12 @@ def test_a_compiled_function(k: ModuleType, tmp_path: Path, table: Table) -> Non
 def test_a_graph_of_three_nodes_with_a_thousand_replays(k: ModuleType, tmp_path: Path, table: Table) -> None:
     import torch
 
-    x, turn = torch.rand(BLOCKS * BLOCK, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
+    x, turn = torch.rand(16 * BLOCK, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
     y = torch.empty_like(x)
 
     def body() -> None:
         for node in range(3):
-            k.counted[(BLOCKS,)](x, y, x.numel(), turn, NODE=node, BLOCK=BLOCK)
+            k.counted[(16,)](x, y, x.numel(), turn, NODE=node, BLOCK=BLOCK)
         turn.add_(1)
 
     body()
@@ -230,11 +230,17 @@ def test_two_streams_that_overlap(k: ModuleType, tmp_path: Path, table: Table) -
 
     step(0)
     step(1)
+    k.shift[(16,)](x, outs[0], x.numel(), 0, BLOCK=BLOCK)
     sync()
     found: dict[str, Any] = {}
     with both(found, tmp_path):
         for at in range(400):
             step(at)
-    merged = check(found, tmp_path, table, "two streams", {"scale": list(range(400))})
-    assert len({call.stream for call in merged.trace.calls}) == 2
+            if at % 40 == 39:  # launches that do not overlap confirm that %gridid rises as launches are enqueued
+                sync()
+                k.shift[(16,)](x, outs[0], x.numel(), at, BLOCK=BLOCK)
+                sync()
+    expected = {"scale": list(range(400)), "shift": list(range(39, 400, 40))}
+    merged = check(found, tmp_path, table, "two streams", expected)
+    assert len({call.stream for call in merged.trace.calls}) == 3
     table("torch merge, two streams", f"{merged.pairs.by_order_of_enqueue} launches overlapped")

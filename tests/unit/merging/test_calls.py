@@ -91,5 +91,7 @@ def test_the_command_groups_by_operator(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_line_of_a_call_is_the_innermost_of_the_users_own() -> None:
     stack = ("train.py(3): main", "model.py(9): forward", "/x/site-packages/triton/runtime/jit.py(700): run")
     assert Call(0, stack=stack).line == "model.py(9): forward"
+    hooks = ("triton/runtime/jit.py(419): <lambda>", "/x/frontends/kscope_triton/load.py(150): launched", "<built-in>")
+    assert Call(0, stack=(*stack, *hooks)).line == "model.py(9): forward"
     assert Call(0, stack=stack[2:]).line == stack[2]
     assert Call(0).line == ""

@@ -22,7 +22,7 @@ import kscope
 STEPS, DELAY_NS = 200, 50_000
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["delay"])
 def compute(out, delay):
     with kscope.region("usual"):
         tl.store(out, 1.0)
@@ -34,7 +34,7 @@ def compute(out, delay):
         tl.store(out + 1, 2.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["turn"])
 def peer_barrier(mine, peer, turn):
     with kscope.region("signal"):
         tl.atomic_xchg(peer, turn, sem="release", scope="sys")

@@ -125,6 +125,21 @@ class ClockSync:
 
 
 @dataclass(frozen=True)
+class TimerReading:
+    """A launch of a kernel that does nothing but read %globaltimer.
+
+    Attributes:
+        kernel: its name.
+        first: %globaltimer in its first instruction, ns.
+        last: %globaltimer that it waited for before it ended, ns.
+    """
+
+    kernel: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class BegunLaunch:
     """A launch whose first block began.
 
@@ -156,6 +171,7 @@ class DeviceCapture:
         uuid: the GPU's UUID, as nvidia-smi shows it; empty if unknown.
         read_ns: %globaltimer when the data was read while warps ran, ns; 0 if none ran, or if it is unknown.
         begun: after a fault, the newest launches that began, in any order; empty without one.
+        readings: of the timer, at the session's begin and end; empty unless another profiler recorded too.
     """
 
     ordinal: int
@@ -169,6 +185,7 @@ class DeviceCapture:
     uuid: str = ""
     read_ns: int = 0
     begun: tuple[BegunLaunch, ...] = ()
+    readings: tuple[TimerReading, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
 from ..tracedata.data import Launch, TraceData
-from ..tracedata.recorded import Clock, Gpu, Recorded
+from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.parallel import filled
@@ -116,9 +116,15 @@ def assemble(capture: CaptureData) -> TraceData:
 def _about(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> Recorded:
     names = {device.name for device in capture.devices}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
-    gpus = tuple(Gpu(device.ordinal, device.name, device.uuid) for device in capture.devices)
+    gpus = tuple(Gpu(one.ordinal, one.name, one.uuid, _readings(one)) for one in capture.devices)
     strategies = tuple(sorted({module.strategy for module in recorded}))
     return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies)
+
+
+def _readings(device: DeviceCapture) -> tuple[Reading, ...]:
+    offset, tick = host_offset(device), max(1, device.tick_ns)
+    found = [Reading(one.kernel, one.first + offset + tick, one.last + offset) for one in device.readings]
+    return tuple(sorted(found, key=lambda one: one.last_from))
 
 
 def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[list[ModuleMeta], Names]:

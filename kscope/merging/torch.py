@@ -27,7 +27,7 @@ from ..util.gz import GzipWriter
 from ..util.progress import Step, no_progress
 from ..util.text import counted
 from . import native
-from .axis import Bound, bounds, clocks, moved, shift_of
+from .axis import Bound, bounds, clocks, moved, readings, shift_of
 from .calls import call_events, calls
 from .kineto import Event, Kernels, Kineto, kernels
 from .lives import lives
@@ -170,13 +170,14 @@ def beside(trace: Trace, kineto: Kineto) -> Merged:
     found, lived = kernels(kineto), lives(trace)
     pairs = pair(trace, lived, found, kineto)
     shift = kineto.base - trace.origin
-    known = clocks(lived, pairs.kernel, found.begin + shift, found.end + shift)
+    more = readings(trace, found, shift)
+    known = clocks(lived, pairs.kernel, found.begin + shift, found.end + shift, more)
     if not known:
         raise UsageError(
             f"merge: no kernel of the capture is in {kineto.name}; the capture has launches of "
             f"{', '.join(trace.kernels[:5]) or 'no kernel'}"
         )
-    limits = tuple(bounds(trace, lived, pairs.kernel, known))
+    limits = tuple(bounds(trace, lived, pairs.kernel, known, more))
     jumps = sum(clock.jumps for clock in known.values())
     on = moved(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
     rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)

@@ -125,9 +125,8 @@ class Session(WithTorch, Forms):
 
     @contextmanager
     def paused(self) -> Generator[None, None, None]:
-        """A context manager: warps that begin inside it do not record.
-
-        It compiles nothing and waits for nothing: a launch that runs across either end is recorded in part.
+        """A context manager: warps that begin inside it do not record. It compiles nothing and waits for nothing: a
+        launch that runs across either end is recorded in part.
 
         Raises:
             UsageError: outside the session's body, or inside another pause.
@@ -204,6 +203,7 @@ class Session(WithTorch, Forms):
         if self._absent and not self._backends:
             raise next(iter(self._absent.values()))
         STATE.join = self._join
+        self._read_timers("begin")
 
     def _join(self, name: str) -> None:
         """A frontend's backend is armed, and its launches run marked kernels."""
@@ -305,6 +305,7 @@ class Session(WithTorch, Forms):
                 self._launches |= registry.frontend(name).launches()
         for backend in self._backends.values():
             backend.wait()
+        self._read_timers("end")
 
     def _end(self, error: BaseException | None, *, wait: bool) -> None:
         """Collect, close and save."""

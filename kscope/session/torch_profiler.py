@@ -19,6 +19,7 @@ from ..errors import KscopeError, UsageError
 from ..util.atomic_files import replacing
 
 if TYPE_CHECKING:
+    from ..instrument.backend import Backend
     from ..merging.torch import Merged
     from ..trace import Trace
 
@@ -100,6 +101,12 @@ class WithTorch:
     """What a session has with torch=."""
 
     _torch: TorchProfiler | None
+    _backends: dict[str, Backend]
+
+    def _read_timers(self, when: str) -> None:
+        """Bound the clocks at the session's "begin" or "end", where torch's profiler records too."""
+        for backend in self._backends.values() if self._torch is not None else ():
+            backend.read_timers(when)
 
     @property
     def merged(self) -> Merged:

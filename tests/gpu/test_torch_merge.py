@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,7 @@ import pytest
 
 import kscope
 from kscope.merging import kineto
-from kscope.merging.axis import clocks
+from kscope.merging.axis import clocks, readings
 from kscope.merging.lives import lives
 from kscope.merging.torch import Merged
 from kscope.trace import Trace
@@ -52,7 +53,7 @@ def both(found: dict[str, Any], folder: Path, **options: Any) -> Iterator[None]:
     """Record with both; found["merged"] and found["trace"] after it."""
     import torch
 
-    with torch.profiler.profile(with_stack=True, **options) as p, kscope.profile() as prof:
+    with torch.profiler.profile(with_stack=True, **options) as p, kscope.profile(torch=p) as prof:
         yield
         sync()
     p.export_chrome_trace(str(folder / "t.json"))
@@ -97,8 +98,17 @@ def check(found: dict[str, Any], folder: Path, table: Table, what: str, expected
     [bound] = merged.bounds
     latency, drain = _rest(merged)
     table(f"torch merge, {what}", f"{bound}; latency {latency}, drain {drain}")
+    alone = kscope.merge(_without_readings(found["trace"]), folder / "t.json").bounds[0]
+    table(f"torch merge, {what}", f"by launches alone: within \N{PLUS-MINUS SIGN}{alone.half_ns:,.0f} ns")
+    assert bound.readings == 128
+    assert bound.half_ns <= 500
     _files(merged, folder)
     return merged
+
+
+def _without_readings(trace: Trace) -> Trace:
+    gpus = tuple(replace(one, readings=()) for one in trace.recorded.gpus)
+    return replace(trace, recorded=replace(trace.recorded, gpus=gpus))
 
 
 def _held_out(trace: Trace, merged: Merged) -> int:
@@ -107,7 +117,7 @@ def _held_out(trace: Trace, merged: Merged) -> int:
     shift = merged.kineto.base - trace.origin
     begin, end = merged.kernels.begin + shift, merged.kernels.end + shift
     used = np.where(np.arange(len(kernel)) % 2 == 0, kernel, -1)
-    [clock] = clocks(lived, used, begin, end).values()
+    [clock] = clocks(lived, used, begin, end, readings(trace, merged.kernels, shift)).values()
     at = np.flatnonzero((used < 0) & (kernel >= 0))
     first, last = clock.at(lived.first_by[at]), clock.at(lived.last_from[at])
     early = begin[kernel[at]] - (lived.first_by[at] + first.base) > first.high + 1

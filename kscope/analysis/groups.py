@@ -135,8 +135,8 @@ def _check_keys(by: str | Iterable[str], trace: TraceData) -> tuple[str, ...]:
     for name in keys:
         if name in CALL_KEYS and not trace.calls:
             raise UsageError(
-                f"by={name!r}: a capture alone has no calls of launches; give torch.profiler's trace of the same run: "
-                "--torch trace.json, or kscope.merge(trace, 'trace.json').trace"
+                f"by={name!r}: this capture has no calls of launches; record with profile(launch_stacks=True), or give "
+                "torch.profiler's trace of the same run: --torch trace.json, or kscope.merge(trace, 'trace.json').trace"
             )
         if name not in (*KEYS, *CALL_KEYS):
             raise UsageError(f"by={name!r}: expected {', '.join((*KEYS, *CALL_KEYS))}, or several of them")

@@ -37,7 +37,7 @@ from ..util.progress import no_progress
 from . import device_heads, metadata
 from .head_values import list_of, number
 from .layout import LINE
-from .model import CaptureData, LaunchCount
+from .model import CaptureData, LaunchCount, LaunchLine
 
 VERSION = 1
 MAGIC = b"kscope capture "
@@ -121,6 +121,8 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
             "host": capture.host,
             "launches": [[kernel, *vars(count).values()] for kernel, count in capture.launches.items()],
             "tuning_launches": capture.tuning_launches,
+            "lines": capture.lines,
+            "launched_at": [[kernel, *lines] for kernel, lines in capture.launched_at.items()],
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
             "devices": heads,
@@ -170,9 +172,15 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         raise FormatError(
             f"unpacks from {size:,} to {bytes_needed:,} bytes, expected at most {allowed:,}: {_trusted(bytes_needed)}"
         )
+    lines, launched_at = _lines_of_launches(head)
     return CaptureData(
+        lines=lines,
+        launched_at=launched_at,
         epoch=number(head, "epoch", 0, 0xFFFFFFFF),
-        devices=tuple(device_heads.from_dict(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True)),
+        devices=tuple(
+            device_heads.from_dict(device, _lines(file, plan, step))
+            for device, plan in zip(devices, plans, strict=True)
+        ),
         modules=tuple(metadata.from_dict(module) for module in list_of(head, "modules")),
         options=_options(_object(head.get("options"), "options")),
         problems=metadata.problems_from_list(head.get("problems")),
@@ -282,6 +290,24 @@ def _launches(row: object) -> tuple[int, LaunchCount]:
             return kernel, LaunchCount(**{name: number(found, name, 0, 1 << 62) for name in names})
         case _:
             raise FormatError(f"invalid head: a kernel's launches are {str(row)[:60]}")
+
+
+def _lines_of_launches(head: dict[str, Any]) -> tuple[tuple[LaunchLine, ...], dict[int, tuple[int, ...]]]:
+    """Lines of Python, and the index of the one of each launch, by kernel id; earlier captures have none."""
+    lines, launched = list[LaunchLine](), dict[int, tuple[int, ...]]()
+    for row in list_of({"lines": [], **head}, "lines"):
+        match row:
+            case [str(file), int(line), str(function)]:
+                lines.append((file, line, function))
+            case _:
+                raise FormatError(f"invalid head: a line of Python is {str(row)[:60]}")
+    for row in list_of({"launched_at": [], **head}, "launched_at"):
+        match row:
+            case [int(kernel), *at] if all(type(one) is int and 0 <= one < len(lines) for one in at):
+                launched[kernel] = tuple(at)
+            case _:
+                raise FormatError(f"invalid head: the lines of a kernel's launches are {str(row)[:60]}")
+    return tuple(lines), launched
 
 
 def _parsed(data: bytes) -> object:

@@ -201,6 +201,10 @@ class LaunchCount:
     replayed: int = 0
 
 
+LaunchLine = tuple[str, int, str]
+"""A line of Python: file, line, function; ("", 0, "") if it is unknown."""
+
+
 @dataclass(frozen=True)
 class CaptureData:
     """One session's recording, from every device.
@@ -215,6 +219,8 @@ class CaptureData:
         launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
             ended while recording. Empty if the session was paused or interrupted.
         tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
+        lines: the distinct lines of Python that launched kernels; empty without profile(launch_stacks=True).
+        launched_at: by kernel id the index of each launch's line, in order of launch; without replays of graphs.
     """
 
     epoch: int
@@ -225,3 +231,5 @@ class CaptureData:
     host: dict[str, Any] = field(default_factory=dict)
     launches: dict[int, LaunchCount] = field(default_factory=dict)
     tuning_launches: int = 0
+    lines: tuple[LaunchLine, ...] = ()
+    launched_at: dict[int, tuple[int, ...]] = field(default_factory=dict)

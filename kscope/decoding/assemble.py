@@ -20,6 +20,7 @@ from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
 from .ids import IdTable, Names
 from .lane_joining import join
+from .launch_lines import calls as calls_of
 from .launches import Launches, number
 from .lost import Lost, find_lost
 from .slabs import Slabs, find
@@ -90,6 +91,9 @@ def assemble(capture: CaptureData) -> TraceData:
         region = renumber[region]
     known = {kernel.id for module in capture.modules for kernel in module.kernels}
     problems += _unknown(region, regions, len(set(kernel_ids.tolist()) - known))
+    numbered = _launches(launches, kernel_ids, kernels, capture.devices, lost)
+    calls, unknown = calls_of(capture, numbered)
+    problems += unknown
     trace = TraceData(
         region=region,
         track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
@@ -100,7 +104,7 @@ def assemble(capture: CaptureData) -> TraceData:
         regions=regions,
         types=_types(kernel_ids.tolist(), capture.modules, regions),
         kernels=kernels,
-        launches=_launches(launches, kernel_ids, kernels, capture.devices, lost),
+        launches=numbered,
         devices=tuple(device.ordinal for device in capture.devices),
         origin=origin,
         tick_ns=max((axis.tick for axis in axes), default=0),
@@ -108,6 +112,7 @@ def assemble(capture: CaptureData) -> TraceData:
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
         recorded=_about(capture, modules),
+        calls=calls,
     )
     roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
     return with_roles(join(trace, launches.in_turn), [roles.get(number, ()) for number in kernel_ids.tolist()])

@@ -44,6 +44,7 @@ _ABOUT: dict[str, dict[str, object]] = {
     ),
     "auto": _about("mark operations of these kinds", "LIST", compiled=True),
     "mark": _about("mark these lines of source as a region", "NAME=FILE:FIRST-LAST", compiled=True),
+    "launch_stacks": _about("record the Python line of every launch"),
 }
 
 
@@ -63,6 +64,7 @@ class Options:
     kernel: str | Sequence[str] | None = field(default=None, metadata=_ABOUT["kernel"])
     auto: str | Sequence[str] | bool | None = field(default=None, metadata=_ABOUT["auto"])
     mark: str | Sequence[str] | Mapping[str, str] | None = field(default=None, metadata=_ABOUT["mark"])
+    launch_stacks: bool | None = field(default=None, metadata=_ABOUT["launch_stacks"])
 
     @staticmethod
     def of(arguments: Mapping[str, Any]) -> Options:

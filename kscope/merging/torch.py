@@ -181,6 +181,8 @@ def beside(trace: Trace, kineto: Kineto) -> Merged:
     jumps = sum(clock.jumps for clock in known.values())
     on = moved(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
     rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)
+    if trace.calls:  # lines that the session has recorded
+        rows = tuple(replace(one, stack=one.stack or own.stack) for one, own in zip(rows, trace.calls, strict=True))
     problems = list[Problem]()
     if pairs.unsure:
         text = (

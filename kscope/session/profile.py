@@ -33,6 +33,7 @@ def profile(
     kernel: str | Sequence[str] | None = None,
     auto: str | Sequence[str] | bool | None = None,
     mark: str | Sequence[str] | Mapping[str, str] | None = None,
+    launch_stacks: bool | None = None,
     then: Transforms | None = None,
     export: Paths | None = None,
     torch: Any = None,
@@ -65,6 +66,8 @@ def profile(
         auto: kinds of operation to mark in kernels without annotations, such as "wait,wgmma,loops"; True for the
             usual ones, False for none.
         mark: lines of source to mark as regions, such as "load=attn.py:41-47".
+        launch_stacks: record the line of Python that makes each launch, for trace.calls and summaries by line. It costs
+            a launch about a microsecond. CuTe DSL's launches and replays of CUDA graphs have none.
         then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
         export: files to export prof.trace to if the body does not raise; checked before anything runs.
         torch: a torch.profiler.profile that records beside the session. When both have ended, prof.merged is the

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from html import escape
 from itertools import count
@@ -19,12 +18,14 @@ from ..capture.model import DeviceCapture, LaunchCount, Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
+from ..instrument.launch_lines import LINES
 from ..instrument.options import Options, in_effect
 from . import capture_path
 from .forms import Forms
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
+from .pausing import Pausing
 from .save import add_failure, exited_normally, save
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _epochs = count(1)
 
 
-class Session(WithTorch, Forms):
+class Session(WithTorch, Pausing, Forms):
     """What kscope.profile() returns: a context manager and a decorator, and afterwards what was recorded.
 
     Attributes:
@@ -116,45 +117,13 @@ class Session(WithTorch, Forms):
             if not self._within("reset"):
                 return
             self._epoch, self._started = next(_epochs), time.time_ns()
+            LINES.begin(LINES.wanted)
             for backend in self._backends.values():
                 backend.arm(self._epoch, self._sampling, self._pool, self._folder)
                 if self._paused:
                     backend.disarm()
             for name in STATE.names:
                 registry.frontend(name).begin()
-
-    @contextmanager
-    def paused(self) -> Generator[None, None, None]:
-        """A context manager: warps that begin inside it do not record. It compiles nothing and waits for nothing: a
-        launch that runs across either end is recorded in part.
-
-        Raises:
-            UsageError: outside the session's body, or inside another pause.
-        """
-        if not self._within("paused"):
-            yield
-            return
-        if self._paused:
-            raise UsageError("prof.paused() inside prof.paused(): the session is paused already")
-        try:
-            try:
-                with alone():
-                    self._paused = self._was_paused = True
-                    for backend in self._backends.values():
-                        backend.disarm()
-                yield
-            finally:
-                self._resume()
-        finally:  # a signal may have come before the first one
-            self._resume()
-
-    def _resume(self) -> None:
-        """End a pause."""
-        with alone():
-            if self._paused and STATE.active is self:
-                for backend in self._backends.values():
-                    backend.resume()
-            self._paused = False
 
     def _within(self, what: str) -> bool:
         """Whether the session records. Raises UsageError outside its body."""
@@ -204,6 +173,7 @@ class Session(WithTorch, Forms):
             raise next(iter(self._absent.values()))
         STATE.join = self._join
         self._read_timers("begin")
+        LINES.begin(bool(self._options.launch_stacks))
 
     def _join(self, name: str) -> None:
         """A frontend's backend is armed, and its launches run marked kernels."""
@@ -232,6 +202,7 @@ class Session(WithTorch, Forms):
         if STATE.active is not self:
             return
         STATE.active = STATE.join = STATE.release = self._statement = None
+        LINES.end()
         try:
             for backend in self._backends.values():
                 backend.disarm()
@@ -341,10 +312,14 @@ class Session(WithTorch, Forms):
             epoch=self._epoch,
             devices=tuple(devices),
             modules=modules,
-            options=in_effect(self._recording, self._sampling, pool=self._pool, kernel=self._kernels.globs),
+            options=in_effect(
+                self._recording, self._sampling, pool=self._pool, kernel=self._kernels.globs,
+                launch_stacks=self._options.launch_stacks,
+            ),
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
             launches=self._launches if wait else {},
             tuning_launches=sum(registry.frontend(name).tuning_launches() for name in STATE.names),
+            **LINES.found(),
         )
         return only(capture, self._kernels)

@@ -162,12 +162,12 @@ class Device:
             self.tick_ns = self._clocks.tick_ns()
 
     def read_timer(self, when: str) -> None:
-        """Launch the kernels that read the timer at a session's "begin" or "end"; at its end, wait for them."""
+        """Launch the kernels that read the timer at a session's "begin" or "end"; at its end, wait for all of them."""
         if self._timer is None:
             self._timer = TimerReadings(self.driver)
         self._timer.launch(when)
         if when == "end":
-            self._timer.wait()
+            self._timer.read()
 
     def readings(self) -> tuple[TimerReading, ...]:
         """What they have read in this session."""

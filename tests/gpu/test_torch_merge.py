@@ -256,3 +256,47 @@ def test_two_streams_that_overlap(k: ModuleType, tmp_path: Path, table: Table) -
     assert len({call.stream for call in merged.trace.calls}) == 3
     assert merged.pairs.by_order_of_enqueue > 200
     table("torch merge, two streams", f"{merged.pairs.by_order_of_enqueue} launches overlapped")
+
+
+def test_lines_of_launches_without_torch_profiler_are_those_that_torch_profiler_has(
+    k: ModuleType, tmp_path: Path, table: Table
+) -> None:
+    import torch
+
+    x = torch.rand(BLOCKS * BLOCK, device="cuda")
+    y = torch.empty_like(x)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+
+    def here(at: int) -> None:
+        k.scale[(16,)](x, y, 16 * BLOCK, at, TURNS=1 << 12, BLOCK=BLOCK)
+
+    def there(at: int) -> None:
+        with torch.cuda.stream(streams[at % 2]):
+            k.scale[(16,)](x, y, 16 * BLOCK, at, TURNS=1 << 16 if at % 3 else 16, BLOCK=BLOCK)
+
+    here(0)
+    there(0)
+    there(1)
+    sync()
+    with kscope.profile(tmp_path / "s.kscope", launch_stacks=True) as prof:
+        for at in range(500):
+            (there if at % 3 else here)(at)
+    trace = prof.trace
+    assert not doubts(trace)
+    assert len(trace.calls) == 500
+    wrong = [
+        tag for tag, call in zip(tags(trace), trace.calls, strict=True)
+        if not call.line.endswith("there" if tag % 3 else "here")
+    ]  # fmt: skip
+    assert wrong == []
+
+    def cost(on: bool) -> float:
+        with kscope.profile(launch_stacks=on):
+            begin = time.perf_counter()
+            for at in range(300):
+                k.shift[(1,)](x, y, BLOCK, at, BLOCK=BLOCK)
+            return (time.perf_counter() - begin) / 300 * 1e6
+
+    cost(True)
+    off, on = (min(cost(value) for _ in range(5)) for value in (False, True))
+    table("launch lines", f"a launch takes the host {off:.2f} us, with launch_stacks {on:.2f} us")

@@ -15,13 +15,14 @@ import synth
 from synth import Rec
 
 from kscope.capture.capture import Capture
-from kscope.capture.model import ClockSync, DeviceCapture
+from kscope.capture.model import ClockSync, DeviceCapture, TimerReading
 
 BASE = 1_764_547_200_000_000_000
 """baseTimeNanoseconds"""
 TIMER = 5_000_000_000
 """%globaltimer at true time 0."""
 TICK = 32
+SPIN = 1024
 
 
 @dataclass
@@ -53,12 +54,14 @@ class Recorded:
     Attributes:
         offset, rate: of Kineto's clock against true time.
         unrecorded: kernels that kscope does not know, such as torch's own.
+        readings: kernels that read the timer at `first`, and wait until SPIN ns later.
     """
 
     runs: list[Run]
     offset: int = 1_234_567
     rate: float = 6.5e-6
     unrecorded: list[Run] = field(default_factory=list)
+    readings: list[Run] = field(default_factory=list)
 
     def kineto_ns(self, true: float) -> int:
         """ns after BASE on Kineto's clock."""
@@ -72,7 +75,9 @@ class Recorded:
             slabs = [slab for one in self.runs if one.device == ordinal for slab in self._slabs(one, kernels, jump)]
             lines = np.concatenate(slabs)
             sync = ClockSync(BASE, TIMER, BASE + 20_000)
-            devices.append(DeviceCapture(ordinal, "synthetic", lines, 132, 0, TICK, (sync,), 1_980_000))
+            first = [(one.kernel, (one.first + TIMER) // TICK * TICK) for one in self.readings if one.device == ordinal]
+            read = tuple(TimerReading(name, at, at + SPIN) for name, at in first)
+            devices.append(DeviceCapture(ordinal, "synthetic", lines, 132, 0, TICK, (sync,), 1_980_000, readings=read))
         modules = tuple(synth.module((("load", "i32"), "dot"), number, name) for name, number in kernels.items())
         return Capture(synth.EPOCH, tuple(devices), modules, {"strategy": "elected"}, (), {"host": "synthetic"})
 
@@ -96,7 +101,7 @@ class Recorded:
     def kineto(self, indent: str = "  ") -> bytes:
         """The file that export_chrome_trace() writes."""
         events = [*self._names()]
-        every = sorted([*self.runs, *self.unrecorded], key=lambda one: one.begin)
+        every = sorted([*self.runs, *self.unrecorded, *self.readings], key=lambda one: one.begin)
         graphs: dict[int, list[Run]] = {}
         for one in every:
             if one.graph is None:
@@ -196,4 +201,16 @@ def steps(
                 kernels[at % len(kernels)], begin, claim, last, time, grid_id=100 + at, correlation=900 + 7 * at, tag=at
             )
         )
+    return found
+
+
+def readings(kernel: str, begin: int, count: int = 64, seed: int = 5, device: int = 0) -> list[Run]:
+    """Launches that only read the timer, from true time `begin` on: 250 to 300 ns after their begin."""
+    rng, found = np.random.default_rng(seed), []
+    for at in range(count):
+        start = begin + at * 6_000 + int(rng.integers(0, 100))
+        first = start + int(rng.integers(250, 300))
+        end = first + SPIN + int(rng.integers(250, 300))
+        number = 50_000 + begin + at
+        found.append(Run(kernel, start, first, end, end, stream=30, grid=(1, 1, 1), correlation=number, device=device))
     return found

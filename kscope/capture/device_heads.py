@@ -52,8 +52,8 @@ def from_dict(head: dict[str, Any], lines: npt.NDArray[np.uint32]) -> DeviceCapt
 
 def _reading(row: object) -> TimerReading:
     match row:
-        case [str(), int(first), int(last)] if 0 <= first <= last < 1 << 62:
-            return TimerReading(*row)
+        case [str(kernel), int(first), int(last)] if 0 <= first <= last < 1 << 62:
+            return TimerReading(kernel, first, last)
         case _:
             raise FormatError(f"invalid head: a timer reading is {str(row)[:60]}")
 

@@ -33,6 +33,7 @@ from . import (
     info,
     merge,
     occupancy,
+    query,
     ranks,
     run,
     summary,
@@ -46,7 +47,7 @@ __all__ = ["main", "parser"]
 ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[Any, ...]] = {
     "record": (demo, run, include, doctor),
-    "look": (summary, view, export, merge, info),
+    "look": (summary, view, export, merge, query, info),
     "why is it slow": (gaps, occupancy, ranks),
     "compare and check": (compare, assertions),
     "can I trust this": (trust,),

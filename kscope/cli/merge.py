@@ -2,6 +2,7 @@
 
 kscope merge step.kscope --torch trace.json.gz -o step.pftrace
 kscope merge run/ -o run.pftrace --ranks 0-7
+kscope merge run/ -o records/
 """
 
 from __future__ import annotations
@@ -41,7 +42,12 @@ def add(command: Command) -> None:
         help="of a folder: kernels that no rank leaves before the last one has arrived, see kscope ranks",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, required=True, help="file to write: .pftrace or .json, or with .gz"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="file to write: .pftrace or .json, or with .gz; of a folder also FOLDER/, for kscope query",
     )
     parser.add_argument(
         "--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of,
@@ -80,17 +86,23 @@ def merge(options: argparse.Namespace) -> int:
 
 def _ranks(options: argparse.Namespace) -> int:
     """Merge a folder."""
-    from ..merging import joined, seats, torch
+    from ..merging import dataset, joined, seats, torch
 
     if options.torch is not None:
         raise UsageError(
             f"--torch {options.torch}: merge a rank's capture with its torch trace, or a folder without one"
         )
-    torch.checked(options.output)
     ranks = None if options.ranks is None else members("--ranks", options.ranks)
-    found = joined.merge_ranks(seats.captures(options.capture), ranks, options.launch, options.collective)
-    limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
-    written = found.trace.export(options.output, limit=limit)
+    files = seats.captures(options.capture)
+    found: dataset.Dataset | joined.Ranks
+    if options.output.suffix:
+        torch.checked(options.output)
+        found = joined.merge_ranks(files, ranks, options.launch, options.collective)
+        limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
+        written = found.trace.export(options.output, limit=limit)
+    else:
+        found = dataset.write_dataset(files, options.output, ranks, options.launch, options.collective)
+        written = found.records
     print(f"{options.output}: {written:,} records of {counted(len(found.seats), 'GPU')}")
     for seat, bound in zip(found.seats[1:], found.bounds[1:], strict=True):
         print(f"rank {seat.rank}: within \N{PLUS-MINUS SIGN}{time_text(bound)} of rank {found.seats[0].rank}")

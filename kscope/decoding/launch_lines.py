@@ -9,7 +9,7 @@ from ..capture.model import CaptureData, Problem
 from ..tracedata.calls import Call
 from ..tracedata.data import Launch
 from ..util.portable import clean
-from ..util.text import counted, some
+from ..util.text import some
 
 
 def calls(capture: CaptureData, launches: Sequence[Launch]) -> tuple[tuple[Call, ...], list[Problem]]:
@@ -35,7 +35,9 @@ def calls(capture: CaptureData, launches: Sequence[Launch]) -> tuple[tuple[Call,
         found |= {at: texts[line] for at, line in zip(mine, lines, strict=True) if texts[line]}
     problems = []
     if without:
-        text = f"launches of {some(list(without), 5)} have no line: graphs, several threads or several GPUs launched them"
+        text = (
+            f"launches of {some(list(without), 5)} have no line: graphs, several threads or several GPUs launched them"
+        )
         problems.append(Problem("lines", text, sum(without.values())))
     return tuple(Call(at, stack=(found[at],) if at in found else ()) for at in range(len(launches))), problems
 

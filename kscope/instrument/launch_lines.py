@@ -57,7 +57,7 @@ class LaunchLines:
     def add(self, kernel: int) -> None:
         """A kernel was launched by the caller's callers, and records.
 
-        A frame's line takes long to compute, and each frame looked at some 100 ns: both are done once for most launches.
+        A line takes long to compute, and a frame some 100 ns to look at: of most launches two frames are enough.
         """
         if not self.wanted:
             return

@@ -28,7 +28,7 @@ Float = npt.NDArray[np.float64]
 Shift = Callable[[Int64], "tuple[Int64, Float]"]
 
 MOST_RATE = 5e-5
-"""A GPU's timer and another profiler's clock drift apart by at most this much: 5.8 to 8.7 ppm were measured."""
+"""A GPU's timer and another profiler's clock drift apart by at most this much; up to 8.7 ppm were measured."""
 MOST_JUMPS = 4
 """Clocks that jump more often in one capture are taken for wrong pairs."""
 

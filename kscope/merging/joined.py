@@ -73,7 +73,7 @@ def merge_ranks(
         clocks = align(every, common(every, collective(globs)))
     starts = [0, *accumulate(len(seats) for _, seats in found)]
     parts = [
-        moved(trace, {at: _shift(clocks[start + at], trace.origin) for at in range(len(seats))})
+        moved(trace, {at: shift_on(clocks[start + at], trace.origin) for at in range(len(seats))})
         for (trace, seats), start in zip(found, starts, strict=False)
     ]
     if launch is not None:
@@ -83,7 +83,9 @@ def merge_ranks(
     return Ranks(concatenate(parts, _gpus(found), labels), tuple(every), tuple(bounds))
 
 
-def _shift(clock: RankClock, origin: int) -> Shift:
+def shift_on(clock: RankClock, origin: int) -> Shift:
+    """What moves times in ns after `origin` to the first rank's clock."""
+
     def move(time: Int64) -> tuple[Int64, Float]:
         placed = clock.place(time + origin)
         return placed.time - time - origin, placed.half

@@ -313,7 +313,10 @@ class Session(WithTorch, Pausing, Forms):
             devices=tuple(devices),
             modules=modules,
             options=in_effect(
-                self._recording, self._sampling, pool=self._pool, kernel=self._kernels.globs,
+                self._recording,
+                self._sampling,
+                pool=self._pool,
+                kernel=self._kernels.globs,
                 launch_stacks=self._options.launch_stacks,
             ),
             problems=tuple(dict.fromkeys(problems)),

@@ -237,7 +237,9 @@ def test_two_streams_that_overlap(k: ModuleType, tmp_path: Path, table: Table) -
 
     def step(at: int) -> None:
         with torch.cuda.stream(streams[at % 2]):
-            k.scale[(16,)](x, outs[at % 2], x.numel(), at, TURNS=1 << 16, BLOCK=BLOCK)  # 0.1 ms: longer than a launch takes the host
+            k.scale[(16,)](
+                x, outs[at % 2], x.numel(), at, TURNS=1 << 16, BLOCK=BLOCK
+            )  # 0.1 ms: longer than a launch takes the host
 
     step(0)
     step(1)

@@ -74,7 +74,9 @@ def test_summaries_group_by_what_called(key: str, values: set[tuple[str]], tmp_p
 
 
 def test_without_a_torch_trace_the_keys_are_refused_with_the_remedy() -> None:
-    with pytest.raises(UsageError, match=r"by='op': this capture has no calls .*launch_stacks=True.* --torch trace.json"):
+    with pytest.raises(
+        UsageError, match=r"by='op': this capture has no calls .*launch_stacks=True.* --torch trace.json"
+    ):
         decode(recorded().capture()).summary("op")
 
 

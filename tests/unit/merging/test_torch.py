@@ -106,6 +106,47 @@ def test_launches_pair_and_their_times_are_within_the_bound(rate: float, tmp_pat
     )
 
 
+def with_readings(rate: float = 6.5e-6) -> Recorded:
+    """A session of 12 ms, which alone knows little of the rate, with readings at both ends."""
+    runs = kinetos.steps(200)
+    end = max(one.end for one in runs) + 50_000
+    readings = [*kinetos.readings("kscope_timer_begin", 100_000), *kinetos.readings("kscope_timer_end", end)]
+    return Recorded(runs, rate=rate, readings=readings)
+
+
+@pytest.mark.parametrize("rate", [6.5e-6, -8.7e-6])
+def test_readings_of_the_timer_at_both_ends_tighten_the_bound_which_still_holds(rate: float, tmp_path: Path) -> None:
+    recorded = with_readings(rate)
+    alone = merged(replace(recorded, readings=[]), tmp_path).bounds[0]
+    found = merged(recorded, tmp_path)
+    [bound] = found.bounds
+    assert paired(found, recorded) == 200
+    assert wrong_ns(found, recorded).max() <= 0
+    assert (bound.readings, alone.readings) == (128, 0)
+    assert bound.half_ns < 300 < alone.half_ns
+    assert "by 200 launches and 128 readings of the timer; clocks" in str(bound)
+
+
+def test_readings_that_the_other_profiler_has_not_all_seen_are_not_used(tmp_path: Path) -> None:
+    recorded = with_readings()
+    trace = decode(recorded.capture())
+    recorded.readings = recorded.readings[:100]  # it ended before the session
+    (tmp_path / "t.json").write_bytes(recorded.kineto())
+    found = kscope.merge(trace, tmp_path / "t.json")
+    assert found.bounds[0].readings == 64
+    assert wrong_ns(found, recorded).max() <= 0
+
+
+def test_readings_survive_the_file_and_are_of_one_axis_only(tmp_path: Path) -> None:
+    recorded = with_readings()
+    recorded.capture().save(tmp_path / "s.kscope")
+    trace = kscope.load(tmp_path / "s.kscope")
+    (tmp_path / "t.json").write_bytes(recorded.kineto())
+    once = kscope.merge(trace, tmp_path / "t.json")
+    assert len(trace.recorded.gpus[0].readings) == 128
+    assert once.trace.recorded.gpus[0].readings == ()
+
+
 def test_replays_of_a_graph_pair_node_by_node(tmp_path: Path) -> None:
     recorded = Recorded(graph(200))
     found = merged(recorded, tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -117,11 +116,11 @@ def test_lines_of_several_threads_are_not_ordered() -> None:
 
     assert lines(threaded(one, one)) == [ONE] * 4
     found = threaded(two)
-    assert [line for call, line in zip(found.launches, lines(found), strict=True) if call.kernel == "marked"] == ["", ""]
+    assert [line for one, line in zip(found.launches, lines(found), strict=True) if one.kernel == "marked"] == [""] * 2
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Iterator[Any]:
+def library(tmp_path: Path) -> Any:
     """A function of an installed package that launches."""
     folder = tmp_path / "site-packages" / "fancy"
     folder.mkdir(parents=True)
@@ -129,7 +128,7 @@ def library(tmp_path: Path) -> Iterator[Any]:
     file.write_text("def launched(function, *arguments):\n    function(*arguments)\n")
     module = ModuleType("fancy")
     exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
-    yield module.launched
+    return module.launched
 
 
 def test_the_line_is_the_programs_and_not_the_packages_that_it_calls(library: Any) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .marks.strategies import Elected as Elected
     from .marks.strategies import Lane0Warp0 as Lane0Warp0
     from .marks.strategies import TargetWarp as TargetWarp
+    from .merging.entry import merge as merge
     from .session.bind import bind as bind
     from .session.profile import profile as profile
     from .session.states import disable as disable
@@ -78,6 +79,7 @@ __all__ = [
     "lane_id",
     "load",
     "load_capture",
+    "merge",
     "profile",
     "readers",
     "region",
@@ -96,6 +98,7 @@ _HOME = {
     "decode": "trace",
     "load": "trace",
     "load_capture": "capture.capture",
+    "merge": "merging.entry",
     "readers": "readers:",
     "transforms": "tracedata.transforms:",
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),

@@ -154,7 +154,7 @@ class LoadHooks:
             counts = None if stream is None else self.counts.open(stream)
             result = original(form, *arguments, **named)
         if counts is not None:
-            counts.update(self._ids.get(kernel._codelibrary, ()))
+            self.counts.accepted(counts, *self._ids.get(kernel._codelibrary, ()))
         return result
 
     def _form(self, kernel: Any, launch: Launch) -> Any:

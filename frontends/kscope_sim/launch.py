@@ -10,6 +10,7 @@ from typing import Any
 
 from kscope.errors import UsageError
 from kscope.instrument import registry
+from kscope.instrument.launch_lines import LINES
 from kscope.marks.strategies import MAX_WARPS
 from kscope.util.portable import clean
 
@@ -59,6 +60,8 @@ def launch(
     machine = machine or Machine(sms, seed)
     progress = _Progress(machine, host.device.now_ns)
     grid_id = host.device.begin(machine, progress.ns)
+    if replays == 1 and (module := host.module(_name(kernel), kernel)) is not None:
+        LINES.add(module.id)
     try:
         for replay in range(replays):
             _run(host, progress, kernel, args, (shape, threads, named), (grid_id, replay))
@@ -84,7 +87,7 @@ def _run(
     geometry: tuple[tuple[int, int, int], tuple[int, int, int], dict[int, str]], launch: tuple[int, int],
 ) -> None:  # fmt: skip
     (nx, ny, nz), threads, roles = geometry
-    name = clean(str(getattr(kernel, "__name__", type(kernel).__name__)))
+    name = _name(kernel)
     module = host.module(name, kernel)
     warps = -(-threads[0] * threads[1] * threads[2] // 32)
     device, machine = host.device, progress.machine
@@ -118,6 +121,10 @@ def _run(
 
 def _body(warp: Warp, kernel: Callable[..., object], args: tuple[Any, ...]) -> Callable[[], None]:
     return lambda: warp.run(kernel, args)
+
+
+def _name(kernel: Callable[..., object]) -> str:
+    return clean(str(getattr(kernel, "__name__", type(kernel).__name__)))
 
 
 def _dims(what: str, given: Dim, most: tuple[int, int, int]) -> tuple[int, int, int]:

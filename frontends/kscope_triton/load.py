@@ -171,7 +171,7 @@ class Loading:
     def _launched(self, metadata: Any) -> None:
         counts, self._queued.counts = self._queued.counts, None
         if counts is not None:
-            counts[self._queued.kernel] += 1
+            self.counts.accepted(counts, self._queued.kernel)
 
 
 def _described(metadata: Any) -> dict[str, Any]:

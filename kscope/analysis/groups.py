@@ -18,9 +18,14 @@ Int64 = npt.NDArray[np.int64]
 Key = tuple[int | str, ...]
 KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane", "track")
 """Keys for grouping, coarse to fine. Warps of different kernels are never combined."""
+CALL_KEYS = ("module", "op", "line", "stack")
+"""Further keys, of the launch's call: those of traces with `calls`."""
+_NO_CALL = "-"
+"""The key of launches whose call has none."""
+_FRAMES = " > "
 NO_TRACK = "-"
 """The key of warps outside user tracks."""
-_WORDS = {"sm": "SM ", "role": ""}
+_WORDS = {"sm": "SM ", "role": "", **dict.fromkeys(CALL_KEYS, "")}
 """What stands before a key's value; the others have their names."""
 
 
@@ -51,7 +56,7 @@ def group(
 
     Args:
         trace: the trace.
-        by: keys of KEYS, as a list or separated by commas.
+        by: keys of KEYS or CALL_KEYS, as a list or separated by commas.
         named: warp numbers by name of the role, see roles().
         track: (w,) index into Trace.user_tracks of each row, for a trace from tracks.spread(); -1 for none.
 
@@ -61,7 +66,7 @@ def group(
     Raises:
         UsageError: an unknown key, or a role without a valid warp number.
     """
-    by_keys = _check_keys(by, len(trace.devices) > 1)
+    by_keys = _check_keys(by, trace)
     warps = trace.warps
     columns: list[Int64] = [warps.kernel]
     labels: dict[str, tuple[str, ...]] = {}
@@ -75,6 +80,9 @@ def group(
             columns.append(np.zeros(len(warps), np.int64) if track is None else track + 1)
         elif key == "block":
             columns.append(_place(warps))
+        elif key in CALL_KEYS:
+            labels[key], codes = _of_calls(trace, key)
+            columns.append(codes[warps.launch])
         elif key == "device":
             columns.append(np.array(trace.devices, np.int64)[warps.device])
         else:
@@ -112,14 +120,29 @@ def label(by: Iterable[str], key: Key) -> str:
     return ", ".join(f"{_WORDS.get(name, f'{name} ')}{value}" for name, value in zip(by, key, strict=True))
 
 
-def _check_keys(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:
+def _of_calls(trace: TraceData, key: str) -> tuple[tuple[str, ...], Int64]:
+    """The distinct values of a key of calls, and the index of each launch's."""
+    names = dict[str, int]()
+    codes = np.zeros(len(trace.launches), np.int64)
+    for call in trace.calls:
+        text = _FRAMES.join(call.stack) if key == "stack" else str(getattr(call, key))
+        codes[call.launch] = names.setdefault(text or _NO_CALL, len(names))
+    return tuple(names), codes
+
+
+def _check_keys(by: str | Iterable[str], trace: TraceData) -> tuple[str, ...]:
     keys = split_keys(by)
     for name in keys:
-        if name not in KEYS:
-            raise UsageError(f"by={name!r}: expected {', '.join(KEYS)}, or several of them")
-    if devices and "sm" in keys:
+        if name in CALL_KEYS and not trace.calls:
+            raise UsageError(
+                f"by={name!r}: this capture has no calls of launches; record with profile(launch_stacks=True), or give "
+                "torch.profiler's trace of the same run: --torch trace.json, or kscope.merge(trace, 'trace.json').trace"
+            )
+        if name not in (*KEYS, *CALL_KEYS):
+            raise UsageError(f"by={name!r}: expected {', '.join((*KEYS, *CALL_KEYS))}, or several of them")
+    if len(trace.devices) > 1 and "sm" in keys:
         keys.append("device")  # SM 0 of one device is not SM 0 of another
-    return tuple(key for key in KEYS if key in keys and key != "kernel")
+    return tuple(key for key in (*CALL_KEYS, *KEYS) if key in keys and key != "kernel")
 
 
 def _one(column: Int64) -> tuple[Int64, Int64]:

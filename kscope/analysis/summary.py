@@ -80,8 +80,8 @@ def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | Non
 
     Args:
         trace: the trace.
-        by: more keys of groups.KEYS: "sm", or "launch,sm". With "track" each user track counts as a warp; regions on no
-            track have the key "-".
+        by: more keys of groups.KEYS and CALL_KEYS: "sm", or "launch,sm". With "track" each user track counts as a
+            warp; regions on no track have the key "-".
         roles: warp numbers by name, for `by="role"`; without, as kernels name them, or inferred.
 
     Raises:

@@ -35,9 +35,10 @@ from ..util.atomic_files import replacing, writable
 from ..util.parallel import map_ahead
 from ..util.portable import dump_json
 from ..util.progress import no_progress
-from . import metadata, sections
+from . import device_heads, metadata, sections
+from .head_values import list_of, number
 from .layout import LINE
-from .model import BegunLaunch, CaptureData, ClockSync, DeviceCapture, LaunchCount
+from .model import CaptureData, LaunchCount, LaunchLine
 
 VERSION = 1
 MAGIC = b"kscope capture "
@@ -108,16 +109,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
             rows.append([len(data), zlib.crc32(data), int(packed)])
     heads = [
         {
-            "ordinal": device.ordinal,
-            "name": device.name,
-            "sms": device.sms,
-            "lost": device.lost,
-            "tick_ns": device.tick_ns,
-            "max_clock_khz": device.max_clock_khz,
-            "uuid": device.uuid,
-            "read_ns": device.read_ns,
-            "begun": [[launch.kernel, launch.grid_id, launch.time] for launch in device.begun],
-            "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
+            **device_heads.to_dict(device),
             "lines": len(lines),
             "chunks": rows,
         }
@@ -129,8 +121,10 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
             "epoch": capture.epoch,
             "options": capture.options,
             "host": capture.host,
-            "launches": [[number, *vars(count).values()] for number, count in capture.launches.items()],
+            "launches": [[kernel, *vars(count).values()] for kernel, count in capture.launches.items()],
             "tuning_launches": capture.tuning_launches,
+            "lines": capture.lines,
+            "launched_at": [[kernel, *lines] for kernel, lines in capture.launched_at.items()],
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
             "devices": heads,
@@ -164,15 +158,13 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     start = len(FIRST_LINE) + _HEAD_BYTES
     if len(numbers) < _HEAD_BYTES or length > size - start:
         raise FormatError("truncated within its head: copy it again, or record again")
-    budget = bounded_reading.memory_budget()
-    most = max(FREE_HEAD_BYTES, budget // HEAD_SHARE, max_bytes or 0)
-    if length > most:
+    if length > FREE_HEAD_BYTES and length > (most := _most_head(max_bytes)):
         raise FormatError(f"the head has {length:,} bytes, expected at most {most:,}: {_trusted(length)}")
     data = file.read(length)
     if zlib.crc32(data) != int.from_bytes(numbers[8:], "little"):
         raise FormatError("the head is damaged (wrong checksum): copy it again, or record again")
     head = _object(_parsed(data), "the head")
-    devices = [_object(device, "a device") for device in _list(head, "devices")]
+    devices = [_object(device, "a device") for device in list_of(head, "devices")]
     plans = [_chunks(device) for device in devices]
     extra = sections.announced(head)
     stored = sum(chunk.stored for plan in plans for chunk in plan) + sum(one.stored for one in extra)
@@ -181,23 +173,40 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
     bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * LINE + sum(one.size for one in extra)
-    allowed = max(FREE_BYTES, min(MAX_RATIO * size, budget)) if max_bytes is None else max_bytes
-    if bytes_needed > allowed:
+    small = bytes_needed <= FREE_BYTES and max_bytes is None
+    if not small and bytes_needed > (allowed := _most_bytes(size, max_bytes)):
         raise FormatError(
             f"unpacks from {size:,} to {bytes_needed:,} bytes, expected at most {allowed:,}: {_trusted(bytes_needed)}"
         )
-    found = tuple(_device(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True))
+    found = tuple(
+        device_heads.from_dict(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True)
+    )
+    lines, launched_at = _lines_of_launches(head)
     return CaptureData(
-        epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
+        lines=lines,
+        launched_at=launched_at,
+        epoch=number(head, "epoch", 0, 0xFFFFFFFF),
         devices=found,
-        modules=tuple(metadata.from_dict(module) for module in _list(head, "modules")),
+        modules=tuple(metadata.from_dict(module) for module in list_of(head, "modules")),
         options=_options(_object(head.get("options"), "options")),
         problems=metadata.problems_from_list(head.get("problems")),
         host=_object(head.get("host"), "host"),
-        launches=dict(_launches(row) for row in _list({"launches": [], **head}, "launches")),
-        tuning_launches=_number({"tuning_launches": 0, **head}, "tuning_launches", 0, 1 << 62),
+        launches=dict(_launches(row) for row in list_of({"launches": [], **head}, "launches")),
+        tuning_launches=number({"tuning_launches": 0, **head}, "tuning_launches", 0, 1 << 62),
         **sections.unpack(extra, file),
     )
+
+
+def _most_head(max_bytes: int | None) -> int:
+    """The largest head that is read; asking how much memory there is takes as long as reading a small capture."""
+    return max(FREE_HEAD_BYTES, bounded_reading.memory_budget() // HEAD_SHARE, max_bytes or 0)
+
+
+def _most_bytes(size: int, max_bytes: int | None) -> int:
+    """The most bytes that a file of that size may unpack to."""
+    if max_bytes is not None:
+        return max_bytes
+    return max(FREE_BYTES, min(MAX_RATIO * size, bounded_reading.memory_budget()))
 
 
 def _options(found: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +235,7 @@ def _check_first_line(found: bytes) -> None:
 
 def _chunks(device: dict[str, Any]) -> list[_Chunk]:
     """The chunks of a device, with valid sizes."""
-    lines, rows = _number(device, "lines", 0, 1 << 50), _list(device, "chunks")
+    lines, rows = number(device, "lines", 0, 1 << 50), list_of(device, "chunks")
     if -(-lines // CHUNK) != len(rows):
         raise FormatError(f"invalid head: {lines:,} lines in {len(rows):,} chunks")
     chunks = []
@@ -285,36 +294,27 @@ def _launches(row: object) -> tuple[int, LaunchCount]:
         case [int(kernel), *counts] if 0 <= kernel < 1 << 64 and len(counts) == len(fields(LaunchCount)):
             names = [one.name for one in fields(LaunchCount)]
             found = dict(zip(names, counts, strict=True))
-            return kernel, LaunchCount(**{name: _number(found, name, 0, 1 << 62) for name in names})
+            return kernel, LaunchCount(**{name: number(found, name, 0, 1 << 62) for name in names})
         case _:
             raise FormatError(f"invalid head: a kernel's launches are {str(row)[:60]}")
 
 
-def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
-    syncs = []
-    for row in _list(head, "syncs"):
+def _lines_of_launches(head: dict[str, Any]) -> tuple[tuple[LaunchLine, ...], dict[int, tuple[int, ...]]]:
+    """Lines of Python, and the index of the one of each launch, by kernel id; earlier captures have none."""
+    lines, launched = list[LaunchLine](), dict[int, tuple[int, ...]]()
+    for row in list_of({"lines": [], **head}, "lines"):
         match row:
-            case [int(before), int(timer), int(after)]:
-                syncs.append(ClockSync(before, timer, after))
+            case [str(file), int(line), str(function)]:
+                lines.append((file, line, function))
             case _:
-                raise FormatError(f"invalid head: a clock sync is {str(row)[:60]}")
-    name, uuid = head.get("name"), head.get("uuid", "")  # earlier captures do not have a UUID
-    if not isinstance(name, str) or not isinstance(uuid, str):
-        raise FormatError(f"invalid head: a device's name and UUID are {str((name, uuid))[:120]}")
-    ordinal, sms = _number(head, "ordinal", 0, 1 << 20), _number(head, "sms", 0, 1 << 20)
-    lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
-    clock = _number({"max_clock_khz": 0, **head}, "max_clock_khz", 0, 1 << 30)  # earlier captures do not have it
-    read = _number({"read_ns": 0, **head}, "read_ns", 0, (1 << 63) - 1)
-    begun = tuple(_begun(row) for row in _list({"begun": [], **head}, "begun"))
-    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock, uuid, read, begun)
-
-
-def _begun(row: object) -> BegunLaunch:
-    match row:
-        case [int(), int(), int()] if all(0 <= one < 1 << 64 for one in row):
-            return BegunLaunch(*row)
-        case _:
-            raise FormatError(f"invalid head: a launch that began is {str(row)[:60]}")
+                raise FormatError(f"invalid head: a line of Python is {str(row)[:60]}")
+    for row in list_of({"launched_at": [], **head}, "launched_at"):
+        match row:
+            case [int(kernel), *at] if all(type(one) is int and 0 <= one < len(lines) for one in at):
+                launched[kernel] = tuple(at)
+            case _:
+                raise FormatError(f"invalid head: the lines of a kernel's launches are {str(row)[:60]}")
+    return tuple(lines), launched
 
 
 def _parsed(data: bytes) -> object:
@@ -327,18 +327,4 @@ def _parsed(data: bytes) -> object:
 def _object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FormatError(f"invalid head: {what} is {str(value)[:60]}, expected an object")
-    return value
-
-
-def _list(head: dict[str, Any], name: str) -> list[Any]:
-    value = head.get(name)
-    if not isinstance(value, list):
-        raise FormatError(f"invalid head: {name} is {str(value)[:60]}, expected a list")
-    return value
-
-
-def _number(head: dict[str, Any], name: str, least: int, most: int) -> int:
-    value = head.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise FormatError(f"invalid head: {name} is {str(value)[:60]}, expected {least} to {most}")
     return value

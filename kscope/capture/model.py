@@ -128,6 +128,21 @@ class ClockSync:
 
 
 @dataclass(frozen=True)
+class TimerReading:
+    """A launch of a kernel that does nothing but read %globaltimer.
+
+    Attributes:
+        kernel: its name.
+        first: %globaltimer in its first instruction, ns.
+        last: %globaltimer that it waited for before it ended, ns.
+    """
+
+    kernel: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class BegunLaunch:
     """A launch whose first block began.
 
@@ -159,6 +174,7 @@ class DeviceCapture:
         uuid: the GPU's UUID, as nvidia-smi shows it; empty if unknown.
         read_ns: %globaltimer when the data was read while warps ran, ns; 0 if none ran, or if it is unknown.
         begun: after a fault, the newest launches that began, in any order; empty without one.
+        readings: of the timer, at the session's begin and end; empty unless another profiler recorded too.
     """
 
     ordinal: int
@@ -172,6 +188,7 @@ class DeviceCapture:
     uuid: str = ""
     read_ns: int = 0
     begun: tuple[BegunLaunch, ...] = ()
+    readings: tuple[TimerReading, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,6 +202,10 @@ class LaunchCount:
 
     direct: int = 0
     replayed: int = 0
+
+
+LaunchLine = tuple[str, int, str]
+"""A line of Python: file, line, function; ("", 0, "") if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +223,8 @@ class CaptureData:
             ended while recording. Empty if the session was paused or interrupted.
         tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
         samples: where warps stood and why, of a session with stalls=True; None without.
+        lines: the distinct lines of Python that launched kernels; empty without profile(launch_stacks=True).
+        launched_at: by kernel id the index of each launch's line, in order of launch; without replays of graphs.
     """
 
     epoch: int
@@ -213,3 +236,5 @@ class CaptureData:
     launches: dict[int, LaunchCount] = field(default_factory=dict)
     tuning_launches: int = 0
     samples: Samples | None = None
+    lines: tuple[LaunchLine, ...] = ()
+    launched_at: dict[int, tuple[int, ...]] = field(default_factory=dict)

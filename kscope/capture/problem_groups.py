@@ -14,8 +14,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "changed": ("hollow", "moved", "occupancy", "registers"),
     "uncertain": (
-        "assumed", "blocks", "clock", "collision", "compensated", "foreign", "garbled", "nameless", "order", "rate",
-        "unknown", "unlinked", "unpaired", "version", "wrap",
+        "ambiguous", "assumed", "blocks", "clock", "collision", "compensated", "foreign", "garbled", "lines",
+        "nameless", "order", "rate", "unknown", "unlinked", "unpaired", "version", "wrap",
     ),
 }  # fmt: skip
 """Group -> its kinds. docs/problems/GROUP.md explains each and gives its remedy."""

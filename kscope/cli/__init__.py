@@ -30,8 +30,8 @@ __all__ = ["main", "parser"]
 ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[str, ...]] = {
     "record": ("demo", "run", "sample", "include", "doctor"),
-    "look": ("summary", "view", "export", "info"),
-    "why is it slow": ("gaps", "overlap", "path", "occupancy", "stalls", "annotate"),
+    "look": ("summary", "view", "export", "merge", "query", "info"),
+    "why is it slow": ("gaps", "overlap", "path", "occupancy", "stalls", "annotate", "ranks"),
     "compare and check": ("compare", "assert"),
     "can I trust this": ("trust", "crosscheck"),
 }

@@ -35,7 +35,7 @@ def add(command: Command) -> None:
     flag("-o", "--output", metavar="FILE", type=Path, help="file to write; its suffix is the format; - for stdout")
     flag("--format", metavar="SUFFIX", help="of -o -, such as csv or pftrace")
     flag(
-        "--limit", metavar="N", default="auto", type=_limit,
+        "--limit", metavar="N", default="auto", type=limit_of,
         help=f"the first N by time, or all (default: {DEFAULT_LIMIT:,} for timelines, else all)",
     )  # fmt: skip
     flag("--force", action="store_true", help=f"write a timeline of more than {MAX_SLICES:,} slices")
@@ -109,7 +109,8 @@ def _export(options: argparse.Namespace, output: Path) -> int:
     return 0
 
 
-def _limit(text: str) -> int | str | None:
+def limit_of(text: str) -> int | str | None:
+    """A limit of records as typed."""
     if text == "auto":
         return text
     if text == "all":

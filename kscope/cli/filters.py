@@ -15,6 +15,7 @@ from ..analysis.critical import Edge
 from ..analysis.table import caveats, cut
 from ..capture.capture import load_capture
 from ..errors import UsageError
+from ..merging.entry import merge
 from ..session import capture_path
 from ..trace import Trace, decode
 from ..tracedata.info import info
@@ -130,6 +131,8 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
         FormatError: the file is not a capture.
     """
     trace = opened(options.capture, options)
+    if getattr(options, "torch", None) is not None:
+        trace = merge(trace, options.torch).trace
     for problem in () if shows_problems else trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
     given: dict[str, Any] = {name: getattr(options, name) for name in _TEXTS if getattr(options, name)}

@@ -42,7 +42,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         elif metavar:
             recording.add_argument(f"--{option.name}", metavar=metavar, help=help)
         else:
-            recording.add_argument(f"--{option.name}", action="store_true", default=None, help=help)
+            flag = f"--{option.name.replace('_', '-')}"
+            recording.add_argument(flag, action="store_true", default=None, help=help)
     exported = "write the trace as well, in the format of its suffix; may be repeated"
     recording.add_argument("--export", metavar="FILE", action="append", help=exported)
     listed = "record nothing; list the kernels, what would be marked, and its cost"

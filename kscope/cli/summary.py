@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from ..analysis.groups import KEYS
+from ..analysis.groups import CALL_KEYS, KEYS
 from ..analysis.summary import summarize
 from . import answers, filters
 from .command import Command
@@ -15,7 +16,15 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("summary", summary, "where the time went, per kernel and region")
     filters.add(parser)
-    parser.add_argument("--by", metavar="KEYS", default="", help=f"and per {', '.join(KEYS)}; several with commas")
+    calls = f"with --torch also {', '.join(CALL_KEYS)}; of a session with launch_stacks also line"
+    keys = f"and per {', '.join(KEYS)}; several with commas; {calls}"
+    parser.add_argument("--by", metavar="KEYS", default="", help=keys)
+    parser.add_argument(
+        "--torch",
+        metavar="TRACE",
+        type=Path,
+        help="torch.profiler's trace of the same run: who launched",
+    )
     filters.add_roles(parser)
     parser.add_argument("--stalls", action="store_true", help="and where warps stood, of a capture with samples")
     form = parser.add_mutually_exclusive_group()

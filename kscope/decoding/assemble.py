@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
 from ..tracedata.data import Launch, TraceData
-from ..tracedata.recorded import Clock, Gpu, Recorded
+from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.parallel import filled
@@ -20,6 +20,7 @@ from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
 from .ids import IdTable, Names
 from .lane_joining import join
+from .launch_lines import calls as calls_of
 from .launches import Launches, number
 from .lost import Lost, find_lost
 from .slabs import Slabs, find
@@ -60,7 +61,7 @@ def assemble(capture: CaptureData) -> TraceData:
     for device, slabs in zip(capture.devices, found, strict=True):
         records = decode_slabs(device, slabs, table)
         problems += _on(device, capture, [*_unfinished(slabs, capture.modules), *records.problems])
-        devices.append(_Device(records.slabs, records, _host_offset(device)))
+        devices.append(_Device(records.slabs, records, host_offset(device)))
     slabs = Slabs.joined([device.slabs for device in devices])
     owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
@@ -90,6 +91,9 @@ def assemble(capture: CaptureData) -> TraceData:
         region = renumber[region]
     known = {kernel.id for module in capture.modules for kernel in module.kernels}
     problems += _unknown(region, regions, len(set(kernel_ids.tolist()) - known))
+    numbered = _launches(launches, kernel_ids, kernels, capture.devices, lost)
+    calls, unknown = calls_of(capture, numbered)
+    problems += unknown
     trace = TraceData(
         region=region,
         track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
@@ -100,7 +104,7 @@ def assemble(capture: CaptureData) -> TraceData:
         regions=regions,
         types=_types(kernel_ids.tolist(), capture.modules, regions),
         kernels=kernels,
-        launches=_launches(launches, kernel_ids, kernels, capture.devices, lost),
+        launches=numbered,
         devices=tuple(device.ordinal for device in capture.devices),
         origin=origin,
         tick_ns=max((axis.tick for axis in axes), default=0),
@@ -109,6 +113,7 @@ def assemble(capture: CaptureData) -> TraceData:
         tuning_launches=capture.tuning_launches,
         recorded=_about(capture, modules),
         samples=capture.samples,
+        calls=calls,
     )
     roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
     return with_roles(join(trace, launches.in_turn), [roles.get(number, ()) for number in kernel_ids.tolist()])
@@ -117,9 +122,15 @@ def assemble(capture: CaptureData) -> TraceData:
 def _about(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> Recorded:
     names = {device.name for device in capture.devices}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
-    gpus = tuple(Gpu(device.ordinal, device.name, device.uuid) for device in capture.devices)
+    gpus = tuple(Gpu(one.ordinal, one.name, one.uuid, _readings(one)) for one in capture.devices)
     strategies = tuple(sorted({module.strategy for module in recorded}))
     return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies)
+
+
+def _readings(device: DeviceCapture) -> tuple[Reading, ...]:
+    offset, tick = host_offset(device), max(1, device.tick_ns)
+    found = [Reading(one.kernel, one.first + offset + tick, one.last + offset) for one in device.readings]
+    return tuple(sorted(found, key=lambda one: one.last_from))
 
 
 def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[list[ModuleMeta], Names]:
@@ -172,7 +183,7 @@ def _column(parts: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> np
     return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype)])
 
 
-def _host_offset(device: DeviceCapture) -> int:
+def host_offset(device: DeviceCapture) -> int:
     """UNIX time minus %globaltimer in ns, from the comparison with the least uncertainty."""
     sync = min(device.syncs, key=lambda sync: sync.host_after - sync.host_before, default=None)
     offset = 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer

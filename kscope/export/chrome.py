@@ -1,15 +1,12 @@
 """Chrome's trace event JSON ("Trace Event Format", Google, 2016), for chrome://tracing and Perfetto.
 
-A GPU is a process; a launch and each of its warps are threads (groups.py). A tid of 0, 1 or its pid makes viewers merge
-tracks and drop slices, so tids start after all pids. They rise in display order, because Perfetto sorts by them and
-ignores sort_index. Times count from baseTimeNanoseconds, UNIX ns. Records are written as columns of text, padded with
-spaces to equal width; other events by orjson.
+A GPU is a process; a launch and each of its warps are threads (threads.py). Times count from baseTimeNanoseconds, UNIX
+ns. Records are written as columns of text, padded with spaces to equal width; other events by orjson.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,16 +19,15 @@ from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from . import row_notes, text
-from .groups import TOP, Group, hierarchy
-from .launch_rows import launch_row
+from .launch_rows import launch_rows
 from .text import SPACE, Bytes
+from .threads import Threads, threads_of
 from .timeline import EMPTY, Timeline
 
 Event = dict[str, Any]
 Int64 = npt.NDArray[np.int64]
 Rows = slice | Int64
 _CHUNK = 1 << 14
-_FIRST_PID = 2
 _SHORT = 64
 """Longer names are written in separate batches by power of two of their length, so that they do not widen all rows."""
 _FAR = 2.0**52
@@ -46,82 +42,42 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
         "displayTimeUnit": "ns", "baseTimeNanoseconds": max(0, timeline.origin),
         "otherData": {**about, "problems": problems},
     })  # fmt: skip
-    file.write(head[:-1] + b',"traceEvents":[\n')
-    threads = _threads(timeline)
-    first = True
-    for events in _other_events(timeline, threads):
-        if events:
-            file.write((b"" if first else b",\n") + orjson.dumps(events)[1:-1])
-            first = False
-    records = _Records(timeline, threads)
-    parts = chunks(len(timeline.trace), text.at_once(_CHUNK, records.width))[::-1]
-    for part, pieces in zip(parts, map_ahead(records.rows, parts), strict=True):
-        for piece in pieces:
-            file.write(piece.reshape(-1).data[first:])  # every row begins with a comma
-            first = False
-        step(part.stop - part.start)
+    file.write(head[:-1] + b',"traceEvents":[')
+    first = 1
+    for piece in pieces(timeline, threads_of(timeline), step):
+        file.write(memoryview(piece)[first:])  # every event begins with a comma
+        first = 0
     file.write(b"\n]}\n")
 
 
-@dataclass(frozen=True)
-class _Thread:
-    """A row: its process, its name, and the launch that it shows, or the row of trace.warps."""
-
-    pid: int
-    name: str
-    launch: int | None = None
-    row: int | None = None
-
-
-@dataclass(frozen=True)
-class _Threads:
-    """pid, tid: (tracks,) int64. rows: threads by tid, in display order. processes: names by pid. free: unused tid."""
-
-    pid: Int64
-    tid: Int64
-    rows: dict[int, _Thread]
-    processes: dict[int, str]
-    free: int
+def pieces(timeline: Timeline, threads: Threads, step: Step) -> Iterator[bytes | memoryview]:
+    """All events of a timeline on its threads, each with a comma before it."""
+    for events in _other_events(timeline, threads):
+        if events:
+            yield b",\n" + orjson.dumps(events)[1:-1]
+    records = _Records(timeline, threads)
+    parts = chunks(len(timeline.trace), text.at_once(_CHUNK, records.width))[::-1]
+    for part, rows in zip(parts, map_ahead(records.rows, parts), strict=True):
+        for piece in rows:
+            yield piece.reshape(-1).data
+        step(part.stop - part.start)
 
 
-def _threads(timeline: Timeline) -> _Threads:
-    drawn = hierarchy(timeline)
-    gpus = {at: _FIRST_PID + number for number, at in enumerate(_top(drawn.groups))}
-    processes = {pid: clean(drawn.groups[at].name) for at, pid in gpus.items()} or {_FIRST_PID: "GPU"}
-    before: dict[int, list[_Thread]] = {}
-    for one in drawn.groups:
-        if one.launch is not None:
-            before.setdefault(one.place, []).append(_Thread(gpus[one.parent], clean(one.name), one.launch))
-    pid, tid = np.zeros((2, timeline.tracks), np.int64)
-    free = _FIRST_PID + len(processes) + 1
-    rows: dict[int, _Thread] = {}
-    columns = (drawn.index.tolist(), drawn.row.tolist(), drawn.parent.tolist(), drawn.names())
-    for at, (track, row, parent, name) in enumerate(zip(*columns, strict=True)):
-        for one in (*before.get(at, ()), _Thread(gpus[parent], clean(name), row=row)):
-            rows[free] = one
-            free += 1
-        pid[track], tid[track] = gpus[parent], free - 1
-    return _Threads(pid, tid, rows, processes, free)
-
-
-def _top(groups: list[Group]) -> list[int]:
-    return [at for at, one in enumerate(groups) if one.parent == TOP]
-
-
-def _other_events(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+def _other_events(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
     """All events except the records."""
     yield from _names(timeline, threads)
     yield _launches(timeline, threads)
     yield from _empty(timeline, threads)
     yield from _arrows(timeline, threads)
-    yield _problems(timeline, threads.free)
+    yield _problems(timeline, threads)
 
 
-def _problems(timeline: Timeline, tid: int) -> list[Event]:
+def _problems(timeline: Timeline, threads: Threads) -> list[Event]:
     """Problems: instants at the beginning, on the last row of the first GPU."""
     if not timeline.problems:
         return []
-    place = {"pid": _FIRST_PID, "tid": tid}
+    tid = threads.free
+    place = {"pid": threads.home, "tid": tid}
     return [
         _meta("thread_name", {"name": "problems of this recording"}, **place),
         _meta("thread_sort_index", {"sort_index": tid}, **place),
@@ -139,7 +95,7 @@ def _meta(name: str, args: Event, *, pid: int, tid: int) -> Event:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
 
 
-def _names(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+def _names(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
     """Names of processes and threads; the arguments of a row are those of its name."""
     for pid, name in threads.processes.items():
         yield [_meta("process_name", {"name": name}, pid=pid, tid=threads.free)]
@@ -160,18 +116,21 @@ def _names(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
         ]
 
 
-def _launches(timeline: Timeline, threads: _Threads) -> list[Event]:
-    events = []
+def _launches(timeline: Timeline, threads: Threads) -> list[Event]:
+    events, rows = [], launch_rows(timeline)
     for tid, thread in threads.rows.items():
         if thread.launch is not None:
-            row = launch_row(timeline, thread.launch)
+            row = rows[thread.launch]
             times = {"ts": row.begin / 1000, "dur": (row.end - row.begin) / 1000}
             about = {"name": clean(row.name), "cat": "launch", "args": row.arguments}
             events.append({"ph": "X", "pid": thread.pid, "tid": tid, **times, **about})
+            for name, begin, end in row.around:
+                times = {"ts": begin / 1000, "dur": (end - begin) / 1000}
+                events.append({"ph": "X", "cat": "launch", "name": name, "pid": thread.pid, "tid": tid, **times})
     return events
 
 
-def _empty(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+def _empty(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
     """The slices of warps without records."""
     count = len(timeline.trace)
     for part in chunks(len(timeline.empty)):
@@ -187,7 +146,7 @@ def _empty(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
         ]  # fmt: skip
 
 
-def _arrows(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+def _arrows(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
     """Flow events bind to the slice at their time. An arrow to a slice's end is drawn 1 ns earlier, inside it."""
     flows, names = timeline.flows, [clean(region.name) for region in timeline.trace.regions]
     for part in chunks(len(flows)):
@@ -211,7 +170,7 @@ class _Records:
     """Records as rows of text: spans as X, instants as i, counters as C. Times are whole ns: viewers truncate
     fractions, which would break nesting."""
 
-    def __init__(self, timeline: Timeline, threads: _Threads) -> None:
+    def __init__(self, timeline: Timeline, threads: Threads) -> None:
         trace = timeline.trace
         self._timeline, self._trace = timeline, trace
         names = [clean(region.name) for region in trace.regions]

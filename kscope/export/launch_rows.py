@@ -1,4 +1,4 @@
-"""The row of a launch in a timeline: one slice from its first warp's start to its last warp's end."""
+"""The rows of launches in a timeline: one slice each, from its first warp's start to its last warp's end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..analysis.warp_stats import warp_ends
+from ..tracedata.calls import Call
+from ..util.runs import heads
 from ..util.text import counted
 from .timeline import Timeline
 
+LATENCY, DRAIN = "launch latency", "drain"
+"""From the begin of another profiler's kernel to the first claim; from the last warp's end to the kernel's."""
 _FAR = float(1 << 60)
 
 
@@ -21,33 +25,65 @@ class LaunchRow:
         name: the kernel's name.
         begin, end: ns after the timeline's origin.
         arguments: what is known about it, by name.
+        around: slices before and after it, (name, begin, end): what another profiler's kernel has more.
     """
 
     name: str
     begin: int
     end: int
     arguments: dict[str, str | int]
+    around: tuple[tuple[str, int, int], ...] = ()
 
 
-def launch_row(timeline: Timeline, launch: int) -> LaunchRow:
-    """The slice of a launch, of the warps that are drawn."""
+def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
+    """The slice of each launch, of the warps that are drawn, by the launch's number."""
     trace, warps = timeline.trace, timeline.trace.warps
-    rows = timeline.drawn[warps.launch[timeline.drawn] == launch]
-    info = trace.launches[launch]
     base = trace.origin - timeline.origin
-    begin = np.clip(np.rint(warps.start_ns[rows].min()) + base, 0, _FAR)
-    end = np.clip(np.rint(np.nan_to_num(warp_ends(trace)[rows]).max()) + base, begin, _FAR)
-    blocks, of = len(np.unique(warps.block[rows])), int(np.prod(info.grid, dtype=object))
-    x, y, z = info.grid
-    arguments: dict[str, str | int] = {
-        "grid": f"{x} x {y} x {z}",
-        "blocks": f"{blocks:,} of {of:,} recorded",
-        "warps": len(rows),
-        "records": int(np.isin(trace.track, rows).sum()),
-        "SMs": len(np.unique(warps.sm[rows])),
-        "kernel": info.hash,
-        "start_unix_ns": timeline.origin + int(begin),
-    }
-    if timeline.problems:
-        arguments["problems"] = counted(len(timeline.problems), "problem") + ", on the last row"
-    return LaunchRow(info.kernel, int(begin), int(end), arguments)
+    order = timeline.drawn[np.argsort(warps.launch[timeline.drawn], kind="stable")]
+    if not len(order):
+        return {}
+    ends, records = np.nan_to_num(warp_ends(trace)), np.bincount(trace.track, minlength=len(warps))
+    found, first = {}, heads(warps.launch[order])
+    for rows in np.split(order, first[1:]):
+        launch = int(warps.launch[rows[0]])
+        info = trace.launches[launch]
+        begin = _after(float(warps.start_ns[rows].min()), base)
+        end = max(begin, _after(float(ends[rows].max()), base))
+        blocks, of = len(np.unique(warps.block[rows])), int(np.prod(info.grid, dtype=object))
+        x, y, z = info.grid
+        arguments: dict[str, str | int] = {
+            "grid": f"{x} x {y} x {z}",
+            "blocks": f"{blocks:,} of {of:,} recorded",
+            "warps": len(rows),
+            "records": int(records[rows].sum()),
+            "SMs": len(np.unique(warps.sm[rows])),
+            "kernel": info.hash,
+            "start_unix_ns": timeline.origin + begin,
+        }
+        around: tuple[tuple[str, int, int], ...] = ()
+        if launch < len(trace.calls):
+            call = trace.calls[launch]
+            arguments |= _call(call, begin - base, end - base)
+            if call.end_ns >= 0:
+                around = (LATENCY, max(0, call.begin_ns + base), begin), (DRAIN, end, call.end_ns + base)
+        if timeline.problems:
+            arguments["problems"] = counted(len(timeline.problems), "problem") + ", on the last row"
+        found[launch] = LaunchRow(info.kernel, begin, end, arguments, tuple(one for one in around if one[1] < one[2]))
+    return found
+
+
+def _after(ns: float, base: int) -> int:
+    """Whole ns after a base that float64 may not hold; damaged times are clipped."""
+    return max(0, round(min(max(ns, -_FAR), _FAR)) + base)
+
+
+def _call(call: Call, begin: int, end: int) -> dict[str, str | int]:
+    """What another profiler knows of the launch. Readers of Kineto's files take whatever has the arguments `stream` and
+    `correlation` for a kernel."""
+    found: dict[str, str | int] = {"op": call.op, "module": call.module, "line": call.line}
+    found = {name: value for name, value in found.items() if value}
+    if call.stream >= 0:
+        found |= {"cuda_stream": call.stream, "cuda_correlation": call.correlation}
+    if call.end_ns >= 0:
+        found |= {"launch_latency_ns": max(0, begin - call.begin_ns), "drain_ns": max(0, call.end_ns - end)}
+    return found

@@ -23,7 +23,7 @@ from ..util.parallel import CHUNK, chunks, each, map_ahead
 from ..util.progress import Step
 from .pflong import Arrows
 from .pfrows import RowEncoder, packets
-from .pftracks import Names, head
+from .pftracks import Beside, Names, head
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -36,15 +36,15 @@ _BLOCK = 1 << _LOG2_BLOCK
 _SAMPLE = 1 << 16
 
 
-def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
-    """Write the file. Memory: the columns and a few windows of events."""
+def write(timeline: Timeline, file: BinaryIO, step: Step, beside: Beside | None = None) -> None:
+    """Write the file. Memory: the columns and a few windows of events. beside: another profiler's tracks in it."""
     names = Names(timeline)
     spans, points = int(timeline.span.sum()), int((~timeline.span).sum())
     events, all_events = 0, 2 * (spans + len(timeline.empty)) + points
     reported = 0
     windows = _Events(timeline, names).windows()
     begun = list(islice(windows, 1))  # the pool makes others while this thread writes the head
-    file.write(head(timeline, names))
+    file.write(head(timeline, names, beside))
     for window in chain(begun, windows):
         for piece in window.pieces:
             file.write(piece)

@@ -9,7 +9,8 @@ track_descriptor.proto, track_event.proto and interned_data.proto of Perfetto v5
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,8 @@ from ..capture.layout import Kind
 from ..tracedata.info import info
 from ..util.parallel import chunks
 from ..util.texts import Texts, constant, joined, varints
-from .groups import BETWEEN, TOP, hierarchy
-from .launch_rows import LaunchRow, launch_row
+from .groups import BETWEEN, TOP, Hierarchy, hierarchy
+from .launch_rows import LaunchRow, launch_rows
 from .row_notes import described
 from .timeline import EMPTY, Timeline
 
@@ -58,6 +59,11 @@ def varint(value: int) -> bytes:
 def number(field: int, value: int) -> bytes:
     """A varint field."""
     return varint(field << 3) + varint(value)
+
+
+def fixed(field: int, value: int) -> bytes:
+    """A field of eight bytes."""
+    return varint(field << 3 | 1) + value.to_bytes(8, "little")
 
 
 def block(field: int, data: bytes | str) -> bytes:
@@ -144,11 +150,24 @@ class Names:
             self.tracks += len(self.counters)
 
 
-def head(timeline: Timeline, names: Names) -> bytes:
+@dataclass(frozen=True)
+class Beside:
+    """Tracks of another profiler in the same file.
+
+    Attributes:
+        parent: uuid of the track below which each launch is shown, by launch.
+        flow: number of the arrow that ends at each launch, by launch.
+    """
+
+    parent: Mapping[int, int]
+    flow: Mapping[int, int]
+
+
+def head(timeline: Timeline, names: Names, beside: Beside | None = None) -> bytes:
     """The bytes before the first event."""
     interned = _texts(2, names.text) + _texts(3, ARGUMENTS) + _texts(29, names.where)
     first = packet(number(10, SEQUENCE) + number(13, 1) + block(12, interned))
-    return b"".join([first, packet(_recorded(timeline)), *_tree(timeline, names)])
+    return b"".join([first, packet(_recorded(timeline)), *_tree(timeline, names, beside)])
 
 
 def _recorded(timeline: Timeline) -> bytes:
@@ -161,18 +180,27 @@ def _texts(field: int, texts: Sequence[str]) -> bytes:
     return b"".join(block(field, number(1, index + 1) + block(2, text)) for index, text in enumerate(texts))
 
 
-def _tree(timeline: Timeline, names: Names) -> Iterator[bytes]:
+def _tree(timeline: Timeline, names: Names, beside: Beside | None) -> Iterator[bytes]:
     """Descriptors of the GPUs, and of the drawn launches, groups, tracks and counters, parents first; the launches as
     slices, and the problems as instants."""
     drawn = hierarchy(timeline, nested=True)
-    group, origin = FIRST_TRACK + names.tracks, max(0, timeline.origin)
+    if beside is not None:
+        drawn = replace(drawn, parent=_below_launches(timeline, drawn))
+    group, origin, launches = FIRST_TRACK + names.tracks, max(0, timeline.origin), launch_rows(timeline)
     held = _held(timeline, names)
     step = 2 + max(map(len, held.values()), default=0)  # ranks between two rows: their group's, and their counters'
     for index, one in enumerate(drawn.groups):
         parent = None if one.parent == TOP else group + one.parent
+        flow = b""
+        if beside is not None:
+            if parent is None:
+                continue  # the other profiler has the GPU
+            if one.launch is not None:
+                parent = beside.parent[one.launch]
+                flow = fixed(48, beside.flow[one.launch]) if one.launch in beside.flow else b""
         yield descriptor(group + index, parent, one.name, one.place * step, _ORDERED)
         if one.launch is not None:
-            yield from launch_slice(launch_row(timeline, one.launch), group + index, origin)
+            yield from launch_slice(launches[one.launch], group + index, origin, flow)
     parents = group + drawn.parent
     notes = described(timeline, drawn.row)
     for part in chunks(len(drawn.index)):
@@ -187,7 +215,19 @@ def _tree(timeline: Timeline, names: Names) -> Iterator[bytes]:
         for more, (place, region) in enumerate(held[int(drawn.index[at])], 2):
             name = f"{labels[at]}{BETWEEN}{timeline.trace.regions[region].name}"
             yield descriptor(place, int(parents[at]), name, at * step + more, block(8, b""))
-    yield from _problems(timeline, group + len(drawn.groups), group, len(drawn.index) * step)
+    gpu = None if beside is not None or not len(timeline.drawn) else group
+    yield from _problems(timeline, group + len(drawn.groups), gpu, len(drawn.index) * step)
+
+
+def _below_launches(timeline: Timeline, drawn: Hierarchy) -> Int64:
+    """The parents of the tracks where no launch's rows are directly below the GPU."""
+    at = {one.launch: index for index, one in enumerate(drawn.groups) if one.launch is not None}
+    own = [index for index, one in enumerate(drawn.groups) if one.parent == TOP]
+    launch = timeline.trace.warps.launch[drawn.row]
+    flat = np.flatnonzero(np.isin(drawn.parent, own))
+    parent: Int64 = np.array(drawn.parent)
+    parent[flat] = [at[one] for one in launch[flat].tolist()]
+    return parent
 
 
 def _held(timeline: Timeline, names: Names) -> dict[int, list[tuple[int, int]]]:
@@ -198,25 +238,28 @@ def _held(timeline: Timeline, names: Names) -> dict[int, list[tuple[int, int]]]:
     return held
 
 
-def _problems(timeline: Timeline, uuid: int, gpu: int, rank: int) -> Iterator[bytes]:
+def _problems(timeline: Timeline, uuid: int, gpu: int | None, rank: int) -> Iterator[bytes]:
     """Problems: instants at the beginning, on the last row of the first GPU or group."""
     if not timeline.problems:
         return
-    yield descriptor(uuid, gpu if len(timeline.drawn) else None, PROBLEMS, rank)
+    yield descriptor(uuid, gpu, PROBLEMS, rank)
     for problem in timeline.problems:
         event = number(9, _TYPE_INSTANT) + number(11, uuid) + block(23, f"{problem.kind}: {problem.text}")
         yield packet(number(8, max(0, timeline.origin)) + number(10, SEQUENCE) + block(11, event))
 
 
-def launch_slice(row: LaunchRow, uuid: int, origin: int) -> Iterator[bytes]:
-    """A launch as a slice on its row."""
+def launch_slice(row: LaunchRow, uuid: int, origin: int, more: bytes = b"") -> Iterator[bytes]:
+    """A launch as a slice on its row. more: further fields of its begin."""
     notes = b""
     for name, value in row.arguments.items():
         shown = block(6, value) if isinstance(value, str) else number(4, value)
         notes += block(4, block(10, name) + shown)
-    begin = number(9, _TYPE_BEGIN) + number(11, uuid) + block(23, row.name) + notes
     end = number(9, _TYPE_END) + number(11, uuid)
-    for ns, event in ((row.begin, begin), (row.end, end)):
+    begin = number(9, _TYPE_BEGIN) + number(11, uuid)
+    slices = [(row.begin, row.end, block(23, row.name) + notes + more)]
+    slices += [(first, last, block(23, name)) for name, first, last in row.around]
+    events = [pair for first, last, rest in sorted(slices) for pair in ((first, begin + rest), (last, end))]
+    for ns, event in events:
         yield packet(number(8, origin + ns) + number(10, SEQUENCE) + block(11, event))
 
 

@@ -138,6 +138,13 @@ class Backend(ABC):
         """Return when everything launched so far has finished; at once where launches are synchronous."""
         return
 
+    def read_timers(self, when: str) -> None:  # noqa: B027  # a backend whose clock is the host's
+        """Launch kernels on each device that only read its timer: another profiler's times of them bound its clock.
+
+        Args:
+            when: "begin" or "end", of the session.
+        """
+
     @abstractmethod
     def disarm(self) -> None:
         """Stop recording; warps that already claimed a slab keep it."""

@@ -6,6 +6,7 @@ from collections import Counter
 
 from ..capture.model import LaunchCount
 from . import registry
+from .launch_lines import LINES
 
 
 class LaunchCounts:
@@ -32,6 +33,13 @@ class LaunchCounts:
         if capture == 0:
             return self._direct if backend.is_open() else None
         return None if capture is None else self.captures.get(capture)
+
+    def accepted(self, counts: Counter[int], *kernels: int) -> None:
+        """The driver has accepted a launch of these kernels, by id. counts: what open() returned for it."""
+        for kernel in kernels:
+            counts[kernel] += 1
+            if counts is self._direct:
+                LINES.add(kernel)
 
     def replaying(self) -> Counter[int] | None:
         """Where the launches of a replayed graph count; None if they do not record."""

@@ -55,6 +55,7 @@ _ABOUT: dict[str, dict[str, object]] = {
     "mark": _about("mark these lines of source as a region", "NAME=FILE:FIRST-LAST", compiled=True),
     "stalls": _about("sample where warps stand and why, beside the marks: kscope stalls shows it"),
     "period": _about("cycles between two samples of an SM sub-partition, a power of two: 2^10", "CYCLES"),
+    "launch_stacks": _about("record the Python line of every launch"),
 }
 
 
@@ -77,6 +78,7 @@ class Options:
     mark: str | Sequence[str] | Mapping[str, str] | None = field(default=None, metadata=_ABOUT["mark"])
     stalls: bool | None = field(default=None, metadata=_ABOUT["stalls"])
     period: int | None = field(default=None, metadata=_ABOUT["period"])
+    launch_stacks: bool | None = field(default=None, metadata=_ABOUT["launch_stacks"])
 
     @staticmethod
     def of(arguments: Mapping[str, Any]) -> Options:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..capture.capture import Capture
 from ..errors import UsageError
 from .launcher import expanded
+from .torch_profiler import TorchProfiler
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -26,10 +27,12 @@ class Finish:
     Attributes:
         files: files to export to.
         transforms: functions applied to the trace, in order.
+        torch: torch's profiler that records beside the session; None for none.
     """
 
     files: tuple[Path, ...] = ()
     transforms: tuple[Callable[[Trace], Trace], ...] = ()
+    torch: TorchProfiler | None = None
 
     @staticmethod
     def of(export: Paths | None, then: Transforms | None) -> Finish:
@@ -69,10 +72,14 @@ class Finish:
                 raise UsageError(f"then={getattr(one, '__name__', one)}: returned {found!r}, expected a trace")
         return found
 
-    def write(self, trace: Trace) -> None:
-        """Export the trace to every file."""
+    def write(self, capture: Capture, trace: Callable[[], Trace]) -> None:
+        """Export the trace to every file, and merge the capture with torch's trace if that has ended."""
         for file in self.files:
-            trace.export(file)
+            trace().export(file)
+        if self.torch is not None:
+            from ..trace import decode
+
+            self.torch.recorded(decode(capture))
 
 
 def _several(given: Any) -> tuple[Any, ...]:

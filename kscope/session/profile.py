@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, SupportsIndex
+from dataclasses import replace
+from typing import Any, Literal, SupportsIndex
 
 from ..capture.blocks import BlockSelection
 from ..instrument.options import Options
@@ -14,6 +15,7 @@ from . import capture_path
 from .claims import claim
 from .outputs import Finish, Paths, Transforms
 from .session import Session
+from .torch_profiler import TorchProfiler
 
 
 def profile(
@@ -34,8 +36,10 @@ def profile(
     mark: str | Sequence[str] | Mapping[str, str] | None = None,
     stalls: bool | None = None,
     period: int | None = None,
+    launch_stacks: bool | None = None,
     then: Transforms | None = None,
     export: Paths | None = None,
+    torch: Any = None,
     enabled: bool = True,
 ) -> Session:
     """Record the kernels launched in the body of ``with kscope.profile(...) as prof:``.
@@ -71,8 +75,12 @@ def profile(
         stalls: also sample where warps stand, marked or not, and why they wait; `kscope stalls` shows it. Needs
             NVIDIA's libcupti (torch brings it, or the extra "stalls") and the permission to profile.
         period: cycles between two samples of an SM sub-partition, a power of two from 32 to 2^31; by default 1024.
+        launch_stacks: record the line of Python that makes each launch, for trace.calls and summaries by line. It costs
+            a launch about a microsecond. CuTe DSL's launches and replays of CUDA graphs have none.
         then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
         export: files to export prof.trace to if the body does not raise; checked before anything runs.
+        torch: a torch.profiler.profile that records beside the session. When both have ended, prof.merged is the
+            capture beside its trace; with `path`, both are also written as one timeline, name.pftrace.
         enabled: False records, compiles and writes nothing.
 
     Returns:
@@ -87,6 +95,8 @@ def profile(
     options = Options.of(locals())
     target = None if path is None else capture_path.check(path)
     finish = Finish.of(export, then)
+    if torch is not None and enabled:
+        finish = replace(finish, torch=TorchProfiler(torch, target))
     if enabled:
         claim(finish.files if target is None else (target, *finish.files))
     return Session(target, options, finish, enabled)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from html import escape
 from itertools import count
@@ -19,6 +18,7 @@ from ..capture.model import LaunchCount, Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
+from ..instrument.launch_lines import LINES
 from ..instrument.options import Options, in_effect
 from . import capture_path
 from .absent import absent
@@ -26,11 +26,13 @@ from .forms import Forms
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
+from .pausing import Pausing
 from .save import add_failure, exited_normally, save
 from .stalls import Stalls
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
 from .termination import Termination
+from .torch_profiler import WithTorch
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 next_epoch = count(1).__next__
 
 
-class Session(Forms):
+class Session(WithTorch, Pausing, Forms):
     """What kscope.profile() returns: a context manager and a decorator, and afterwards what was recorded.
 
     Attributes:
@@ -49,6 +51,7 @@ class Session(Forms):
 
     def __init__(self, path: Path | None, options: Options, finish: Finish, enabled: bool) -> None:
         self.saved: Path | None = None
+        self._torch = finish.torch
         self.path, self.enabled, self._options, self._finish = path, enabled, options, finish
         self._folder = None if path is None else path.absolute().parent
         self._kernels = Patterns.of(options.kernel)
@@ -56,6 +59,7 @@ class Session(Forms):
         self._sampling, self._pool = options.sampling(), options.pool_bytes()
         self._stalls = Stalls(options.sampling_period())
         self._named = {"pool": self._pool, "kernel": self._kernels.globs, **self._stalls.options}
+        self._named["launch_stacks"] = options.launch_stacks
         self._epoch = self._started = 0
         self._backends: dict[str, Backend] = {}
         self._absent: dict[str, MissingError] = {}
@@ -117,6 +121,7 @@ class Session(Forms):
             if not self._within("reset"):
                 return
             self._epoch, self._started = next_epoch(), time.time_ns()
+            LINES.begin(LINES.wanted)
             for backend in self._backends.values():
                 backend.arm(self._epoch, self._sampling, self._pool, self._folder)
                 self._stalls.begin(backend, self._epoch)
@@ -124,42 +129,6 @@ class Session(Forms):
                     backend.disarm()
             for name in STATE.names:
                 registry.frontend(name).begin()
-
-    @contextmanager
-    def paused(self) -> Generator[None, None, None]:
-        """A context manager: warps that begin inside it do not record.
-
-        It compiles nothing and waits for nothing: a launch that runs across either end is recorded in part.
-
-        Raises:
-            UsageError: outside the session's body, or inside another pause.
-        """
-        if not self._within("paused"):
-            yield
-            return
-        if self._paused:
-            raise UsageError("prof.paused() inside prof.paused(): the session is paused already")
-        try:
-            try:
-                with alone():
-                    self._paused = self._was_paused = True
-                    for backend in self._backends.values():
-                        backend.disarm()
-                    self._stalls.pause(True)
-                yield
-            finally:
-                self._resume()
-        finally:  # a signal may have come before the first one
-            self._resume()
-
-    def _resume(self) -> None:
-        """End a pause."""
-        with alone():
-            if self._paused and STATE.active is self:
-                for backend in self._backends.values():
-                    backend.resume()
-                self._stalls.pause(False)
-            self._paused = False
 
     def _within(self, what: str) -> bool:
         """Whether the session records. Raises UsageError outside its body."""
@@ -208,6 +177,8 @@ class Session(Forms):
         if self._absent and not self._backends:
             raise next(iter(self._absent.values()))
         STATE.join = self._join
+        self._read_timers("begin")
+        LINES.begin(bool(self._options.launch_stacks))
 
     def _join(self, name: str) -> None:
         """A frontend's backend is armed, and its launches run marked kernels."""
@@ -237,6 +208,7 @@ class Session(Forms):
         if STATE.active is not self:
             return
         STATE.active = STATE.join = STATE.release = self._statement = None
+        LINES.end()
         try:
             for backend in self._backends.values():
                 backend.disarm()
@@ -274,8 +246,8 @@ class Session(Forms):
                 add_failure(ended, failure)
         if ended is not None and ended is not error:
             raise ended
-        if exited_normally(error) and self._finish.files:
-            self._finish.write(self.trace)
+        if exited_normally(error) and self._capture is not None:
+            self._finish.write(self._capture, lambda: self.trace)
 
     def _bind(self) -> Callable[..., None]:
         leave = partial(self._leave)
@@ -311,6 +283,7 @@ class Session(Forms):
                 self._launches |= registry.frontend(name).launches()
         for backend in self._backends.values():
             backend.wait()
+        self._read_timers("end")
 
     def _end(self, error: BaseException | None, *, wait: bool) -> None:
         """Collect, close and save."""
@@ -346,5 +319,6 @@ class Session(Forms):
             launches=self._launches if wait else {},
             tuning_launches=sum(registry.frontend(name).tuning_launches() for name in STATE.names),
             samples=samples,
+            **LINES.found(),
         )
         return only(capture, self._kernels)

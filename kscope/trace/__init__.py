@@ -83,7 +83,8 @@ class Trace(TraceData):
         and last start, idle.
 
         Args:
-            by: additional keys, one or several: launch, role, sm, block, warp, lane, device.
+            by: additional keys, one or several: launch, role, sm, block, warp, lane, device; of traces from
+                kscope.merge() also module, op, line, stack.
             roles: for by="role", the role names and their warps.
 
         Returns:

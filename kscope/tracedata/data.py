@@ -13,6 +13,7 @@ from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..capture.samples import Samples
 from ..util.text import counted
+from .calls import Call
 from .nesting import nest
 from .recorded import Recorded
 from .region import Region
@@ -109,6 +110,7 @@ class TraceData:
         role_names: names of the roles that kernels name with kscope.role(), and of the compiler's partitions of warps;
             Warps.role indexes them.
         samples: where warps stood and why, of a session with stalls=True; None without.
+        calls: the call of each launch, if the trace was merged with one of torch.profiler; else empty.
     """
 
     region: npt.NDArray[np.uint16]
@@ -130,6 +132,7 @@ class TraceData:
     recorded: Recorded = field(default_factory=Recorded)
     role_names: tuple[str, ...] = ()
     samples: Samples | None = None
+    calls: tuple[Call, ...] = ()
     _whole: tuple[Any, Int64] | None = None
 
     def __len__(self) -> int:

@@ -16,12 +16,28 @@ CLOCKS: dict[Clock, str] = {
 
 
 @dataclass(frozen=True)
+class Reading:
+    """A launch of a kernel that only read the device's timer; UNIX ns of the trace's clock.
+
+    Attributes:
+        kernel: its name.
+        first_by: it began no later than this, certainly.
+        last_from: it ended no earlier than this, certainly.
+    """
+
+    kernel: str
+    first_by: int
+    last_from: int
+
+
+@dataclass(frozen=True)
 class Gpu:
-    """A device: its number, its name, its UUID (empty if unknown)."""
+    """A device: its number, its name, its UUID (empty if unknown), and readings of its timer in order of time."""
 
     device: int
     name: str
     uuid: str = ""
+    readings: tuple[Reading, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
@@ -61,3 +63,17 @@ def _text(path: Path) -> str:
 def _lines(path: Path) -> dict[str, str]:
     """The second word of each line by the first."""
     return dict(words[:2] for line in _text(path).splitlines() if len(words := line.split()) > 1)
+
+
+@contextmanager
+def uncollected() -> Generator[None]:
+    """A context manager for work that makes many objects and drops none: Python's collector, which would look at all of
+    them again and again, waits.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -8,6 +8,19 @@ from ..errors import MissingError
 from .text import install_command
 
 
+def import_duckdb() -> Any:
+    """The module duckdb.
+
+    Raises:
+        MissingError: it is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingError(f"kscope query needs DuckDB: {install_command('query')}") from error
+    return duckdb
+
+
 def import_pandas(what: str) -> Any:
     """The module pandas.
 

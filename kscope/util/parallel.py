@@ -18,9 +18,18 @@ CHUNK, _LARGEST = 1 << 15, 1 << 18
 """Records per chunk: their columns and temporaries fit a core's L2 cache. The largest share of a few columns."""
 
 
+_most = 8
+
+
 def workers() -> int:
     """Number of threads to use."""
-    return min(os.cpu_count() or 1, 8)
+    return min(os.cpu_count() or 1, _most)
+
+
+def one_thread() -> None:
+    """From now on this process works in one thread: it is one of several that share the cores."""
+    global _most
+    _most = 1
 
 
 def is_shut_down(pool: Executor) -> bool:
@@ -44,7 +53,7 @@ def submit(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future
 def each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
     """Run `work` on every item in parallel; the first exception is raised."""
     items = list(items)
-    if len(items) < 2:
+    if len(items) < 2 or workers() < 2:
         for item in items:
             work(item)
         return
@@ -66,6 +75,9 @@ def filled(total: int, dtype: npt.DTypeLike, work: Callable[[slice], npt.NDArray
 
 def map_ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Map in parallel and in order, at most two results per thread ahead of the consumer, to bound memory."""
+    if workers() < 2:
+        yield from map(work, items)
+        return
     jobs: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers()) as pool:
         if is_shut_down(pool):

@@ -159,6 +159,16 @@ class CudaBackend(Backend):
             if (error := self._idle(context)) is not None and context in drains:
                 self._failed(drains[context], error)
 
+    def read_timers(self, when: str) -> None:
+        """Launch kernels on each device that only read its timer, at the session's "begin" or "end"."""
+        with self._mine():
+            for drain in self._drains.values():
+                try:
+                    with self._in(drain.device):
+                        drain.device.read_timer(when)
+                except DriverError as error:
+                    self._failed(drain, error)
+
     def disarm(self) -> None:
         """Close the gates. Warps that have claimed continue, and their records are still drained."""
         with self._mine():
@@ -225,8 +235,7 @@ class CudaBackend(Backend):
                 device.open_pool(session.pool)
                 drain = self._drains[device.context] = Drain(device)
             drain.begin(session.epoch, session.pool, session.folder)
-            device.syncs.clear()
-            device.sync_clock()
+            device.begin()
             self._gate(drain, session.epoch)
             drain.start()
 
@@ -272,6 +281,7 @@ class CudaBackend(Backend):
             uuid=device.facts.uuid,
             read_ns=read_ns,
             begun=drain.begun(),
+            readings=device.readings(),
         )
 
     def _failed(self, drain: Drain, error: DriverError) -> None:

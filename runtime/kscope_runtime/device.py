@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from kscope.capture import wire
-from kscope.capture.model import ClockSync
+from kscope.capture.model import ClockSync, TimerReading
 from kscope.errors import DriverError
 from kscope.instrument.recording import AUTO_RECORDS
 from kscope.instrument.sampling import Sampling
@@ -18,6 +18,7 @@ from .driver import DeviceFacts, Driver
 from .pool import Rings, default_bytes, rings
 from .ranges import Bytes, Ranges
 from .slab_sizes import SlabSizes
+from .timer_readings import TimerReadings
 
 PAGE = 1 << 16
 _ZEROS = 4 << 20
@@ -50,6 +51,7 @@ class Device:
         driver.write(self.control + wire.SIZES_AT, self.sizes.words.view(np.uint8), self.stream)
         driver.synchronize(self.stream)
         self._clocks: Clocks | None = None
+        self._timer: TimerReadings | None = None
         self.syncs: list[ClockSync] = []
         self._synced = 0  # time.monotonic_ns() after the last of them
         self.tick_ns = 0
@@ -158,3 +160,22 @@ class Device:
             self.syncs.append(found)
             self._synced = time.monotonic_ns()
             self.tick_ns = self._clocks.tick_ns()
+
+    def read_timer(self, when: str) -> None:
+        """Launch the kernels that read the timer at a session's "begin" or "end"; at its end, wait for all of them."""
+        if self._timer is None:
+            self._timer = TimerReadings(self.driver)
+        self._timer.launch(when)
+        if when == "end":
+            self._timer.read()
+
+    def readings(self) -> tuple[TimerReading, ...]:
+        """What they have read in this session."""
+        return () if self._timer is None else self._timer.found()
+
+    def begin(self) -> None:
+        """A session begins: forget an earlier one's readings and comparisons of clocks."""
+        self.syncs.clear()
+        if self._timer is not None:
+            self._timer.clear()
+        self.sync_clock()

@@ -25,6 +25,7 @@ FLOORS = (
     {"export"},
     {"trace"},
     {"readers"},
+    {"merging"},
     {"session"},
     {"__init__"},
     {"cli"},
@@ -33,10 +34,10 @@ FLOORS = (
 """The rooms of kscope/, from the ground up: a room imports only rooms on lower floors."""
 WRITERS, READERS = (
     {"ptx", "lowering", "sass", "language"},
-    {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers"},
+    {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers", "merging"},
 )
 """The write side and the read side are independent."""
-BASE, OPTIONAL = {"numpy", "orjson"}, {"pandas", "pyarrow"}
+BASE, OPTIONAL = {"numpy", "orjson"}, {"duckdb", "pandas", "pyarrow"}
 """What kscope/ may import: always, and only inside a function."""
 VOCABULARY = {
     "kscope_triton": {"triton", "torch"},

@@ -55,7 +55,7 @@ def test_every_public_name_is_there(name: str) -> None:
 
 def test_profile_and_enable_take_the_options_of_the_table() -> None:
     taken = {name: list(inspect.signature(getattr(kscope, name)).parameters) for name in ("profile", "enable")}
-    assert set(taken["profile"]) == {option.name for option in OPTIONS} | {"path", "then", "export", "enabled"}
+    assert set(taken["profile"]) == {option.name for option in OPTIONS} | {"path", "then", "export", "torch", "enabled"}
     assert set(taken["enable"]) == set(COMPILED)
 
 

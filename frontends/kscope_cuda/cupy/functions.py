@@ -125,7 +125,7 @@ class PreparedKernel(function.Function):
         counts = self._launches.counts.open((stream or current_stream()).ptr)
         result = launch(*args, **options)
         if counts is not None and self._number is not None:
-            counts[self._number] += 1
+            self._launches.counts.accepted(counts, self._number)
         return result
 
 

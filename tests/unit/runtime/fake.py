@@ -299,10 +299,16 @@ class FakeDriver:
         self._call("launch")
         self.kernels_on.add(stream)
         self.clock += 32
-        start = max(base for base in self.host if base <= argument)
         if not self.full:
             value = 32 if name == "ks_tick" else self.clock
-            self.host[start][argument - start : argument - start + 8].view("<u8")[0] = value
+            self._word(argument).view("<u8")[0] = value
+
+    def _word(self, address: int) -> Bytes:
+        """8 bytes of pinned or device memory."""
+        for base, buffer in self.host.items():
+            if base <= address < base + buffer.nbytes:
+                return buffer[address - base :][:8]
+        return self.gpus[self.current - 1].view(address, 8)
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:

@@ -1,0 +1,109 @@
+"""`kscope merge`: one timeline of a capture and a trace of torch.profiler, or of the captures of a job's ranks.
+
+kscope merge step.kscope --torch trace.json.gz -o step.pftrace
+kscope merge run/ -o run.pftrace --ranks 0-7
+kscope merge run/ -o records/
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..analysis.table import cut, time_text
+from ..errors import UsageError
+from ..export import DEFAULT_LIMIT
+from ..util.text import counted
+from . import filters, outputs
+from .command import Command
+from .export import limit_of
+from .options import members
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command(
+        "merge", merge, "put torch.profiler's trace, or the ranks of a job, on one timeline",
+        description="Writes one timeline: of a capture torch.profiler's events as they are, and kscope's rows below "
+        "their stream; of a folder all ranks. How exact the shared axis is, is printed.",
+    )  # fmt: skip
+    parser.add_argument(
+        "capture", metavar="CAPTURE", type=Path, help="a .kscope file, - for stdin; or a folder with one for each rank"
+    )
+    parser.add_argument(
+        "--torch", metavar="TRACE", type=Path, help="what p.export_chrome_trace() wrote: .json, .json.gz"
+    )
+    parser.add_argument("--nsys", metavar="REPORT", type=Path, help="what nsys export --type sqlite wrote")
+    parser.add_argument("--ranks", metavar="LIST", help="of a folder: only these ranks, such as 0-7")
+    parser.add_argument("--launch", metavar="N", type=int, help="of a folder: only launch N of each rank, from 0")
+    parser.add_argument(
+        "--collective", metavar="GLOB", action="append", default=[],
+        help="of a folder: kernels that no rank leaves before the last one has arrived, see kscope ranks",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="file to write: .pftrace or .json, or with .gz; of a folder also FOLDER/, for kscope query",
+    )
+    parser.add_argument(
+        "--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of,
+        help=f"the first N records by time, or all (default: {DEFAULT_LIMIT:,})",
+    )  # fmt: skip
+    parser.add_argument("--max-bytes", metavar="SIZE", help="memory limit for a capture that you trust: 24GiB")
+    parser.set_defaults(reader=None, names=None)
+
+
+def merge(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    from ..merging import entry, torch  # not needed by other commands
+
+    if options.capture.is_dir():
+        return _ranks(options)
+    if (options.torch is None) == (options.nsys is None):
+        raise UsageError(
+            f"{options.capture}: expected --torch TRACE or --nsys REPORT beside it, or a folder with captures of ranks"
+        )
+    outputs.apart("-o", options.output, options.capture, options.torch, options.nsys)
+    torch.checked(options.output)
+    trace = filters.opened(options.capture, options)
+    found = entry.merge(trace, options.torch, nsys=options.nsys)
+    limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
+    with filters.watched(len(trace), options.output.name) as step:
+        written = found.write(options.output, limit, step)
+    for problem in found.trace.problems:
+        print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
+    of = f" of {len(trace):,}" if written < len(trace) else ""
+    launches = f"{found.paired:,} of {counted(len(trace.launches), 'launch')} paired"
+    print(f"{options.output}: {written:,}{of} records, {options.output.stat().st_size:,} bytes; {launches}")
+    for bound in found.bounds:
+        print(bound)
+    return 0
+
+
+def _ranks(options: argparse.Namespace) -> int:
+    """Merge a folder."""
+    from ..merging import dataset, joined, seats, torch
+
+    if options.torch is not None:
+        raise UsageError(
+            f"--torch {options.torch}: merge a rank's capture with its torch trace, or a folder without one"
+        )
+    ranks = None if options.ranks is None else members("--ranks", options.ranks)
+    files = seats.captures(options.capture)
+    found: dataset.Dataset | joined.Ranks
+    if options.output.suffix:
+        torch.checked(options.output)
+        found = joined.merge_ranks(files, ranks, options.launch, options.collective)
+        limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
+        written = found.trace.export(options.output, limit=limit)
+    else:
+        found = dataset.write_dataset(files, options.output, ranks, options.launch, options.collective)
+        written = found.records
+    print(f"{options.output}: {written:,} records of {counted(len(found.seats), 'GPU')}")
+    for seat, bound in zip(found.seats[1:], found.bounds[1:], strict=True):
+        print(f"rank {seat.rank}: within \N{PLUS-MINUS SIGN}{time_text(bound)} of rank {found.seats[0].rank}")
+    return 0

@@ -1,0 +1,98 @@
+"""The calls that launched the kernels of a Kineto file: correlation -> call -> operator, module and Python frames."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..tracedata.calls import Call
+from ..tracedata.nesting import parents
+from ..util.portable import clean
+from .kineto import CALLS, Kernels, Kineto
+
+Int64 = npt.NDArray[np.int64]
+
+_FRAME, _OP = "python_function", "cpu_op"
+_MODULE = "nn.Module: "
+
+
+def call_events(kineto: Kineto) -> dict[int, int]:
+    """Index of the event of each call that launches, by correlation."""
+    found = {}
+    for at in kineto.of(*CALLS).tolist():
+        args = kineto.events[at].get("args")
+        number = args.get("correlation") if isinstance(args, dict) else None
+        if isinstance(number, int):
+            found[number] = at
+    return found
+
+
+def calls(kineto: Kineto, kernels: Kernels, kernel: Int64, origin: int) -> tuple[Call, ...]:
+    """A row per launch.
+
+    Args:
+        kineto: the file.
+        kernels: its kernels.
+        kernel: (l,) the kernel of each launch, or -1.
+        origin: UNIX ns of the trace's time 0.
+    """
+    by_correlation = call_events(kineto)
+    shift = kineto.base - origin
+    launched = {
+        launch: by_correlation.get(int(kernels.correlation[at]), -1)
+        for launch, at in enumerate(kernel.tolist())
+        if at >= 0
+    }
+    above = _above(kineto, sorted({at for at in launched.values() if at >= 0}))
+    rows = []
+    for launch, at in enumerate(kernel.tolist()):
+        if at < 0:
+            rows.append(Call(launch))
+            continue
+        event = launched[launch]
+        op, module, stack = _named(kineto, above, event)
+        rows.append(
+            Call(
+                launch,
+                op,
+                module,
+                stack,
+                int(kernels.stream[at]),
+                int(kernels.correlation[at]),
+                int(kineto.begin[event]) + shift if event >= 0 else -1,
+                int(kineto.end_ns[event] - kineto.begin[event]) if event >= 0 else -1,
+                int(kernels.begin[at]) + shift,
+                int(kernels.end[at]) + shift,
+            )
+        )
+    return tuple(rows)
+
+
+def _above(kineto: Kineto, events: list[int]) -> dict[int, int]:
+    """The event that encloses each frame, operator and call of a thread, by index; absent for none."""
+    at = np.concatenate([kineto.of(_FRAME, _OP), np.array(events, np.int64)])
+    if not len(at):
+        return {}
+    thread = kineto.thread[at].astype(np.int32)
+    rank = np.isin(at, np.array(events, np.int64)).astype(np.int64)  # a call is inside of what begins and ends with it
+    begin, end = kineto.begin[at], kineto.end_ns[at]
+    order = np.lexsort((-rank, -begin, end, thread))  # in order of end; of equal ends, the inner one first
+    at, begin, end, thread = at[order], begin[order], end[order], thread[order]
+    parent = parents(begin, end, thread)
+    inside = np.flatnonzero(parent >= 0)
+    return dict(zip(at[inside].tolist(), at[parent[inside]].tolist(), strict=True))
+
+
+def _named(kineto: Kineto, above: dict[int, int], event: int) -> tuple[str, str, tuple[str, ...]]:
+    """The operator, the module and the frames around an event."""
+    op, module, stack = "", "", list[str]()
+    while (event := above.get(event, -1)) >= 0:
+        one = kineto.events[event]
+        name = clean(str(one.get("name", "")))
+        if one.get("cat") == _OP:
+            op = op or name
+        elif name.startswith(_MODULE):
+            module = module or name.removeprefix(_MODULE)
+        else:
+            stack.append(name)
+    return op, module, tuple(reversed(stack))

@@ -1,0 +1,193 @@
+"""A capture beside torch.profiler's trace of the same run: pairs, the shared axis, the calls, and files of both."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ..capture.model import Problem
+from ..errors import UsageError
+from ..export import DEFAULT_LIMIT, GZIP, check, chrome, pftrace
+from ..export import timeline as drawing
+from ..export.launch_rows import LaunchRow, launch_rows
+from ..export.pftracks import Beside
+from ..export.threads import Beside as Below
+from ..export.threads import Thread, threads_of
+from ..export.timeline import Timeline
+from ..trace import Trace
+from ..tracedata.calls import Call
+from ..util.atomic_files import replacing
+from ..util.gz import GzipWriter
+from ..util.progress import Step, no_progress
+from ..util.text import counted
+from . import native
+from .axis import Bound, bounds, clocks, moved, readings, shift_of
+from .calls import call_events, calls
+from .kineto import Event, Kernels, Kineto, kernels
+from .lives import lives
+from .pairing import NONE, Pairs, pair
+
+FORMATS = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
+_ARROW = "kscope launch"
+Out = Any
+"""A binary file, or what compresses to one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """A capture and a torch trace on one axis.
+
+    Attributes:
+        trace: the capture's trace on the torch trace's axis, with `calls`.
+        kineto: the file.
+        kernels: its kernels.
+        pairs: the kernel of each launch.
+        bounds: what is known of each device's clock.
+    """
+
+    trace: Trace
+    kineto: Kineto
+    kernels: Kernels
+    pairs: Pairs
+    bounds: tuple[Bound, ...]
+
+    @property
+    def paired(self) -> int:
+        """How many launches have a kernel."""
+        return int((self.pairs.kernel != NONE).sum())
+
+    def write(self, path: str | os.PathLike[str], limit: int | None = DEFAULT_LIMIT, step: Step = no_progress) -> int:
+        """Write both into one file, atomically.
+
+        Args:
+            path: .pftrace, .json, or either with .gz.
+            limit: at most so many records, the first by time; None for all.
+            step: reports progress in records.
+
+        Returns:
+            How many records were written.
+
+        Raises:
+            UsageError: another suffix, or a path that cannot be written.
+        """
+        path = Path(path)
+        checked(path)
+        shown = drawing.timeline(self.trace, limit)
+        with replacing(path) as raw, GzipWriter(raw) if path.name.endswith(GZIP) else nullcontext(raw) as file:
+            if path.name.removesuffix(GZIP).endswith(".json"):
+                self._json(shown, file, step)
+            else:
+                self._native(shown, file, step)
+        return len(shown.trace)
+
+    def _json(self, shown: Timeline, file: Out, step: Step) -> None:
+        """The file's bytes, with kscope's events before the bracket that ends its own."""
+        kineto, shift = self.kineto, shown.origin - self.kineto.base
+        shown = replace(shown, begin=shown.begin + shift, end=shown.end + shift, origin=kineto.base)
+        threads = threads_of(shown, self._below())
+        file.write(memoryview(kineto.data)[: kineto.end])
+        if events := self._arrows(threads.rows, launch_rows(shown)):
+            file.write(b",\n" + orjson.dumps(events)[1:-1])
+        for piece in chrome.pieces(shown, threads, step):
+            file.write(piece)
+        file.write(memoryview(kineto.data)[kineto.end :])
+
+    def _below(self) -> Below:
+        """Below which streams of the file the launches are shown."""
+        stream, pid, several = list[int](), list[int](), dict[int, set[int]]()
+        for launch, at in enumerate(self.pairs.kernel.tolist()):
+            device = self.trace.launches[launch].device
+            one = self._event(at) if at != NONE else self._any_event(device)
+            found = one.get("pid")
+            pid.append(found if isinstance(found, int) else device)
+            stream.append(int(self.kernels.stream[at]) if at != NONE else 1 << 40)
+            several.setdefault(pid[-1], set()).add(stream[-1])
+        tids = [one.get("tid") for one in self.kineto.events if one.get("pid") in several]
+        first = max([63, *several, *(one for one in tids if isinstance(one, int))]) + 1
+        prefix = [
+            f"{f'stream {one}' if one < 1 << 40 else 'unknown stream'} \N{MIDDLE DOT} " * (len(several[of]) > 1)
+            for one, of in zip(stream, pid, strict=True)
+        ]
+        return Below(np.array(pid, np.int64), np.array(stream, np.int64), prefix, first)
+
+    def _event(self, kernel: int) -> Event:
+        return self.kineto.events[int(self.kernels.event[kernel])]
+
+    def _any_event(self, device: int) -> Event:
+        at = np.flatnonzero(self.kernels.device == device)
+        return self.kineto.events[int(self.kernels.event[at[0]])] if len(at) else {}
+
+    def _arrows(self, rows: dict[int, Thread], launches: dict[int, LaunchRow]) -> list[Event]:
+        """Arrows from the calls to the launches."""
+        found, calls = list[Event](), call_events(self.kineto)
+        for tid, thread in rows.items():
+            at = NONE if thread.launch is None else int(self.pairs.kernel[thread.launch])
+            call = NONE if at == NONE else calls.get(int(self.kernels.correlation[at]), NONE)
+            if call != NONE and thread.launch is not None:
+                one = self.kineto.events[call]
+                arrow = {"cat": _ARROW, "name": _ARROW, "id": thread.launch + 1, "bp": "e"}
+                source = {"pid": one.get("pid"), "tid": one.get("tid"), "ts": float(one["ts"])}
+                target = {"pid": thread.pid, "tid": tid, "ts": launches[thread.launch].begin / 1000}
+                found += [{"ph": "s", **arrow, **source}, {"ph": "f", **arrow, **target}]
+        return found
+
+    def _native(self, shown: Timeline, file: Out, step: Step) -> None:
+        """The file's events as packets, then kscope's."""
+        tracks, parent, flow = native.Tracks(self.kineto), dict[int, int](), dict[int, int]()
+        begins: dict[int, list[int]] = {}
+        calls = call_events(self.kineto)
+        for launch, at in enumerate(self.pairs.kernel.tolist()):
+            one = self._any_event(self.trace.launches[launch].device) if at == NONE else self._event(at)
+            parent[launch] = tracks.uuid(str(one.get("pid")), str(one.get("tid")))
+            call = NONE if at == NONE else calls.get(int(self.kernels.correlation[at]), NONE)
+            if call != NONE:
+                flow[launch] = native.FIRST_FLOW * 2 + launch
+                begins.setdefault(call, []).append(flow[launch])
+        for piece in native.packets(self.kineto, tracks, begins):
+            file.write(piece)
+        pftrace.write(shown, file, step, Beside(parent, flow))
+
+
+def checked(path: Path) -> None:
+    """Check that a merged timeline can be written. Raises UsageError: another suffix, or an unwritable path."""
+    if not path.name.endswith(FORMATS) or path.name.endswith((".speedscope.json", ".speedscope.json.gz")):
+        raise UsageError(f"{path.name!r}: a merged trace is a timeline; expected a suffix of {', '.join(FORMATS)}")
+    check(path)
+
+
+def beside(trace: Trace, kineto: Kineto) -> Merged:
+    """Put a capture and a torch trace that was read on one axis.
+
+    Raises:
+        UsageError: they do not list the same launches, or their times contradict each other.
+    """
+    found, lived = kernels(kineto), lives(trace)
+    pairs = pair(trace, lived, found, kineto)
+    shift = kineto.base - trace.origin
+    more = readings(trace, found, shift)
+    known = clocks(lived, pairs.kernel, found.begin + shift, found.end + shift, more)
+    if not known:
+        raise UsageError(
+            f"merge: no kernel of the capture is in {kineto.name}; the capture has launches of "
+            f"{', '.join(trace.kernels[:5]) or 'no kernel'}"
+        )
+    limits = tuple(bounds(trace, lived, pairs.kernel, known, more))
+    jumps = sum(clock.jumps for clock in known.values())
+    on = moved(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
+    rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)
+    if trace.calls:  # lines that the session has recorded
+        rows = tuple(replace(one, stack=one.stack or own.stack) for one, own in zip(rows, trace.calls, strict=True))
+    problems = list[Problem]()
+    if pairs.unsure:
+        text = (
+            f"{counted(pairs.unsure, 'launch')} of one kernel overlapped on several streams, "
+            "and no order decides which kernel of the torch trace is which: they are shown without their stream"
+        )
+        problems.append(Problem("ambiguous", text, pairs.unsure))
+    return Merged(replace(on, calls=rows, problems=(*on.problems, *problems)), kineto, found, pairs, limits)

@@ -1,0 +1,185 @@
+"""`kscope ranks`: arrivals at collectives, from jobs with known truth and drifting clocks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jobs import Job
+from replay import replay
+
+from kscope.cli import main
+from kscope.errors import UsageError
+from kscope.merging import seats
+from kscope.merging.joined import merge_ranks
+from kscope.merging.rank_clocks import align
+from kscope.merging.seats import Seat
+from kscope.merging.skew import BETWEEN, COLLECTIVES, RankReport, collective, common, report
+from kscope.trace import decode
+
+
+def seats_of(job: Job) -> list[Seat]:
+    found = []
+    for rank in range(job.ranks):
+        capture = job.capture(rank)
+        found += seats.of_trace(capture, decode(capture), f"step.{rank}.kscope")
+    return found
+
+
+def outside(job: Job, found: list[Seat]) -> float:
+    """How far the true arrivals are outside of the intervals, on the first rank's clock, ns."""
+    launches = common(found, collective())
+    worst = -np.inf
+    zero = launches[0]
+    for rank, (seat, mine, clock) in enumerate(zip(found, launches, align(found, launches), strict=True)):
+        placed = clock.place(seat.first[mine])
+        for step in range(job.steps):
+            truth = job.timer(0, job.arrive[rank, step]) - job.timer(0, job.arrive[0, step])
+            seen = int(placed.time[step]) - int(found[0].first[zero[step]])
+            slack = placed.half[step] + seat.error[mine[step]] + found[0].error[zero[step]] + 2
+            worst = max(worst, abs(seen - truth) - slack)
+    return worst
+
+
+@pytest.mark.parametrize("hosts", [1, 8])
+def test_the_truth_of_64_ranks_with_drifting_clocks_is_inside(hosts: int) -> None:
+    job = Job(64, hosts=hosts)
+    found = seats_of(job)
+    assert outside(job, found) <= 0
+    answer = report(found)
+    assert answer.bound_ns < 12_000  # a collective's transfer, or the host's bracket
+    for step, one in enumerate(answer.arrivals):
+        true = job.arrive[:, step]
+        assert abs(one.skew_ns - (true.max() - true.min())) <= one.bound_ns
+        if one.sure:
+            assert one.last == int(true.argmax())
+
+
+def late(**more: object) -> tuple[Job, RankReport]:
+    job = Job(8, hosts=2, **more)  # type: ignore[arg-type]  # the fields of Job
+    return job, report(seats_of(job))
+
+
+def test_a_delay_of_50_us_in_a_region_of_one_rank_is_named() -> None:
+    _, answer = late(late={(5, step): 50_000 for step in range(5, 15)})
+    assert [one.last for one in answer.arrivals[5:15]] == [5] * 10
+    assert all(one.sure for one in answer.arrivals[5:15])
+    causes = [one.cause for one in answer.arrivals[5:15]]
+    assert {(one.kernel, one.region) for one in causes if one is not None} == {("compute", "dot")}
+    assert all(one is not None and 40_000 < one.more_ns < 60_000 for one in causes)
+    worst = answer.stragglers[0]
+    assert (worst.rank, worst.cause) == (5, "compute: dot")
+    assert 10 <= worst.last <= 20
+    assert worst.low_ns < 25_000 < worst.high_ns
+
+
+def test_a_delay_outside_of_kernels_is_named_as_such() -> None:
+    _, answer = late(pause={(2, 9): 80_000})
+    cause = answer.arrivals[9].cause
+    assert answer.arrivals[9].last == 2
+    assert cause is not None
+    assert cause.kernel == BETWEEN
+    assert 70_000 < cause.more_ns < 90_000
+
+
+def test_wait_ends_with_the_last_arrival_and_transfer_begins_there() -> None:
+    job, answer = late(late={(5, 3): 100_000})
+    one = answer.arrivals[3]
+    assert abs(one.wait_ns - (job.arrive[:, 3].max() - job.arrive[:, 3]).mean()) <= 2 * one.bound_ns
+    assert abs(one.transfer_ns - (job.leave[:, 3].max() - job.arrive[:, 3].max())) <= 2 * one.bound_ns
+
+
+def test_a_host_clock_that_contradicts_the_collectives_is_dropped_and_reported() -> None:
+    job = Job(4)
+    found = seats_of(job)
+    set_later = np.array(found[2].syncs)
+    set_later[:, [0, 2]] += 300_000
+    found[2] = replace(found[2], syncs=set_later)
+    assert outside(job, found) <= 0
+    assert "ranks 2: their host has the name of rank 0's" in report(found).problems[0]
+
+
+def test_ranks_that_recorded_different_launches_are_refused() -> None:
+    found = seats_of(Job(3))
+    short = seats_of(Job(3, steps=19))
+    with pytest.raises(UsageError, match=r"rank 0 recorded 20 launches of collectives and rank 1 19 launches: all"):
+        report([found[0], short[1], found[2]])
+    with pytest.raises(UsageError, match=r"no collective kernel was recorded; recorded were compute, my_all_reduce"):
+        report(found, ["nothing*"])
+    with pytest.raises(UsageError, match=r"1 GPU recorded"):
+        report(found[:1])
+
+
+def test_kernels_of_collectives_are_known_by_their_names_or_by_yours() -> None:
+    assert collective()("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    assert not collective()("matmul")
+    assert collective(["exchange_*"])("exchange_halo")
+    assert not collective(["exchange_*"])("my_all_reduce")
+    assert all(one == one.lower() for one in COLLECTIVES)
+
+
+def test_the_command_reads_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Job(20, hosts=2, late={(11, step): 60_000 for step in range(20)}).save(tmp_path)
+    assert main(["ranks", str(tmp_path), "--top", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "20 GPUs, 20 launches of collectives; clocks within \N{PLUS-MINUS SIGN}" in printed
+    assert "my_all_reduce" in printed
+    assert "rank 11" in printed.partition("latest")[2].splitlines()[1]
+    assert "more than the median rank in dot of compute" in printed
+    assert main(["ranks", str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "kscope.ranks"
+    assert answer["stragglers"][0]["rank"] == 11
+    assert answer["arrivals"][5]["cause"]["region"] == "dot"
+
+
+def test_folders_without_captures_of_one_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ranks", str(tmp_path)]) == 2
+    assert "record one per rank" in capsys.readouterr().err
+    assert main(["ranks", str(tmp_path / "none")]) == 2
+    Job(2).save(tmp_path)
+    (tmp_path / "again").mkdir()
+    Job(2).save(tmp_path / "again")
+    assert main(["ranks", str(tmp_path)]) == 2
+    assert "are both of rank 0" in capsys.readouterr().err
+
+
+def test_ranks_are_merged_into_one_timeline_where_they_truly_were(tmp_path: Path) -> None:
+    job = Job(6, hosts=2)
+    job.save(tmp_path)
+    merged = merge_ranks(seats.captures(tmp_path))
+    trace = merged.trace
+    assert [one.name for one in trace.recorded.gpus] == [f"rank {rank}, synthetic" for rank in range(6)]
+    assert len(trace.launches) == 6 * 40
+    first, error = np.full((2, len(trace.launches)), np.inf)
+    np.minimum.at(first, trace.warps.launch, trace.warps.start_ns)
+    error[trace.warps.launch] = trace.warps.ends_error_ns
+    assert (np.diff(first) >= 0).all()
+    zero = first[[one.device == 0 and one.kernel == "my_all_reduce" for one in trace.launches]][0]
+    for rank in range(6):
+        mine = np.array([one.device == rank and one.kernel == "my_all_reduce" for one in trace.launches])
+        truth = np.array([job.timer(0, true) - job.timer(0, job.arrive[0, 0]) for true in job.arrive[rank]])
+        assert (np.abs(first[mine] - zero - truth) <= error[mine] + 70).all()
+    assert merged.bounds[0] == 0
+    assert max(merged.bounds) < 12_000
+    assert trace.summary("device").regions  # every analysis works
+
+
+def test_the_command_merges_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Job(6, hosts=2).save(tmp_path)
+    out = tmp_path / "m.pftrace"
+    assert main(["merge", str(tmp_path), "-o", str(out), "--ranks", "1-3"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith("records of 3 GPUs")
+    assert [line.partition(":")[0] for line in printed[1:]] == ["rank 2", "rank 3"]
+    groups = {one.track[0] for one in replay(out).launches}
+    assert groups == {f"GPU {rank} \N{MIDDLE DOT} rank {rank}, synthetic" for rank in (1, 2, 3)}
+    assert main(["merge", str(tmp_path), "-o", str(out), "--launch", "5"]) == 0
+    assert len(replay(out).launches) == 6
+    assert main(["merge", str(tmp_path), "-o", str(out), "--ranks", "4-7"]) == 2
+    assert "no capture of rank 6-7" in capsys.readouterr().err
+    assert main(["merge", str(tmp_path / "step.0.kscope"), "-o", str(out)]) == 2
+    assert "expected --torch TRACE or --nsys REPORT" in capsys.readouterr().err

@@ -75,7 +75,7 @@ class Info:
 
     @property
     def placement_text(self) -> str:
-        """``schedule``, ``schedule (matmul), fence (softmax)``; empty if the marks of all kernels were in their texts."""
+        """``schedule``, ``schedule (matmul), fence (softmax)``; empty if the marks of all were in their texts."""
         kernels: dict[str, list[str]] = {}
         for name, placement in self.placement.items():
             kernels.setdefault(placement, []).append(name)

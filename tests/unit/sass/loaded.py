@@ -10,13 +10,14 @@ from kscope.sass import hazards
 
 from .kernels import functions
 
-_TEXT = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}".encode())
+_IN_TEXT = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}".encode())
+_IN_CUBIN = re.compile(rb'(\{"frontend"[^\0]*)\0')
 
 
 def meta(code: bytes) -> ModuleMeta:
     """The only metadata in a cubin or PTX text."""
-    (found,) = _TEXT.findall(code) or re.findall(rb'(\{"frontend"[^\0]*)\0', code)
-    return metadata.from_json(found if found[:1] == b"{" else bytes(map(int, found.split(b","))).rstrip(b"\0"))
+    (found,) = (_IN_CUBIN if code.startswith(b"\x7fELF") else _IN_TEXT).findall(code)
+    return metadata.from_json(found if found.startswith(b"{") else bytes(map(int, found.split(b","))).rstrip(b"\0"))
 
 
 def stores(cubin: bytes) -> int:

@@ -10,6 +10,7 @@ from itertools import chain
 from types import ModuleType
 from typing import Any
 
+from kscope.errors import MissingError
 from kscope.lowering import assembler, register_budget
 from kscope.lowering.assembler import ptxas
 from kscope.lowering.usage import read_log
@@ -29,6 +30,14 @@ _ALIASES = {"generate-line-info": "lineinfo", "ptxas-options": "Xptxas"}
 def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> register_budget.Assembled | None:
     """Assemble for an architecture such as ``sm_90``; None if no installed assembler can."""
     return _by_ptxas(text, arch, flags) or _by_nvjitlink(text, arch, flags)
+
+
+def by_ptxas(text: str, arch: str, flags: tuple[str, ...] = ()) -> register_budget.Assembled | None:
+    """The same by ptxas alone; None if it refuses the text. Raises MissingError without one that may assemble it."""
+    if ptxas(release := _newest_release(text)) is None:
+        suiting = "" if release is None else f" of CUDA {release} or older"
+        raise MissingError(f"there is no ptxas{suiting}; install nvidia-cuda-nvcc")
+    return _by_ptxas(text, arch, flags)
 
 
 def _by_ptxas(text: str, arch: str, flags: tuple[str, ...]) -> register_budget.Assembled | None:

@@ -72,7 +72,9 @@ class CudaFrontend(Frontend):
             Problem(
                 "options",
                 f"{library.path} was built with {option}={built}: the session's {option}={requested} has no effect on "
-                f"code that nvcc compiled; build it with kscope_cuda.flags({option}=...)",
+                f"code that nvcc compiled"
+                + f"; build it with kscope_cuda.flags({option}=...)"
+                * (option != "placement"),
             )
             for library in libraries
             for option, requested, built in self._differences(library)
@@ -89,6 +91,7 @@ class CudaFrontend(Frontend):
             "strategy": (current.strategy.spec, default.strategy.spec),
             "clock": (current.clock, default.clock),
             "fill": (current.fill, default.fill),
+            "placement": (current.placement, default.placement),
         }
         return {
             (option, now, getattr(meta, option))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,8 +12,8 @@ from kscope import cuda_include
 from kscope.errors import UnsupportedError
 from kscope.instrument import compile_warnings, source_texts
 from kscope.instrument.recording import Recording
-from kscope.lowering import empty_regions, metadata_patch, register_budget
-from kscope.lowering.lowered import Lowered
+from kscope.lowering import empty_regions, register_budget
+from kscope.lowering.lowered import SourceInfo
 from kscope.lowering.usage import Usage
 from kscope.ptx import cfg
 
@@ -91,18 +90,25 @@ def lower(
 ) -> bytes:
     """The code to load instead of `ptx`: its marks lowered, assembled for `arch`.
 
-    It is PTX with arch=None or without an assembler. Warns about problems of the lowering. `names` maps mangled names
-    to the user's. Raises as plan.lower() does, and UnsupportedError for regions compiled with -G.
+    It is PTX with arch=None or without an assembler; placement="schedule" needs both, and ptxas as the assembler. Warns
+    about problems of the lowering. `names` maps mangled names to the user's. Raises as plan.lower() does, and
+    UnsupportedError for regions compiled with -G.
     """
     _refuse_debug_build(ptx, names or {})
-    measure = partial(_usage, arch=arch, flags=flags)
     marked = _with_macro_lines(ptx)
-    lowered = register_budget.lower_to_fit(marked, recording, frontend=frontend, measure=measure)
-    lowered = empty_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags))
+    source = SourceInfo(names or {})
+    lowered = register_budget.lower_to_fit(
+        marked,
+        recording,
+        frontend=frontend,
+        measure=partial(_usage, arch=arch, flags=flags),
+        source=source,
+        code=partial(_code, arch=arch, flags=flags) if arch else None,
+    )
+    lowered = empty_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags), source)
     compile_warnings.warn(lowered.problems)
-    text = _strip_line_info(_with_user_names(lowered, names) if names else lowered.text, flags)
-    assembled = assembler.assemble(text, arch, flags) if arch else None
-    code = assembled.cubin if assembled else text.encode()
+    text = _strip_line_info(lowered.text, flags)
+    code = lowered.cubin or _cubin(text, arch, flags) or text.encode()
     dry_run.report(frontend, _strip_line_info(ptx, flags), code, arch, flags)
     return code
 
@@ -125,12 +131,6 @@ def _with_macro_lines(ptx: str) -> str:
     return _FILE_IN_FOLDER.sub(r'\1"\2"', ptx)
 
 
-def _with_user_names(lowered: Lowered, names: Mapping[str, str]) -> str:
-    """The lowered text with the user's kernel names in its metadata."""
-    kernels = tuple(replace(kernel, name=names.get(kernel.name, kernel.name)) for kernel in lowered.meta.kernels)
-    return metadata_patch.with_meta(lowered.text, replace(lowered.meta, kernels=kernels))
-
-
 def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> Usage | None:
     assembled = assembler.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
     return assembled.usage if assembled else None
@@ -138,6 +138,13 @@ def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> Usage | None:
 
 def _cubin(text: str, arch: str | None, flags: tuple[str, ...]) -> bytes | None:
     assembled = assembler.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
+    return assembled.cubin if assembled else None
+
+
+def _code(text: str, lines: bool, arch: str, flags: tuple[str, ...]) -> bytes | None:
+    """A cubin for placement="schedule". Raises MissingError without ptxas: nvJitLink makes no such line table."""
+    given = (*flags, LINE_INFO) if lines and LINE_INFO not in flags else flags
+    assembled = assembler.by_ptxas(_strip_line_info(text, given), arch, given)
     return assembled.cubin if assembled else None
 
 

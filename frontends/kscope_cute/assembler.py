@@ -44,7 +44,7 @@ class Assembled:
     cubin: bytes
 
 
-def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels") -> Assembled:
+def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels", lines: bool = False) -> Assembled:
     """Assemble a PTX text.
 
     Args:
@@ -52,6 +52,7 @@ def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels") -> A
         pipeline: CuTe's pass pipeline of the compilation.
         manager: CuTe's passmanager module.
         name: the gpu.module's name.
+        lines: with a line table, whatever the pipeline has.
 
     Raises:
         Exception: what the pipeline raises for a text that does not assemble.
@@ -62,7 +63,7 @@ def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels") -> A
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder, ir.Context() as context:
         context.enable_multithreading(False)
         module = _wrapped(body, name)
-        manager.PassManager.parse(_with_line_info(dump_into(pipeline, cubin=folder))).run(module.operation)
+        manager.PassManager.parse(_with_line_info(dump_into(pipeline, cubin=folder), lines)).run(module.operation)
         binary = ir.StringAttr(_binary_of(module, name).attributes["value"]).value_bytes
         return Assembled(binary, _only(folder, "*.cubin").read_bytes())
 
@@ -80,9 +81,9 @@ def _wrapped(body: str, name: str) -> Any:
     return module
 
 
-def _with_line_info(pipeline: str) -> str:
+def _with_line_info(pipeline: str, lines: bool) -> str:
     """The pipeline with line information from the text, and none for the enclosing function."""
-    if "preserve-line-info=true" not in pipeline:
+    if "preserve-line-info=true" not in pipeline and not lines:
         return pipeline
     pipeline = pipeline.replace("preserve-line-info=true", "preserve-line-info=false")
     options = re.search(r"\bptx-options='([^']*)'", pipeline)

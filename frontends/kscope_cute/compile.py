@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -31,7 +32,7 @@ from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
 
-from . import assembler, compilations, cubin, hook_points, loops, sites, tvm_ffi
+from . import assembler, compilations, cubin, fatbin, hook_points, loops, sites, tvm_ffi
 from .load import user_function
 from .source_comments import source_info, without_source_comments
 from .traced import TracedModule, erase_selected, kernels, kernels_without_marks, restore, skipped
@@ -252,16 +253,47 @@ def _lowered(
 
     marked = f"{without_source_comments(text)}\n.visible .global .b8 {options}[1];\n"
     source = source_info(text, traced.taken_apart)
+    machine_code = _MachineCode(job, traced.name)
     lowered = register_budget.lower_to_fit(
-        marked, recording, frontend="cute", measure=measure, known=(*known, *removed), source=source
+        marked,
+        recording,
+        frontend="cute",
+        measure=measure,
+        known=(*known, *removed),
+        source=source,
+        code=machine_code.assemble,
     )
     lowered = empty_regions.with_problems(lowered, marked, lambda code: assemble(code).cubin, source)
     broken = (one for one in lowered.problems if one.kind == "pairing" and one.region not in traced.selected)
     if traced.taken_apart and (first := next(broken, None)) is not None:
         raise PairingError(first.text)
     compile_warnings.warn(problem for problem in lowered.problems or removed if problem not in known)
+    if lowered.cubin is not None:
+        return _LoweredModule(lowered.meta, lowered.text, machine_code.binary(lowered.cubin), lowered.cubin)
     assembled = assemble(lowered.text)
     return _LoweredModule(lowered.meta, lowered.text, assembled.binary, assembled.cubin)
+
+
+class _MachineCode:
+    """What CuTe's assembler makes of a module's texts for placement="schedule", and the binary with other code."""
+
+    def __init__(self, job: _Job, name: str) -> None:
+        self._job, self._name = job, name
+        self._lock = threading.Lock()  # CuTe's compiler runs in one thread at a time
+        self._made: assembler.Assembled | None = None
+
+    def assemble(self, text: str, lines: bool) -> bytes:
+        """The cubin. Raises UnsupportedError if it could not be replaced in CuTe's binary."""
+        with self._lock:
+            made = assembler.assemble(text, self._job.pipeline, self._job.manager, self._name, lines)
+        self._made = made
+        fatbin.with_cubin(made.binary, made.cubin, made.cubin)  # checks its layout
+        return made.cubin
+
+    def binary(self, cubin: bytes) -> bytes:
+        """CuTe's binary with this cubin."""
+        assert self._made is not None
+        return fatbin.with_cubin(self._made.binary, self._made.cubin, cubin)
 
 
 def _plain_cubin(text: str, job: _Job) -> bytes:

@@ -10,6 +10,7 @@ Kernels without marks go through Numba unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -126,21 +127,24 @@ class CompilerHooks:
         if library._lto or library._entry_name is None or not any(PREFIX in text for text in texts):
             return texts
         cc = library._ensure_cc(cc)
-        lowered = [self._lowered(library, text, cc) for text in texts]
+        lowered = [self._lowered(library, text, cc)[0] for text in texts]
         library._ptx_cache[cc] = lowered
         return lowered
 
     def _get_lto_ptx(self, original: Any, library: Any, cc: Any = None) -> Any:
         text = original(library, cc=cc)
-        return self._lowered(library, text, library._ensure_cc(cc), whole=True)
+        return self._lowered(library, text, library._ensure_cc(cc), whole=True)[0]
 
-    def _lowered(self, library: Any, text: str, cc: Any, whole: bool = False) -> str:
-        """The lowered PTX. whole: it is a whole program, nothing is linked to it."""
+    def _lowered(self, library: Any, text: str, cc: Any, whole: bool = False) -> tuple[str, bytes | None]:
+        """The lowered PTX, and the cubin of machine code that records, if it does so instead of the PTX.
+
+        whole: the PTX is a whole program, nothing is linked to it.
+        """
         recording = self._recording_of(library)
         if recording is None or PREFIX not in text or library._entry_name is None:
-            return text
+            return text, None
         if _is_debug(library):  # only a selection's marks: others were refused
-            return without_marks(text)
+            return without_marks(text), None
         marked = text.rstrip("\0")
         source = SourceInfo({library._entry_name: _display_name(library)}, _locations(library))
         lowered = register_budget.lower_to_fit(
@@ -149,18 +153,18 @@ class CompilerHooks:
             frontend=NAME,
             measure=lambda candidate: linking.usage(candidate, cc, library._max_registers, whole),
             source=source,
+            code=partial(linking.code, cc=cc, max_registers=library._max_registers) if whole else None,
         )
 
         def assemble(code: str) -> bytes | None:
-            done = linking.assemble_program(code, cc, library._max_registers) if whole else None
-            return done.cubin if done else None
+            return linking.program_cubin(code, cc, library._max_registers) if whole else None
 
         lowered = empty_regions.with_problems(lowered, marked, assemble, source)
         compile_warnings.warn(lowered.problems)
         for problem in lowered.problems if not lowered.meta.kernels else ():  # the module has no metadata for them
             self._sites.note(recording.selection, problem)
         self._note(library, text, lowered, cc, recording.selection, whole)
-        return lowered.text
+        return lowered.text, lowered.cubin
 
     def _note(self, library: Any, text: str, lowered: Lowered, cc: Any, selection: Selection, whole: bool) -> None:
         """Add the kernel to the catalog, during a listing."""
@@ -169,9 +173,11 @@ class CompilerHooks:
             return
 
         def build(folder: Path) -> tuple[Path, Path]:
-            texts = without_marks(text).rstrip("\0"), lowered.text
-            plain, marked = (linking.cubin(code, cc, library._max_registers, whole) for code in texts)
-            return catalog.write_cubins(folder, plain, marked)
+            def cubin(code: str) -> bytes:
+                return linking.cubin(code, cc, library._max_registers, whole)
+
+            marked = lowered.cubin or cubin(lowered.text)
+            return catalog.write_cubins(folder, cubin(without_marks(text).rstrip("\0")), marked)
 
         target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
         catalog.add(KernelSites(NAME, _display_name(library), target, sites, build, symbol))
@@ -189,10 +195,11 @@ class CompilerHooks:
         if PREFIX not in text:
             return original(library, cc=cc)
         whole = not lto_linker.deferred
-        lowered = self._lowered(library, text, cc, whole)
-        assembled = linking.assemble_program(lowered, cc, library._max_registers) if whole else None
-        if assembled is not None:
-            cubin, log = linking.object_code(assembled.cubin), ""
+        lowered, code = self._lowered(library, text, cc, whole)
+        if code is None and whole:
+            code = linking.program_cubin(lowered, cc, library._max_registers)
+        if code is not None:
+            cubin, log = linking.object_code(code), ""
         else:
             linker = linking.make_linker(library._max_registers, cc)
             linker.add_ptx(lowered.encode())

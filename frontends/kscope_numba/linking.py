@@ -12,6 +12,7 @@ from typing import Any
 
 from kscope import cuda_include
 from kscope.capture.wire import CTL_SYMBOL
+from kscope.errors import MissingError
 from kscope.lowering import assembler, register_budget
 from kscope.lowering.usage import Usage, read_log
 from kscope.marks.grammar import PREFIX
@@ -58,17 +59,33 @@ def make_linker(max_registers: int | None, cc: Any) -> Any:
 
 
 @lru_cache(8)
-def assemble_program(text: str, cc: tuple[Any, ...], max_registers: int | None) -> register_budget.Assembled | None:
+def assemble_program(
+    text: str, cc: tuple[Any, ...], max_registers: int | None, lines: bool = False
+) -> register_budget.Assembled | None:
     """Assemble a whole program with ptxas, as nvJitLink does internally with the code that it optimized.
 
     nvJitLink treats PTX input as part of a program: an attention kernel then lost its vectorized shared loads and
-    took 29 % longer. None if no matching ptxas is installed or the text needs linking.
+    took 29 % longer. None if no matching ptxas is installed or the text needs linking. lines: with a line table.
     """
     program = matching_ptxas()
     if program is None:
         return None
     bound = (f"-maxrregcount={max_registers}",) if max_registers else ()
-    return register_budget.assemble(text, program, (f"-arch={_arch(cc)}", *bound))
+    return register_budget.assemble(text, program, (f"-arch={_arch(cc)}", *bound, *(("-lineinfo",) if lines else ())))
+
+
+def program_cubin(text: str, cc: tuple[Any, ...], max_registers: int | None) -> bytes | None:
+    """The cubin of assemble_program()."""
+    assembled = assemble_program(text, cc, max_registers)
+    return assembled.cubin if assembled else None
+
+
+def code(text: str, lines: bool, cc: tuple[Any, ...], max_registers: int | None) -> bytes | None:
+    """The same for placement="schedule". Raises MissingError without a matching ptxas: nvJitLink's code is its own."""
+    if matching_ptxas() is None:
+        raise MissingError(missing_ptxas())
+    assembled = assemble_program(text, cc, max_registers, lines)
+    return assembled.cubin if assembled else None
 
 
 @lru_cache(8)
@@ -92,9 +109,9 @@ def usage(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool
 
 def cubin(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool = False) -> bytes:
     """A text assembled as a whole program, or linked alone. Raises what the linker raises."""
-    assembled = assemble_program(text, cc, max_registers) if whole else None
+    assembled = program_cubin(text, cc, max_registers) if whole else None
     if assembled is not None:
-        return assembled.cubin
+        return assembled
     linker = make_linker(max_registers, cc)
     linker.add_ptx(text.encode())
     return bytes(linker.complete().code)

@@ -12,7 +12,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "absent", "cooperative", "empty", "metadata", "nothing", "off", "options", "pairing", "plain", "removed",
         "skipped", "unmatched",
     ),
-    "changed": ("hollow", "moved", "occupancy", "registers"),
+    "changed": ("hollow", "moved", "occupancy", "placement", "registers"),
     "uncertain": (
         "ambiguous", "assumed", "blocks", "clock", "collision", "compensated", "foreign", "garbled", "lines",
         "nameless", "order", "rate", "unknown", "unlinked", "unpaired", "version", "wrap",

@@ -49,6 +49,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("command", found.command),
         ("process", found.process),
         ("strategy", found.strategy),
+        ("placement", found.placement_text),
         ("sampling", ", ".join(f"{name} {text}" for name, text in found.sampling.items()) or "none"),
         ("clock", CLOCKS[found.clock]),
         ("kernels", ", ".join(found.kernels)),

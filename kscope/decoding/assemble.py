@@ -123,8 +123,18 @@ def _about(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> Recorded:
     names = {device.name for device in capture.devices}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
     gpus = tuple(Gpu(one.ordinal, one.name, one.uuid, _readings(one)) for one in capture.devices)
-    strategies = tuple(sorted({module.strategy for module in recorded}))
-    return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies)
+    modules = tuple(recorded)
+    strategies = tuple(sorted({module.strategy for module in modules}))
+    return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies, _placements(modules))
+
+
+def _placements(recorded: Iterable[ModuleMeta]) -> dict[str, str]:
+    """Where each kernel's records are taken: in the text or behind the assembler."""
+    found: dict[str, set[str]] = {}
+    for module in recorded:
+        for kernel in module.kernels:
+            found.setdefault(kernel.name, set()).add(module.placement)
+    return {name: " and ".join(sorted(placements)) for name, placements in found.items()}
 
 
 def _readings(device: DeviceCapture) -> tuple[Reading, ...]:

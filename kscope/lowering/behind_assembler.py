@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from ..capture import layout, wire
 from ..capture.model import ModuleMeta, Problem
-from ..errors import MissingError, UnsupportedError
+from ..errors import FormatError, MissingError, UnsupportedError
 from ..instrument.recording import Recording
 from ..sass.recording import Recorded
 from ..sass.recording import recorded as record
@@ -51,7 +51,7 @@ def recorded(
 
     try:
         found = record(text, kernel, assembled)
-    except MissingError as error:
+    except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
         raise UnsupportedError(str(error)) from None
     problem = _cost(described.name, text, found, shared, cooperative)
     return _with(Lowered(text, about, about.problems, cubin=found.data), (problem,) if problem else ())

@@ -23,6 +23,8 @@ _LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
 """Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
 _LOW_HALF = 3
 """The first register of a wide multiplication."""
+_LATE = 1
+"""Cycles that a wide multiplication reads the second register of its addend later than its other operands."""
 _UNIFORM_SOON = frozenset({"ULDC", "UMOV", "VOTEU"})
 _UNIFORM_OF_MEMORY = 9
 _CLOCK_OF_MEMORY = 8
@@ -225,7 +227,15 @@ def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
     latency = _LATENCY.get(producer.name, _ALU)
     if producer.code.startswith("IMAD.WIDE") and register == producer.operands[0]:
         latency = _LOW_HALF
+    if latency == _ALU and consumer.code.startswith("IMAD.WIDE") and _only_high_half(consumer, register):
+        latency -= _LATE
     return latency + (_OF_MEMORY if memory else 0)
+
+
+def _only_high_half(wide: Instruction, register: str) -> bool:
+    """Whether a wide multiplication reads a register as the second one of its addend, and as nothing else."""
+    named = [one.removesuffix(".reuse") for one in wide.operands if not one.lstrip("!").startswith("P")]
+    return len(named) == 4 and register not in named[1:] and named[3] == f"R{int(register[1:]) - 1}"
 
 
 def _in_flight(one: Instruction, flight: frozenset[_Pending]) -> Iterator[Hazard]:

@@ -27,6 +27,7 @@ _OPERANDS = {
     7: (_IN_R64, _IN_UR32),
 }
 """Fields of b and c by the opcode's form; in forms 2 to 5, one of them is a constant."""
+_OPERANDS_OF_SHUFFLES = _OPERANDS | {2: ((("R",), 32),)}
 _GUARD, _MADE, _TESTED = 12, (81, 84), (87, 77, 68)
 """Fields of predicates: the guard, results, and operands in their order."""
 _TESTED_BY_COMPARISONS = (87, 68)
@@ -169,7 +170,7 @@ def _fields(one: Instruction) -> Iterator[tuple[tuple[str, ...], int]]:
     elif one.name.startswith("U"):
         yield from ((("UR",), at) for at in (32, 64))
     else:
-        yield from _OPERANDS.get(one.opcode >> _FORM_AT, ())
+        yield from (_OPERANDS_OF_SHUFFLES if one.name == "SHFL" else _OPERANDS).get(one.opcode >> _FORM_AT, ())
 
 
 def _checked(one: Instruction, kind: str, number: int, at: int) -> int:

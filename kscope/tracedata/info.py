@@ -34,6 +34,8 @@ class Info:
         command: the command line; empty if unknown.
         process: ``rank 1 of 4, process 77 on node3``; empty if unknown.
         strategy: what recorded, such as "warp".
+        placement: kernel -> "fence" or "schedule", or "fence and schedule" if it was compiled with each; empty if
+            unknown.
         sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
         kernels: their names.
         launches, warps, records: how many there are.
@@ -51,6 +53,7 @@ class Info:
     command: str
     process: str
     strategy: str
+    placement: dict[str, str]
     sampling: dict[str, str]
     kernels: tuple[str, ...]
     launches: int
@@ -69,6 +72,16 @@ class Info:
     def blocks_text(self) -> str:
         """``4 of 512 blocks recorded (sampled)``, ``512 blocks``."""
         return blocks_text(self.blocks, self.grid_blocks, self.sampled)
+
+    @property
+    def placement_text(self) -> str:
+        """``schedule``, ``schedule (matmul), fence (softmax)``; empty if the marks of all were in their texts."""
+        kernels: dict[str, list[str]] = {}
+        for name, placement in self.placement.items():
+            kernels.setdefault(placement, []).append(name)
+        if len(kernels) < 2:
+            return "".join(kernels.keys() - {"fence"})
+        return ", ".join(f"{placement} ({', '.join(names)})" for placement, names in sorted(kernels.items())[::-1])
 
     @property
     def caveat(self) -> str:
@@ -94,6 +107,7 @@ class Info:
         parts = [
             self.device_text + driver,
             versions, date, self.command, f"strategy {self.strategy}" * bool(self.strategy),
+            f"placement {self.placement_text}" * bool(self.placement_text),
             f"sampling {sampling}" * bool(sampling), self.blocks_text,
         ]  # fmt: skip
         return "; ".join(part for part in parts if part)
@@ -132,6 +146,7 @@ def info(trace: TraceData) -> Info:
         command=clean(" ".join(map(str, command))) if isinstance(command, list) else "",
         process=_process(host),
         strategy=clean(", ".join(about.strategies) or str(about.options.get("strategy") or "")),
+        placement={clean(name): about.placements[name] for name in trace.kernels if name in about.placements},
         sampling={
             name: found for name in ("block", "warp", "sm") if (found := _sampling(name, about.options.get(name)))
         },

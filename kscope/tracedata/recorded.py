@@ -51,6 +51,7 @@ class Recorded:
         host: versions, driver, command, start (UNIX ns), as in a capture.
         options: the session's options, as in a capture.
         strategies: the strategies that kernels were compiled with, as specs.
+        placements: kernel -> "fence" or "schedule", or both if it was compiled with each.
     """
 
     source: str = "kscope"
@@ -59,3 +60,4 @@ class Recorded:
     host: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     strategies: tuple[str, ...] = ()
+    placements: Mapping[str, str] = field(default_factory=dict)

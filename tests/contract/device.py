@@ -12,6 +12,7 @@ import kscope
 from kscope.capture.capture import Capture
 
 Launch = Callable[[], None]
+_COMPILED = ("strategy", "records", "fill", "clock", "placement", "live")
 
 
 def no_gpu() -> str | None:
@@ -26,7 +27,7 @@ def record(program: Program, ready: Callable[[Program], Launch]) -> Capture:
     """The program's recording. One that is not armed is launched before the session, while it is paused, and after it;
     a plain one before it is ever prepared, and not within."""
     recording, sampling = program.recording, program.sampling
-    compiled = {name: getattr(recording, name) for name in ("strategy", "records", "fill", "clock", "live")}
+    compiled = {name: getattr(recording, name) for name in _COMPILED}
     chosen = {"block": sampling.block, "warp": sampling.warp, "sm": sampling.sm, "pool": program.pool}
     if program.state != "plain":
         kscope.enable(**compiled)

@@ -64,6 +64,13 @@ def compile(program: Program, arch: int) -> list[str]:
     return [_ptx(name, (f"-arch=compute_{arch}", "-std=c++17", *reported)) for name in program.kernels]
 
 
+def assemble(program: Program, arch: int) -> None:
+    """Compile to cubins."""
+    options = (f"-arch=sm_{arch}", "-std=c++17", *nvrtc.options(program.recording))
+    for name in program.kernels:
+        compiler._NVRTCProgram(source_of(name), f"{name}.cu", method="cubin").compile(options)
+
+
 @lru_cache(256)
 def _ptx(kernel: str, options: tuple[str, ...]) -> str:
     ptx, _ = compiler._NVRTCProgram(source_of(kernel), f"{kernel}.cu", method="ptx").compile(options)

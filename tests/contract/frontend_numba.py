@@ -420,6 +420,16 @@ def compile(program: Program, arch: int, lto: bool = False) -> list[str]:
     return [texts[name] for name in program.kernels]
 
 
+def assemble(program: Program, arch: int) -> None:
+    """Compile to cubins, with link-time optimization."""
+    from contract import numba_offline
+
+    cc = arch // 10, arch % 10
+    with numba_offline.device(cc):
+        for name in program.kernels:
+            assert numba_offline.built(KERNELS[name], "void(int32[::1], int32)", cc, lto=True).get_cubin(cc=cc).code
+
+
 def parameters(out: int, n: int) -> list[int]:
     """An array is seven: owner, parent, items, bytes of one, address, shape, stride."""
     return [0, 0, LENGTH, 4, out, LENGTH, 4, n]

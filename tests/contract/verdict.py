@@ -16,7 +16,7 @@ from kscope.capture.capture import Capture
 
 def verdict(program: Program, got: Capture) -> list[str]:
     """Every deviation of a recording from the contract; none if it conforms."""
-    have, lost = _read(program, got), sum(device.lost for device in got.devices)
+    have, lost = lanes(program, got), sum(device.lost for device in got.devices)
     if program.some:
         return [*_some(program, have, lost)]
     want, missing = definition(program)
@@ -27,14 +27,14 @@ def verdict(program: Program, got: Capture) -> list[str]:
 def definition(program: Program) -> tuple[list[Lane], int]:
     """What the simulator records of it: lanes, and how many were lost."""
     capture = frontend_sim.run(program)
-    return _read(program, capture), sum(device.lost for device in capture.devices)
+    return lanes(program, capture), sum(device.lost for device in capture.devices)
 
 
-def _read(program: Program, capture: Capture) -> list[Lane]:
+def lanes(program: Program, capture: Capture) -> list[Lane]:
     """The lanes. A slab size chosen by the frontend is not compared; a kernel named like a keyword has an underscore
     appended."""
-    lanes = [replace(lane, kernel=lane.kernel.rstrip("_"), records=_placed(lane)) for lane in read(capture)]
-    return lanes if program.recording.records != "auto" else [replace(lane, capacity=0) for lane in lanes]
+    found = [replace(lane, kernel=lane.kernel.rstrip("_"), records=_placed(lane)) for lane in read(capture)]
+    return found if program.recording.records != "auto" else [replace(lane, capacity=0) for lane in found]
 
 
 def _placed(lane: Lane) -> tuple[Record, ...]:

@@ -297,9 +297,10 @@ def test_a_syntax_error_is_shown(folder: Path) -> None:
 
 def test_options_reach_the_session(folder: Path) -> None:
     _script(folder, "kscope_sim.launch(kernel, grid=8, block=64)")
-    assert cli.main(["run", "-q", "--strategy", "lane0-warp0", "--block", "::2", "--records", "8", "script.py"]) == 0
+    typed = ["--strategy", "lane0-warp0", "--block", "::2", "--records", "8", "--placement", "schedule"]
+    assert cli.main(["run", "-q", *typed, "script.py"]) == 0
     capture = kscope.load_capture("script.kscope")
-    assert capture.options["strategy"] == "lane0-warp0"
+    assert (capture.options["strategy"], capture.options["placement"]) == ("lane0-warp0", "schedule")
     assert capture.options["records"] == 8
     assert len(kscope.decode(capture)) == 4
 
@@ -362,6 +363,7 @@ BAD = [
     (["run", "--records", "0", "script.py"], "records=0"),
     (["run", "--fill", "grow", "script.py"], "fill='grow'"),
     (["run", "--clock", "sundial", "script.py"], "clock='sundial'"),
+    (["run", "--placement", "behind", "script.py"], "placement='behind': expected 'fence'"),
     (["run", "--block", "a:b", "script.py"], "block a:b"),
     (["run", "--block", "9:3", "script.py"], "not empty"),
     (["run", "--warp", "x", "script.py"], "--warp x"),

@@ -18,7 +18,7 @@ import synth
 import kscope
 from kscope import cli
 from kscope.analysis import cutracer, occupancy
-from kscope.capture.capture import load_capture
+from kscope.capture.capture import Capture, load_capture
 from kscope.export import row_notes
 from kscope.readers import proton
 from kscope.trace import Trace, decode
@@ -53,6 +53,36 @@ def test_the_strategies_are_those_of_the_kernels_that_recorded() -> None:
     """The process had loaded kernels with other strategies before."""
     found = {name: info(trace(GOLDEN / f"{name}.kscope")).strategy for name in ("block", "lanes", "ring")}
     assert found == {"block": "lane0-warp0", "lanes": "all", "ring": "elected"}
+
+
+def placed(*placements: str) -> Capture:
+    """A capture of two kernels with these placements."""
+    named = list(enumerate(zip(("matmul", "softmax"), placements, strict=True), 1))
+    slabs = [synth.slab(synth.EVERY_KIND, kernel=number, grid_id=number) for number, _ in named]
+    modules = tuple(
+        replace(synth.module(synth.ITS_NAMES, number, name), placement=placement) for number, (name, placement) in named
+    )
+    return replace(synth.capture(*slabs), modules=modules)
+
+
+@pytest.mark.parametrize(
+    ("placements", "text"),
+    [
+        (("schedule", "schedule"), "schedule"),
+        (("schedule", "fence"), "schedule (matmul), fence (softmax)"),
+        (("fence", "fence"), ""),
+    ],
+)
+def test_it_is_said_which_placement_recorded_a_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], placements: tuple[str, str], text: str
+) -> None:
+    path = tmp_path / "run.kscope"
+    placed(*placements).save(path)
+    assert info(trace(path)).placement == dict(zip(("matmul", "softmax"), placements, strict=True))
+    rows = dict(line.split("  ", 1) for line in printed(capsys, "info", path).splitlines())
+    assert rows.get("placement", "").strip() == text
+    assert (f"placement {text}" in printed(capsys, "summary", path)) == bool(text)
+    assert json.loads(printed(capsys, "info", path, "--json"))["recorded"]["placement"]["matmul"] == placements[0]
 
 
 def test_info_prints_the_facts_and_takes_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,10 +187,11 @@ def test_a_session_arms_a_library_again(build: Build, backend: FakeBackend) -> N
 @needs_nvcc
 def test_session_options_without_effect_on_a_library_are_reported(build: Build, backend: FakeBackend) -> None:
     kscope_cuda.arm(build("one", "left"))
-    with kscope.profile(strategy=kscope.AllThreads(), fill="stop", clock="cycles") as prof:
+    with kscope.profile(strategy=kscope.AllThreads(), fill="stop", clock="cycles", placement="schedule") as prof:
         pass
     texts = [problem.text for problem in prof.capture.problems if problem.kind == "options"]
-    assert len(texts) == 2
+    assert len(texts) == 3
+    assert any(text.endswith("placement=schedule has no effect on code that nvcc compiled") for text in texts)
     assert any("was built with strategy=elected: the session's strategy=all has no effect" in text for text in texts)
     assert any("fill=ring" in text and "kscope_cuda.flags(fill=...)" in text for text in texts)
 

@@ -48,7 +48,16 @@ FEWER = (
     .reg .b64 %d; ld.param.u64 %d, [p]; setmaxnreg.dec.sync.aligned.u32 24; bar.sync 0; st.global.u32 [%d], 1; ret; }
 """
 )
-
+WIDE = (
+    HEAD
+    + """.visible .entry wide(.param .u64 p) {
+    .reg .b64 %d<6>; .reg .b32 %r<5>; ld.param.u64 %d1, [p];
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %ctaid.x;
+    cvt.s64.s32 %d2, %r1; mul.wide.s32 %d3, %r2, %r3; add.s64 %d2, %d2, %d3;
+    shl.b64 %d4, %d2, 3; add.s64 %d1, %d1, %d4; st.global.u64 [%d1], %d2; ret; }
+"""
+)
+"""A wide multiplication, which reads the high half of its addend one cycle late."""
 SPIN = (
     HEAD
     + """.visible .entry spin(.param .u64 p, .param .u32 n) {
@@ -104,7 +113,9 @@ SETUP: Sequence[tuple[str, Control]] = (
 """A record's registers, none of which the kernels use."""
 
 
-@pytest.mark.parametrize("text", [BRANCHING, COPIES, TENSOR, FEWER], ids=["branching", "copies", "tensor", "fewer"])
+@pytest.mark.parametrize(
+    "text", [BRANCHING, COPIES, TENSOR, FEWER, WIDE], ids=["branching", "copies", "tensor", "fewer", "wide"]
+)
 @pytest.mark.parametrize("tool", EACH)
 def test_code_of_every_assembler_is_accepted(text: str, tool: str) -> None:
     (kernel,) = functions(assembled(text, tool))

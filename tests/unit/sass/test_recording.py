@@ -217,10 +217,10 @@ def test_a_clock_is_read_when_the_barrier_in_front_has_stopped_the_warp() -> Non
                     break
 
 
-@pytest.mark.parametrize("sized", [False, True])
-def test_claim_and_end_are_what_ptxas_made_of_the_protocols_texts(sized: bool) -> None:
-    """But for the doors, through which values come and go."""
-    kernel = replace(KERNEL, size_offset="4096" if sized else None)
+@pytest.mark.parametrize(("sized", "spec"), [(False, "elected"), (True, "elected"), (False, "all")])
+def test_claim_and_end_are_what_ptxas_made_of_the_protocols_texts(sized: bool, spec: str) -> None:
+    """But for the doors, through which values come and go. The claim of every thread has a shuffle."""
+    kernel = replace(KERNEL, size_offset="4096" if sized else None, specs=(spec,))
     data = assembled(HEAD + fragments.texts(kernel), options=())
     named = {one.name: one for one in functions(data)}
     begin, claim, end = (fragments.read(read(data), named[name]) for name in fragments.NAMES)

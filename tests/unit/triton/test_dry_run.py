@@ -76,6 +76,17 @@ def test_a_dry_run_lists_kernels_places_and_costs_every_time(dry):
     assert groups == {"default]", "partition0]", "partition1]"}
 
 
+def test_a_dry_run_compares_the_code_that_is_loaded_with_placement_schedule(dry):
+    store = "--dry-run", "--mark", f"store={FILE}:{CASES['softmax'].line('the store')}"
+    fence, schedule = dry(*store), dry(*store, "--placement", "schedule")
+    assert "placement='fence'" not in schedule.stderr
+    (head, found, foot), (other_head, other_found, other_foot) = (
+        rows(one.stdout, "softmax") for one in (schedule, fence)
+    )
+    assert (head, found.keys()) == (other_head, other_found.keys())
+    assert foot != other_foot
+
+
 def test_lines_and_kernels_are_selected_and_what_matches_none_is_named(dry):
     region = f"max={FILE}:{CASES['softmax'].line('the maximum')}"
     options = "--dry-run", "--mark", region, "--mark", "no=other.py:7", "--kernel", "soft*"

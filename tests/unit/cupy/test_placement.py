@@ -1,0 +1,121 @@
+"""placement="schedule": the cubin that CuPy and other programs with NVRTC load is the plain kernel's, and records."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.sass.kernels import functions, needs_tools
+from unit.sass.loaded import meta, stores
+
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection import catalog
+from kscope.lowering.plan import without_marks
+from kscope_cuda import assembler, nvrtc
+
+pytestmark = needs_tools
+SCHEDULE = Recording(placement="schedule")
+Source = Callable[..., str]
+
+
+def built(gpu: Any, frontend: Any, text: str, recording: Recording = SCHEDULE) -> tuple[bytes, list[str]]:
+    """What CuPy loads, and the problems of placement that were reported."""
+    frontend.enable(recording)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        code = gpu.compile(text)
+    said = [str(one.message) for one in found]
+    return code, [one for one in said if "is recorded with placement='fence'" in one]
+
+
+def test_the_cubin_records_in_its_machine_code(frontend: Any, gpu: Any, source: Source) -> None:
+    code, said = built(gpu, frontend, source())
+    assert (stores(code), said) == (1, [])
+    assert meta(code).placement == "schedule"
+    assert [(one.name, one.where) for one in meta(code).regions] == [("work", "kern.cu:3")]
+
+
+@pytest.mark.parametrize("flags", [(), ("-lineinfo",), ("-maxrregcount=32",)])
+def test_the_line_table_is_the_users(frontend: Any, flags: tuple[str, ...], source: Source, ptx: Any) -> None:
+    """Labels need a line table; the cubin has one only where the user wants one."""
+    code = nvrtc.lower(ptx(source()), SCHEDULE, frontend="cupy", arch="sm_90", flags=flags)
+    assert stores(code) == 1
+    assert (b".debug_line" in code) == ("-lineinfo" in flags)
+
+
+def test_a_template_has_the_users_name(source: Source, ptx: Any) -> None:
+    text = 'template <class T> __global__ void kernel(T* out) { KSCOPE_REGION("work"); out[0] = 1; }'
+    text += "\ntemplate __global__ void kernel<int>(int*);"
+    mangled = "_Z6kernelIiEvPT_"
+    code = nvrtc.lower(ptx(text), SCHEDULE, frontend="cupy", arch="sm_90", names={mangled: "kernel<int>"})
+    assert [one.name for one in meta(code).kernels] == ["kernel<int>"]
+    assert functions(code)[0].name == mangled
+    assert meta(code).placement == "schedule"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"live": True}, "live=True stores records where regions end"),
+        ({"fill": "stop"}, "fill='stop' is not supported"),
+    ],
+)
+def test_what_cannot_be_recorded_there_is_recorded_in_its_text_and_reported(
+    frontend: Any, gpu: Any, source: Source, options: dict[str, Any], why: str
+) -> None:
+    code, (problem,) = built(gpu, frontend, source(), Recording(placement="schedule", **options))
+    assert f"kernel kernel is recorded with placement='fence', because with placement='schedule' {why}" in problem
+    assert meta(code).placement == "fence"
+    assert "placement" in [one.kind for one in meta(code).problems]
+
+
+def test_modules_of_several_kernels_are_recorded_in_their_text(frontend: Any, gpu: Any, source: Source) -> None:
+    code, (problem,) = built(gpu, frontend, source() + source(name="other", include=False))
+    assert "its module has 2 kernels with regions; expected one" in problem
+    assert meta(code).placement == "fence"
+
+
+@pytest.mark.parametrize("arch", [None, "sm_90"])
+def test_only_ptxas_can_assemble_it(
+    source: Source, ptx: Any, arch: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's and nvJitLink's code are not kscope's to change."""
+    if arch:
+        monkeypatch.setattr(assembler, "ptxas", lambda most=None: None)
+        assembler.assemble.cache_clear()
+    with pytest.warns(UserWarning, match="placement='fence'") as found:
+        code = nvrtc.lower(ptx(source()), SCHEDULE, frontend="cupy", arch=arch)
+    assembler.assemble.cache_clear()
+    (said,) = [str(one.message) for one in found if "placement" in str(one.message)]
+    why = "install nvidia-cuda-nvcc" if arch else "the machine code is not made by an assembler that kscope calls"
+    assert why in said
+    assert meta(code).placement == "fence"
+
+
+def test_a_dry_run_compares_the_cubin_that_records(frontend: Any, gpu: Any, source: Source, tmp_path: Path) -> None:
+    with catalog.listing() as found:
+        code, _ = built(gpu, frontend, source())
+    (kernel,) = found
+    assert kernel.build is not None
+    plain, marked = (path.read_bytes() for path in kernel.build(tmp_path) or ())
+    assert (stores(plain), marked) == (0, code)
+
+
+@pytest.fixture
+def ptx(gpu: Any) -> Callable[[str], str]:
+    """The PTX of a source with marks, with line information."""
+
+    def compile_it(text: str) -> str:
+        from cupy.cuda import compiler
+
+        options = ("-arch=compute_90", "-std=c++17", *nvrtc.options(SCHEDULE), nvrtc.LINE_INFO)
+        made, _ = compiler._NVRTCProgram(nvrtc.with_header(text, name=nvrtc.FILE), "k.cu", method="ptx").compile(
+            options
+        )
+        assert "//kscope" in made.decode() and "//kscope" not in without_marks(made.decode())
+        return str(made.decode())
+
+    return compile_it

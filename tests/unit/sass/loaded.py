@@ -1,0 +1,27 @@
+"""What a driver would load: its metadata, and what it records."""
+
+from __future__ import annotations
+
+import re
+
+from kscope.capture import layout, metadata
+from kscope.capture.model import ModuleMeta
+from kscope.sass import hazards
+
+from .kernels import functions
+
+_IN_TEXT = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}".encode())
+_IN_CUBIN = re.compile(rb'(\{"frontend"[^\0]*)\0')
+
+
+def meta(code: bytes) -> ModuleMeta:
+    """The only metadata in a cubin or PTX text."""
+    (found,) = (_IN_CUBIN if code.startswith(b"\x7fELF") else _IN_TEXT).findall(code)
+    return metadata.from_json(found if found.startswith(b"{") else bytes(map(int, found.split(b","))).rstrip(b"\0"))
+
+
+def stores(cubin: bytes) -> int:
+    """How many instructions store records behind the assembler: 16 bytes at their place in the slab."""
+    (function,) = functions(cubin)
+    assert hazards.check(function) == ()
+    return sum(one.code == "STG.E.128" and "+0x20]" in one.operands[0] for one in function.instructions)

@@ -164,7 +164,7 @@ class CudaBackend(Backend):
         with self._mine():
             for drain in self._drains.values():
                 try:
-                    with self._in(drain.device):
+                    with self._inside(drain.device.context):
                         drain.device.read_timer(when)
                 except DriverError as error:
                     self._failed(drain, error)
@@ -229,7 +229,7 @@ class CudaBackend(Backend):
     def _arm(self, device: Device) -> None:
         session = self._session
         assert session is not None
-        with self._in(device):
+        with self._inside(device.context):
             drain = self._drains.get(device.context)
             if drain is None:
                 device.open_pool(session.pool)
@@ -242,7 +242,7 @@ class CudaBackend(Backend):
     def _gate(self, drain: Drain, epoch: int) -> None:
         assert self._session is not None
         try:
-            with self._in(drain.device):
+            with self._inside(drain.device.context):
                 drain.device.gate(epoch, self._session.sampling)
         except DriverError as error:
             self._failed(drain, error)
@@ -254,7 +254,7 @@ class CudaBackend(Backend):
     def _collect(self, drain: Drain, wait: bool) -> DeviceCapture:
         device, lines, read_ns = drain.device, None, 0
         try:
-            with self._in(device):
+            with self._inside(device.context):
                 if wait:
                     drain.finish()
                     device.sync_clock()
@@ -323,9 +323,6 @@ class CudaBackend(Backend):
         """Sample contexts whose kernels have no marks."""
         for context in self._driver.primary.active():
             self._sampler.add(context)
-
-    def _in(self, device: Device) -> AbstractContextManager[None]:
-        return self._inside(device.context)
 
     @contextmanager
     def _inside(self, context: int) -> Generator[None, None, None]:

@@ -176,7 +176,7 @@ def show(error: BaseException) -> None:
 
 def note(text: str) -> None:
     """Print a line of kscope's to stderr."""
-    print(f"kscope: {text}", file=sys.stderr)
+    print(f"kscope: {text}\n", end="", file=sys.stderr)  # one write: unbuffered lines of ranks would mix
 
 
 def script_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -19,10 +19,10 @@ from ..session import capture_path
 from ..session.launcher import expanded
 from ..session.profile import profile
 from ..session.states import disable, enable, recording, taken
-from . import launched, outputs, program, sites
+from . import launched, outputs, program
 from . import options as flags
 from .command import Command
-from .export import STRICT
+from .outputs import STRICT
 
 
 def add(command: Command) -> None:
@@ -70,6 +70,8 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     compiled = {name: value for name, value in flags.given(options).items() if name in COMPILED}
     if not {"auto", "mark"} & compiled.keys():
         compiled["auto"] = tuple(KINDS)
+    from . import sites  # imports analyses
+
     raised: list[BaseException] = []
     process = os.getpid()
     with listing() as kernels:

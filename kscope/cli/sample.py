@@ -17,7 +17,7 @@ from ..util.text import counted
 from . import launched, outputs, program
 from . import options as flags
 from .command import Command
-from .export import STRICT
+from .outputs import STRICT
 
 
 def add(command: Command) -> None:

@@ -138,10 +138,13 @@ def _missed(
 ) -> Iterator[Problem]:
     """Kernels that were launched, and have no samples."""
     sampled = {one.kernel for one in samples.functions} | {one.name for one in samples.functions}
+    mangled = [one.name for one in samples.functions if one.why_unknown and one.name.startswith("_Z")]
     for kernel in (kernel for module in modules for kernel in module.kernels):
         count = launches.get(kernel.id, LaunchCount())
         kept = not kernels.globs or kernels.match(kernel.name, kernel.id)
         if (times := count.direct + count.replayed) and kept and not sampled & {kernel.id, kernel.name}:
+            if any(kernel.name.partition("<")[0] in name for name in mangled):
+                continue
             why = "it ran for less than a period, or in a context that is not sampled"
             if samples.elsewhere:
                 why = "its samples may be those that have no name"
@@ -161,6 +164,10 @@ def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:
         return list(zip(members, _of_one_cubin([functions[one] for one in members], raw.cubins[cubin], modules),
                         strict=True))  # fmt: skip
 
+    names = _by_name(modules)
+    for number, one in enumerate(functions):
+        if number not in raw.cubin_of and one.kernel is None:  # its code is unknown
+            functions[number] = replace(one, kernel=_kernel(one.name, {}, names))
     for rows in map_ahead(read, by_cubin.items()):
         for number, one in rows:
             functions[number] = one
@@ -176,14 +183,19 @@ def _of_one_cubin(
         builds = tools.builds_in(cubin)
     except FormatError:
         builds = {}
-    by_name: dict[str, set[int]] = {}
-    for module in modules:
-        for kernel in module.kernels:
-            by_name.setdefault(kernel.name, set()).add(kernel.id)
-    named = [replace(one, kernel=_kernel(one.name, builds, by_name)) for one in sampled]
+    names = _by_name(modules)
+    named = [replace(one, kernel=_kernel(one.name, builds, names)) for one in sampled]
     numbers = {one.kernel for one in named}
     own = [module for module in modules if any(kernel.id in numbers for kernel in module.kernels)]
     return code_map.described(named, cubin, [region for module in own or modules for region in module.regions])
+
+
+def _by_name(modules: Sequence[ModuleMeta]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for module in modules:
+        for kernel in module.kernels:
+            found.setdefault(kernel.name, set()).add(kernel.id)
+    return found
 
 
 def _kernel(name: str, builds: dict[str, int], by_name: dict[str, set[int]]) -> int | None:

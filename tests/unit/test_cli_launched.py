@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import kscope
-from kscope.cli import launched
-from kscope.cli import run as command
+from kscope.cli import launched, program
 from kscope.cli.launched.sitecustomize import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +70,7 @@ def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     """Where Python does not buffer, the pieces of two ranks would mix."""
     pieces: list[str] = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append))
-    command._note("2 records")
+    program.note("2 records")
     assert [piece for piece in pieces if piece] == ["kscope: 2 records\n"]
 
 

@@ -9,6 +9,7 @@ from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, kernel, recorded, without_macro
 
 import kscope
 from kscope.errors import UnsupportedError
+from kscope.instrument import source_texts
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
 from kscope_cuda import nvrtc as lowering
@@ -122,3 +123,11 @@ def test_debugging_is_refused_by_the_name_of_the_function_where_kscope_lowers() 
     assert ptx is not None, log
     with pytest.raises(UnsupportedError, match=r"regions in _Z5apartIiET_S0_: compiled with -G \(--device-debug\)"):
         lowering.lower(ptx.decode(), Recording(), frontend="test", arch=None)
+
+
+def test_a_source_without_a_file_is_kept_for_samples_of_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_texts, "_texts", {})
+    text = lowering.with_header("// KSCOPE_REGION", "#define A\n", lowering.FILE)
+    lowering.with_header("// KSCOPE_REGION without a name")
+    [kept] = source_texts.kept(lowering.FILE)
+    assert text.endswith(f'#line 1 "{lowering.FILE}"\n{kept}')  # so its line numbers are those of the samples

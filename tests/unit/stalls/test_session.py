@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kscope.capture.model import KernelMeta, LaunchCount, ModuleMeta
-from kscope.capture.samples import CodeRegion, SampledFunction, Samples
+from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples
 from kscope.instrument import source_texts
+from kscope.instrument.backend import Backend
+from kscope.instrument.sampled import SampledCode
 from kscope.session.kernel_filter import Patterns
 from kscope.session.sources import with_sources
-from kscope.session.stalls import _missed, problems
+from kscope.session.stalls import _missed, collected, problems
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +84,11 @@ def test_a_launched_kernel_without_samples_is_named() -> None:
     assert "ran for less than a period" in found.text
     [found] = _missed(Samples(1024, elsewhere=5), (MODULE,), Patterns(), LAUNCHES)
     assert "that have no name" in found.text
-    for sampled in (SampledFunction("work"), SampledFunction("_Z4workv", kernel=77)):
+    for sampled in (
+        SampledFunction("work"),
+        SampledFunction("_Z4workv", kernel=77),
+        SampledFunction("_Z4workv", why_unknown="x"),
+    ):
         assert list(_missed(Samples(1024, functions=(sampled,)), (MODULE,), Patterns(), LAUNCHES)) == []
     assert list(_missed(Samples(1024), (MODULE,), Patterns(("o*",)), LAUNCHES)) == []
 
@@ -91,3 +98,26 @@ def test_samples_of_unnamed_kernels_are_a_problem_if_they_are_many() -> None:
     assert not any("without a name" in one.text for one in few)
     [found] = [one for one in many if "without a name" in one.text]
     assert found.count == 50 and "another profiler" in found.text
+
+
+class Unseen(Backend):
+    """A backend that sampled kernels whose modules it has not seen."""
+
+    def samples(self) -> tuple[SampledCode, ...]:
+        functions = tuple(SampledFunction(name, why_unknown="its module was not seen") for name in ("work", "library"))
+        rows = np.array([(0, 0, 0, 5), (1, 0, 0, 2)], ROW)
+        return (SampledCode(Samples(1024, ("wait",), functions, rows)),)
+
+    module_loaded = arm = disarm = resume = collect = modules = None  # type: ignore[assignment]  # not called
+
+
+Unseen.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # the rest is not called
+
+
+def test_a_kernel_with_marks_whose_code_is_unknown_is_named() -> None:
+    samples = collected([Unseen()], (MODULE,), Patterns())
+    assert samples is not None and [one.kernel for one in samples.functions] == [77, None]
+    assert [one.text for one in problems(samples)] == [
+        "kernel work: its samples have no regions: its module was not seen"
+    ]
+    assert list(_missed(samples, (MODULE,), Patterns(), LAUNCHES)) == []

@@ -17,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import kscope
-from kscope.instrument import registry
+from kscope.instrument import images, registry
 from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
@@ -288,6 +288,7 @@ from fake_gpu import FakeGpu, Pointer
 from test_rest import Backend, kernel, unmarked
 from triton.runtime.driver import driver
 from kscope.instrument import registry
+from kscope.instrument import images
 from kscope.instrument.recording import Recording
 
 driver._active, registry._backends["cuda"] = FakeGpu(), Backend()
@@ -313,3 +314,13 @@ def test_a_program_ends_without_the_kernels_that_are_not_compiled_yet_and_may_fo
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "5 True\n", "")
+
+
+def test_the_files_of_marked_kernels_are_kept_for_samples_of_stalls(frontend, gpu, monkeypatch):
+    monkeypatch.setattr(images, "_files", {})
+    frontend.enable(Recording())
+    frontend.begin()
+    launch()
+    unmarked[(1,)](Pointer("i32"), 5)
+    (kept,) = images.kept()
+    assert kept in [cubin for _, cubin in gpu.loaded]

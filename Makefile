@@ -102,8 +102,8 @@ pictures: .venv/.test  ## renew what is computed on the pages, and the screensho
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
-test-variations: .venv/.test  ## further variations of fast tests
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
+test-variations: .venv/.test  ## further variations of fast tests; those of CuPy: make test-cupy
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" --ignore tests/unit/cupy tests
 
 test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## all tests without a GPU, thoroughly, with Triton 3.9 and 3.6
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
@@ -113,7 +113,8 @@ test-3.6: .venv36/.test  ## tests of Triton, with the oldest supported release
 	    tests/unit/triton tests/contract/test_contract.py
 
 test-inductor: .venv/.torch  ## tests of torch.compile
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "$(TESTS)" tests/unit/triton/test_inductor.py tests/unit/test_examples.py -k "inductor or interpreted"
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "$(TESTS)" -k "inductor or interpret" \
+	    tests/unit/triton/test_inductor.py tests/unit/triton/test_device.py tests/unit/test_examples.py
 
 test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## open exported files in proton-viewer and speedscope
 	KSCOPE_PROTON_VIEWER=.venv-viewers/bin/proton-viewer KSCOPE_SPEEDSCOPE=$(CACHE)/speedscope/package/dist/release \

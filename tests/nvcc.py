@@ -87,24 +87,24 @@ def without_macros(source: str) -> str:
 
 
 def recorded(
-    ptx: bytes, n: int = 0, *, threads: int = 32, metas: tuple[ModuleMeta, ...] = ()
+    ptx: bytes, n: int = 0, *, threads: int = 32, metas: tuple[ModuleMeta, ...] = (), name: str = "k"
 ) -> list[list[tuple[str, str, int]]]:
-    """The records of each lane of one block of the kernel `k`: (region, kind, value), lanes in thread order. metas:
-    the metadata, if the text has no notes."""
+    """The records of each lane of one block of a kernel: (region, kind, value), lanes in thread order. metas: the
+    metadata, if the text has no notes."""
     metas = metas or describe(ptx)
     regions = {layout.name_hash(region.name): region.name for meta in metas for region in meta.regions}
-    host = launched(ptx, n, threads)
+    host = launched(ptx, n, threads, name)
     return [
         [(regions[int(r["id"]) >> 4], Kind(int(r["id"]) & 15).name, int(r["value"])) for r in slab.records()]
         for slab in sorted(host.slabs(), key=lambda slab: slab.key)
     ]
 
 
-def launched(ptx: bytes, n: int = 0, threads: int = 32) -> Host:
-    """The device's memory after a launch of one block of the kernel `k`."""
+def launched(ptx: bytes, n: int = 0, threads: int = 32, name: str = "k") -> Host:
+    """The device's memory after a launch of one block of a kernel."""
     host = Host(Pool((Ring(12), Ring(12))))
     program = host.load(ptx.decode())
     out = host.memory.allocate("out", 256)
-    launch = Launch(program, host.memory, "k", Grid((1, 1, 1), (threads, 1, 1)), [out.base, n], [(0, 0, 0)])
+    launch = Launch(program, host.memory, name, Grid((1, 1, 1), (threads, 1, 1)), [out.base, n], [(0, 0, 0)])
     run_threads(launch.start(), "random", 1)
     return host

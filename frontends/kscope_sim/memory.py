@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +58,10 @@ class Memory:
         lines["base"] = POOL_ADDRESS + starts * np.uint64(UNIT)
         lines["mask"], lines["limit"] = sizes - 1, sizes
         try:
-            pool = np.zeros((int(sizes.sum()), UNIT // 4), np.uint32)
-        except MemoryError:
+            pool = _cleared(int(sizes.sum()) * UNIT, np.dtype(np.uint32)).reshape(-1, UNIT // 4)
+        except (OSError, OverflowError):
             raise UsageError(f"pool={pool_bytes}: more than this machine's memory; pass a smaller one") from None
-        return Memory(sampling.gate(epoch, stripes), lines, np.zeros(SLOTS, LAUNCH), pool)
+        return Memory(sampling.gate(epoch, stripes), lines, _cleared(SLOTS * LAUNCH.itemsize, LAUNCH), pool)
 
     def atom_add(self, stripe: int, word: Word, amount: int) -> int:
         """atom.add on a word of a stripe, modulo 2^32. Returns the value before."""
@@ -80,6 +81,11 @@ class Memory:
         """The units of a stripe's ring, (mask + 1, 8) uint32, as a view."""
         first = (int(self.stripes["base"][stripe]) - POOL_ADDRESS) // UNIT
         return self.pool[first : first + int(self.stripes["mask"][stripe]) + 1]
+
+
+def _cleared(size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An array of zeros that takes only the pages that are used; the allocator would clear memory that it reuses."""
+    return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype)
 
 
 def _power_of_two(units: int) -> int:

@@ -1,4 +1,5 @@
-"""The command line: one file per command. This file has the parser and maps errors to exit codes.
+"""The command line: one file per command. This file has the parser and maps errors to exit codes. A command line
+imports only the file of its command.
 
     0    success
     1    a check failed: a broken component (doctor), a slower region (compare), a false condition (assert),
@@ -17,48 +18,35 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from importlib import import_module
+from typing import TextIO
 
 from .._version import __version__
-from ..analysis.table import cut
 from ..errors import KscopeError
-from . import (
-    assertions,
-    compare,
-    demo,
-    doctor,
-    export,
-    gaps,
-    include,
-    info,
-    merge,
-    occupancy,
-    query,
-    ranks,
-    run,
-    summary,
-    trust,
-    view,
-)
 from .command import Listed, Parser, commands
 
 __all__ = ["main", "parser"]
 
 ERROR, BROKEN_PIPE = 2, 141
-GROUPS: dict[str, tuple[Any, ...]] = {
-    "record": (demo, run, include, doctor),
-    "look": (summary, view, export, merge, query, info),
-    "why is it slow": (gaps, occupancy, ranks),
-    "compare and check": (compare, assertions),
-    "can I trust this": (trust,),
+GROUPS: dict[str, tuple[str, ...]] = {
+    "record": ("demo", "run", "include", "doctor"),
+    "look": ("summary", "view", "export", "merge", "query", "info"),
+    "why is it slow": ("gaps", "overlap", "path", "occupancy", "ranks"),
+    "compare and check": ("compare", "assert"),
+    "can I trust this": ("trust",),
 }
-"""The modules of the commands, by the user's question; every one has add(command)."""
+"""The commands, by the user's question."""
+_MODULES = {"overlap": "gaps", "path": "gaps", "assert": "assertions"}
+"""The modules of commands that have another name; every one has add(command)."""
 _MAX_ERROR = 4000
 """Characters of an error message; longer ones, with names from untrusted files, lose their middle."""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands.
+
+    Args:
+        only: a command; others of other files are left out.
 
     Returns:
         A parser whose namespaces have `command`: the function to call with the namespace.
@@ -75,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
     add = Listed(commands(top, common))
     for title, members in GROUPS.items():
         add.group(title)
-        for command in members:
-            command.add(add)
+        for module in dict.fromkeys(_MODULES.get(name, name) for name in members if only in (None, name)):
+            import_module(f".{module}", __name__).add(add)
     top.epilog = add.text()
     return top
 
@@ -91,11 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     typed = sys.argv[1:] if argv is None else argv
-    options, rest = parser().parse_known_args(typed)
+    word = next((word for word in typed if not word.startswith("-")), None)
+    known = any(word in members for members in GROUPS.values())
+    options, rest = parser(word if known else None).parse_known_args(typed)
     if rest:
         options.parser.refuse(rest)
     options.typed = typed
-    if options.command is not run.run:  # a script configures its own streams
+    if word != "run":  # a script configures its own streams
         _escape_surrogates(sys.stdout)
     try:
         code: int = options.command(options)
@@ -125,6 +115,8 @@ def _escape_surrogates(stream: TextIO) -> None:
 
 
 def _line(error: Exception) -> str:
+    from ..analysis.table import cut  # imports numpy
+
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -20,8 +20,6 @@ from .command import Command
 from .options import is_number
 
 STDOUT = "-"
-STRICT = 3
-"""Exit code of --strict if the data has problems."""
 
 
 def add(command: Command) -> None:

@@ -1,4 +1,4 @@
-"""Checks on files that commands write."""
+"""Checks on files that commands write, and the exit code of doubtful data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..util.atomic_files import replacing, target
+
+STRICT = 3
+"""Exit code of --strict if the data has problems."""
 
 
 def apart(flag: str, output: str | Path, *inputs: str | Path | None) -> None:

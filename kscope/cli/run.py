@@ -25,10 +25,10 @@ from ..session.launcher import expanded, place
 from ..session.profile import profile
 from ..session.session import Session
 from ..session.states import disable, enable, recording, taken
-from . import launched, outputs, script_threads, sites
+from . import launched, outputs, script_threads
 from . import options as flags
 from .command import Command
-from .export import STRICT
+from .outputs import STRICT
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
@@ -120,6 +120,8 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     compiled = {name: value for name, value in flags.given(options).items() if name in COMPILED}
     if not {"auto", "mark"} & compiled.keys():
         compiled["auto"] = tuple(KINDS)
+    from . import sites  # imports analyses
+
     raised: list[BaseException] = []
     process = os.getpid()
     with listing() as kernels:
@@ -166,7 +168,7 @@ def _show(error: BaseException) -> None:
 
 
 def _note(text: str) -> None:
-    print(f"kscope: {text}", file=sys.stderr)
+    print(f"kscope: {text}\n", end="", file=sys.stderr)  # one write: unbuffered lines of ranks would mix
 
 
 def _selective_flags(options: argparse.Namespace) -> str:

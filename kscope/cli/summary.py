@@ -9,7 +9,7 @@ from ..analysis.groups import CALL_KEYS, KEYS
 from ..analysis.summary import summarize
 from . import answers, filters
 from .command import Command
-from .export import STRICT
+from .outputs import STRICT
 
 
 def add(command: Command) -> None:

@@ -109,7 +109,9 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
         if which.any():
             blocks = _numbered(group, header["ctaid_x"], header["ctaid_yz"])
             numbers = [_numbered(of[which]) for of in (group, blocks)]
-            lines = clock_drift.lines(anchors.of(which), numbers[0], numbers[1], rate[which], tick, within)
+            lines = clock_drift.lines(
+                anchors.of(which), numbers[0], numbers[1], rate[which], tick, (within.fast, within.slow)
+            )
             offset[which], rate[which] = lines.offset, lines.rate
             bent[which] = lines.bend > 2 * tick
     timer = slabs.globaltimer

@@ -4,9 +4,16 @@ Between two neighboring anchors of an SM the clock may run at any rate within li
 between them then lies in a parallelogram: from the earlier anchor it rises no faster than the slowest clock's line and
 no slower than the fastest clock's, and the same holds backward from the later anchor. Its other two corners are where a
 line may be farthest off. Where a clock runs at its highest, the parallelogram is flat.
+
+The highest clock holds on average between two anchors; for a moment a clock may be one step faster. How much it then
+gains is bounded by what the two anchors leave open: if they did not, they would prove a faster clock. So of two
+parallelograms the smaller one holds: of the clock that is always a step faster, and of the highest one, wider by that
+gain.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +29,24 @@ _STEP_KHZ = 15_000
 """SM clocks are multiples of it. An H100 runs for milliseconds one step above the highest that its driver states."""
 
 
-def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Limits:
+    """ns per cycle of a device.
+
+    Attributes:
+        briefly: the least, for a moment.
+        fast: the least on average between two anchors: of the highest clock, as far as it may be exceeded.
+        highest: of the highest clock itself.
+        slow: the most.
+    """
+
+    briefly: float
+    fast: float
+    highest: float
+    slow: float
+
+
+def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> Limits:
     """The least and the most ns per cycle of the device.
 
     Args:
@@ -44,10 +68,14 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> tuple
     if least == np.inf:
         least, most = FASTEST * _MARGIN, -SLOWEST / _MARGIN
     fast, slow = least / _MARGIN, -most * _MARGIN
+    briefly = top = fast
     if max_clock_khz:
         seen_khz = 0.0 if highest == np.inf else np.ceil(1e6 / highest / _JITTER / _STEP_KHZ) * _STEP_KHZ
-        fast = 1e6 / (max(max_clock_khz, seen_khz) * _JITTER)
-    return max(fast, FASTEST), min(max(slow, fast * _MARGIN), SLOWEST)
+        highest_khz = max(max_clock_khz, seen_khz)
+        fast, briefly = (1e6 / (khz * _JITTER) for khz in (highest_khz, highest_khz + _STEP_KHZ))
+        top = 1e6 / highest_khz
+    fast = max(fast, FASTEST)
+    return Limits(max(briefly, FASTEST), fast, max(top, fast), min(max(slow, fast * _MARGIN), SLOWEST))
 
 
 def _extremes(rates: Rates) -> Float:
@@ -58,14 +86,14 @@ def _extremes(rates: Rates) -> Float:
 
 
 def errors(
-    anchors: Anchors, rows: Rows, tick: int, within: tuple[float, float], start: Float, rate: Float, ends: Float
+    anchors: Anchors, rows: Rows, tick: int, within: Limits, start: Float, rate: Float, ends: Float
 ) -> tuple[Float, Float]:
     """The most that each slab's line may be off.
 
     Args:
         anchors, rows: anchors of s slabs, in rows of one SM in one launch.
         tick: the timer's step, ns.
-        within: the least and the most ns per cycle.
+        within: the limits of the clock.
         start: (s,) the line's ns at the slab's first anchor.
         rate: (s,) its ns per cycle.
         ends: (s,) cycles from the slab's first anchor to its last clock read.
@@ -73,26 +101,36 @@ def errors(
     Returns:
         (s,) ns at the first anchor and at the end, and (s,) ns anywhere between them.
     """
-    fast, slow = within
+    briefly, slow = within.briefly, within.slow
     whole = rows
-    rows = _unbroken(anchors, rows, tick, Rates(np.array(fast), np.array(slow)))
+    rows = _unbroken(anchors, rows, tick, Rates(np.array(briefly), np.array(slow)))
     if native.available():
         first, last = np.empty((2, len(ends)), np.int64)
         whole.compiled("reach", anchors.slab, first, last)
         error, inside = np.empty((2, len(ends)))
         slabs = [np.ascontiguousarray(column) for column in (start, rate, ends)]
-        columns = anchors.x, anchors.width, anchors.y, float(tick), anchors.slab, fast, slow
+        columns = (
+            anchors.x,
+            anchors.width,
+            anchors.y,
+            float(tick),
+            anchors.slab,
+            briefly,
+            within.fast,
+            within.highest,
+            slow,
+        )
         rows.compiled("errors", *columns, *slabs, first, last, error, inside)
         return error, inside
     count = len(rows.first)
-    low, high = band(anchors, rows, tick, Rates(np.full(count, fast), np.full(count, slow)))
+    low, high = band(anchors, rows, tick, Rates(np.full(count, briefly), np.full(count, slow)))
     first, last = _reach(anchors, rows, ends)
     x = anchors.x
 
     # At the end: beyond the row's last anchor the bounds diverge.
     at_end = start + ends * rate
     beyond = np.maximum(x[first] + ends - x[last], 0.0)
-    error = np.maximum(high[last] + beyond * slow - at_end, at_end - low[last] - beyond * fast)
+    error = np.maximum(high[last] + beyond * slow - at_end, at_end - low[last] - beyond * briefly)
     error[x[last] > x[first] + ends] = 0.0  # no anchor there: the next one bounds it, below
     error = np.maximum(error, np.maximum(high[first] - start, start - low[first]))
 
@@ -103,12 +141,17 @@ def errors(
     cycles = np.append(np.diff(x), 0.0)
     cycles[rows.last] = 0.0
     after = np.minimum(np.arange(len(x)) + 1, rows.last[rows.row])
-    rising = np.clip((high[after] - high - fast * cycles) / (slow - fast), 0.0, cycles)
-    falling = np.clip((slow * cycles - low[after] + low) / (slow - fast), 0.0, cycles)
     slope = pace[rows.row]
     upper, lower = high - chord, low - chord
-    upper = np.maximum(np.maximum(upper, upper[after]), upper + rising * (slow - slope))
-    lower = np.minimum(np.minimum(lower, lower[after]), lower + falling * (fast - slope))
+    gain = np.maximum(within.highest * cycles - low[after] + high, 0.0)
+    up, down = np.full((2, len(x)), np.inf)
+    for fast, more in ((briefly, 0.0), (within.fast, gain)):
+        rising = np.clip((high[after] + more - high - fast * cycles) / (slow - fast), 0.0, cycles)
+        falling = np.clip((slow * cycles - low[after] + low - more) / (slow - fast), 0.0, cycles)
+        up = np.minimum(up, upper + rising * (slow - slope))
+        down = np.minimum(down, more - lower - falling * (fast - slope))
+    upper = np.maximum(np.maximum(upper, upper[after]), up)
+    lower = np.minimum(np.minimum(lower, lower[after]), -down)
     to = np.maximum(last - 1, first)
     ahead = start - chord[first], start + (x[last] - x[first]) * rate - chord[last]
     above = _highest(upper, first, to) - np.minimum(*ahead)

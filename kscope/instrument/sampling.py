@@ -57,9 +57,9 @@ class Sampling:
         gate["warp_mask"] = 0xFFFFFFFF if self.warp is None else sum(1 << warp for warp in self.warp)
         gate["block_magic"] = wire.block_magic(step)
         gate["block_first"], gate["block_count"] = first, max(0, blocks.stop - first)
-        sms = range(wire.MAX_SMS) if self.sm is None else self.sm
-        for sm in sms:
-            gate["sm_mask"][sm // 32] |= np.uint32(1 << sm % 32)
+        of_sms = np.full(wire.MAX_SMS, self.sm is None)
+        of_sms[list(self.sm or ())] = True
+        gate["sm_mask"] = np.packbits(of_sms, bitorder="little").view("<u4")
         return gate
 
 

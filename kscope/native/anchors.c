@@ -296,8 +296,10 @@ static double chord(const Row *row, double x)
     return row->middle + (x - row->origin) * row->pace;
 }
 
-/* above, below: from the corners between an anchor and the next one. */
-static void fill_corners(Row *row, int64_t count, const double *x, double fast, double slow)
+/* above, below: from the corners between an anchor and the next one. A clock runs at `fast` at least on average between
+   them, at `briefly` for a moment; of both parallelograms the smaller one holds. */
+static void fill_corners(Row *row, int64_t count, const double *x, double briefly, double fast,
+                         double highest, double slow)
 {
     const double *const low = row->low, *const high = row->high;
     for (int64_t i = 0; i < count; i++) {
@@ -306,10 +308,16 @@ static void fill_corners(Row *row, int64_t count, const double *x, double fast, 
     }
     for (int64_t i = 0; i + 1 < count; i++) {
         const double cycles = x[i + 1] - x[i];
-        const double rising = clipped((high[i + 1] - high[i] - fast * cycles) / (slow - fast), cycles);
-        const double falling = clipped((slow * cycles - low[i + 1] + low[i]) / (slow - fast), cycles);
-        const double up = row->above[i] + rising * (slow - row->pace);
-        const double down = row->below[i] - falling * (fast - row->pace);
+        const double gain = larger(highest * cycles - low[i + 1] + high[i], 0.0);
+        const double least[2] = {briefly, fast}, gains[2] = {0.0, gain};
+        double up = INFINITY, down = INFINITY;
+        for (int one = 0; one < 2; one++) {
+            const double f = least[one], more = gains[one];
+            const double rising = clipped((high[i + 1] + more - high[i] - f * cycles) / (slow - f), cycles);
+            const double falling = clipped((slow * cycles - low[i + 1] + low[i] - more) / (slow - f), cycles);
+            up = smaller(up, row->above[i] + rising * (slow - row->pace));
+            down = smaller(down, more + row->below[i] - falling * (f - row->pace));
+        }
         row->above[i] = larger(larger(row->above[i], row->above[i + 1]), up);
         row->below[i] = larger(larger(row->below[i], row->below[i + 1]), down);
     }
@@ -334,8 +342,8 @@ static void fill_levels(Row *row, int64_t count)
 /* The most that each slab's line may be off: at its ends, and anywhere inside, by the bands of rows. Returns -1 without
    memory. */
 int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
-                  const double *width, const double *y, double tick, const int64_t *slab, double fast, double slow,
-                  const double *start, const double *rate, const double *ends, const int64_t *slab_first,
+                  const double *width, const double *y, double tick, const int64_t *slab, double briefly, double fast,
+                  double highest, double slow, const double *start, const double *rate, const double *ends, const int64_t *slab_first,
                   const int64_t *slab_last, double *at_ends, double *inside)
 {
     int64_t most = 1;
@@ -350,11 +358,11 @@ int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t 
     for (int64_t one = from; one < to; one++) {
         const int64_t a = first[one], z = last[one], count = z - a + 1;
         int64_t longest = 0;
-        fill_band(count, x + a, width + a, y + a, tick, fast, slow, row.low, row.high);
+        fill_band(count, x + a, width + a, y + a, tick, briefly, slow, row.low, row.high);
         row.middle = (low[0] + high[0]) / 2;
         row.origin = x[a];
         row.pace = ((low[count - 1] + high[count - 1]) / 2 - row.middle) / larger(x[z] - x[a], 1.0);
-        fill_corners(&row, count, x + a, fast, slow);
+        fill_corners(&row, count, x + a, briefly, fast, highest, slow);
         for (int64_t i = a; i <= z; i++) {
             const int64_t s = slab[i];
             row.end[i - a] = -1;
@@ -363,7 +371,7 @@ int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t 
             const int64_t end = last_of(i, z, x, ends[s], slab_last[s]);
             const double stop = x[i] + ends[s], at_end = start[s] + ends[s] * rate[s];
             const double beyond = larger(stop - x[end], 0.0);
-            double error = larger(high[end - a] + beyond * slow - at_end, at_end - low[end - a] - beyond * fast);
+            double error = larger(high[end - a] + beyond * slow - at_end, at_end - low[end - a] - beyond * briefly);
             if (x[end] > stop)
                 error = 0.0; /* no anchor there: the next one bounds it, below */
             at_ends[s] = inside[s] = larger(error, larger(high[i - a] - start[s], start[s] - low[i - a]));

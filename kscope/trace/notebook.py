@@ -6,7 +6,6 @@ import io
 import os
 import sys
 import tempfile
-import webbrowser
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from html import escape
@@ -85,6 +84,8 @@ def show(trace: TraceData, limit: int | None = None, edges: Iterable[GivenEdge] 
     descriptor, name = tempfile.mkstemp(prefix="kscope-", suffix=".html")  # mode 0600
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(shown.html)
+    import webbrowser  # only needed here, and slow to import
+
     if not webbrowser.open(Path(name).as_uri()):
         print(f"no browser here; the page is {name}", file=sys.stderr)
 

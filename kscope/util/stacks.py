@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Container, Iterator
 from types import CodeType, FrameType
 
-
 outward: Callable[[int], FrameType] = vars(sys)["_getframe"]
 """The frame so far outward of the caller's, which is 0. Raises ValueError if there is none."""
 

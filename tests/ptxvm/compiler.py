@@ -13,7 +13,7 @@ from kscope.marks.grammar import Mark
 
 from .memory import FaultError
 from .ops import PAUSE, Ops, is_clock, permute
-from .syntax import Instr, Kernel, Name, PtxError
+from .syntax import Addr, Instr, Kernel, Name, Operand, Pair, PtxError, Reg, Vec
 
 FUEL = 50_000
 """Taken branches after which a thread is taken to hang."""
@@ -58,13 +58,17 @@ def _registers(kernel: Kernel) -> dict[str, int]:
     return found
 
 
-def _collect(arg: Any, found: dict[str, int]) -> None:
-    if hasattr(arg, "py"):
+def _collect(arg: Operand | None, found: dict[str, int]) -> None:
+    if isinstance(arg, Reg):
         found[arg.py] = arg.bits
-    for part in ("items", "base", "first", "second"):
-        inner = getattr(arg, part, ())
-        for item in inner if isinstance(inner, tuple) else (inner,):
+    elif isinstance(arg, Vec):
+        for item in arg.items:
             _collect(item, found)
+    elif isinstance(arg, Addr):
+        _collect(arg.base, found)
+    elif isinstance(arg, Pair):
+        _collect(arg.first, found)
+        _collect(arg.second, found)
 
 
 def _guarded(ops: Ops, instr: Instr) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Any, Literal
 
@@ -120,13 +121,20 @@ class Program:
 
 def load(text: str, memory: Memory) -> Program:
     """Parse, compile and give its symbols memory. Raises PtxError."""
-    module = parse_module(text)
+    module, bodies = _compiled(text)
     symbols = {}
     for symbol in module.symbols.values():
         made = memory.allocate(symbol.name, len(symbol.data), space=symbol.space, align=max(8, symbol.align))
         made.data[:] = symbol.data
         symbols[symbol.name] = made.base
-    return Program(module, {name: compile_kernel(kernel) for name, kernel in module.kernels.items()}, symbols)
+    return Program(module, bodies, symbols)
+
+
+@lru_cache(maxsize=32)
+def _compiled(text: str) -> tuple[Module, dict[str, ThreadBody]]:
+    """One text often runs with several launches."""
+    module = parse_module(text)
+    return module, {name: compile_kernel(kernel) for name, kernel in module.kernels.items()}
 
 
 Started = tuple[Thread, ThreadState]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from kscope.marks.grammar import parse
 
@@ -41,6 +42,8 @@ _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.S)
 _GUARD = re.compile(rf"@(!?)({_NAME})\s*")
 _INT = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?$")
 _FLOAT = re.compile(r"0[fFdD]([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_DIGITS = re.compile(r"(?<!\d)(0|[1-9]\d*)$")
 
 
 def parse_module(text: str) -> Module:
@@ -51,11 +54,14 @@ def parse_module(text: str) -> Module:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text, self.at, self.module = text, 0, Module()
+        self.counted, self.lines = 0, 1
         self.kernel: Kernel | None = None
         self.scope: Scope | None = None
 
     def line(self) -> int:
-        return self.text.count("\n", 0, self.at) + 1
+        self.lines += self.text.count("\n", self.counted, self.at)
+        self.counted = self.at
+        return self.lines
 
     def fail(self, message: str) -> PtxError:
         return PtxError(self.line(), message)
@@ -80,7 +86,7 @@ class _Parser:
         if stop < 0:
             raise self.fail(f"{self.text[self.at : self.at + 40]!r} does not end")
         piece, self.at = self.text[self.at : stop], stop + len(end)
-        return re.sub(r"//[^\n]*|/\*.*?\*/", " ", piece, flags=re.S).strip()
+        return _COMMENT.sub(" ", piece).strip()
 
     def top(self) -> None:
         entry = _ENTRY.match(self.text, self.at)
@@ -183,10 +189,10 @@ class _Parser:
     def find(self, scope: Scope, name: str) -> Reg | None:
         if name in scope.regs:
             return scope.regs[name]
-        digits = re.search(r"(?<!\d)(0|[1-9]\d*)$", name)
-        if digits and name[: digits.start()] in scope.ranges:
-            count, bits = scope.ranges[name[: digits.start()]]
-            if int(digits[1]) < count:
+        prefix, number = _numbered(name)
+        if prefix in scope.ranges:
+            count, bits = scope.ranges[prefix]
+            if number < count:
                 return scope.regs.setdefault(name, self.fresh(name, bits))
         return None
 
@@ -201,17 +207,13 @@ class _Parser:
 
     def instruction(self, line: int, text: str) -> Instr:
         assert self.scope is not None
-        whole, guard = " ".join(text.split()), None
-        found = _GUARD.match(text)
-        if found:
-            reg = self.lookup(found[2])
+        (whole, negated, predicate, op, pieces), guard = _words(text), None
+        if predicate:
+            reg = self.lookup(predicate)
             if reg is None or reg.bits != 1:
-                raise PtxError(line, f"{found[2]} is no predicate: {whole}")
-            guard, text = Reg(reg.py, 1, reg.name, bool(found[1])), text[found.end() :]
-        op, _, rest = text.partition(" ") if " " in text else (text, "", "")
-        op, tab, more = op.partition("\t")
-        args = tuple(self.operand(line, piece) for piece in _split(more + tab + rest))
-        return Instr(line, whole, tuple(op.split(".")), args, self.scope, guard)
+                raise PtxError(line, f"{predicate} is no predicate: {whole}")
+            guard = Reg(reg.py, 1, reg.name, negated)
+        return Instr(line, whole, op, tuple(self.operand(line, piece) for piece in pieces), self.scope, guard)
 
     def operand(self, line: int, text: str) -> Operand:
         text = text.strip()
@@ -250,6 +252,25 @@ class _Parser:
 def _integer(text: str) -> int:
     floating = _FLOAT.match(text)
     return int(floating[1], 16) if floating else int(text.rstrip("U"), 0)
+
+
+@lru_cache(maxsize=1 << 16)
+def _words(text: str) -> tuple[str, bool, str, tuple[str, ...], list[str]]:
+    """Of an instruction: its text in one line, whether its predicate is negated, the predicate, the opcode's parts, and
+    its operands."""
+    whole, found = " ".join(text.split()), _GUARD.match(text)
+    text = text[found.end() :] if found else text
+    op, _, rest = text.partition(" ") if " " in text else (text, "", "")
+    op, tab, more = op.partition("\t")
+    guard = (bool(found[1]), found[2]) if found else (False, "")
+    return whole, *guard, tuple(op.split(".")), _split(more + tab + rest)
+
+
+@lru_cache(maxsize=1 << 16)
+def _numbered(name: str) -> tuple[str, int]:
+    """The prefix and the number of a register of a range; else no prefix."""
+    digits = _DIGITS.search(name)
+    return (name[: digits.start()], int(digits[1])) if digits else ("", 0)
 
 
 def _split(text: str) -> list[str]:

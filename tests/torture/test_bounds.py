@@ -98,7 +98,7 @@ def test_memory_that_runs_out_is_reported_in_a_line(
     def full(_: object) -> None:
         raise MemoryError("Unable to allocate 80 GiB")
 
-    monkeypatch.setattr(cli.summary, "summarize", lambda *_: full(None))
+    monkeypatch.setattr("kscope.cli.summary.summarize", lambda *_: full(None))
     (tmp_path / "x.kscope").write_bytes(with_head(orjson.dumps(EMPTY)))
     assert cli.main(["summary", str(tmp_path / "x.kscope")]) == 2
     assert capsys.readouterr().err.splitlines() == [

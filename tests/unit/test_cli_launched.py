@@ -8,11 +8,13 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import kscope
 from kscope.cli import launched
+from kscope.cli import run as command
 from kscope.cli.launched.sitecustomize import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +65,14 @@ def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "kscope", "run", *argv], cwd=folder, env={**environment, "PYTHONPATH": path},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python does not buffer, the pieces of two ranks would mix."""
+    pieces: list[str] = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append))
+    command._note("2 records")
+    assert [piece for piece in pieces if piece] == ["kscope: 2 records\n"]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def test_help_lists_every_command_once_in_a_group() -> None:
     assert titles == [title for title, members in cli.GROUPS.items() if members]
 
 
+def test_each_command_alone_has_the_flags_and_the_help_that_it_has_among_all() -> None:
+    every = commands(cli.parser())
+    for members in cli.GROUPS.values():
+        for name in members:
+            assert commands(cli.parser(name))[name].format_help() == every.pop(name).format_help()
+    assert not every
+
+
 @pytest.mark.parametrize("argv", [(), ("trust",)])
 def test_a_line_without_a_command_prints_the_help(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(argv) == 2

@@ -8,13 +8,16 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from forked import refusal
 
 import kscope
 import kscope_sim
 from kscope.instrument import registry
+from kscope.instrument.sampling import Sampling
 from kscope.marks.grammar import Mark
 from kscope.session import session
 from kscope_sim import SimBackend, Warp
+from kscope_sim.memory import Memory
 
 
 def work(warp: Warp) -> None:
@@ -156,3 +159,13 @@ def test_memory_is_freed_between_the_blocks_of_a_launch_that_runs_thread_by_thre
         launch.mark("thread", Mark("exit", "work"), None)
         launch.leave("thread")
     launch.end()
+
+
+def test_a_forked_child_does_not_write_into_its_parents_memory() -> None:
+    memory = Memory.of(1, Sampling())
+
+    def write() -> None:
+        memory.pool[:4], memory.table["grid_id"][:4] = 7, 7
+
+    assert refusal(write, ValueError) == "no error"
+    assert not memory.pool.any() and not memory.table["grid_id"].any()

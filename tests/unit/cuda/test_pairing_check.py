@@ -13,7 +13,7 @@ KEPT = IN_PLACE, "-compress-mode=none"
 
 
 def problem_texts(body: str, *options: str) -> list[str]:
-    found = pairing_check.problems(compiled(kernel(body), *(options or KEPT), to="so"), "x.so")
+    found = pairing_check.problems(compiled(kernel(body), *(options or KEPT), to="fatbin"), "x.so")
     assert {problem.kind for problem in found} <= {"pairing"}
     return [problem.text for problem in found]
 
@@ -53,7 +53,8 @@ def test_marks_that_pair_are_no_problem(options: tuple[str, ...]) -> None:
             for number, body in enumerate(bodies)
         ]
         source = kernel(first, before="\n".join(kernels))
-        return list(pairing_check.problems(compiled(source, *options, to="so"), "x.so"))
+        made = compiled(source, *options, to="so" if options == KEPT else "fatbin")
+        return list(pairing_check.problems(made, "x.so"))
 
     assert problems_beside(others) == []
     assert problems_beside(['if (n) KSCOPE_ENTER("r");']) != []  # of any kernel in the file

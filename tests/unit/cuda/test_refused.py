@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from nvcc import HEADER, IN_PLACE, MARKS, compiled, kernel, needs_nvcc, refused
 
@@ -37,67 +39,69 @@ ILLEGAL = "Illegal argument for formal parameter 'kscope_inline_this_function_in
 GUARD = "was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
 
 
+def errors(output: str, line: int) -> str:
+    """What a compiler says of a line, and of a template's instantiation there."""
+    paragraphs = output.split("\n\n")
+    return "\n".join(
+        one for one in paragraphs if re.search(rf"unit\.cu\({line}\): error|at line {line} of unit\.cu", one)
+    )
+
+
+NOT_LITERAL, SIZE = "kscope: a region's name is a string literal", "kscope: a name has 1 to 128 bytes"
+VALUE = "the value is an int, an unsigned or a float; cast it"
+MISTAKES = [
+    *((NOT_LITERAL, f"KSCOPE_REGION({name});") for name in ("pointer", "ARRAY[0]", "n ? one : two")),
+    *((SIZE, f"KSCOPE_REGION({name});") for name in ('""', f'"{"x" * 129}"')),
+    *((VALUE, f'KSCOPE_REGION_V("r", {value});') for value in ("1.0", "1ll", "true", "out", "threadIdx", "sizeof(n)")),
+    ("name at least one warp", 'KSCOPE_REGION("r", kscope::TargetWarp<>);'),
+    ("expected warps from 0 to 31", 'KSCOPE_REGION("r", kscope::TargetWarp<32>);'),
+    ("a region has one strategy", 'KSCOPE_REGION("r", kscope::Elected, kscope::AllThreads);'),
+]
+"""What the compiler says of a mark."""
+
+
 @BOTH
-@pytest.mark.parametrize("name", ["pointer", "ARRAY[0]", "n ? one : two"])
-def test_names_that_are_not_literals_are_refused(mode: str, name: str) -> None:
+def test_names_values_and_strategies_that_are_none_are_refused_at_their_line(mode: str) -> None:
     before = (
         'constexpr const char* one = "one"; constexpr const char* two = "two"; __device__ const char* ARRAY[] = {"x"};'
     )
-    source = kernel(f'  const char* pointer = "load";\n  KSCOPE_REGION({name});\n  (void)pointer;', before=before)
-    assert "kscope: a region's name is a string literal" in refused(source, mode)
-
-
-@BOTH
-@pytest.mark.parametrize("name", ['""', f'"{"x" * 129}"'])
-def test_empty_and_overlong_names_are_refused(mode: str, name: str) -> None:
-    assert "kscope: a name has 1 to 128 bytes" in refused(kernel(f"  KSCOPE_REGION({name});"), mode)
-
-
-@BOTH
-@pytest.mark.parametrize("value", ["1.0", "1ll", "true", "out", "threadIdx", "sizeof(n)"])
-def test_values_that_are_not_32_bit_numbers_are_refused(mode: str, value: str) -> None:
-    output = refused(kernel(f'  KSCOPE_REGION_V("r", {value});'), mode)
-    assert "the value is an int, an unsigned or a float; cast it" in output
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("strategy", "message"),
-    [
-        ("kscope::TargetWarp<>", "name at least one warp"),
-        ("kscope::TargetWarp<32>", "expected warps from 0 to 31"),
-        ("kscope::Elected, kscope::AllThreads", "a region has one strategy"),
-    ],
-)
-def test_invalid_strategies_are_refused(mode: str, strategy: str, message: str) -> None:
-    assert message in refused(kernel(f'  KSCOPE_REGION("r", {strategy});'), mode)
+    marks = "\n".join(f"  {{ {mark} out[0] = 1; }}" for _, mark in MISTAKES)
+    source = kernel(f'  const char* pointer = "load";\n  (void)pointer;\n{marks}', before=before)
+    output = refused(source, mode)
+    first = source[: source.index(marks)].count("\n") + 1
+    for line, (message, mark) in enumerate(MISTAKES, first):
+        assert message in errors(output, line), mark
 
 
 DEBUGS = f'calling a __host__ function("kscope::{DEBUG_REFUSED}()")'
-IN_PLACES = {
-    "kernel k": "__global__ void k(int x) {\n  @\n}",
-    "function apart": "__device__ int apart(int x) {\n  @\n  return x;\n}",
-    "function ns::Tile::at<int> ": (
+PLACES = {
+    "__global__ kernel": "__global__ void kernel(int x) {\n  @\n}",
+    "__device__ apart": "__device__ int apart(int x) {\n  @\n  return x;\n}",
+    "__device__ ns::Tile::at<int> ": (
         "namespace ns { struct Tile { template <class T> __device__ T at(T x) {\n  @\n  return x; } }; }\n"
         "__device__ int of(int x) { return ns::Tile().at(x); }"
     ),
-    "both both": "__host__ __device__ int both(int x) {\n  @\n  return x;\n}\n__global__ void k() { both(1); }",
-    "lambda k(int)::[lambda() (instance 1)]::operator () const": ("__global__ void k(int x) { [=]() {\n  @\n  }(); }"),
+    "__host__ __device__ both": (
+        "__host__ __device__ int both(int x) {\n  @\n  return x;\n}\n__global__ void k() { both(1); }"
+    ),
+    "__device__ k(int)::[lambda() (instance 1)]::operator () const": (
+        "__global__ void k(int x) { [=]() {\n  @\n  }(); }"
+    ),
+    **{
+        f"__device__ with_{n}": f"__device__ int with_{n}(int x) {{\n  {mark}\n  return x;\n}}"
+        for n, mark in enumerate(MACROS)
+    },
 }
+"""Each function's qualifiers and name."""
 
 
-@pytest.mark.parametrize("name", IN_PLACES)
-def test_device_debugging_is_refused_by_function_and_line(name: str) -> None:
-    output = refused(HEADER + IN_PLACES[name].replace("@", 'KSCOPE_REGION("r");'), IN_PLACE, "-G")
-    spaces = {"kernel": "__global__", "both": "__host__ __device__"}
-    sort, _, called = name.partition(" ")
-    assert f'unit.cu(3): error: {DEBUGS} from a {spaces.get(sort, "__device__")} function("{called}") is not' in output
-
-
-@pytest.mark.parametrize("mark", MACROS)
-def test_device_debugging_is_refused_for_every_kind_of_mark(mark: str) -> None:
-    output = refused(f"{HEADER}__device__ int apart(int x) {{\n  {mark}\n  return x;\n}}\n", IN_PLACE, "-G")
-    assert f'{DEBUGS} from a __device__ function("apart")' in output
+def test_device_debugging_is_refused_by_function_and_line_for_every_kind_of_mark() -> None:
+    source = HEADER + "\n".join(PLACES.values()).replace("@", MACROS[0])
+    output = refused(source, IN_PLACE, "-G")
+    marked = [number for number, line in enumerate(source.splitlines(), 1) if line.strip() in MACROS]
+    for line, place in zip(marked, PLACES, strict=True):
+        qualifiers, _, called = place.rpartition("__ ")
+        assert f'{DEBUGS} from a {qualifiers}__ function("{called}") is not' in errors(output, line)
 
 
 def test_device_debugging_is_refused_in_place_without_regions_too() -> None:
@@ -156,11 +160,13 @@ def test_kernels_without_the_kernel_macro_are_refused_by_name_and_line() -> None
     assert f"{GUARD}3'" in output
 
 
-@pytest.mark.parametrize("mark", MACROS)
-def test_errors_name_the_function_of_every_mark(mark: str) -> None:
-    before = f"namespace ns {{ struct Tile {{ template <class T> __device__ __noinline__ T at(T x) {{\n  {mark}\n"
-    output = refused(kernel("  out[0] = ns::Tile().at(n);", before=before + "  return x; } }; }"), IN_PLACE)
-    assert f"{ILLEGAL}marks_out_of_it__T_ns__Tile__at_T___with_T___int_'" in output
+def test_errors_name_the_function_of_every_mark() -> None:
+    apart = "  template <class T> __device__ __noinline__ T at_{}(T x) {{\n  {}\n  return x; }}\n"
+    tile = "".join(apart.format(n, mark) for n, mark in enumerate(MACROS))
+    calls = "\n".join(f"  out[{n}] = ns::Tile().at_{n}(n);" for n in range(len(MACROS)))
+    output = refused(kernel(calls, before=f"namespace ns {{ struct Tile {{\n{tile}}}; }}\n"), IN_PLACE)
+    for n, mark in enumerate(MACROS):
+        assert f"{ILLEGAL}marks_out_of_it__T_ns__Tile__at_{n}_T___with_T___int_'" in output, mark
 
 
 def test_long_function_names_are_truncated_in_errors() -> None:
@@ -169,11 +175,11 @@ def test_long_function_names_are_truncated_in_errors() -> None:
     assert f"{ILLEGAL}marks_out_of_it__int_{'a' * 124}'" in output
 
 
-@pytest.mark.parametrize("mark", MACROS)
-def test_inlined_functions_contain_no_mark_of_their_name(mark: str) -> None:
-    before = f"template <class T> __device__ T near(T x) {{\n  {mark}\n  return x; }}\n"
-    text = compiled(kernel("  for (int i = 0; i < n; i++) out[i] = near(i);", before=before), IN_PLACE).decode()
-    assert "callprototype" not in text
+def test_inlined_functions_contain_no_mark_of_their_name() -> None:
+    near = "template <class T> __device__ T near_{}(T x) {{\n  {}\n  return x; }}\n"
+    before = "".join(near.format(n, mark) for n, mark in enumerate(MACROS))
+    body = "\n".join(f"  for (int i = 0; i < n; i++) out[i] = near_{n}(i);" for n in range(len(MACROS)))
+    assert "callprototype" not in compiled(kernel(body, before=before), IN_PLACE).decode()
 
 
 def test_forceinline_functions_compile_without_optimization() -> None:

@@ -29,14 +29,25 @@ ASKS = r"""
     KSCOPE_COUNTER_IF("fifth" KSCOPE_TRACK("queue"), k, k == 5 + n);
   }
 """
+ONCE = """
+extern "C" __global__ void once(int* out, int n) {
+  KSCOPE_KERNEL();
+  int on = n;
+  {
+    KSCOPE_REGION_IF("a", on > 0);
+    on = 0; out[0] = on;
+  }
+}
+"""
+SOURCE = kernel(ASKS, options="kscope::Elected") + ONCE
 EXPECTED = ["even", "even", "third", "late 4", "even", "fourth", "late 5", "fifth"]
 
 
-def both(source: str, n: int = 0) -> list[tuple[str, str, int]]:
-    """What one lane records of the source in place, after a look that lowered marks record the same."""
-    (here,) = recorded(compiled(source, IN_PLACE), n)
-    marked = plan.lower(compiled(source, MARKS).decode(), Recording(records=256), frontend="test")
-    assert recorded(marked.text.encode(), n, metas=(marked.meta,)) == [here]
+def both(name: str, n: int = 0) -> list[tuple[str, str, int]]:
+    """What one lane records of a kernel in place, after a look that lowered marks record the same."""
+    (here,) = recorded(compiled(SOURCE, IN_PLACE), n, name=name)
+    marked = plan.lower(compiled(SOURCE, MARKS).decode(), Recording(records=256), frontend="test")
+    assert recorded(marked.text.encode(), n, metas=(marked.meta,), name=name) == [here]
     return here
 
 
@@ -45,7 +56,7 @@ def spans(lane: list[tuple[str, str, int]]) -> list[str]:
 
 
 def test_both_modes_record_where_the_predicate_holds() -> None:
-    lane = both(kernel(ASKS, options="kscope::Elected"), 0)
+    lane = both("k")
     found = [grammar.split(name)[0] for name, _, _ in lane]
     assert sorted(found) == sorted(word.partition(" ")[0] for word in EXPECTED)
     assert [name for name in spans(lane) if name.startswith("late")] == ["late 4", "late 5"]
@@ -53,8 +64,7 @@ def test_both_modes_record_where_the_predicate_holds() -> None:
 
 
 def test_a_predicate_is_evaluated_when_the_region_begins() -> None:
-    lane = both(kernel('  int on = n;\n  {\n    KSCOPE_REGION_IF("a", on > 0);\n    on = 0; out[0] = on;\n  }'), 3)
-    assert spans(lane) == ["a"]
+    assert spans(both("once", 3)) == ["a"]
 
 
 @pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
@@ -77,9 +87,9 @@ template <bool DEBUG> __device__ void body(int* out, int n) {
 
 
 def test_notes_carry_the_track() -> None:
-    (module,) = describe(compiled(kernel(ASKS), IN_PLACE, to="cubin"))
+    (module,) = describe(compiled(SOURCE, IN_PLACE))
     assert {grammar.split(region.name) for region in module.regions} == {
-        ("even", "loads"), ("late", None), ("third", None), ("fourth", None), ("fifth", "queue"),
+        ("even", "loads"), ("late", None), ("third", None), ("fourth", None), ("fifth", "queue"), ("a", None),
     }  # fmt: skip
 
 

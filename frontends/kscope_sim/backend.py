@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.instrument.backend import Backend, Simulator, Triple
+from kscope.instrument.launch_lines import LINES
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
@@ -94,13 +95,17 @@ class SimBackend(Backend, Simulator):
         self, name: str, kernel: Callable[..., object], grid: Triple, recording: Recording
     ) -> InterpretedLaunch:
         """See Simulator.launch_by_block()."""
-        return InterpretedLaunch(self.device, name, self._prepared(name, kernel, recording), grid)
+        module = self._prepared(name, kernel, recording)
+        LINES.add(module.id)
+        return InterpretedLaunch(self.device, name, module, grid)
 
     def launch_by_thread(
         self, name: str, kernel: Callable[..., object], grid: Triple, block: Triple, recording: Recording
     ) -> ThreadedLaunch:
         """See Simulator.launch_by_thread()."""
-        return ThreadedLaunch(self.device, name, self._prepared(name, kernel, recording), grid, block)
+        module = self._prepared(name, kernel, recording)
+        LINES.add(module.id)
+        return ThreadedLaunch(self.device, name, module, grid, block)
 
     def _prepared(self, name: str, kernel: Callable[..., object], recording: Recording) -> Module:
         key = kernel if isinstance(kernel, Hashable) else id(kernel), recording.tag()

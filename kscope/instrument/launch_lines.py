@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import TypedDict
 
 from ..capture.model import LaunchLine
+from ..util import stacks
 
 _LAUNCHERS = re.compile(r"kscope|kscope_\w+|triton_kscope|triton|cupy|cupyx|numba|numba_cuda")
 """Packages whose code is between a program's line and a launch."""
@@ -62,13 +63,13 @@ class LaunchLines:
         if not self.wanted:
             return
         try:
-            frame = sys._getframe(self._depth)
-            below = sys._getframe(self._depth - 1)
+            frame = stacks.outward(self._depth)
+            below = stacks.outward(self._depth - 1)
         except ValueError:
-            frame = below = sys._getframe()
+            frame = below = stacks.outward(0)
         code, kinds = frame.f_code, self._kinds
         if kinds.get(code.co_filename) != _PROGRAM or kinds.get(below.f_code.co_filename) != _OF_LAUNCHER:
-            frame = self._search(sys._getframe())
+            frame = self._search(stacks.outward(0))
             code = frame.f_code
         key = id(code), frame.f_lasti, get_ident()
         number = self._numbers.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ..errors import MissingError
@@ -15,10 +16,9 @@ def import_duckdb() -> Any:
         MissingError: it is not installed.
     """
     try:
-        import duckdb
+        return import_module("duckdb")
     except ImportError as error:
         raise MissingError(f"kscope query needs DuckDB: {install_command('query')}") from error
-    return duckdb
 
 
 def import_pandas(what: str) -> Any:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from types import CodeType, FrameType
+
+outward: Callable[[int], FrameType] = vars(sys)["_getframe"]
+"""The frame so far outward of the caller's, which is 0. Raises ValueError if there is none."""
 
 
 def own() -> Iterator[FrameType]:

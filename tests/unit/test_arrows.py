@@ -37,7 +37,7 @@ WRITERS, READERS = (
     {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers", "merging"},
 )
 """The write side and the read side are independent."""
-BASE, OPTIONAL = {"numpy", "orjson"}, {"duckdb", "pandas", "pyarrow"}
+BASE, OPTIONAL = {"numpy", "orjson"}, {"pandas", "pyarrow"}
 """What kscope/ may import: always, and only inside a function."""
 VOCABULARY = {
     "kscope_triton": {"triton", "torch"},

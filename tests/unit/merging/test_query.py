@@ -22,10 +22,10 @@ from kscope.merging.seats import captures
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The captures of three ranks; rank 1 takes 50 us longer in step 2."""
+    """The captures of three ranks; rank 1 begins 5 ms later, and takes 50 us longer in step 2."""
     folder = tmp_path / "run"
     folder.mkdir()
-    Job(3, steps=4, late={(1, 2): 50_000}).save(folder)
+    Job(3, steps=4, late={(1, 2): 50_000}, pause={(1, 0): 5_000_000}).save(folder)
     return folder
 
 

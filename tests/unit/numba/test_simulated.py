@@ -201,3 +201,22 @@ print(prof.trace.summary())
     text = " ".join(simulated(script).split())
     assert text.startswith("() host clock; kscope ") and f"numba-cuda {metadata.version('numba-cuda')}" in text
     assert "aligned within" not in text
+
+
+def test_a_simulated_launch_has_the_line_of_the_program() -> None:
+    script = """
+import numpy as np
+import kscope
+from numba import cuda
+@cuda.jit
+def kernel(x):
+    with kscope.region("work"):
+        x[0] = 1
+def one():
+    kernel[1, 1](np.zeros(2))
+with kscope.profile(launch_stacks=True) as prof:
+    one()
+    kernel[1, 1](np.zeros(2))
+print([call.line for call in prof.trace.calls])
+"""
+    assert simulated(script) == "['<string>(10): one', '<string>(13): <module>']\n"

@@ -16,6 +16,7 @@ from simulated import marked
 import kscope
 import kscope_sim
 from kscope.errors import UsageError
+from kscope_sim.backend import SimBackend
 
 
 class Profiler:
@@ -144,3 +145,26 @@ def test_what_is_no_profiler_is_refused() -> None:
         launch()
     with pytest.raises(UsageError, match="only with kscope"):
         _ = prof.merged
+
+
+def test_the_timer_is_read_at_both_ends_only_beside_a_profiler(
+    seen: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[str]()
+    monkeypatch.setattr(SimBackend, "read_timers", lambda self, when: read.append(when))
+    with kscope.profile():
+        launch()
+    assert read == []
+    with Profiler(seen) as p, kscope.profile(torch=p) as prof:
+        SESSIONS.append(prof)
+        launch()
+        assert read == ["begin"]
+    assert read == ["begin", "end"]
+
+
+def test_calls_without_frames_have_the_lines_that_the_session_recorded(seen: Callable[[], Any]) -> None:
+    with Profiler(seen) as p, kscope.profile(torch=p, launch_stacks=True) as prof:
+        SESSIONS.append(prof)
+        launch()
+    assert [call.line.rpartition(": ")[2] for call in prof.merged.trace.calls] == ["launch"] * 3
+    assert prof.merged.trace.calls[0].stream == 7

@@ -174,3 +174,19 @@ def test_a_region_that_is_never_entered_is_refused_with_its_line(tmp_path):
     line = 1 + next(number for number, text in enumerate(lines) if "def forgets" in text) + 1
     message = f"{tmp_path / 'interpreted.py'}:{line}: kscope.region('load', value=n) is a statement by itself"
     assert [one.startswith(message) for one in out.splitlines()] == [True, True]
+
+
+def test_an_interpreted_launch_has_the_line_of_the_program(tmp_path: Path) -> None:
+    out = interpreted(
+        tmp_path,
+        """
+        def one():
+            kernel[(2,)](8, 1.5, BLOCK=4)
+
+        with kscope.profile(launch_stacks=True) as prof:
+            one()
+            kernel[(2,)](8, 1.5, BLOCK=4)
+        print([call.line.rpartition(": ")[2] for call in prof.trace.calls])
+        """,
+    )
+    assert out == "['one', '<module>']\n"

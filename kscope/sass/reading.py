@@ -72,7 +72,7 @@ def functions(data: bytes) -> tuple[Function, ...]:
 
 
 def _bounded(data: bytes, file: elf.Elf) -> bytes:
-    """The cubin with at most 254 registers a thread: nvdisasm refuses 255, the most that ptxas gives, with the table."""
+    """The cubin with at most 254 registers a thread: nvdisasm prints no table for 255, the most that ptxas gives."""
     section = file.find(".nv.info")
     if section is None:
         return data

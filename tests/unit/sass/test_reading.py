@@ -39,7 +39,7 @@ def test_registers_that_an_instruction_reads_and_writes(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", EACH)
 def test_kernels_with_all_registers_are_read(tool: str) -> None:
-    """nvdisasm prints no table for them."""
+    """nvdisasm alone prints no table for them."""
     body = "bar.sync 0; setmaxnreg.dec.sync.aligned.u32 24; bar.sync 0; ret;"
     data = assembled(f"{HEAD}.visible .entry many() .reqntid 128 .maxnreg 255 {{ {body} }}\n", tool)
     shared = elf.read(data).find(".nv.info")

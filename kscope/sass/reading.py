@@ -19,7 +19,7 @@ from functools import cache
 
 from ..errors import FormatError
 from ..machine_code.tools import find
-from . import branches, elf
+from . import branches, elf, info
 from .instructions import ALWAYS, BYTES, Function, Instruction, words
 
 _FUNCTION = re.compile(r"^\s*\.section\s+(\.text\.([^,\s]+))\s*,")
@@ -37,6 +37,8 @@ _STYLE, _VERSION, _FLAGS = slice(7, 9), slice(20, 24), slice(48, 52)
 """Bytes of the file header: ABI and its version, the file's version, and the architecture with options."""
 _OLD_STYLE, _NEW_STYLE = b"\x33\x07", b"\x41\x08"
 _NOP = 0x918
+_MOST = 254
+"""Registers of a thread for which nvdisasm prints its table."""
 
 _MARKS = re.compile(r"[v^x]")
 Columns = dict[int, str]
@@ -57,6 +59,7 @@ def functions(data: bytes) -> tuple[Function, ...]:
         FormatError: nvdisasm refused the file, or printed what kscope does not understand.
     """
     file = elf.read(data)
+    data = _bounded(data, file)
     tries = (
         (data, _restyled(data))
         if (data[_STYLE] == _NEW_STYLE) == _prefers_new(find("nvdisasm"))
@@ -66,6 +69,22 @@ def functions(data: bytes) -> tuple[Function, ...]:
     if text is None:
         raise FormatError("nvdisasm refused the cubin: is it older than the assembler?")
     return tuple(_completed(one, file) for one in parse(text))
+
+
+def _bounded(data: bytes, file: elf.Elf) -> bytes:
+    """The cubin with at most 254 registers a thread: nvdisasm prints no table for 255, the most that ptxas gives."""
+    section = file.find(".nv.info")
+    if section is None:
+        return data
+    attributes = [
+        replace(
+            one, payload=one.payload[:4] + min(int.from_bytes(one.payload[4:], "little"), _MOST).to_bytes(4, "little")
+        )
+        if one.number == info.REGISTERS
+        else one
+        for one in info.read(section.content)
+    ]
+    return data[: section.offset] + info.write(attributes) + data[section.offset + len(section.content) :]
 
 
 @cache

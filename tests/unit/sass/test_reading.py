@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kscope.errors import FormatError
-from kscope.sass import branches, elf, reading
+from kscope.sass import branches, elf, info, reading
 from kscope.sass.control import Control, control, controlled
 from kscope.sass.instructions import words
 
-from .kernels import BRANCHING, EACH, assembled, functions, needs_tools
+from .kernels import BRANCHING, EACH, HEAD, assembled, functions, needs_tools
 
 pytestmark = needs_tools
 
@@ -35,6 +35,17 @@ def test_registers_that_an_instruction_reads_and_writes(tool: str) -> None:
     for one in kernel.instructions:
         if one.conditional:
             assert one.guard.lstrip("@!") in one.reads
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_kernels_with_all_registers_are_read(tool: str) -> None:
+    """nvdisasm alone prints no table for them."""
+    body = "bar.sync 0; setmaxnreg.dec.sync.aligned.u32 24; bar.sync 0; ret;"
+    data = assembled(f"{HEAD}.visible .entry many() .reqntid 128 .maxnreg 255 {{ {body} }}\n", tool)
+    shared = elf.read(data).find(".nv.info")
+    assert shared is not None
+    assert [one.payload[4] for one in info.read(shared.content) if one.number == info.REGISTERS] == [255]
+    assert [one.name for one in functions(data)[0].instructions].count("BAR") == 2
 
 
 def test_control_codes_round_trip() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from .. import ptx
 from ..errors import UnsupportedError
-from . import forms, fragments, lending, registers
+from . import forms, fragments, hazards, lending, registers
 from .control import SCOREBOARDS, Control
 from .fragments import Fragment
 from .hazards import CONTROL_FLOW
@@ -164,7 +164,8 @@ def _at(
     started = [load, *started]
     come = New(forms.word("NOP", Control(stall=_TESTED, waits=frozenset({gate}))))
     highest = max(*first.values(), *second.values(), *left[: len(saved)])
-    return Claim(tuple(started), (come, *keep, *code, *after, *give), tuple(behind), at, highest)
+    counts = New(forms.word("NOP", Control(stall=hazards.COUNTED)))
+    return Claim(tuple(started), (counts, come, *keep, *code, *after, *give), tuple(behind), at, highest)
 
 
 def _kept(predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:

@@ -270,10 +270,7 @@ def _read_before(function: Function, at: int, state: State) -> dict[int, Control
         if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
             now = one.control
             counted = now.reads is not None or now.writes is not None
-            if counted:
-                return {}
-            stall = max(now.stall, hazards.COUNTED)  # the end of the slab waits for it at once
-            return {one.at: replace(now, reads=state.scoreboard, stall=stall)}
+            return {} if counted else {one.at: replace(now, reads=state.scoreboard)}
         number -= 1
     return {}
 
@@ -288,6 +285,7 @@ def _end(function: Function, at: int, end: Fragment, state: State) -> Iterator[N
         if leaves.guard.lstrip("@!").startswith("U"):
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {at:#x}")
         yield New(forms.word(f"@{guard} BRA `()", Control(stall=5, waits=leaves.control.waits)), to=f"stay {at:x}")
+    yield New(forms.word("NOP", Control(stall=hazards.COUNTED)))
     yield New(forms.word("NOP", waits))
     yield from _closing(end, state, f"end {at:x} ")
     if leaves.conditional:

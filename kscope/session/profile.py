@@ -58,8 +58,8 @@ def profile(
         fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.
         clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
         placement: "fence" (default) keeps instructions in the order of the marks; "schedule" records in the machine
-            code that the assembler makes of the kernel without marks, which stays as it is. It is for sm_90; kernels
-            that cannot be recorded there are recorded as with "fence", and a problem says why.
+            code that the assembler makes of the kernel without marks, which stays as it is. It is experimental, and
+            for sm_90; kernels that cannot be recorded there are recorded as with "fence", and a problem says why.
         live: store each record where its region ends, for kernels that hang.
         block: blocks that record, by linear number x + nx * (y + ny * z): 40 (that one), range(100) or "0:100" (the
             first 100), range(0, 1000, 8). No recompilation.

@@ -130,4 +130,4 @@ def test_the_gate_is_asked_for_at_once_and_waited_for_late() -> None:
     behind = begin[gate.at // BYTES + 1 :]
     assert gate.control.writes is not None
     assert not any(gate.control.writes in one.control.waits for one in behind)
-    assert gate.control.writes in control(found.claim[0].word).waits
+    assert gate.control.writes in control(found.claim[1].word).waits

@@ -28,8 +28,6 @@ _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"BAR", "SYNCS", "DEPBAR", "LDGDEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 _STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
-_TESTED = 13
-"""Cycles after which a predicate can guard an instruction."""
 _HIGHEST, _UNIFORM, _PREDICATES = 254, 60, 7
 _RESERVED = frozenset({0, 1})
 
@@ -162,7 +160,7 @@ def _at(
         New(forms.word(f"ULDC.64 UR{DESCRIPTOR}, {fragments.descriptor(claim)}", Control(stall=fragments.SETTLED))),
     ]
     started = [load, *started]
-    come = New(forms.word("NOP", Control(stall=_TESTED, waits=frozenset({gate}))))
+    come = New(forms.word("NOP", Control(stall=hazards.GUARD, waits=frozenset({gate}))))
     highest = max(*first.values(), *second.values(), *left[: len(saved)])
     counts = New(forms.word("NOP", Control(stall=hazards.COUNTED)))
     return Claim(tuple(started), (counts, come, *keep, *code, *after, *give), tuple(behind), at, highest)
@@ -170,11 +168,10 @@ def _at(
 
 def _kept(predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
     """Instructions that keep predicates in registers, and that bring them back."""
+    moved, tested = Control(stall=fragments.MOVED), Control(stall=hazards.GUARD)
     pairs = list(zip(predicates, free, strict=False))
-    keep = [
-        New(forms.word(f"P2R R{into}, PR, RZ, {1 << one:#x}", Control(stall=fragments.MOVED))) for one, into in pairs
-    ]
-    give = [New(forms.word(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT", Control(stall=_TESTED))) for one, of in pairs]
+    keep = [New(forms.word(f"P2R R{into}, PR, RZ, {1 << one:#x}", moved)) for one, into in pairs]
+    give = [New(forms.word(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT", tested)) for one, of in pairs]
     return keep, give
 
 

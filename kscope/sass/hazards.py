@@ -18,7 +18,9 @@ _LONGEST = 40
 """Cycles after which every result of fixed latency is there."""
 _SETTLED = 12
 """Cycles after which no other write to a result's register can come first."""
-_ALU, _GUARD, _OF_MEMORY = 4, 13, 1
+GUARD = 13
+"""Cycles after which a predicate can guard an instruction."""
+_ALU, _OF_MEMORY = 4, 1
 _LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
 """Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
 _LOW_HALF = 3
@@ -215,7 +217,7 @@ def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
     """Cycles that must pass between the two."""
     memory = consumer.name in _VARIABLE - _SOON - _PIPES.keys()
     if register.startswith(("P", "UP")):
-        return _GUARD if memory or consumer.guard.lstrip("@!") == register else _ALU
+        return GUARD if memory or consumer.guard.lstrip("@!") == register else _ALU
     if register.startswith("UR"):
         if producer.name in _UNIFORM_SOON:
             return 2

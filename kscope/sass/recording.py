@@ -136,6 +136,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         if spot.behind_wait and not here:
             here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
         predicates = records.Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
+        if spot.guard and spot.guard.lstrip("@!") not in predicates.calm:
+            here.append(New(forms.word("NOP", Control(stall=hazards.GUARD))))
         here.extend(writer.inserted(replace(site, waits=spot in waiting), predicates))
         replaced |= writer.replaced(site)
     for at in chosen.waits:

@@ -25,7 +25,7 @@ from .loaded import meta, stores
 pytestmark = needs_tools
 LANGUAGES = ("triton", "gluon", "cupy", "numba", "cute")
 OFTEN = ("straight_line", "partial_warps", "values", "pinned")
-"""Programs of every run; the rest are variations."""
+"""Programs of every run; of the rest, those that are recorded in every language are variations, others slow."""
 EVERYWHERE = ("straight_line", "nested", "early_exit", "names", "grid_3d", "constants", "tracks", "words")
 """Programs that are recorded behind the assembler in every language."""
 NOWHERE = ("stop", "globaltimer", "live", "strategies", "first_lane", "any_lane", "points", "itself", "pinned")
@@ -37,7 +37,8 @@ def each() -> Iterator[Any]:
     """Every language with every program."""
     for name in LANGUAGES:
         for program in MARKED:
-            marks = () if program.name in OFTEN else (pytest.mark.variation,)
+            rare = pytest.mark.variation if program.name in EVERYWHERE else pytest.mark.slow
+            marks = () if program.name in OFTEN else (rare,)
             yield pytest.param(name, program, id=f"{name}-{program.name}", marks=marks)
 
 

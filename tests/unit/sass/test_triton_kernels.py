@@ -32,7 +32,7 @@ def test_they_record_without_a_hazard(name: str) -> None:
     assert {marks[spot.mark].name for spot in found.recorded.spots} == set(found.case.records)
 
 
-@pytest.mark.variation
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", *MORE])
 def test_they_take_nops(name: str) -> None:
     from gpu.sass_kernels import made

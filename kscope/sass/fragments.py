@@ -291,10 +291,10 @@ def spliced(
             waiting = []
         if one.at == exits[0]:
             last = len(parts)
-    for number, (one, other) in enumerate(pairwise(parts)):
-        ahead, behind_it = control(one.word), control(other.word)
-        if {ahead.writes, ahead.reads} & behind_it.waits and ahead.stall < hazards.COUNTED:  # something stood between
-            parts[number] = replace(one, word=controlled(one.word, replace(ahead, stall=hazards.COUNTED)))
+    for number, (first, second) in enumerate(pairwise(parts)):
+        ahead, waits = control(first.word), control(second.word).waits
+        if {ahead.writes, ahead.reads} & waits and ahead.stall < hazards.COUNTED:  # something stood between them
+            parts[number] = replace(first, word=controlled(first.word, replace(ahead, stall=hazards.COUNTED)))
     parts = [replace(one, to=alias[one.to]) if isinstance(one.to, str) and one.to in alias else one for one in parts]
     return parts[:last], parts[last:]
 

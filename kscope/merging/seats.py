@@ -35,7 +35,7 @@ _FEW = 16
 
 @dataclass(frozen=True, eq=False)
 class Seat:
-    """A GPU of a rank. Times are int64 ns of its own clock: its %globaltimer, shifted by a constant.
+    """A GPU of a rank. Times are int64 ns of its %globaltimer, shifted by a constant.
 
     Attributes:
         rank, device, host, file: where it was recorded.

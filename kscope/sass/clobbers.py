@@ -27,7 +27,7 @@ def check(
     Args:
         function: the code with what was inserted.
         inserted: addresses of the inserted instructions.
-        borrowed: registers of the function's own that inserted instructions, or others in place of its own, may read.
+        borrowed: registers of the function's own that inserted instructions, or replaced instructions, may read.
 
     Returns:
         What is wrong, by address; empty if nothing is.

@@ -80,7 +80,7 @@ def _end() -> str:
 
 
 def _in(names: tuple[str, ...]) -> str:
-    """Loads of these values, each 32-bit word of its own, so that every register can be another one."""
+    """Loads of these values, one load for each 32-bit word, so that every register can be another one."""
     text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_lo, ks_hi; mov.u64 ks_door, {_IN};\n"
     for number, name in enumerate(names):
         word, _, half = name.partition(" ")

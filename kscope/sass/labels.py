@@ -1,7 +1,7 @@
 """Labels: which statement of the PTX each machine instruction comes from, carried through ptxas in its line table.
 
 Marks are comments, which ptxas ignores. In the text that is assembled for its line table, every statement of the kernel
-has a line of its own:
+has a separate line:
 
     .loc 1 53 0                          .loc 1 17 0
     ld.global ...                        ld.global ...
@@ -95,7 +95,7 @@ def labeled(text: str) -> Labeled:
         text: a PTX module.
 
     Returns:
-        The text with labels in place of its own line information, and its kernel.
+        The text with labels instead of its line information, and its kernel.
 
     Raises:
         UnsupportedError: the module has several functions.

@@ -1,4 +1,4 @@
-"""Kernels whose launches are told apart by a tag that their records carry."""
+"""Kernels whose launches are distinguished by a tag that their records carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of tests/gpu/test_two_gpus_ranks.py: computes and meets the other one, on a GPU of its own.
+"""One rank of tests/gpu/test_two_gpus_ranks.py: computes and meets the other one, on a separate GPU.
 
     python -m gpu.ranks_process FOLDER
 

@@ -103,7 +103,7 @@ def test_a_mark_under_a_predicate_is_stored_under_it(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", EACH)
 def test_the_rest_is_the_code_with_values_held(tool: str) -> None:
-    """Instructions that held a value are the only ones of its own that the kernel has others for."""
+    """Only the instructions that held a value are replaced."""
     held = stripped(printed(assembled(labels.labeled(MARKED).plain, tool), "valued"), frozenset())
     rest = iter(stripped(printed(made(tool).data, "valued"), frozenset()))
     for one in (one for one in held if one[1] not in ("NOP", "STL")):

@@ -27,6 +27,7 @@ class New:
         label: its name among the inserted instructions; empty for none.
         listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
         borrowed: registers of the function's own that it reads.
+        record: the record that it works for; None for none.
         proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
     """
 
@@ -35,6 +36,7 @@ class New:
     label: str = ""
     listed: tuple[int, ...] = ()
     borrowed: frozenset[str] = frozenset()
+    record: tuple[str, str] | None = None
     proof: Callable[[Instruction], bool] | None = None
 
 

@@ -7,7 +7,7 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -31,6 +31,7 @@ from . import (
     paths,
     place,
     reading,
+    record_words,
     records,
     regions,
     registers,
@@ -109,7 +110,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized)
     marks = frozenset(spot.at for spot in spots if not spot.after)
-    chosen = _chosen(free, found, together, _spans(labeled, found, spots), marks, before, threads)
+    spans = _spans(labeled, found, spots)
+    together |= lending.Lender(function).overlapping(spans)
+    chosen = _chosen(free, found, together, spans, marks, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads)
     acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
@@ -118,13 +121,15 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
     where = claiming.placed(function, (begin, claim), kernel, chosen, (begins, stores), _control(file), most)
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
+    keys = {quad: key for key, quad in chosen.quads.items()}
     ids = [
-        New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
+        New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)), record=keys[quad])
         for quad, own in sorted(chosen.own.items())  # of others, marks write all words
         for word, value in ((1, own), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
     replaced, behind_own = dict[int, int](), dict[int, list[New]]()
+    holding = dict[int, regions.Key]()
     settled = New(forms.word("NOP", Control(stall=fragments.SETTLED)))
     put[0] = [*where.begin, *(ids if begins < where.at else ())]
     put.setdefault(where.at, []).extend([*where.claim, *(ids if begins >= where.at else ()), settled])
@@ -140,6 +145,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             here.append(New(forms.word("NOP", Control(stall=hazards.GUARD))))
         here.extend(writer.inserted(replace(site, waits=spot in waiting), predicates))
         replaced |= writer.replaced(site)
+        holding |= dict.fromkeys(writer.replaced(site), site.record.key)
     for at in chosen.waits:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
@@ -150,7 +156,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         put, behind_own, where.behind, registers=count, attributes=claim.stack, controls=controls, replaced=replaced
     )
     out = insert.inserted(data, function, insertion)
-    _check(out, function, insertion)
+    _check(out, function, insertion, holding)
     warps = (warps_by_registers(before), warps_by_registers(count))
     return Recorded(out, (before, count), warps, labeled.marks, spots)
 
@@ -320,8 +326,11 @@ def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
     return made
 
 
-def _check(data: bytes, before: Function, insertion: Insertion) -> None:
-    """Refuse code that nvdisasm reads as another one, or that either checker finds wrong."""
+def _check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, regions.Key]) -> None:
+    """Refuse code that nvdisasm reads as another one, or that a checker finds wrong.
+
+    holding: the replaced instructions, with the record that each holds a word of.
+    """
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
     added, places = insert.added(before, insertion), insert.places(before, insertion)
     for one in function.instructions:
@@ -330,5 +339,13 @@ def _check(data: bytes, before: Function, insertion: Insertion) -> None:
     new = added.keys()
     moves = insert.borrowed(before, insertion)
     moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
-    if found := (*hazards.check(function, new | moves.keys()), *clobbers.check(function, new, moves)):
+    words = {at: one.record for at, one in added.items() if one.record} | {
+        places[at]: key for at, key in holding.items()
+    }
+    found = (
+        *hazards.check(function, new | moves.keys()),
+        *clobbers.check(function, new, moves),
+        *record_words.check(function, words),
+    )
+    if found:
         raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

@@ -74,7 +74,11 @@ class Writer:
         made = {"enter": self._enter, "exit": self._leave}.get(site.act, self._point)
         guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
         return [
-            New(forms.word(text, code), borrowed=frozenset(one for one in (guard, saved) if one and one in text))
+            New(
+                forms.word(text, code),
+                borrowed=frozenset(one for one in (guard, saved) if one and one in text),
+                record=site.record.key,
+            )
             for text, code in made(site, needed)
         ]
 

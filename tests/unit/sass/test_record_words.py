@@ -63,6 +63,6 @@ def test_a_value_that_comes_early_has_registers_that_no_open_record_uses(
 
 def test_a_word_of_another_record_is_found(quads: dict[regions.Key, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lending.Lender, "overlapping", lambda *_: frozenset())
-    with pytest.raises(UnsupportedError, match="of record .* was not written by its marks alone"):
+    with pytest.raises(UnsupportedError, match=r"of record .* was not written by its marks alone"):
         made(ASSEMBLERS[0])
     assert quads["third", "instant"] == quads["first", ""]

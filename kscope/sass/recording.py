@@ -7,7 +7,7 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -17,8 +17,8 @@ from ..errors import UnsupportedError
 from ..machine_code.occupancy import warps_by_registers
 from ..marks.grammar import Mark
 from . import (
+    checking,
     claiming,
-    clobbers,
     code,
     elf,
     forms,
@@ -31,7 +31,6 @@ from . import (
     paths,
     place,
     reading,
-    record_words,
     records,
     regions,
     registers,
@@ -42,6 +41,7 @@ from .control import SCOREBOARDS, Control
 from .fragments import Fragment
 from .insert import Insertion, New
 from .instructions import BYTES, Function
+from .record_words import Word
 from .registers import DESCRIPTOR, State
 from .renaming import Names
 
@@ -123,13 +123,16 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
     keys = {quad: key for key, quad in chosen.quads.items()}
     ids = [
-        New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)), record=keys[quad])
+        New(
+            forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)),
+            word_of=Word(keys[quad], "always"),
+        )
         for quad, own in sorted(chosen.own.items())  # of others, marks write all words
         for word, value in ((1, own), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
     replaced, behind_own = dict[int, int](), dict[int, list[New]]()
-    holding = dict[int, regions.Key]()
+    holding = dict[int, Word]()
     settled = New(forms.word("NOP", Control(stall=fragments.SETTLED)))
     put[0] = [*where.begin, *(ids if begins < where.at else ())]
     put.setdefault(where.at, []).extend([*where.claim, *(ids if begins >= where.at else ()), settled])
@@ -145,7 +148,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             here.append(New(forms.word("NOP", Control(stall=hazards.GUARD))))
         here.extend(writer.inserted(replace(site, waits=spot in waiting), predicates))
         replaced |= writer.replaced(site)
-        holding |= dict.fromkeys(writer.replaced(site), site.record.key)
+        holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
     for at in chosen.waits:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
@@ -156,7 +159,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         put, behind_own, where.behind, registers=count, attributes=claim.stack, controls=controls, replaced=replaced
     )
     out = insert.inserted(data, function, insertion)
-    _check(out, function, insertion, holding)
+    checking.check(out, function, insertion, holding)
     warps = (warps_by_registers(before), warps_by_registers(count))
     return Recorded(out, (before, count), warps, labeled.marks, spots)
 
@@ -324,28 +327,3 @@ def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
     if behind:
         raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
     return made
-
-
-def _check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, regions.Key]) -> None:
-    """Refuse code that nvdisasm reads as another one, or that a checker finds wrong.
-
-    holding: the replaced instructions, with the record that each holds a word of.
-    """
-    (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added, places = insert.added(before, insertion), insert.places(before, insertion)
-    for one in function.instructions:
-        if one.at in added and (proof := added[one.at].proof) is not None and not proof(one):
-            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was meant")
-    new = added.keys()
-    moves = insert.borrowed(before, insertion)
-    moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
-    words = {at: one.record for at, one in added.items() if one.record} | {
-        places[at]: key for at, key in holding.items()
-    }
-    found = (
-        *hazards.check(function, new | moves.keys()),
-        *clobbers.check(function, new, moves),
-        *record_words.check(function, words),
-    )
-    if found:
-        raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

@@ -16,6 +16,7 @@ from .control import Control
 from .insert import New
 from .instructions import Instruction
 from .paths import Spot
+from .record_words import Word
 from .regions import Record
 from .registers import DESCRIPTOR, State
 
@@ -77,7 +78,7 @@ class Writer:
             New(
                 forms.word(text, code),
                 borrowed=frozenset(one for one in (guard, saved) if one and one in text),
-                record=site.record.key,
+                word_of=Word(site.record.key),
             )
             for text, code in made(site, needed)
         ]

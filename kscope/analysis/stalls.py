@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..capture.samples import Place, SampledFunction, Samples
+from ..capture.samples import SampledFunction, Samples
 from ..errors import UsageError
+from ..machine_code.moved import shown_place, user_place
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import of_kernels
 from ..util.packages import import_pandas
@@ -21,8 +21,6 @@ KEYS = ("region", "line", "instruction", "kernel")
 NO_REGION = "(no region)"
 UNKNOWN = "(code unknown)"
 NO_LINE = "(no line)"
-HEADER = "kscope.cuh"
-"""Marks of CUDA C++ are its code: their own lines, and no user's."""
 
 
 @dataclass(frozen=True)
@@ -176,17 +174,6 @@ def _row(
         function.name, name, where, count, count / whole if whole else float("nan"),
         found.get(ISSUED, 0) / count if count else float("nan"), dict(waits), executions,
     )  # fmt: skip
-
-
-def user_place(function: SampledFunction, instruction: int) -> Place | None:
-    """The innermost line of an instruction that is not in kscope's header; None if it is unknown."""
-    chain = function.chain(instruction)
-    return next((place for place in chain if not place[0].endswith(HEADER)), None)
-
-
-def shown_place(place: Place | None) -> str:
-    """k.py:7"""
-    return "" if place is None else f"{Path(place[0]).name}:{place[1]}"
 
 
 def innermost(function: SampledFunction, instruction: int) -> str:

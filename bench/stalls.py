@@ -1,6 +1,6 @@
 """What sampling of stalls costs: kernel time with samples beside none, in turns, and shares by clocks and samples.
 
-    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--turns 5] [--kernels matmul] [--only costs shares launches]
+    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--turns 5] [--kernels matmul] [--only shares launches]
 
 Kernels: torch's matmul (cuBLAS, no marks); matmul, attention and layer norm in Triton with marks, of which those of one
 block record while costs are measured. A time is that of a CUDA graph of many launches, divided by their number, so that

@@ -20,12 +20,12 @@ from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from .shown import Shown
+from .stalls import SELECTIVE
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 _PARTIAL = ("lane0-warp0", "warps:")
 """Strategies by which only some warps of a block record."""
-_SELECTIVE = ("block", "warp", "sm")
 GIVEN, DECLARED, CODE = "given", "declared", "code"
 
 
@@ -128,7 +128,7 @@ def of_samples(trace: TraceData) -> dict[tuple[int, str], CodeWork]:
 
 
 def _partial(trace: TraceData) -> Iterator[str]:
-    selective = [name for name in _SELECTIVE if trace.recorded.options.get(name) is not None]
+    selective = [name for name in SELECTIVE if trace.recorded.options.get(name) is not None]
     if selective or trace.filtered:
         why = f"{', '.join(selective)} selected" if selective else "filters left"
         yield f"{why} some warps only: rates are those of what is shown, and the rest of the GPU worked beside it"

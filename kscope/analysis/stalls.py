@@ -18,6 +18,8 @@ from .shown import Shown
 from .stall_reasons import ISSUED
 
 KEYS = ("region", "line", "instruction", "kernel")
+SELECTIVE = ("block", "warp", "sm")
+"""Options of a session in which only some warps record."""
 NO_REGION = "(no region)"
 UNKNOWN = "(code unknown)"
 NO_LINE = "(no line)"
@@ -130,8 +132,8 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
 
 
 def executions(trace: TraceData) -> dict[tuple[int, str], int]:
-    """Spans of a trace by kernel id and region."""
-    if not len(trace):
+    """Spans of a trace by kernel id and region; none if only some warps recorded, because all were sampled."""
+    if not len(trace) or trace.filtered or any(trace.recorded.options.get(one) is not None for one in SELECTIVE):
         return {}
     ids, names = of_kernels(trace), trace.region_names()
     codes = trace.kernel * len(names) + trace.region

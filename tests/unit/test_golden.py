@@ -36,8 +36,6 @@ COUNTS = {
     "graph": dict.fromkeys(("one", "two", "three", "four"), 6 * 4),
     "softmax_cute": dict.fromkeys(("maximum", "sum", "write"), 4 * 8),
 }
-if not (GOLDEN / "stalls.kscope").exists():  # its tests are in stalls/test_golden.py
-    del COUNTS["stalls"]
 
 
 def trace(name: str) -> kscope.Trace:

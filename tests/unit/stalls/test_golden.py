@@ -9,13 +9,12 @@ import pytest
 
 import kscope
 from kscope.analysis import stalls as analysis
+from kscope.analysis.crosscheck import crosscheck
 from kscope.capture.samples import Samples
 from kscope.cli import main
 
 PATH = Path(__file__).parents[2] / "golden" / "stalls.kscope"
 REGIONS = {"mainloop", "load", "dot", "epilogue"}
-
-pytestmark = pytest.mark.skipif(not PATH.exists(), reason="python tests/golden/record.py FOLDER stalls records it")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +43,13 @@ def test_samples_are_in_the_regions_and_their_lines(samples: Samples) -> None:
     lines = [row for row in analysis.stalls(samples, "line").rows if row.kernel == "matmul"]
     assert any(row.name.startswith("triton_matmul.py:") for row in lines)
     assert any(name.endswith("triton_matmul.py") for name in samples.sources)
+
+
+def test_shares_of_the_regions_where_warps_stay_agree_within_a_point(trace: kscope.Trace, samples: Samples) -> None:
+    rows = {row.region: row for row in crosscheck(trace, samples).rows}
+    assert abs(rows["mainloop"].clocks - rows["mainloop"].samples) < 0.01
+    assert rows["load"].verdict == "moved"  # the pipeline issues its copies elsewhere
+    assert any("LDGSTS" in one for one in rows["load"].missing)
 
 
 @pytest.mark.parametrize("command", ["stalls", "crosscheck", "annotate"])

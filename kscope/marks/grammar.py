@@ -40,6 +40,8 @@ NEVER = "0"
 """A predicate that is always false."""
 TRACK = "\x1f"
 """Separates a region's name from its track in Mark.name."""
+WORK = "\x1e"
+"""Separates both from the region's work, see work.py."""
 ROLE_TRACK = "kscope.role"
 """The track of instants that name the role of their warp."""
 
@@ -58,7 +60,7 @@ class Mark:
 
     Attributes:
         act: what it does.
-        name: the region's name, with its track after TRACK.
+        name: the region's name, with its track after TRACK and its work after WORK.
         type: type of its value; None without a value.
         strategy: spec of its strategy; None for the session's.
         how: what placed it. All but "call" are paired by the source.
@@ -154,20 +156,23 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
         ) from error
 
 
-def check_name(name: object, track: object = None) -> str:
+def check_name(name: object, track: object = None, work: str = "") -> str:
     """Validate a region's name and track.
 
     Args:
         name: a constant string of at most MAX_NAME_BYTES bytes, or a DSL's constant with a `value`.
         track: the same, or None.
+        work: the text of its work; empty without.
 
     Returns:
-        The name, with the track after TRACK.
+        The name, with the track after TRACK and the work after WORK.
 
     Raises:
         UsageError: either is not a constant, non-empty string of valid Unicode.
     """
     name, track = getattr(name, "value", name), getattr(track, "value", track)
+    if work:
+        return _checked(f"{check_name(name, track)}{WORK}{work}")
     if track is not None:
         if not isinstance(track, str) or not track or TRACK in f"{name}{track}":
             raise UsageError(
@@ -178,9 +183,15 @@ def check_name(name: object, track: object = None) -> str:
 
 
 def split(name: str) -> tuple[str, str | None]:
-    """Split what check_name() joined into a region's name and its track or None."""
+    """Split what check_name() joined into a region's name and its track or None; its work is left out."""
+    name = name.partition(WORK)[0] or name
     region, _, track = name.partition(TRACK)
     return (region, track) if region and track else (name, None)
+
+
+def work_of(name: str) -> str:
+    """The text of a region's work; empty without."""
+    return name.partition(WORK)[2]
 
 
 def format_name(name: str) -> str:

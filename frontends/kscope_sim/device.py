@@ -108,8 +108,9 @@ class SimDevice:
         return max([self.now_ns, *(time() for time in tuple(self._running.values()))])
 
     def running_on(self, machine: Machine) -> Machine:
-        """The machine of a launch, with the clocks of the session's launches so far: a GPU's counters never restart, but
-        each seed draws others.
+        """The machine of a launch, with the clocks of the session's launches so far.
+
+        A GPU's counters never restart, but each seed draws others.
         """
         with self._lock:
             if machine.offsets is None:

@@ -23,12 +23,15 @@ def key_of(mark: Mark, depth: int) -> Key:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record that waits to be stored. spec: its mark's strategy. loop: the loop whose registers it uses."""
+    """A record that waits to be stored. spec: its mark's strategy. loop: the loop whose registers it uses. looped: its
+    mark is in a loop.
+    """
 
     slot: ptx.Slot
     kind: layout.Kind
     spec: str | None
     loop: loop_registers.Loop | None = None
+    looped: bool = False
 
 
 class Emitter:
@@ -43,6 +46,7 @@ class Emitter:
         after_barrier: Set[int] = frozenset(),
         loops: Sequence[loop_registers.Loop] = (),
         shared: Set[int] = frozenset(),
+        looped: Set[int] = frozenset(),
     ) -> None:
         """Create an emitter.
 
@@ -54,13 +58,15 @@ class Emitter:
             after_barrier: indices of statements whose clock reads follow a barrier.
             loops: loops whose records have their own registers; all their regions are recorded.
             shared: indices of enters that use the clock read of the region that ends right before.
+            looped: indices of statements in loops.
         """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
-        self.loops, self.shared = loops, shared
+        self.loops, self.shared, self.looped = loops, shared, looped
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[_Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
+        self.stored: _Record | None = None  # the last one of a loop since the basic block began
         self.attempted = self.claimed = False
         self.leaves = 0
 
@@ -93,7 +99,7 @@ class Emitter:
             text += ptx.loop_records.leave(self.kernel, owner, loop.number, loop.long)
         else:
             text += ptx.leave(self.kernel, slot)
-        self.pending.append(_Record(slot, kind, mark.strategy, loop))
+        self.pending.append(_Record(slot, kind, mark.strategy, loop, i in self.looped))
         self.ended = slot
         return text + self._flush(keep=self.limit)
 
@@ -109,20 +115,23 @@ class Emitter:
     def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
-        text = self._claim() + self._flush() + self._hold(i)
+        text = self._claim() + self._flush() + self._anchor() + self._hold(i)
         if statement.sort == "leave":
             if not statement.predicate:
-                return text + self._fence(i) + ptx.finish()
+                return text + self._fence(i) + ptx.finish(self.kernel)
             self.leaves += 1
             label = f"KS_LEAVE{self.leaves}"
-            return text + ptx.guarded(statement.predicate, statement.negated, label, [self._fence(i), ptx.finish()])
+            end = [self._fence(i), ptx.finish(self.kernel)]
+            return text + ptx.guarded(statement.predicate, statement.negated, label, end)
         return text
 
     def _hold(self, i: int) -> str:
         """The text before a loop that starts here."""
-        entered = (loop for loop in self.loops if i in loop.entries)
+        entered = [loop for loop in self.loops if i in loop.entries]
         slots = ((loop, self._slot(loop.leave, loop.mark)) for loop in entered)
-        return "".join(ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
+        held = (ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
+        anchored = self.kernel.anchored and any(loop.nested for loop in entered)
+        return ptx.anchor_now(self.kernel) * anchored + "".join(held)
 
     def _fence(self, i: int) -> str:
         return ptx.barrier_fence(self.kernel) if i in self.after_barrier else ""
@@ -150,7 +159,15 @@ class Emitter:
         text = self._claim()
         elected = [f"ks_w{record.slot.index}" for record in out if self.kernel.elects(record.spec)]
         text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
+        self.stored = next((record for record in reversed(out) if record.looped), self.stored)
         return text + "".join(map(self._store, out))
+
+    def _anchor(self) -> str:
+        """At the end of a basic block: an anchor if its records of a loop are the first behind an edge."""
+        stored, self.stored = self.stored, None
+        if stored is None or stored.loop is not None or not self.kernel.anchored:
+            return ""
+        return ptx.anchor(self.kernel, f"ks_e{stored.slot.index}")
 
     def _store(self, record: _Record) -> str:
         owner, loop = self.kernel.owner(record.spec), record.loop

@@ -106,6 +106,7 @@ def lower(
             any(mark.act == "pin" for mark in function.marks),
             function.has_flat_blocks,
             f"KS_SIZE{number}" if body.sized else None,
+            body.anchored,
         )
         edits += body.edits(kernel)
         kept += _without(function, body.broken)
@@ -200,6 +201,8 @@ class _Body:
     behind: frozenset[int] = frozenset()
     loops: tuple[loop_registers.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
+    looped: frozenset[int] = frozenset()
+    anchored: bool = False
     has_spare_registers: bool = False
 
     @staticmethod
@@ -242,7 +245,7 @@ class _Body:
         )
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
-        looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
+        looped = frozenset(i for block in graph if block.looped for i in range(block.first, block.last))
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
         sized = recording.records == "auto" and bool(looped.intersection(stores))
         needed = AUTO_RECORDS if sized else max(1, len(stores))
@@ -278,12 +281,15 @@ class _Body:
             barrier_fences.after_barriers(function, graph, out),
             loops,
             shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
+            looped,
+            recording.clock == "cycles" and _has_anchors(looped.intersection(stores), loops),
             len(loops) < len(able),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind, self.loops, self.shared)
+        of_statements = self.behind, self.loops, self.shared, self.looped
+        emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
@@ -305,6 +311,12 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
     """The options, with the kernel's strategy if its marks name one."""
     spec = next((mark.strategy for mark in function.marks if mark.act == "kernel" and mark.strategy), None)
     return recording if spec is None else replace(recording, strategy=parse_strategy(spec))
+
+
+def _has_anchors(stores: Iterable[int], loops: Iterable[loop_registers.Loop]) -> bool:
+    """Whether a kernel whose records in loops are stored at these statements has anchors among them."""
+    without = {loop.leave for loop in loops if not loop.nested}
+    return not without.issuperset(stores)
 
 
 def _is_conditional(mark: Mark, recording: Recording) -> bool:

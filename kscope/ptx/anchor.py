@@ -45,7 +45,7 @@ def anchor(kernel: Kernel, end: str) -> str:
         "\tcvt.u32.u64 ks_x, ks_a; cvt.u32.u64 ks_y, ks_b; cvt.u32.u64 ks_z, ks_d;\n"
         f"\t@ks_o st.global.v4.b32 [ks_to+{wire.HEAD_BYTES}], {{ks_x, {layout.ANCHOR_ID}, ks_z, ks_y}};\n"
         f"\t@{counted} add.u32 ks_n, ks_n, 1;\n"
-        f"\tadd.u32 ks_y, ks_edge, 1; mov.u32 ks_z, {_CLOCK}; lop3.b32 ks_edge, ks_z, ks_x, ks_y, {_SELECTS}; }}\n"
+        f"\tmov.u32 ks_y, ks_edge; {'@ks_on ' * kernel.late}add.u32 ks_y, ks_y, 1; mov.u32 ks_z, {_CLOCK}; lop3.b32 ks_edge, ks_z, ks_x, ks_y, {_SELECTS}; }}\n"
         "KS_SOON:\n\t}\n"
     )
 

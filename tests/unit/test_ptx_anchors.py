@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,19 @@ def test_lanes_that_record_in_turn_have_anchors_of_their_own(order: Order) -> No
         anchors = rows[rows["id"] == layout.ANCHOR_ID]
         assert len(anchors) > 10 and slab.count == len(rows) == len(anchors) + 80
         assert (anchors["start"] < anchors["value"]).all() and (anchors["value"] < anchors["end"]).all()
+
+
+def test_a_lane_that_claims_late_counts_no_anchors_before_its_claim() -> None:
+    later = tuple(Node("region", (name, None, None, False, "%n0"), ((),)) for name in ("load", "dot"))
+    kernel = written((Node("loop", ("bottom", 4), ((Node("loop", ("bottom", 5), (later, ())),), ())),))
+    recording = Recording(strategy=Elected(any_lane=True), records=256)
+    for slab in ran(kernel, recording, Clocks(0, 0, (EDGE // 2,))).slabs():
+        rows = slab.records()
+        assert rows["id"].all() and slab.count == len(rows)
+        assert np.count_nonzero(rows["id"] != layout.ANCHOR_ID) == 3 * 5 * 2
+    for slab in ran(kernel, replace(recording, records=16), Clocks(0, 0, (EDGE // 2,))).slabs():
+        last = slab.records()[-1]
+        assert last["id"] == layout.LAST_ANCHOR_ID and slab.count - int(last["value"]) - 1 == 3 * 5 * 2
 
 
 @pytest.mark.parametrize(

@@ -932,7 +932,7 @@ KSCOPE_FN_ void anchor_(b64_ end) {
     "cvt.u32.u64 ks_x, ks_a; cvt.u32.u64 ks_y, ks_b; cvt.u32.u64 ks_z, ks_d;\n"
     "@ks_o st.global.v4.b32 [ks_to+32], {ks_x, 6, ks_z, ks_y};\n"
     "@ks_p add.u32 ks_n, ks_n, 1;\n"
-    "add.u32 ks_y, ks_edge, 1; mov.u32 ks_z, 4294836224; lop3.b32 ks_edge, ks_z, ks_x, ks_y, 202; }\n"
+    "mov.u32 ks_y, ks_edge; add.u32 ks_y, ks_y, 1; mov.u32 ks_z, 4294836224; lop3.b32 ks_edge, ks_z, ks_x, ks_y, 202; }\n"
     "KS_SOON:\n"
     "}\n"
     :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");
@@ -949,7 +949,7 @@ KSCOPE_FN_ void anchor_(b64_ end) {
     "cvt.u32.u64 ks_x, ks_a; cvt.u32.u64 ks_y, ks_b; cvt.u32.u64 ks_z, ks_d;\n"
     "@ks_o st.global.v4.b32 [ks_to+32], {ks_x, 6, ks_z, ks_y};\n"
     "@ks_p add.u32 ks_n, ks_n, 1;\n"
-    "add.u32 ks_y, ks_edge, 1; mov.u32 ks_z, 4294836224; lop3.b32 ks_edge, ks_z, ks_x, ks_y, 202; }\n"
+    "mov.u32 ks_y, ks_edge; add.u32 ks_y, ks_y, 1; mov.u32 ks_z, 4294836224; lop3.b32 ks_edge, ks_z, ks_x, ks_y, 202; }\n"
     "KS_SOON:\n"
     "}\n"
     :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");

@@ -124,7 +124,7 @@ def constants() -> str:
         ("records of a slab", f"2^{layout.MIN_LOG2_RECORDS}..2^{layout.MAX_LOG2_RECORDS}", ""),
         *((f"kind {kind.name}", str(int(kind)), "") for kind in layout.Kind),
         ("anchor", str(layout.ANCHOR_ID), "id of an anchor among the records"),
-        ("last anchor", str(layout.LAST_ANCHOR_ID), "id of an overflowed ring's last row, if anchors were among its rows"),
+        ("last anchor", str(layout.LAST_ANCHOR_ID), "id of an overflowed ring's last row, if it had anchors"),
         ("flag globaltimer", str(layout.FLAG_GLOBALTIMER), "ticks are ns of globaltimer, else SM cycles"),
         ("flag stop", str(layout.FLAG_STOP), "the oldest records are kept, else the newest"),
         ("flag lanes", str(layout.FLAG_LANES), "every lane of the warp has its own slab"),

@@ -23,15 +23,12 @@ def key_of(mark: Mark, depth: int) -> Key:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record that waits to be stored. spec: its mark's strategy. loop: the loop whose registers it uses. looped: its
-    mark is in a loop.
-    """
+    """A record that waits to be stored. spec: its mark's strategy. loop: the loop whose registers it uses."""
 
     slot: ptx.Slot
     kind: layout.Kind
     spec: str | None
     loop: loop_registers.Loop | None = None
-    looped: bool = False
 
 
 class Emitter:
@@ -46,7 +43,7 @@ class Emitter:
         after_barrier: Set[int] = frozenset(),
         loops: Sequence[loop_registers.Loop] = (),
         shared: Set[int] = frozenset(),
-        looped: Set[int] = frozenset(),
+        sites: Set[int] = frozenset(),
     ) -> None:
         """Create an emitter.
 
@@ -58,15 +55,15 @@ class Emitter:
             after_barrier: indices of statements whose clock reads follow a barrier.
             loops: loops whose records have their own registers; all their regions are recorded.
             shared: indices of enters that use the clock read of the region that ends right before.
-            looped: indices of statements in loops.
+            sites: indices of statements that anchors come before.
         """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
-        self.loops, self.shared, self.looped = loops, shared, looped
+        self.loops, self.shared, self.sites = loops, shared, sites
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[_Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
-        self.stored: _Record | None = None  # the last one of a loop since the basic block began
+        self.stored: _Record | None = None  # the last one since the basic block began
         self.attempted = self.claimed = False
         self.leaves = 0
 
@@ -99,7 +96,7 @@ class Emitter:
             text += ptx.loop_records.leave(self.kernel, owner, loop.number, loop.long)
         else:
             text += ptx.leave(self.kernel, slot)
-        self.pending.append(_Record(slot, kind, mark.strategy, loop, i in self.looped))
+        self.pending.append(_Record(slot, kind, mark.strategy, loop))
         self.ended = slot
         return text + self._flush(keep=self.limit)
 
@@ -115,7 +112,7 @@ class Emitter:
     def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
-        text = self._claim() + self._flush() + self._anchor() + self._hold(i)
+        text = self._claim() + self._flush() + self._anchor(i) + self._hold(i)
         if statement.sort == "leave":
             if not statement.predicate:
                 return text + self._fence(i) + ptx.finish(self.kernel)
@@ -159,13 +156,13 @@ class Emitter:
         text = self._claim()
         elected = [f"ks_w{record.slot.index}" for record in out if self.kernel.elects(record.spec)]
         text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
-        self.stored = next((record for record in reversed(out) if record.looped), self.stored)
+        self.stored = out[-1]
         return text + "".join(map(self._store, out))
 
-    def _anchor(self) -> str:
-        """At the end of a basic block: an anchor if its records of a loop are the first behind an edge."""
+    def _anchor(self, i: int) -> str:
+        """At the end of a basic block that has a site: an anchor if its last record is the first behind an edge."""
         stored, self.stored = self.stored, None
-        if stored is None or stored.loop is not None or not self.kernel.anchored:
+        if stored is None or stored.loop is not None or i not in self.sites or not self.kernel.anchored:
             return ""
         return ptx.anchor(self.kernel, f"ks_e{stored.slot.index}")
 

@@ -17,7 +17,17 @@ from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
 from ..ptx import cfg
-from . import async_issue, barrier_fences, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
+from . import (
+    anchor_sites,
+    async_issue,
+    barrier_fences,
+    dead_marks,
+    hoist,
+    loop_registers,
+    pairing,
+    shared_reads,
+    source_lines,
+)
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of
@@ -201,7 +211,7 @@ class _Body:
     behind: frozenset[int] = frozenset()
     loops: tuple[loop_registers.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
-    looped: frozenset[int] = frozenset()
+    sites: frozenset[int] = frozenset()
     anchored: bool = False
     has_spare_registers: bool = False
 
@@ -262,6 +272,7 @@ class _Body:
         known = [] if recording.live or late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out]
         loops = tuple(loop for loop in able if spare or not loop.memory)
+        sites = anchor_sites.sites(function, graph, {*stores} - {loop.leave for loop in loops})
         return _Body(
             function,
             recording,
@@ -281,14 +292,14 @@ class _Body:
             barrier_fences.after_barriers(function, graph, out),
             loops,
             shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
-            looped,
-            recording.clock == "cycles" and _has_anchors(looped.intersection(stores), loops),
+            sites,
+            recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        of_statements = self.behind, self.loops, self.shared, self.looped
+        of_statements = self.behind, self.loops, self.shared, self.sites
         emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
         yield from self.moves
         start = self.function.open
@@ -311,12 +322,6 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
     """The options, with the kernel's strategy if its marks name one."""
     spec = next((mark.strategy for mark in function.marks if mark.act == "kernel" and mark.strategy), None)
     return recording if spec is None else replace(recording, strategy=parse_strategy(spec))
-
-
-def _has_anchors(stores: Iterable[int], loops: Iterable[loop_registers.Loop]) -> bool:
-    """Whether a kernel whose records in loops are stored at these statements has anchors among them."""
-    without = {loop.leave for loop in loops if not loop.nested}
-    return not without.issuperset(stores)
 
 
 def _is_conditional(mark: Mark, recording: Recording) -> bool:

@@ -2,9 +2,10 @@
 
     ks_edge  .b32   the clock at the last edge, a multiple of 2^17, and in the low bits how many edges there were
 
-A record's end shows whether it is the first one behind an edge: two instructions, once per basic block with records of
-a loop. The rest is jumped over. Where a loop is one basic block with one region (lowering/loop_registers.py), two
-instructions would be felt: there an anchor is only before the loop, if it is in another one.
+A record's end shows whether it is the first one behind an edge: two instructions, once per iteration of a loop
+(lowering/anchor_sites.py). The rest is jumped over. Where a loop is one basic block with one region
+(lowering/loop_registers.py), two instructions would be felt: there an anchor is only before the loop, if it is in
+another one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def anchor(kernel: Kernel, end: str) -> str:
         "\tcvt.u32.u64 ks_x, ks_a; cvt.u32.u64 ks_y, ks_b; cvt.u32.u64 ks_z, ks_d;\n"
         f"\t@ks_o st.global.v4.b32 [ks_to+{wire.HEAD_BYTES}], {{ks_x, {layout.ANCHOR_ID}, ks_z, ks_y}};\n"
         f"\t@{counted} add.u32 ks_n, ks_n, 1;\n"
-        f"\tmov.u32 ks_y, ks_edge; {'@ks_on ' * kernel.late}add.u32 ks_y, ks_y, 1; mov.u32 ks_z, {_CLOCK}; lop3.b32 ks_edge, ks_z, ks_x, ks_y, {_SELECTS}; }}\n"
+        f"\tmov.u32 ks_y, ks_edge; {'@ks_on ' * kernel.late}add.u32 ks_y, ks_y, 1;"
+        f" mov.u32 ks_z, {_CLOCK}; lop3.b32 ks_edge, ks_z, ks_x, ks_y, {_SELECTS}; }}\n"
         "KS_SOON:\n\t}\n"
     )
 
@@ -67,9 +69,13 @@ def last_anchor(kernel: Kernel, clock: str) -> str:
         return ""
     return (
         "\t{ .reg .pred ks_q; .reg .b32 ks_i, ks_m; .reg .b64 ks_to;\n"
-        f"\tand.b32 ks_m, ks_edge, {wire.ANCHORS_MASK}; setp.gt.u32 ks_q, ks_n, {kernel.last};"
-        " setp.gt.and.u32 ks_q, ks_m, 1, ks_q; sub.u32 ks_m, ks_m, 1;\n"
-        f"\tand.b32 ks_i, ks_n, {kernel.last}; mad.wide.u32 ks_to, ks_i, {layout.RECORD_BYTES}, ks_base;"
-        " @ks_q add.u32 ks_n, ks_n, 1; and.pred ks_q, ks_q, ks_on;\n"
-        f"\t@ks_q st.global.v4.b32 [ks_to+{wire.HEAD_BYTES}], {{{clock}, {layout.LAST_ANCHOR_ID}, {clock}, ks_m}}; }}\n"
+        f"\tsetp.gt.u32 ks_q, ks_n, {kernel.last}; and.b32 ks_m, ks_edge, {wire.ANCHORS_MASK - 1};"
+        " setp.ne.and.u32 ks_q, ks_m, 0, ks_q;\n"
+        "\t@!ks_q bra KS_FEW;\n"
+        f"\tand.b32 ks_m, ks_edge, {wire.ANCHORS_MASK}; sub.u32 ks_m, ks_m, 1;"
+        f" and.b32 ks_i, ks_n, {kernel.last}; mad.wide.u32 ks_to, ks_i, {layout.RECORD_BYTES}, ks_base;\n"
+        f"\t@ks_on st.global.v4.b32 [ks_to+{wire.HEAD_BYTES}],"
+        f" {{{clock}, {layout.LAST_ANCHOR_ID}, {clock}, ks_m}};\n"
+        "\tadd.u32 ks_n, ks_n, 1;\n"
+        "KS_FEW:\n\t}\n"
     )

@@ -190,7 +190,8 @@ def test_an_unfinished_warp_keeps_its_anchors() -> None:
     assert trace.warps.written.tolist() == [100]
 
 
-def test_damaged_anchors_change_no_record(rng: Any = np.random.default_rng(3)) -> None:
+def test_damaged_anchors_change_no_record() -> None:
+    rng = np.random.default_rng(3)
     made = recorded(loop, recording=Recording(records=256), args=(100, EDGE), sms=1)
     whole, lines = decode(made), made.devices[0].lines
     rows = lines.reshape(-1, 4)

@@ -144,6 +144,13 @@ def test_where_no_loop_needs_them_they_cost_nothing(nodes: Any, recording: Recor
     assert "ks_edge" not in text and "KS_SOON" not in text
 
 
+def test_a_loop_has_one_site_behind_its_last_block_with_records() -> None:
+    inner = Node("loop", ("bottom", 3), (REGIONS * 3, ()))
+    outer = Node("loop", ("bottom", 4), ((*REGIONS, inner, *REGIONS), ()))
+    text = lower(written((outer,)).text(), Recording(), frontend="test").text
+    assert text.count("KS_SOON:") == 2  # the inner loop's and the outer one's
+
+
 def test_a_loop_around_a_loop_with_one_region_has_one_per_turn() -> None:
     inner = Node("loop", ("bottom", 2), ((REGIONS[0],), ()))
     kernel = written((Node("loop", ("bottom", 40), ((inner,), ())),))

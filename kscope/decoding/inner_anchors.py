@@ -84,7 +84,7 @@ def added(
     good &= ~done | ((inner.clock < last) & (time <= ended))
     inner, time = inner.take(good), time[good]
     x = np.append(anchors.x, (inner.clock - reference[sm[inner.slab]]).astype(np.float64))
-    width = np.append(anchors.width, inner.width + 1.0)  # the second reading may be a cycle older
+    width = np.append(anchors.width, inner.width.astype(np.float64) + 1)  # the second reading may be a cycle older
     y = np.append(anchors.y, (time - origin).astype(np.float64))
     slab = np.append(anchors.slab, inner.slab)
     found = Anchors(x, width, y, slab).at(np.lexsort((x, sm[slab])))

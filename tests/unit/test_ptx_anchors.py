@@ -48,7 +48,8 @@ def expected(thread: int, rounds: int, recording: Recording, clocks: Clocks, cap
 
     rows: list[Row] = []
     edge, edges, count = (clocks.cycles + read()) // EDGE, 0, 0
-    read(), read()
+    for _ in range(2):
+        read()
     for number in range(rounds):
         for ident, value in ((LOAD, 0), (DOT, number)):
             start = clocks.cycles + read()

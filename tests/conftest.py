@@ -99,6 +99,7 @@ SAMPLED = {
     "unit/test_loop_registers.py::test_an_empty_region_is_two_clock_reads_without_a_store_between": 0.5,
     "unit/test_loop_registers.py::test_loop_registers_do_not_change_records": 0.17,
     "unit/test_loop_registers.py::test_the_text_assembles": 0.34,
+    "unit/test_ptx_anchors.py::test_rows_are_those_of_the_protocol_page": 0.34,
     "unit/test_ptx_any_lane.py::test_a_broken_claim_is_detected": 0.5,
     "unit/test_ptx_assembles.py::test_every_option_assembles": 0.34,
     "unit/test_ptx_mutations.py::test_a_broken_instruction_is_detected": 0.25,

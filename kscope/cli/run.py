@@ -15,7 +15,6 @@ from ..errors import UsageError
 from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalog import listing
-from ..session import capture_path
 from ..session.launcher import expanded
 from ..session.profile import profile
 from ..session.states import disable, enable, recording, taken
@@ -32,11 +31,7 @@ def add(command: Command) -> None:
         description="Runs an unchanged Python script and records its kernels that have kscope marks.",
         usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
     )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
-    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
+    program.add_output(parser, "records")
     flags.add(parser)
     program.add(parser)
 

@@ -59,6 +59,7 @@ class Emitter:
         after_barrier: Set[int] = frozenset(),
         loops: Sequence[loop_registers.Loop] = (),
         shared: Set[int] = frozenset(),
+        sites: Set[int] = frozenset(),
     ) -> None:
         """Create an emitter.
 
@@ -70,13 +71,15 @@ class Emitter:
             after_barrier: indices of statements whose clock reads follow a barrier.
             loops: loops whose records have their own registers; all their regions are recorded.
             shared: indices of enters that use the clock read of the region that ends right before.
+            sites: indices of statements that anchors come before.
         """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
-        self.loops, self.shared = loops, shared
+        self.loops, self.shared, self.sites = loops, shared, sites
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[_Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
+        self.stored: _Record | None = None  # the last one since the basic block began
         self.attempted = self.claimed = False
         self.leaves = 0
 
@@ -135,20 +138,23 @@ class Emitter:
     def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
-        text = self._claim() + self._flush() + self._hold(i)
+        text = self._claim() + self._flush() + self._anchor(i) + self._hold(i)
         if statement.sort == "leave":
             if not statement.predicate:
-                return text + self._fence(i) + ptx.finish()
+                return text + self._fence(i) + ptx.finish(self.kernel)
             self.leaves += 1
             label = f"KS_LEAVE{self.leaves}"
-            return text + ptx.guarded(statement.predicate, statement.negated, label, [self._fence(i), ptx.finish()])
+            end = [self._fence(i), ptx.finish(self.kernel)]
+            return text + ptx.guarded(statement.predicate, statement.negated, label, end)
         return text
 
     def _hold(self, i: int) -> str:
         """The text before a loop that starts here."""
-        entered = (loop for loop in self.loops if i in loop.entries)
+        entered = [loop for loop in self.loops if i in loop.entries]
         slots = ((loop, self._slot(loop.leave, loop.mark)) for loop in entered)
-        return "".join(ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
+        held = (ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
+        anchored = self.kernel.anchored and any(loop.nested for loop in entered)
+        return ptx.anchor_now(self.kernel) * anchored + "".join(held)
 
     def _fence(self, i: int) -> str:
         return ptx.barrier_fence(self.kernel) if i in self.after_barrier else ""
@@ -176,7 +182,15 @@ class Emitter:
         text = self._claim()
         elected = [f"ks_w{record.slot.index}" for record in out if self.kernel.elects(record.spec)]
         text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
+        self.stored = out[-1]
         return text + "".join(map(self._store, out))
+
+    def _anchor(self, i: int) -> str:
+        """At the end of a basic block that has a site: an anchor if its last record is the first behind an edge."""
+        stored, self.stored = self.stored, None
+        if stored is None or stored.loop is not None or i not in self.sites or not self.kernel.anchored:
+            return ""
+        return ptx.anchor(self.kernel, f"ks_e{stored.slot.index}")
 
     def _store(self, record: _Record) -> str:
         owner, loop = self.kernel.owner(record.spec), record.loop

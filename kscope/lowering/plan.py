@@ -19,6 +19,7 @@ from ..marks.operations import PIPELINE
 from ..marks.strategies import ANY_LANE, parse_strategy
 from ..ptx import cfg
 from . import (
+    anchor_sites,
     async_issue,
     barrier_fences,
     dead_marks,
@@ -120,6 +121,7 @@ def lower(
             any(mark.act == "pin" for mark in function.marks),
             function.has_flat_blocks,
             f"KS_SIZE{number}" if body.sized else None,
+            body.anchored,
         )
         edits += body.edits(kernel)
         kept += _without(function, body.broken)
@@ -214,6 +216,8 @@ class _Body:
     behind: frozenset[int] = frozenset()
     loops: tuple[loop_registers.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
+    sites: frozenset[int] = frozenset()
+    anchored: bool = False
     has_spare_registers: bool = False
 
     @staticmethod
@@ -256,7 +260,7 @@ class _Body:
         )
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
-        looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
+        looped = frozenset(i for block in graph if block.looped for i in range(block.first, block.last))
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter", "success")]
         sized = recording.records == "auto" and bool(looped.intersection(stores))
         needed = AUTO_RECORDS if sized else max(1, len(stores))
@@ -273,6 +277,7 @@ class _Body:
         known = [] if recording.live or late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out]
         loops = tuple(loop for loop in able if spare or not loop.memory)
+        sites = anchor_sites.sites(function, graph, {*stores} - {loop.leave for loop in loops})
         return _Body(
             function,
             recording,
@@ -292,12 +297,15 @@ class _Body:
             barrier_fences.after_barriers(function, graph, out),
             loops,
             shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
+            sites,
+            recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind, self.loops, self.shared)
+        of_statements = self.behind, self.loops, self.shared, self.sites
+        emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()

@@ -13,6 +13,8 @@ declared once at the entry's function scope and shared by name with every later 
 A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane may
 still claim; ks_own, it claimed at the entry. There ks_w<i> also means that the lane was elected at the enter.
 
+A kernel with marks in loops keeps ks_edge (anchor.py), and with records="auto" ks_last, the last place in its ring.
+
 Everything else is declared inside braces. Every name begins with `ks_`: user code has no such names, and a register
 named like a kernel crashes ptxas 13.0.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from . import loop_records as loop_records
 from . import operations as operations
+from .anchor import anchor, anchor_now
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
@@ -33,6 +36,8 @@ __all__ = [
     "Reading",
     "Slot",
     "again",
+    "anchor",
+    "anchor_now",
     "attempt",
     "barrier_fence",
     "claim",

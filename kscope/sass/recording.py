@@ -90,6 +90,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         UnsupportedError: something of it is not supported; the message says what.
     """
     _check_options(kernel)
+    kernel = replace(kernel, anchored=False)
     labeled = labels.labeled(text)
     regions.check(labeled, kernel.specs[0])
     found, together = regions.records(labeled), regions.together(code.Text(labeled))

@@ -33,10 +33,9 @@ from . import (
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of
+from .text_edits import TARGET, behind_head, edited
 from .variables import uses_variables
 
-_TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
-_ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
 _APART = (
     "the function was compiled apart (noinline, debug, or relocatable code), and a region's state lives in its kernel's"
     " registers"
@@ -85,7 +84,7 @@ def lower(
     kept = list[tuple[int, int, str]]()  # the edits that leave the text without the marks that are not lowered
     problems, notes = list(known), list(unknown)
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
-    target = _TARGET.search(cfg.bare(text))
+    target = TARGET.search(cfg.bare(text))
     has_removed_marks = has_spare_registers = False
     functions = cfg.functions(text)
     _check_all_read(text, functions)
@@ -132,7 +131,7 @@ def lower(
         for region in body.regions:
             regions.setdefault(region.name, []).append((number, region))
     check_hashes(regions)
-    code = _edited(text, edits)
+    code = edited(text, edits)
     if has_removed_marks and not kernels:
         return Lowered(code, empty(recording, frontend), tuple(problems))
     digest = sha256(code.encode()).digest()
@@ -156,11 +155,11 @@ def lower(
         uses_variables(text),
     )
     return Lowered(
-        _with_symbols(code, _behind_head(text), about),
+        _with_symbols(code, behind_head(text), about),
         about,
         tuple(problems),
         has_spare_registers,
-        _with_symbols(_edited(text, kept), _behind_head(text), about),
+        _with_symbols(edited(text, kept), behind_head(text), about),
         tuple(kernel for _, kernel in kernels),
     )
 
@@ -332,21 +331,6 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
 def _is_conditional(mark: Mark, recording: Recording) -> bool:
     """Whether a predicate register selects the lanes that record the mark."""
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
-
-
-def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
-    out, at = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
-        out += [text[at:start], new]
-        at = end
-    return "".join([*out, text[at:]])
-
-
-def _behind_head(text: str) -> int:
-    """The offset where kscope's symbols go; nothing before it is ever replaced."""
-    bare = cfg.bare(text)
-    head = _ADDRESS_SIZE.search(bare) or _TARGET.search(bare)
-    return head.end() if head else 0
 
 
 def _with_symbols(code: str, at: int, about: ModuleMeta) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ..errors import UsageError
 from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalog import listing
-from ..session import capture_path
+from ..session import capture_path, job
+from ..session.job import Job
 from ..session.launcher import expanded
 from ..session.profile import profile
 from ..session.states import disable, enable, recording, taken
@@ -37,6 +39,11 @@ def add(command: Command) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
+    parser.add_argument(
+        "--ranks", metavar="FOLDER", type=Path,
+        help="under torchrun and others: FOLDER/rank=0007/SCRIPT.kscope of each rank; all begin together, and compare "
+        "clocks",
+    )  # fmt: skip
     flags.add(parser)
     program.add(parser)
 
@@ -48,11 +55,13 @@ def run(options: argparse.Namespace) -> int:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)
-    typed = program.output(options)
+    typed = program.output(options) if options.ranks is None else _of_rank(options)
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
         outputs.apart(flag, output, None if options.module else options.script)
     session = profile(typed, **flags.given(options))
+    if options.ranks is not None:
+        execute = partial(Job(options.ranks, program.note).run, execute)
     if code := program.in_session(execute, session, path, options):
         return code
     trace = session.trace
@@ -61,6 +70,15 @@ def run(options: argparse.Namespace) -> int:
         for problem in trace.problems:
             program.note(problem.text)
     return STRICT if options.strict and trace.problems else 0
+
+
+def _of_rank(options: argparse.Namespace) -> Path:
+    """The capture of this rank in the folder of --ranks."""
+    if options.output:
+        raise UsageError(f"-o {options.output}: --ranks {options.ranks} says where captures go; give one of them")
+    stem = options.script if options.module else Path(options.script).stem
+    folder = str(job.check(options.ranks)).replace("%", "%%")
+    return Path(folder, f"{stem.replace('%', '%%')}{capture_path.SUFFIX}")
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:

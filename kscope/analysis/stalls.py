@@ -20,6 +20,8 @@ from .stall_reasons import ISSUED
 KEYS = ("region", "line", "instruction", "kernel")
 SELECTIVE = ("block", "warp", "sm")
 """Options of a session in which only some warps record."""
+PARTIAL = ("lane0-warp0", "warps:")
+"""Strategies by which only some warps of a block record."""
 NO_REGION = "(no region)"
 UNKNOWN = "(code unknown)"
 NO_LINE = "(no line)"
@@ -131,9 +133,15 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
     )
 
 
+def all_warps(trace: TraceData) -> bool:
+    """Whether all warps of the sampled kernels recorded, as far as options say."""
+    partial = any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies)
+    return not (trace.filtered or partial or any(trace.recorded.options.get(one) is not None for one in SELECTIVE))
+
+
 def executions(trace: TraceData) -> dict[tuple[int, str], int]:
     """Spans of a trace by kernel id and region; none if only some warps recorded, because all were sampled."""
-    if not len(trace) or trace.filtered or any(trace.recorded.options.get(one) is not None for one in SELECTIVE):
+    if not len(trace) or not all_warps(trace):
         return {}
     ids, names = of_kernels(trace), trace.region_names()
     codes = trace.kernel * len(names) + trace.region

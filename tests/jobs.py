@@ -19,7 +19,7 @@ from kscope.capture.model import ClockSync, DeviceCapture, KernelMeta, ModuleMet
 UNIX = 1_764_547_200_000_000_000
 TICK = 32
 COMPUTE, REDUCE = 0x51, 0x52
-NAMES = ("load", "dot", "exchange")
+NAMES = ("load", "dot", "exchange", "signal", "wait")
 
 
 @dataclass

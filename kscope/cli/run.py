@@ -18,7 +18,7 @@ from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalog import listing
 from ..session import capture_path, job
 from ..session.job import Job
-from ..session.launcher import expanded
+from ..session.launcher import expanded, place
 from ..session.profile import profile
 from ..session.states import disable, enable, recording, taken
 from . import launched, outputs, program
@@ -44,6 +44,8 @@ def add(command: Command) -> None:
         help="under torchrun and others: FOLDER/rank=0007/SCRIPT.kscope of each rank; all begin together, and compare "
         "clocks",
     )  # fmt: skip
+    about = "of --ranks: also write distributions of durations, a few kB a rank, for kscope ranks --sketch"
+    parser.add_argument("--sketch", action="store_true", help=about)
     flags.add(parser)
     program.add(parser)
 
@@ -51,6 +53,8 @@ def add(command: Command) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
     execute = program.of(options)
+    if options.sketch and options.ranks is None:
+        raise UsageError("--sketch: expected --ranks FOLDER beside it")
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
@@ -65,6 +69,11 @@ def run(options: argparse.Namespace) -> int:
     if code := program.in_session(execute, session, path, options):
         return code
     trace = session.trace
+    if options.sketch:
+        from ..merging import sketches  # loaded on first use
+
+        made = sketches.write(sketches.of_trace(trace), place().rank)
+        outputs.text("--sketch", path.with_name(sketches.FILE), made.decode())
     if trace.problems or not options.quiet:
         program.note(_report(program.saved(session, path), len(trace), len(trace.problems), _selective_flags(options)))
         for problem in trace.problems:

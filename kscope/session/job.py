@@ -75,16 +75,25 @@ class Job:
             self._hosts = self._meeting.gather(_host())
             self._compare(self._meeting, "begin")
             self._meeting.gather()  # all ranks record, and begin
-            execute()
             try:
-                self._meeting.gather()
-                self._compare(self._meeting, "end")
-                self._meeting.gather()
-            except UsageError as error:  # of a rank that failed: what this one recorded is kept
-                self._note(f"{error}: clocks were not compared at the end")
-            self._save()
+                execute()
+            except SystemExit as ended:
+                if ended.code in (None, 0):
+                    self._end(self._meeting)
+                raise
+            self._end(self._meeting)
         finally:
             self._meeting.leave()
+
+    def _end(self, meeting: Meeting) -> None:
+        """The script has ended as it should."""
+        try:
+            meeting.gather()
+            self._compare(meeting, "end")
+            meeting.gather()
+        except UsageError as error:  # of a rank that failed: what this one recorded is kept
+            self._note(f"{error}: clocks were not compared at the end")
+        self._save()
 
     def _compare(self, meeting: Meeting, when: str) -> None:
         self._readings += meeting.readings()

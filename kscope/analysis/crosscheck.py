@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ..capture.samples import Samples
 from ..machine_code.moved import WeighedCode, parts
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
+from .sampled_time import own_times
 from .shown import Shown
-from .warp_regions import WarpRegions, warp_regions
+from .warp_regions import SPANS
 
+Int64 = npt.NDArray[np.int64]
 Verdict = Literal["agrees", "moved", "empty", "perturbed", "unknown"]
 
 AGREES = 0.01
@@ -40,7 +43,8 @@ class Crossed:
 
     Attributes:
         kernel, region: their names.
-        clocks: share of the time in the kernel's regions, nested ones left out.
+        clocks: share of the time in the kernel's regions, nested ones left out, as samples see it: a warp counts more
+            while fewer are alive in its SM.
         samples: the same share by samples.
         margin: half width of the 95 % interval of their difference.
         count: samples in the region.
@@ -105,7 +109,10 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
         trace: the recording.
         samples: of the same capture.
     """
-    spans, rows, problems = warp_regions(trace), list[Crossed](), list[str]()
+    rows, problems = list[Crossed](), list[str]()
+    spans = np.flatnonzero(trace.is_span)
+    seen = own_times(trace, spans)
+    names = sorted({region.name for region in trace.regions if region.kind in SPANS})
     by_id: dict[int, list[int]] = {}
     for number, function in enumerate(samples.functions):
         if function.kernel is not None:
@@ -117,17 +124,20 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
             why = samples.functions[own[0]].why_unknown if own else "it has no samples"
             problems.append(f"kernel {name}: {why}")
             continue
-        rows += _kernel(name, _clocks(trace, spans, index), samples, known)
+        rows += _kernel(name, _clocks(trace, spans, seen, index, names), samples, known)
     return Crosscheck(tuple(rows), tuple(problems))
 
 
-def _clocks(trace: TraceData, spans: WarpRegions, kernel: int) -> dict[str, tuple[float, float]]:
-    """By region: share of the time in regions, and its standard error over groups of warps."""
-    mine = np.flatnonzero(trace.warps.kernel[spans.track] == kernel)
-    own = spans.own[mine] * trace.warps.tick_ns[spans.track[mine]]
-    width = len(spans.names)
-    code = (spans.track[mine] % _GROUPS) * width + spans.name[mine]
-    table = np.bincount(code, weights=own, minlength=_GROUPS * width).reshape(_GROUPS, width)
+def _clocks(
+    trace: TraceData, spans: Int64, own: Int64, kernel: int, names: list[str]
+) -> dict[str, tuple[float, float]]:
+    """By region: share of the time in regions as samples see it, and its standard error over groups of warps."""
+    mine = trace.kernel[spans] == kernel
+    number = {name: at for at, name in enumerate(names)}
+    name = np.array([number.get(region.name, 0) for region in trace.regions], np.int64)[trace.region[spans[mine]]]
+    width = len(names)
+    code = (trace.track[spans[mine]] % _GROUPS) * width + name
+    table = np.bincount(code, weights=own[mine], minlength=_GROUPS * width).reshape(_GROUPS, width)
     total = table.sum(axis=0)
     if not total.sum():
         return {}
@@ -138,8 +148,8 @@ def _clocks(trace: TraceData, spans: WarpRegions, kernel: int) -> dict[str, tupl
         rest = total - used
         each = rest / rest.sum(axis=1, keepdims=True)
         error = np.sqrt((len(used) - 1) / len(used) * ((each - each.mean(axis=0)) ** 2).sum(axis=0))
-    present = np.bincount(spans.name[mine], minlength=width) > 0
-    return {name: (float(share[at]), float(error[at])) for at, name in enumerate(spans.names) if present[at]}
+    present = np.bincount(name, minlength=width) > 0
+    return {one: (float(share[at]), float(error[at])) for at, one in enumerate(names) if present[at]}
 
 
 def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int]) -> list[Crossed]:

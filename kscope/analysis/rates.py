@@ -20,12 +20,10 @@ from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from .shown import Shown
-from .stalls import SELECTIVE
+from .stalls import PARTIAL, SELECTIVE
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
-_PARTIAL = ("lane0-warp0", "warps:")
-"""Strategies by which only some warps of a block record."""
 GIVEN, DECLARED, CODE = "given", "declared", "code"
 
 
@@ -132,7 +130,7 @@ def _partial(trace: TraceData) -> Iterator[str]:
     if selective or trace.filtered:
         why = f"{', '.join(selective)} selected" if selective else "filters left"
         yield f"{why} some warps only: rates are those of what is shown, and the rest of the GPU worked beside it"
-    if any(spec.startswith(_PARTIAL) for spec in trace.recorded.strategies):
+    if any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies):
         yield "some warps of a block record: amounts of the machine code are those of recording warps only"
 
 

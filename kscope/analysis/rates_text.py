@@ -38,6 +38,9 @@ def text(found: Rates, top: int | None = 50, width: int | None = None) -> str:
                 lines += wrapped(f"{row.region}: not counted in the machine code: {row.unknown}", width, "  ")
         if any(row.most for row in rows):
             lines += wrapped("<=: instructions have a predicate, and lanes without it do less", width, "  ")
+        if any(row.part > 1 for row in rows):
+            about = "more than 100%: asynchronous work goes on after its region, or data is in caches"
+            lines += wrapped(about, width, "  ")
         if not any(row.bytes_from or row.flops_from for row in rows):
             hint = "no amounts: mark regions with bytes= and flops=, pass --bytes and --flops, or record with --stalls"
             lines += wrapped(hint, width, "  ")

@@ -68,7 +68,9 @@ def _function(found: object) -> SampledFunction:
     if not isinstance(found, dict):
         _refuse("a function", found)
     get: dict[str, Any] = {"regions": [], "unresolved": [], "why_unknown": "", "stacks": [[]], "kernel": None, **found}
-    lists = {name: _list(get.get(name, []), name) for name in ("at", "text", "place", "places", "opened", "stacks")}
+    lists = {
+        name: _list(get.get(name, []), name) for name in ("at", "text", "place", "places", "opened", "stacks", "ranged")
+    }
     places = tuple(tuple(_place(one) for one in _list(chain, "a place")) for chain in lists["places"])
     regions = tuple(_region(one) for one in _list(get["regions"], "regions"))
     stacks = tuple(
@@ -76,7 +78,9 @@ def _function(found: object) -> SampledFunction:
         for stack in lists["stacks"]
     )
     at = tuple(_number(one, "an offset", 0, _MOST) for one in lists["at"])
-    if any(len(lists[name]) != len(at) for name in ("text", "place", "opened")) or list(at) != sorted(set(at)):
+    if any(
+        len(lists[name]) != len(at) for name in ("text", "place", "opened", *(("ranged",) if lists["ranged"] else ()))
+    ) or list(at) != sorted(set(at)):
         _refuse("a function's instructions", get.get("name"))
     kernel = get["kernel"]
     return SampledFunction(
@@ -88,6 +92,7 @@ def _function(found: object) -> SampledFunction:
         places=places,
         opened=tuple(_number(one, "an instruction's regions", 0, len(stacks) - 1) for one in lists["opened"]),
         stacks=stacks,
+        ranged=tuple(_number(one, "an instruction's regions", 0, len(stacks) - 1) for one in lists["ranged"]),
         regions=regions,
         unresolved=tuple(_text(one, "a region") for one in _list(get["unresolved"], "unresolved")),
         why_unknown=_text(get["why_unknown"], "why_unknown"),

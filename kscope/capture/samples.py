@@ -83,6 +83,8 @@ class SampledFunction:
         stacks: regions that are open, outermost first, as indices into `regions`. The wait of a clock read at a begin
             belongs to the region before it.
         regions: the regions in the code.
+        ranged: as `opened`, by the addresses between the clock reads, of code in which they differ: kernels that are
+            recorded behind the assembler, whose instructions belong to the region of their text. Empty for others.
         unresolved: names of regions whose clock reads could not be found.
         why_unknown: why the code is unknown; empty if it is known.
     """
@@ -96,6 +98,7 @@ class SampledFunction:
     opened: tuple[int, ...] = ()
     stacks: tuple[tuple[int, ...], ...] = ((),)
     regions: tuple[CodeRegion, ...] = ()
+    ranged: tuple[int, ...] = ()
     unresolved: tuple[str, ...] = ()
     why_unknown: str = ""
 
@@ -118,6 +121,12 @@ class SampledFunction:
         if instruction < 0:
             return ()
         return tuple(self.regions[one].name for one in self.stacks[self.opened[instruction]])
+
+    def between_reads(self, instruction: int) -> tuple[str, ...]:
+        """Names of the regions between whose clock reads an instruction is, outermost first: what clocks measure."""
+        if instruction < 0 or not self.ranged:
+            return self.stack(instruction)
+        return tuple(self.regions[one].name for one in self.stacks[self.ranged[instruction]])
 
 
 @dataclass(frozen=True, eq=False)

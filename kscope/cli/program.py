@@ -192,10 +192,10 @@ def note(text: str) -> None:
 def script_frames(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the script's first frame on; all of it if the script never began (a syntax error)."""
     start = trace
-    folder, others = Path(__file__).parent, (runpy.__file__, "<frozen runpy>")
+    package, others = Path(__file__).parents[1], (runpy.__file__, "<frozen runpy>")
     while start is not None:
         file = start.tb_frame.f_code.co_filename
-        if file not in others and Path(file).parent != folder:
+        if file not in others and package not in Path(file).parents:
             break
         start = start.tb_next
     return start

@@ -150,7 +150,7 @@ class WeighedCode:
 
     def __init__(self, function: SampledFunction, weights: Weights) -> None:
         self.function, self.weights = function, weights
-        self._stack = [self.function.stack(one) for one in range(len(self.function.at))]
+        self._stack = [self.function.between_reads(one) for one in range(len(self.function.at))]
 
     def lines(self, region: str) -> CodeRegion | None:
         """The region's place in the code and its source lines."""

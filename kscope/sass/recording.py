@@ -26,6 +26,7 @@ from . import (
     hazards,
     info,
     insert,
+    kept_segments,
     labels,
     lending,
     paths,
@@ -161,6 +162,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     )
     out = insert.inserted(data, function, insertion)
     checking.check(out, function, insertion, holding)
+    out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
     warps = (warps_by_registers(before), warps_by_registers(count))
     return Recorded(out, (before, count), warps, labeled.marks, spots)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kscope.instrument.backend import Backend
+from kscope.instrument.backend import Backend, PeerSide
 from kscope.instrument.peaks import Peaks
 
 from . import peaks, probe
 from .driver import CudaDriver
+from .peer_pings import PeerPings
 
 
 class MeasuredBackend(Backend):
@@ -27,3 +28,7 @@ class MeasuredBackend(Backend):
         driver = CudaDriver()
         driver.use(0)
         return peaks.peaks(driver)
+
+    def peer_side(self, ordinal: int) -> PeerSide:
+        """A GPU's side of comparisons with other processes' GPUs."""
+        return PeerPings(ordinal % max(1, CudaDriver().devices()))

@@ -21,7 +21,7 @@ named like a kernel crashes ptxas 13.0.
 from __future__ import annotations
 
 from . import loop_records as loop_records
-from .anchor import anchor, anchor_now
+from .anchor import anchor, anchor_now, due
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
@@ -42,6 +42,7 @@ __all__ = [
     "clock",
     "control_symbol",
     "declarations",
+    "due",
     "enter",
     "entry",
     "finish",

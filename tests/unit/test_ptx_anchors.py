@@ -16,7 +16,7 @@ from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
 from kscope.marks.strategies import AllThreads, Elected
 
-EDGE, U32 = 1 << wire.EDGE_SHIFT, 0xFFFFFFFF
+EDGE, STEP, U32 = wire.ANCHOR_STEPS << wire.STEP_SHIFT, 1 << wire.STEP_SHIFT, 0xFFFFFFFF
 REGIONS = Node("region", ("load", None, None, False), ((),)), Node("region", ("dot", None, "%n0", False), ((),))
 LOAD, DOT = layout.record_id("load", layout.Kind.SPAN), layout.record_id("dot", layout.Kind.SPAN_VALUE)
 Row = tuple[int, int, int, int]
@@ -47,7 +47,7 @@ def expected(thread: int, rounds: int, recording: Recording, clocks: Clocks, cap
         return elapsed + thread * 7
 
     rows: list[Row] = []
-    edge, edges, count = (clocks.cycles + read()) // EDGE, 0, 0
+    edge, anchors, count = (clocks.cycles + read()) // STEP, 0, 0
     for _ in range(2):
         read()
     for number in range(rounds):
@@ -57,15 +57,14 @@ def expected(thread: int, rounds: int, recording: Recording, clocks: Clocks, cap
             if recording.fill == "ring" or count < capacity:
                 rows.append((start & U32, ident, end & U32, value))
             count += 1
-        if (end // EDGE ^ edge) % (1 << 32 - wire.EDGE_SHIFT):
+        full = recording.fill == "stop" and count >= capacity
+        if (end // STEP - edge) % (1 << 16) >= wire.ANCHOR_STEPS and not full:
             before, time, after = clocks.cycles + read(), clocks.time + read(), clocks.cycles + read()
-            if edges and (recording.fill == "ring" or count < capacity):
-                rows.append((before & U32, layout.ANCHOR_ID, after & U32, time & U32))
-                count += 1
-            edge, edges = before // EDGE, edges + 1
-    if recording.fill == "ring" and edges > 1 and count > capacity:
+            rows.append((before & U32, layout.ANCHOR_ID, after & U32, time & U32))
+            edge, anchors, count = before // STEP, anchors + 1, count + 1
+    if recording.fill == "ring" and anchors and count > capacity:
         end = clocks.cycles + read() & U32
-        rows.append((end, layout.LAST_ANCHOR_ID, end, edges - 1))
+        rows.append((end, layout.LAST_ANCHOR_ID, end, anchors))
         count += 1
     return rows, count
 

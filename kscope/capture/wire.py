@@ -66,9 +66,9 @@ TURNS_SHIFT = 16
 The difference of two clocks is known below 255 * 2^32 cycles, that of two times below 2^40 ns."""
 
 STEP_SHIFT, ANCHOR_STEPS = 16, 4
-"""A kernel with marks in loops adds an anchor behind a record that ends at least four steps later than the last anchor or
-the warp's start; a step is a multiple of 2^16 that %clock64 passes (33 us at 1.98 GHz). Warps of less than three steps
-have none."""
+"""A kernel with marks in loops adds an anchor behind a record that ends at least four steps later than the last anchor
+or the warp's start; a step is a multiple of 2^16 that %clock64 passes (33 us at 1.98 GHz). Warps of less than three
+steps have none."""
 ANCHORS_SHIFT = 17
 """The device counts anchors above the steps in one register, modulo 2^15."""
 

@@ -70,7 +70,8 @@ def anchor(kernel: Kernel) -> str:
         f"\t@ks_on st.global.v4.b32 [ks_to+{wire.HEAD_BYTES}], {{ks_x, {layout.ANCHOR_ID}, ks_z, ks_y}};\n"
         f"\t{counts}add.u32 ks_n, ks_n, 1;\n"
         # the steps since are taken from its low half, without a borrow from the number of anchors
-        f"\tsub.u32 ks_i, ks_edge, ks_i; and.b32 ks_i, ks_i, {_STEPS}; and.b32 ks_edge, ks_edge, {-_ONE & 0xFFFFFFFF};\n"
+        f"\tsub.u32 ks_i, ks_edge, ks_i; and.b32 ks_i, ks_i, {_STEPS};"
+        f" and.b32 ks_edge, ks_edge, {-_ONE & 0xFFFFFFFF};\n"
         f"\tor.b32 ks_edge, ks_edge, ks_i; {counts}add.u32 ks_edge, ks_edge, {_ONE}; }}\n"
         "KS_SOON:\n\t}\n"
     )

@@ -27,7 +27,7 @@ SPANS, SPAN_WARPS = 1_000_000, 16
 COLD_SESSIONS = int(os.environ.get("COLD_SESSIONS", "4"))
 """Each begins after a second of rest; COLD_SESSIONS=60 looks longer for a rare span beyond its bound."""
 LEFT_OPEN = 0.1
-"""What most warps' bounds exceed the farthest span by, at most, as a part of the time between two anchors among records."""
+"""What most warps' bounds exceed the farthest span by, at most: a part of the time between two anchors in a warp."""
 ANCHORS_NS = 132_000
 """Between two anchors, at most, if there are records in between."""
 MOST_SHOWN = 8

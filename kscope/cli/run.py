@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalog import listing
-from ..session import job
+from ..session import capture_path, job
 from ..session.job import Job
 from ..session.launcher import expanded, place
 from ..session.profile import profile

@@ -59,8 +59,9 @@ def launch(
     assert isinstance(host, SimBackend)
     machine = host.device.running_on(machine or Machine(sms, seed))
     progress = _Progress(machine, host.device.now_ns)
+    module = host.module(_name(kernel), kernel)  # refuses a kernel with a mistake
     grid_id = host.device.begin(machine, progress.ns)
-    if replays == 1 and (module := host.module(_name(kernel), kernel)) is not None:
+    if replays == 1 and module is not None:
         LINES.add(module.id)
     try:
         for replay in range(replays):

@@ -143,7 +143,7 @@ def test_spans_agree_with_globaltimer_on_every_sm(
 
 def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, table: Table, left_open: float) -> int:
     """Compare spans with the timer: one shift fits the starts and ends of all of them, within the error of each, which
-    exceeds the farthest by at most `left_open` ns in most warps.
+    exceeds twice the farthest by at most `left_open` ns in most warps.
 
     known: (launches, warps, rounds, 4), the timer around their starts and around their ends. Returns their number.
     """
@@ -168,7 +168,7 @@ def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, ta
         track = trace.track[order[lane * rounds]]
         table(f"  span {at} of warp {lane}", span_beyond(trace, track, at, off[lane], bracket[lane], error[lane, 0, 0]))
     assert not len(beyond)
-    assert np.median(error) <= off.max() + left_open
+    assert np.median(error) <= 2 * off.max() + left_open  # the shift takes up to half of what they are off to one side
     return len(order)
 
 

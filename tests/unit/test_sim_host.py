@@ -13,6 +13,7 @@ from forked import refusal
 
 import kscope
 import kscope_sim
+from kscope.errors import UsageError
 from kscope.instrument import registry
 from kscope.instrument.sampling import Sampling
 from kscope.marks.grammar import Mark
@@ -87,6 +88,20 @@ def test_launches_of_a_session_run_on_one_device_whatever_their_seeds() -> None:
     for sm in range(16):
         mine = np.flatnonzero(warps.sm == sm)
         assert (np.diff(warps.first_tick[mine[np.argsort(warps.start_ns[mine])]]) > 0).all()  # a counter never restarts
+
+
+def test_a_kernel_that_is_refused_leaves_no_launch_running() -> None:
+    def forgets(warp: Warp) -> None:
+        kscope.region("load")
+
+    with kscope.profile(), pytest.raises(UsageError, match="statement by itself"):
+        kscope_sim.launch(forgets)
+    times = []
+    for _ in range(2):
+        with kscope.profile() as prof:
+            kscope_sim.launch(work)
+        times.append(prof.trace.origin)
+    assert times[0] == times[1]  # time begins anew where nothing runs
 
 
 def spins(warp: Warp) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kscope.capture import wire
 from kscope.capture.expand import Expander, Lines
-from kscope.capture.heads import Units, is_head
+from kscope.capture.heads import Units, finished, is_head
 from kscope.capture.model import ClockSync, DeviceCapture, Problem
 from kscope.instrument.sampling import Sampling
 
@@ -29,7 +29,7 @@ class _Slab:
 
     @property
     def closed(self) -> bool:
-        return bool(self.units[0, -1])
+        return bool(finished(self.units[:1])[0])
 
     def copy(self) -> _Slab:
         return replace(self, units=self.units.copy())

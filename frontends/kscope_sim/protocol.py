@@ -149,6 +149,16 @@ class Slab:
     thread: Thread
     start: Anchor
     off: int = 0  # bytes, never wraps back: off / 16 is the count of all records
+    entered: int = 0  # regions whose enter was stored
+
+    def enter(self, name: str, clock: int, value: int | None = None) -> None:
+        """Store that a region was entered, where the head's second row will be."""
+        self.entered += 1
+        word = np.zeros(1, wire.OPEN)
+        word["clock"], word["value"] = clock & U32, 0 if value is None else value
+        word["id"] = layout.name_hash(name) << 4 | self.entered & wire.SEQUENCE_LOW
+        word["sequence"] = self.entered << wire.SEQUENCE_SHIFT & U32
+        self.memory.store(self.base + wire.OPEN_AT, word.view(np.uint32))
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
         """Store one record. Clocks are 64-bit ticks; their low words are stored."""

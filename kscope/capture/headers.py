@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import layout, wire
-from .heads import Ints, Launches, U32s, U64s, Units, clock_cycles, times
+from .heads import Ints, Launches, U32s, U64s, Units, clock_cycles, finished, times
 
 _LONGEST_WIDTH = 0xFFFFFFFF
 """Of an anchor that bounds nothing: its two clock reads lie far apart."""
@@ -29,8 +29,8 @@ def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, epoc
     header["place"] |= log2 << np.uint32(layout.LOG2_SHIFT) | smid << np.uint32(layout.SMID_SHIFT)
     header["cluster"] = _cluster(x, y, z, entries["cluster"])
     header["start_clock"], header["start_time"] = start_clock, start_time
-    header["start_width"] = _width(seal)
-    done = seal != 0
+    done = finished(heads)
+    header["start_width"] = _width(np.where(done, seal, 0))
     end_clock = header["start_clock"] + clock_cycles(heads, start_time)
     low = end_clock.astype(np.uint32)
     header["end_clock"], header["end_time"] = np.where(done, end_clock, 0), np.where(done, end_time, 0)

@@ -10,12 +10,15 @@ may wait for anything.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from ..ptx.cfg import Block, Function
 
+Event = TypeVar("Event")
 _GUARD = r"\s*(?:@!?\s*[%\w$]+\s+)?"
 _BARRIER = "mbarrier"
 _ISSUES = tuple(
@@ -70,7 +73,7 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
         graph: its basic blocks.
         depths: of each enter and exit, see pairing.Pairing.
     """
-    code = _Code(function, graph, depths)
+    code = _Asynchronous(function, graph, depths)
     if not _ASYNC.search(function.text, function.open, function.close) or not any(
         isinstance(event, _Issue) for event in code.events.values()
     ):
@@ -91,25 +94,23 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
 
 
 @dataclass(frozen=True)
-class _Code:
-    """A kernel with its asynchronous instructions and waits."""
+class Code(ABC, Generic[Event]):
+    """A kernel with the instructions that matter, and the paths between its marks.
+
+    Attributes:
+        function: the kernel.
+        graph: its basic blocks.
+        depths: of each enter and exit, see pairing.Pairing.
+    """
 
     function: Function
     graph: Sequence[Block]
     depths: Mapping[int, int]
 
-    @cached_property
-    def events(self) -> dict[int, _Issue | str]:
-        """Statement index -> an issue, or the kind of a wait."""
-        found: dict[int, _Issue | str] = {}
-        for i, statement in enumerate(self.function.statements):
-            if statement.sort == "call":
-                found[i] = _ANYTHING
-            elif statement.sort in ("access", "wait", "other"):
-                event = _event(self.function.text, statement.start, statement.end)
-                if event is not None:
-                    found[i] = event
-        return found
+    @property
+    @abstractmethod
+    def events(self) -> Mapping[int, Event]:
+        """Statement index -> what it is."""
 
     @cached_property
     def _stops(self) -> list[list[int]]:
@@ -154,6 +155,24 @@ class _Code:
         mark, opened = self.function.statements[i].mark, self.function.statements[enter].mark
         same = mark is not None and opened is not None and mark.name == opened.name
         return same and self.depths.get(i) == self.depths[enter]
+
+
+@dataclass(frozen=True)
+class _Asynchronous(Code["_Issue | str"]):
+    """A kernel with its asynchronous instructions and waits."""
+
+    @cached_property
+    def events(self) -> dict[int, _Issue | str]:
+        """Statement index -> an issue, or the kind of a wait."""
+        found: dict[int, _Issue | str] = {}
+        for i, statement in enumerate(self.function.statements):
+            if statement.sort == "call":
+                found[i] = _ANYTHING
+            elif statement.sort in ("access", "wait", "other"):
+                event = _event(self.function.text, statement.start, statement.end)
+                if event is not None:
+                    found[i] = event
+        return found
 
     def is_waited_for(self, at: int, issue: _Issue, enter: int) -> bool:
         """Whether a wait for an issue can come after it in the region."""

@@ -17,7 +17,17 @@ from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
 from ..ptx import cfg
-from . import async_issue, barrier_fences, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
+from . import (
+    async_issue,
+    barrier_fences,
+    dead_marks,
+    hoist,
+    loop_registers,
+    pairing,
+    shared_reads,
+    source_lines,
+    waiting,
+)
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of
@@ -201,6 +211,7 @@ class _Body:
     loops: tuple[loop_registers.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
     has_spare_registers: bool = False
+    opens: frozenset[str] = frozenset()
 
     @staticmethod
     def of(
@@ -256,8 +267,9 @@ class _Body:
                 origins[mark.name] = mark.origin
         issued = async_issue.regions(function, graph, paired.depths)
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
+        opens = waiting.regions(function, graph, paired.depths) if recording.survive else frozenset()
         known = [] if recording.live or late else loop_registers.loops(function, graph)
-        able = [loop for loop in known if loop.mark.name not in out]
+        able = [loop for loop in known if loop.mark.name not in out | opens]
         loops = tuple(loop for loop in able if spare or not loop.memory)
         return _Body(
             function,
@@ -279,11 +291,14 @@ class _Body:
             loops,
             shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
             len(loops) < len(able),
+            opens,
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind, self.loops, self.shared)
+        emitter = Emitter(
+            self.slots, self.depths, self.recording, kernel, self.behind, self.loops, self.shared, self.opens
+        )
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()

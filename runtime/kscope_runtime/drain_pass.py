@@ -18,6 +18,7 @@ import numpy as np
 
 from kscope.capture import layout, wire
 from kscope.capture.expand import Claims, Expander, Lines
+from kscope.capture.heads import finished
 from kscope.capture.model import BegunLaunch, Problem
 
 from .accounting import MASK, TURN, Stripes, advance, slabs_end, uncut
@@ -292,7 +293,7 @@ class Passes:
             return
         sized = np.flatnonzero(varies[np.maximum(entry, 0)] & (entry >= 0))
         heads = units[taken.plan.at[sized]]
-        ended = heads[:, 7] != 0
+        ended = finished(heads)
         heads, entry = heads[ended], entry[sized[ended]]
         room = np.uint32(1) << (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT))
         ring = int(self.state.ring[0]) * wire.UNIT

@@ -25,6 +25,7 @@ OTHERS: dict[str, Any] = {
     "clock": "globaltimer",
     "placement": "schedule",
     "live": True,
+    "survive": "shm",
     "pending": 3,
     "selection": Selection(("wait",)),
 }

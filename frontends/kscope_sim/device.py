@@ -12,6 +12,7 @@ from kscope.capture import wire
 from kscope.capture.expand import Expander, Lines
 from kscope.capture.heads import Units, finished, is_head
 from kscope.capture.model import ClockSync, DeviceCapture, Problem
+from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampling import Sampling
 
 from .machine import POWER_ON_NS, Machine
@@ -60,13 +61,17 @@ class SimDevice:
         self._slabs: list[_Slab] = []
         self._problems: tuple[Problem, ...] = ()
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> bool:
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, open_pool: OpenPool | None = None) -> bool:
         """A fresh pool and an open gate.
+
+        Args:
+            epoch, sampling, pool_bytes: as for Backend.arm().
+            open_pool: as for Backend.survive().
 
         Returns:
             True if no launch is running. Time then restarts, so that equal sessions record equal words.
         """
-        self.memory, self._epoch = Memory.of(epoch, sampling, pool_bytes), epoch
+        self.memory, self._epoch = Memory.of(epoch, sampling, pool_bytes, open_pool=open_pool), epoch
         self._reset()
         self._sms, self._interpreted = 0, False
         if not self._running:
@@ -170,6 +175,8 @@ class SimDevice:
         if not (unfinished or all(slab.closed for slab in found)):
             return
         self._slabs.extend(slab.copy() for slab in found)
+        if self.memory.file is not None:
+            self.memory.file.keep(self._expanded(found))
         ring[:] = 0  # all of [tail, head) is free, and no other unit was in use
         self._tails[stripe] = int(words["head"])
         words["limit"] = int(words["head"]) + len(ring) & U32

@@ -19,7 +19,7 @@ from ..session import capture_path
 from ..session.launcher import expanded
 from ..session.profile import profile
 from ..session.states import disable, enable, recording, taken
-from . import launched, outputs, program
+from . import launched, outputs, program, supervised
 from . import options as flags
 from .command import Command
 from .outputs import STRICT
@@ -37,6 +37,7 @@ def add(command: Command) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
+    supervised.add(parser)
     flags.add(parser)
     program.add(parser)
 
@@ -48,6 +49,10 @@ def run(options: argparse.Namespace) -> int:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)
+    if supervised.is_wanted(options):
+        return supervised.run(options)
+    if options.timeout and options.survive is None:
+        options.survive = "shm"
     typed = program.output(options)
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):

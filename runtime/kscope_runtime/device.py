@@ -6,16 +6,18 @@ import time
 
 import numpy as np
 
-from kscope.capture import wire
+from kscope.capture import pool_folder, wire
 from kscope.capture.model import ClockSync, TimerReading
-from kscope.errors import DriverError
+from kscope.capture.pool_file import PoolDevice, PoolFile
+from kscope.errors import DriverError, UsageError
+from kscope.instrument.backend import OpenPool
 from kscope.instrument.recording import AUTO_RECORDS
 from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
 from .device_memory import Allocation
 from .driver import DeviceFacts, Driver
-from .pool import Rings, default_bytes, rings
+from .pool import Rings, default_bytes, least, rings
 from .ranges import Bytes, Ranges
 from .slab_sizes import SlabSizes
 from .timer_readings import TimerReadings
@@ -58,6 +60,8 @@ class Device:
         self.rings: Rings | None = None
         self.requested: int | None = None  # the user's pool=
         self.pool: Allocation | None = None
+        self.file: PoolFile | None = None  # where the pool is, if it outlives the program
+        self._open_pool: OpenPool | None = None
         self.table = np.zeros(self.stripes, wire.STRIPE)
 
     def clear(self, address: int, size: int, stream: int) -> None:
@@ -90,40 +94,70 @@ class Device:
             parts.append(piece.tobytes())
         return b"".join(parts)
 
-    def fits(self, size: int | None) -> bool:
-        """Whether the pool has the requested size; None requests the default size."""
+    def fits(self, size: int | None, open_pool: OpenPool | None = None) -> bool:
+        """Whether the pool has the requested size (None requests the default size), and is the session's file if it
+        shall outlive the program.
+        """
+        if self._open_pool is not open_pool:
+            return False
         if self.rings is None or size is None:
             return self.rings is not None and self.requested is None
         return rings(size, self.facts.sms) == self.rings
 
-    def open_pool(self, size: int | None) -> None:
-        """Create the pool, or replace it by one of another size; only while nothing can write to it."""
-        if self.fits(size):
+    def open_pool(self, size: int | None, open_pool: OpenPool | None = None) -> None:
+        """Create the pool, or replace it by another one; only while nothing can write to it. open_pool: makes the file
+        that it shall be in.
+        """
+        if self.fits(size, open_pool):
             return
         free = self.driver.free_memory()
+        if open_pool is not None and size is None:
+            size = max(pool_folder.default_bytes(), least(self.facts.sms))
         sizes = rings(default_bytes(free, self.facts.sms) if size is None else size, self.facts.sms)
+        file = None
         try:
-            pool = self.driver.allocate(sizes.total)
+            if open_pool is None:
+                pool = self.driver.allocate(sizes.total)
+            else:
+                pool, file = self._in_file(sizes.total, open_pool)
         except DriverError as error:
             if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                 raise
             need = f"the pool needs {sizes.total} bytes of device memory, {free} are free"
             advice = "free some before the session" if size is None else "pass a smaller profile(pool=bytes)"
             raise DriverError(error.call, error.name, error.number, f"{need}: {advice}") from None
-        self.clear(pool.address, sizes.total, self.stream)
+        if file is None:
+            self.clear(pool.address, sizes.total, self.stream)
         old, self.pool, self.rings, self.requested = self.pool, pool, sizes, size
+        old_file, self.file, self._open_pool = self.file, file, open_pool
         now, self.table = self.words(), sizes.words(pool.address)
         for name in ("head", "skipped", "lost"):
             self.table[name] = now[name]
         self.table["limit"] += now["head"]
         self.driver.write(self.control + wire.STRIPES_AT, self.table.view(np.uint8), self.stream)
         self.driver.synchronize(self.stream)
-        if old is not None:
+        if old_file is not None:
+            self.driver.unregister(old_file.memory)
+        elif old is not None:
             self.driver.free(old)
 
+    def _in_file(self, size: int, open_pool: OpenPool) -> tuple[Allocation, PoolFile]:
+        """A pool in a file, which is clear, at the same address for kernels and for this process."""
+        facts = self.facts
+        file = open_pool(PoolDevice(facts.ordinal, facts.name, facts.sms, facts.max_clock_khz, self.tick_ns), size)
+        try:
+            self.driver.register(file.memory)
+        except DriverError as error:
+            file.end(remove=True)
+            raise UsageError(
+                f"survive: the driver does not take the file {file.path} as memory of kernels ({error}): raise the limit"
+                " of locked memory (ulimit -l), pass a smaller pool=, or set KSCOPE_SURVIVE_FOLDER to another file system"
+            ) from None
+        return Allocation(file.pool.ctypes.data, size), file
+
     def allocations(self) -> tuple[Allocation, ...]:
-        """The control block, and the pool if there is one."""
-        return (self._control,) if self.pool is None else (self._control, self.pool)
+        """The control block, and the pool if there is one on the device."""
+        return (self._control,) if self.pool is None or self.file else (self._control, self.pool)
 
     def words(self) -> np.ndarray:
         """The stripes' current words, (stripes,) wire.STRIPE."""
@@ -132,7 +166,9 @@ class Device:
     def gate(self, epoch: int, sampling: Sampling) -> None:
         """Open the gate, or close it with epoch 0: first the sampling words, then the line that kernels read first."""
         gate = self.page[128:256]
-        gate[:] = np.frombuffer(sampling.gate(epoch, self.facts.sms).tobytes(), np.uint8)
+        words = sampling.gate(epoch, self.facts.sms)
+        words["book"] = 0 if self.file is None else self.file.book.ctypes.data
+        gate[:] = np.frombuffer(words.tobytes(), np.uint8)
         self.driver.write(self.control + 16, gate[16:], self.stream)
         self.driver.write(self.control, gate[:16], self.stream)
         self.driver.synchronize(self.stream)

@@ -199,7 +199,10 @@ class Passes:
                 slabs, free = self._account(units, pieces, requested if closed else None, settled)
                 at, opens = slabs.before(pieces.first[:-1] + free)
                 taken = self._taken(units, at, claims_of(pieces, opens), self._expander, fresh=not closed)
-                self._writer.begin(taken, self.arena.take(taken.plan.lines))
+                self._writer.begin(taken, lines := self.arena.take(taken.plan.lines))
+                if self.device.file is not None:  # what is cleared next is there when the program dies
+                    self._writer.wait()
+                    self.device.file.keep(lines)
                 freed += self._free(batch, free)
                 self._resize(units, taken, bool(slabs.over.any()))
                 both = zip(batch, free, strict=True)

@@ -85,6 +85,8 @@ class Driver(Memory, Protocol):
     def allocate(self, size: int) -> Allocation: ...
     def free(self, memory: Allocation) -> None: ...
     def pinned(self, size: int) -> Bytes: ...
+    def register(self, memory: Bytes) -> None: ...
+    def unregister(self, memory: Bytes) -> None: ...
     def stream(self) -> int: ...
     def ready(self, stream: int) -> bool: ...
     def capture(self, stream: int) -> int | None: ...
@@ -210,13 +212,22 @@ class CudaDriver:
         """
         pages = mmap.mmap(-1, size)
         buffer = np.frombuffer(pages, np.uint8)
-        address = buffer.ctypes.data
-        flags = self._cu.CU_MEMHOSTREGISTER_PORTABLE | self._cu.CU_MEMHOSTREGISTER_DEVICEMAP
-        self._call("cuMemHostRegister", address, size, flags)
+        self.register(buffer)
         _PAGES.append(pages)
+        return buffer
+
+    def register(self, memory: Bytes) -> None:
+        """Lock pages of host memory, which every device can then access at the same address."""
+        address = memory.ctypes.data
+        flags = self._cu.CU_MEMHOSTREGISTER_PORTABLE | self._cu.CU_MEMHOSTREGISTER_DEVICEMAP
+        self._call("cuMemHostRegister", address, memory.nbytes, flags)
         if int(self._call("cuMemHostGetDevicePointer", address, 0)) != address:
             raise UnsupportedError("this machine's GPUs have other addresses for host memory, which kscope cannot use")
-        return buffer
+
+    def unregister(self, memory: Bytes) -> None:
+        """Undo register(), when everything that runs has ended."""
+        self._call("cuCtxSynchronize")
+        self._call("cuMemHostUnregister", memory.ctypes.data)
 
     def stream(self) -> int:
         """A stream that does not synchronize with the default stream."""

@@ -13,6 +13,7 @@ FLOORS = (
     {"util"},
     {"marks"},
     {"capture"},
+    {"watching"},
     {"machine_code"},
     {"instrument"},
     {"language", "ptx"},

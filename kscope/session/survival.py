@@ -1,0 +1,64 @@
+"""What a session with survive= leaves while it runs: a pool file per device, with modules, launches and the program."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ..capture import pool_folder
+from ..capture.pool_file import PoolDevice, PoolFile
+from ..instrument.launch_lines import LINES
+
+KEPT_DEAD = 4
+"""Files of dead processes that a new session leaves, the newest ones."""
+FRAMES = 12
+
+
+class Survival:
+    """The pool files of one session.
+
+    Args:
+        epoch: the session.
+        host: facts about the program, ready for JSON.
+        options: those of the session, ready for JSON.
+
+    Raises:
+        UsageError: there is no private folder for them.
+    """
+
+    def __init__(self, epoch: int, host: dict[str, Any], options: dict[str, Any]) -> None:
+        self._folder = pool_folder.private_folder()
+        pool_folder.remove_ended(keep=KEPT_DEAD)
+        self._epoch, self._host, self._options, self._pid = epoch, host, options, os.getpid()
+        self._files: list[PoolFile] = []
+        LINES.also = self._launched
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [file.path for file in self._files]
+
+    def open(self, device: PoolDevice, size: int) -> PoolFile:
+        """A new file for a device's pool. Raises UsageError, OSError."""
+        kind = "sim" if device.name == "simulated" else "gpu"
+        path = self._folder / pool_folder.name_of(self._pid, self._epoch, f"{kind}{device.ordinal}")
+        path.unlink(missing_ok=True)  # of an earlier process with this number
+        file = PoolFile(path, device, self._epoch, size)
+        file.note("host", {"facts": self._host, "options": self._options})
+        self._files.append(file)
+        return file
+
+    def _launched(self, kernel: int) -> None:
+        """A frontend has launched a kernel."""
+        stack, now = LINES.stack(FRAMES), time.time_ns()
+        for file in self._files:
+            file.launched(kernel, now, stack)
+
+    def end(self, *, keep: bool) -> None:
+        """The session has ended: nobody needs the files if its capture was complete."""
+        LINES.also = None
+        for file in self._files:
+            if os.getpid() == self._pid:
+                file.end(remove=not keep)

@@ -45,7 +45,7 @@ class Block:
     """The warps of one block. The runnable warp with the earliest clock runs next.
 
     Args:
-        hangs: warps that wait for each other hang, as on a GPU, until the process ends or Ctrl-C; else that is an error.
+        hangs: warps that wait for each other hang, as on a GPU, until the process ends; else that is an error.
     """
 
     def __init__(self, hangs: bool = False) -> None:

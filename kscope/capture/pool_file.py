@@ -123,8 +123,8 @@ class PoolFile:
         except OSError as error:
             path.unlink(missing_ok=True)
             raise UsageError(
-                f"survive: {path.parent} has no room for {total >> 20:,} MiB ({error.strerror}): free some, pass a smaller"
-                " pool=, or set KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
+                f"survive: {path.parent} has no room for {total >> 20:,} MiB ({error.strerror}): free some, pass"
+                " a smaller pool=, or set KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
             ) from None
         finally:
             os.close(file)
@@ -213,7 +213,7 @@ _MOST_LAUNCH = LAUNCH_BYTES - ENTRY_HEAD.itemsize
 
 def header_check(header: np.ndarray) -> int:
     """Expected HEADER["check"] of a header, (1,)."""
-    return zlib.crc32(header.view(np.uint8)[: HEADER.itemsize - 4])
+    return zlib.crc32(header.tobytes()[: HEADER.itemsize - 4])
 
 
 def _head(magic: int, number: int, data: Bytes) -> Bytes:

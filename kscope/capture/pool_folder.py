@@ -36,11 +36,11 @@ def private_folder() -> Path:
         info = path.lstat()
     except OSError as error:
         raise UsageError(
-            f"survive: the folder {path} cannot be made ({error.strerror}); set {VARIABLE} to one in memory that you own"
+            f"survive: the folder {path} cannot be made ({error.strerror}); set {VARIABLE} to one in memory"
         ) from None
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
         raise UsageError(
-            f"survive: {path} must be a folder that is yours alone (mode 0700), and is not: remove it, or set {VARIABLE}"
+            f"survive: {path} is not a folder that is yours alone (mode 0700): remove it, or set {VARIABLE}"
         )
     return path
 

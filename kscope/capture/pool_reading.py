@@ -233,7 +233,7 @@ def kept(pool: Pool) -> tuple[Lines, int]:
         if at < end or size % layout.LINE or at + 1 + count > len(lines):
             continue
         body = lines[at + 1 : at + 1 + count]
-        if zlib.crc32(body) == check:
+        if zlib.crc32(body.data) == check:
             found[number] = body
             end = at + 1 + count
     all_of_them = [found[number] for number in sorted(found)]

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _as_child(mask: set[signal.Signals]) -> None:
+def _as_child(mask: set[int | signal.Signals]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 

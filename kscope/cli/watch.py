@@ -29,8 +29,8 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
         "watch", run, "show where warps are while a kernel runs, hangs, or after it died",
-        description="Shows where the warps of a program that records with survive= are: while it runs, when it hangs, and"
-        " after it died. Uses no CUDA.",
+        description="Shows where the warps of a program that records with survive= are: while it runs, when it hangs,"
+        " and after it died. Uses no CUDA.",
     )  # fmt: skip
     parser.add_argument(
         "program", metavar="PID|FILE", nargs="?", help="a process, or a pool file (default: the newest of this user)"
@@ -39,7 +39,9 @@ def add(command: Command) -> None:
     parser.add_argument("--once", action="store_true", help="look once, and do not wait to see what changes")
     parser.add_argument("--json", action="store_true", help="one JSON object per look")
     parser.add_argument("--list", action="store_true", help="list the pool files of this user")
-    parser.add_argument("--clean", action="store_true", help="remove the pool files of sessions and processes that ended")
+    parser.add_argument(
+        "--clean", action="store_true", help="remove the pool files of sessions and processes that ended"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,8 +89,8 @@ def find(program: str | None) -> list[Pool]:
     paths = next((found for pid in pids if (found := pool_folder.of_process(pid))), [])
     if not paths:
         raise UsageError(
-            f"process {program} has no pool file in {pool_folder.folder()}: it does not record with survive=, its session"
-            " has ended, or it runs as another user; kscope watch --list shows what is there"
+            f"process {program} has no pool file in {pool_folder.folder()}: it does not record with survive=, its"
+            " session has ended, or it runs as another user; kscope watch --list shows what is there"
         )
     pools = [open_pool(path) for path in paths]
     return [pool for pool in pools if pool.epoch == pools[-1].epoch]

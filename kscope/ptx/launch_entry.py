@@ -50,7 +50,8 @@ def launch_entry(kernel: Kernel) -> str:
 
     return (
         "KS_LAUNCH:\n"
-        f"\t{{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;{declared}\n"
+        f"\t{{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check;"
+        f" .reg .b64 ks_line, ks_a;{declared}\n"
         f"\tsetp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, {wire.STRIPE_BYTES}, ks_ctl;"
         f" mov.u64 ks_a, %gridid; mov.b64 {{ks_x, ks_y}}, ks_a; and.b32 ks_z, ks_x, {wire.SLOTS - 1};"
         f" mad.wide.u32 ks_line, ks_z, {wire.LAUNCH_BYTES}, ks_line;\n"

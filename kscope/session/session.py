@@ -126,7 +126,7 @@ class Session(WithTorch, Pausing, Forms):
             LINES.begin(LINES.wanted)
             self._survive()
             for backend in self._backends.values():
-                backend.survive(self._survival and self._survival.open)
+                backend.survive(None if self._survival is None else self._survival.open)
                 backend.arm(self._epoch, self._sampling, self._pool, self._folder)
                 self._stalls.begin(backend, self._epoch)
                 if self._paused:
@@ -206,7 +206,7 @@ class Session(WithTorch, Pausing, Forms):
         except MissingError as error:  # torch imports Triton even without a GPU: other frontends may record
             self._absent[name] = error
             return
-        backend.survive(self._survival and self._survival.open)
+        backend.survive(None if self._survival is None else self._survival.open)
         try:
             backend.arm(self._epoch, self._sampling, self._pool, self._folder)
         except BaseException:

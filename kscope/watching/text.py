@@ -39,7 +39,9 @@ def lines(found: Verdict) -> Iterator[str]:
 
 
 def _launch(launch: LaunchState) -> Iterator[str]:
-    begun = f"{launch.begun:,} of {launch.blocks:,} blocks have begun" if launch.blocks else f"{launch.begun:,} blocks seen"
+    begun = (
+        f"{launch.begun:,} of {launch.blocks:,} blocks have begun" if launch.blocks else f"{launch.begun:,} blocks seen"
+    )
     if launch.blocks and not launch.all_begun_known:
         begun = f"at least {begun}"
     warps = f"{counted(launch.unfinished, 'warp')} of these {'has' if launch.unfinished == 1 else 'have'} not finished"

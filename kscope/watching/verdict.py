@@ -1,4 +1,4 @@
-"""What is known about a program from its pool file, as values: per launch, which warps stand where. It guesses nothing."""
+"""What is known about a program from its pool file, as values: per launch, which warps stand where. No guesses."""
 
 from __future__ import annotations
 

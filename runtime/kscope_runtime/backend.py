@@ -7,30 +7,27 @@ import threading
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kscope.capture import wire
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
-from kscope.errors import DriverError, UnsupportedError, UsageError
+from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import Backend, OpenPool
 from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
 from kscope.instrument.two_forms import SETTABLE
 
-from . import handles, probe
+from . import handles, probe, surviving
 from .arming import Modules
 from .device import Device
-from .device_memory import Allocation
 from .drain import Drain
-from .driver import CudaDriver, Driver, Memory
+from .driver import CudaDriver, Driver
 from .pc_sampling import Library, PcSampler
 from .salvage import SalvagedMemory
-from .surviving import InFile
-
-Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
-"""Reads the allocations of a device, by ordinal, whose context is broken."""
-_TURN_S = 0.05  # how often a wait looks for Ctrl-C
+from .surviving import Salvage
+from .waiting import waited
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,7 @@ class CudaBackend(Backend):
         with self._mine():
             drains = dict(self._drains)
         for context in dict.fromkeys([*drains, *self._sampler.contexts()]):
-            if (error := self._idle(context)) is not None and context in drains:
+            if (error := waited(self._driver, partial(self._inside, context))) is not None and context in drains:
                 self._failed(drains[context], error)
 
     def read_timers(self, when: str) -> None:
@@ -310,37 +307,8 @@ class CudaBackend(Backend):
             if any(problem.device == ordinal for problem in self._problems):
                 return
             drain.stop()
-            file = drain.device.file
-            try:
-                with self._salvage(ordinal, drain.device.allocations()) as memory:
-                    drain.salvage(memory if file is None else InFile(file, memory))
-                kept = "the records written until then are in the capture"
-            except (UnsupportedError, MemoryError) as reason:
-                kept = f"what was drained before is in the capture, the rest is lost: {reason}"
-            if file is not None:
-                file.note("problem", {"name": "driver", "text": str(error)})
-                kept += f"; kscope watch {file.path} shows where every warp was"
+            kept = surviving.salvaged(drain, self._salvage, error)
             self._problems.append(Problem("driver", f"{error}; {kept}").on_device(ordinal))
-
-    def _idle(self, context: int) -> DriverError | None:
-        """Wait for all work in a context, in a thread, so that Ctrl-C ends our wait."""
-        errors: list[DriverError] = []
-
-        def wait() -> None:
-            try:
-                with self._inside(context):
-                    self._driver.synchronize_context()
-            except DriverError as error:
-                errors.append(error)
-
-        waiter = threading.Thread(target=wait, name="kscope wait", daemon=True)
-        try:
-            waiter.start()
-            while waiter.is_alive():
-                waiter.join(_TURN_S)
-        except RuntimeError:  # the interpreter is exiting: from Python 3.12 on it starts no threads
-            wait()
-        return errors[0] if errors else None
 
     def _sample_others(self) -> None:
         """Sample contexts whose kernels have no marks."""

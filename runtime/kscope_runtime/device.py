@@ -98,7 +98,7 @@ class Device:
         """Whether the pool has the requested size (None requests the default size), and is the session's file if it
         shall outlive the program.
         """
-        if self._open_pool is not open_pool:
+        if self._open_pool != open_pool:
             return False
         if self.rings is None or size is None:
             return self.rings is not None and self.requested is None
@@ -150,8 +150,8 @@ class Device:
         except DriverError as error:
             file.end(remove=True)
             raise UsageError(
-                f"survive: the driver does not take the file {file.path} as memory of kernels ({error}): raise the limit"
-                " of locked memory (ulimit -l), pass a smaller pool=, or set KSCOPE_SURVIVE_FOLDER to another file system"
+                f"survive: the driver does not take the file {file.path} as memory of kernels ({error}): raise the"
+                " limit of locked memory (ulimit -l), pass a smaller pool=, or set KSCOPE_SURVIVE_FOLDER"
             ) from None
         return Allocation(file.pool.ctypes.data, size), file
 

@@ -48,8 +48,6 @@ _GIVEN = (
 _NOT_CAPTURED, _CAPTURED = 0, 1
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 U64s = npt.NDArray[np.uint64]
-
-
 _PAGES: list[mmap.mmap] = []
 """Pinned memory, which stays registered with the driver to the end of the process."""
 
@@ -192,9 +190,7 @@ class CudaDriver:
         return int(self._call("cuMemGetInfo")[0])
 
     def allocate(self, size: int) -> Allocation:
-        """Allocate device memory, not cleared, if possible such that another process can read it when a kernel has
-        broken this context.
-        """
+        """Allocate device memory, not cleared; if possible, another process can read it when this context is broken."""
         return device_memory.allocate(self._cu, self._call, size)
 
     def map(self, file: int, size: int) -> int:
@@ -206,9 +202,8 @@ class CudaDriver:
         device_memory.free(self._call, memory)
 
     def pinned(self, size: int) -> Bytes:
-        """Page-locked host memory that every device can access at the same address; never freed.
-
-        The memory is the process's, so cudaDeviceReset() does not unmap it under the drain, which may be reading it.
+        """Page-locked host memory that every device can access at the same address; never freed. It is the process's,
+        so cudaDeviceReset() does not unmap it under the drain, which may be reading it.
         """
         pages = mmap.mmap(-1, size)
         buffer = np.frombuffer(pages, np.uint8)
@@ -217,17 +212,12 @@ class CudaDriver:
         return buffer
 
     def register(self, memory: Bytes) -> None:
-        """Lock pages of host memory, which every device can then access at the same address."""
-        address = memory.ctypes.data
-        flags = self._cu.CU_MEMHOSTREGISTER_PORTABLE | self._cu.CU_MEMHOSTREGISTER_DEVICEMAP
-        self._call("cuMemHostRegister", address, memory.nbytes, flags)
-        if int(self._call("cuMemHostGetDevicePointer", address, 0)) != address:
-            raise UnsupportedError("this machine's GPUs have other addresses for host memory, which kscope cannot use")
+        """Lock pages of host memory, which kernels can then access at the same address."""
+        device_memory.register(self._cu, self._call, memory)
 
     def unregister(self, memory: Bytes) -> None:
-        """Undo register(), when everything that runs has ended."""
-        self._call("cuCtxSynchronize")
-        self._call("cuMemHostUnregister", memory.ctypes.data)
+        """Undo register()."""
+        device_memory.unregister(self._call, memory)
 
     def stream(self) -> int:
         """A stream that does not synchronize with the default stream."""

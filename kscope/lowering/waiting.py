@@ -17,7 +17,7 @@ _WAITS = re.compile(
     _GUARD + r"(?:mbarrier\.(?:try|test)_wait|(?:bar|barrier)\b(?:\.cta|\.cluster)?\.?(?:sync|red|wait)\b"
     r"|cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait|griddepcontrol\.wait|nanosleep|trap|brkpt)"
 )
-_POLLS = re.compile(_GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.[\w.:]*\b(?:cas|exch|or)\b)")
+_POLLS = re.compile(_GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.)")
 """In a loop they wait for another thread."""
 
 

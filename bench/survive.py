@@ -1,4 +1,4 @@
-"""What survive="shm" costs: kernel time of sessions with it beside ordinary sessions, and beside no recording, in turns.
+"""What survive="shm" costs: kernel time of sessions with it, of ordinary ones, and without recording, in turns.
 
     python bench/survive.py [--json FILE] [--turns 5] [--kernels matmul attention layernorm softmax]
 

@@ -89,7 +89,8 @@ class SimDevice:
     def collect(self, *, wait: bool) -> DeviceCapture:
         """All slabs claimed since arm(). wait=True also frees slabs that were never finished."""
         with self.memory.lock:
-            self._drain(unfinished=wait and not self._running)
+            # in a file, what has not finished stays where a reader finds it
+            self._drain(unfinished=wait and not self._running and self.memory.file is None)
             lines = self._expanded([*self._slabs, *self._held()])
         return DeviceCapture(
             ordinal=0,

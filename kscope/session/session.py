@@ -311,7 +311,8 @@ class Session(WithTorch, Pausing, Forms):
                 self._stalls.end(wait=wait)
                 self._capture = self._collect(wait=wait)
                 fatal = any(problem.kind == FATAL for problem in self._capture.problems)
-                self._is_complete = wait and not fatal
+                unfinished = self._survival is not None and self._survival.has_unfinished()
+                self._is_complete = wait and not fatal and not unfinished
             finally:
                 self._close()
             if self.path is not None:

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..capture import pool_folder
+from ..capture import pool_folder, pool_reading
+from ..capture.heads import finished
 from ..capture.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
 
@@ -55,6 +56,14 @@ class Survival:
         stack, now = LINES.stack(FRAMES), time.time_ns()
         for file in self._files:
             file.launched(kernel, now, stack)
+
+    def has_unfinished(self) -> bool:
+        """Whether some warp has not finished."""
+        for path in self.paths:
+            pool = pool_reading.open_pool(path)
+            if not finished(pool.units[pool_reading.slabs(pool)]).all():
+                return True
+        return False
 
     def end(self, *, keep: bool) -> None:
         """The session has ended: nobody needs the files if its capture was complete."""

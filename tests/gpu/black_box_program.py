@@ -1,6 +1,6 @@
 """A program whose kernel hangs or dies: python black_box_program.py LANGUAGE FAULT, under KSCOPE_SURVIVE=shm.
 
-Block 0 fills 32 slots, one after the other; every warp of the other blocks takes each of them and counts itself. Faults:
+Block 0 fills 32 slots, one after the other; each warp of the other blocks takes all of them and counts itself. Faults:
 
     arrive    warp 1 of block 22 does not count itself at slot 28: block 0 waits for it before slot 29
     signal    slot 28 is never announced: every other block waits for it

@@ -12,7 +12,7 @@ import kscope
 def pipeline(flags, done, out, mode, blocks):
     program = tl.program_id(0)
     if program == 0:
-        for i in range(0, 32):
+        for i in range(32):
             if i > 0:
                 with kscope.region("wait_empty", value=i):
                     counted = tl.atomic_add(done + i - 1, 0)
@@ -23,7 +23,7 @@ def pipeline(flags, done, out, mode, blocks):
                     tl.atomic_xchg(flags + i, 1)
     else:
         lanes = tl.arange(0, 128)
-        for i in range(0, 32):
+        for i in range(32):
             with kscope.region("wait_full", value=i):
                 there = tl.atomic_add(flags + i, 0)
                 while there == 0:

@@ -1,4 +1,4 @@
-"""Seeded faults on the device: kscope watch names the culprit's region, value and block, while it hangs and afterwards."""
+"""Seeded faults on the device: kscope watch names the culprit's region, value and block, at once and afterwards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def explained(language: str, fault: str, folder: Path) -> list[str]:
     time.sleep(1.5)
     looks = []
     if fault in HANGS:
-        found, took = watch(str(program.pid), folder=folder)
+        found, _ = watch(str(program.pid), folder=folder)
         looks.append(("while it hangs", found))
         if fault in ("arrive", "signal"):
             program.kill()
@@ -69,7 +69,7 @@ def explained(language: str, fault: str, folder: Path) -> list[str]:
     files = sorted(map(str, folder.glob("*.pool")))
     if not files:
         return [*wrong, f"no file is left: {program.stderr.read()[-1500:]}"]
-    found, took = watch(files[-1], folder=folder)
+    found, _ = watch(files[-1], folder=folder)
     looks.append(("afterwards", found))
     for when, verdicts in looks:
         group = states(verdicts).get(("in", region))

@@ -1,0 +1,176 @@
+"""A program whose kernel hangs or dies leaves its pool, and kscope tells from it where every warp was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kscope
+import kscope_sim
+from kscope.capture import pool_folder
+from kscope.capture.pool_reading import open_pool
+from kscope.cli import main
+from kscope.watching.verdict import verdict
+
+PROGRAM = Path(__file__).with_name("black_box_program.py")
+IN_FULL = ("consumer", "in", "wait_full", (7, 7), "1-3")
+WAITS_FOR_ROOM = ("producer", "in", "wait_empty", (10, 10), "0")
+CULPRIT = ("consumer", "in", "multiply", (7, 7), "2")
+OTHERS = ("consumer", "in", "wait_full", (7, 8), "1,3")
+EXPECTED: dict[str, tuple[int, set[tuple[Any, ...]]]] = {
+    # exit code, and the groups of warps: role, state, region, values, warps
+    "arrive": (124, {WAITS_FOR_ROOM, ("consumer", "in", "wait_full", (10, 10), "1-3")}),
+    "signal": (124, {WAITS_FOR_ROOM, IN_FULL}),
+    "kill": (137, {WAITS_FOR_ROOM, IN_FULL}),
+    "crash": (139, {WAITS_FOR_ROOM, IN_FULL}),
+    "python": (1, {WAITS_FOR_ROOM, IN_FULL}),
+    "trap": (1, {WAITS_FOR_ROOM, OTHERS, CULPRIT}),
+    "address": (1, {WAITS_FOR_ROOM, OTHERS, CULPRIT}),
+}
+
+
+@pytest.fixture
+def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "pools"
+    monkeypatch.setenv(pool_folder.VARIABLE, str(folder))
+    yield folder
+
+
+def start(fault: str, folder: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kscope", "run", *flags, "-o", str(folder / "run.kscope"), str(PROGRAM), fault]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def groups(path: Path) -> set[tuple[Any, ...]]:
+    found = verdict(open_pool(path))
+    assert [launch.number for launch in found.launches] == [2]
+    return {
+        (one.role, one.state, one.region, one.values, one.warps) for one in found.launches[0].groups
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", EXPECTED)
+def test_where_every_warp_was_is_printed_and_kept(fault: str, pools: Path, tmp_path: Path) -> None:
+    code, expected = EXPECTED[fault]
+    program = start(fault, tmp_path, "--survive", "shm", "--timeout", "3s" if code == 124 else "60s")
+    errors = program.communicate(timeout=60)[1]
+    assert program.returncode == code, errors
+    (file,) = pools.iterdir()
+    assert groups(file) == expected
+    for role, _, region, values, _ in expected:
+        value = f"(value {values[0]})" if len(set(values)) == 1 else f"(values {values[0]} to {values[1]})"
+        assert any(role in line and f"`{region}` {value}" in line for line in errors.splitlines()), errors
+    assert f"{PROGRAM.name}:" in errors and "in train" in errors, "the host's last launch, with its stack"
+    assert f"kscope summary {file}" in errors
+
+
+def test_the_file_is_a_capture_of_everything_up_to_the_end(
+    pools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("kill", tmp_path, "--survive", "shm").communicate(timeout=60)
+    (file,) = pools.iterdir()
+    trace = kscope.load(file)
+    counts = {row.region: row.count for row in trace.summary().regions}
+    assert counts["load"] == 2 * 12 + 10, "two blocks that ended, and what the third one had loaded"
+    assert any(problem.kind == "unclosed" and "gone" in problem.text for problem in trace.problems)
+    assert main(["summary", str(file)]) == 0
+    assert main(["export", str(file), "-o", str(tmp_path / "run.pftrace")]) == 0
+    assert "wait_full" in capsys.readouterr().out
+
+
+def test_a_running_program_is_watched_from_another_process(
+    pools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = start("signal", tmp_path, "--survive", "shm")
+    try:
+        wait_for(lambda: any(pools.glob("*.pool")) and any(v.unfinished for v in map(verdict, pool_folder.pools())))
+        assert main(["watch", str(program.pid), "--once"]) == 0, "the number of kscope run itself"
+        assert "consumer warps 1-3 of block 0 are in `wait_full` (value 7)" in capsys.readouterr().out
+        assert main(["watch", "--once", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["schema"] == "kscope.watch" and answer["running"] and answer["launches"][0]["unfinished"] == 4
+        assert main(["watch", "--list"]) == 0
+        assert "recording" in capsys.readouterr().out
+    finally:
+        program.send_signal(signal.SIGTERM)
+        program.communicate(timeout=60)
+    assert program.returncode == 128 + signal.SIGTERM
+    assert main(["watch"]) == 0, "of a program that is gone, watch tells once, and ends"
+    assert "is gone, without ending its session" in capsys.readouterr().out
+    assert main(["watch", "--clean"]) == 0
+    assert not any(pools.iterdir())
+
+
+def test_a_program_that_ends_normally_leaves_no_file(pools: Path, tmp_path: Path) -> None:
+    program = start("none", tmp_path, "--survive", "shm")
+    (line,) = program.communicate(timeout=60)[1].splitlines()
+    assert "279 records" in line
+    assert program.returncode == 0
+    assert not any(pools.iterdir())
+    assert len(kscope.load(tmp_path / "run.kscope")) > 0
+
+
+def test_the_environment_makes_sessions_survive(
+    pools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KSCOPE_SURVIVE", "shm")
+    with kscope.profile() as prof:
+        kscope_sim.launch(lambda warp: None)
+        (file,) = pools.iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600 and pools.stat().st_mode & 0o777 == 0o700
+    assert prof.capture.options["survive"] == "shm"
+    assert not any(pools.iterdir())
+    monkeypatch.setenv("KSCOPE_SURVIVE", "keeper")
+    with pytest.raises(kscope.UsageError, match="KSCOPE_SURVIVE=keeper.*expected one of 'shm'"):
+        kscope.profile()
+
+
+def test_nothing_is_recorded_into_a_folder_that_others_may_enter(pools: Path) -> None:
+    pools.mkdir(mode=0o755)
+    with pytest.raises(kscope.UsageError, match="yours alone"), kscope.profile(survive="shm"):
+        pass
+
+
+def test_another_users_file_is_refused(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kscope.profile(survive="shm"):
+        (file,) = pools.iterdir()
+        me = os.geteuid()
+        with monkeypatch.context() as other:
+            other.setattr(os, "geteuid", lambda: me + 1)
+            with pytest.raises(kscope.UsageError, match="another user"):
+                open_pool(file)
+
+
+def test_what_cannot_be_watched_is_an_error_that_says_what_to_do(
+    pools: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, expected in (
+        ([], "kscope run --survive shm"),
+        (["1"], "kscope watch --list"),
+        ([__file__], "not a pool file"),
+        (["1", "--every", "soon"], "--every soon: expected seconds"),
+    ):
+        assert main(["watch", *arguments]) == 2
+        assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["soon", "0s", "-1s", "5d"])
+def test_a_timeout_that_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"--timeout={typed}", str(PROGRAM), "none"]) == 2
+    assert f"--timeout {typed}: expected a time" in capsys.readouterr().err
+
+
+def wait_for(condition: Any) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -1,11 +1,12 @@
 """What survive="shm" costs: kernel time of sessions with it, of ordinary ones, and without recording, in turns.
 
-    python bench/survive.py [--json FILE] [--turns 5] [--kernels matmul attention layernorm softmax]
+    python bench/survive.py [--json FILE] [--turns 5] [--pool 64] [--every 1 16] [--kernels matmul attention ...]
 
-Every warp records. A time is that of a CUDA graph of a few launches, divided by their number; between replays the pool
-is drained, so no record is lost (what is lost is printed). Each way of recording has a graph of its own, because the
-kernels differ: with survive= they also store the enters of regions that wait. A cost is the median over turns of a
-session's median beside the mean of its two neighbours' medians without recording.
+Ways: `pool` is an ordinary session; `words` has the pool in the GPU's memory, and kernels that also store the enters of
+regions that wait; `shm` is survive="shm". With --every 16, each sixteenth block records. A time is that of a CUDA graph
+of a few launches, divided by their number; between replays the pool is emptied, so no record is lost (what is lost is
+printed). Each way has a graph of its own, because the kernels differ. A cost is the median over turns of a session's
+median beside the mean of its two neighbours' medians without recording.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import json
 import statistics
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -26,13 +29,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("ex
 import on_triton  # noqa: E402  # the examples' folder has its kernels
 
 import kscope  # noqa: E402
+from kscope_runtime import CudaBackend  # noqa: E402
 
 KERNELS = ("matmul", "persistent", "attention", "layernorm", "softmax")
-WAYS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "pool": {"pool": 256 << 20},
-    "shm": {"pool": 256 << 20, "survive": "shm"},
-}
+WAYS = ("pool", "words", "shm")
 REPLAYS, LAUNCHES, DRAIN_S = 9, 4, 0.03
 
 
@@ -42,6 +42,7 @@ class Cost:
 
     kernel: str
     way: str
+    every: int
     plain_us: float
     us: float
     overhead: float
@@ -50,15 +51,24 @@ class Cost:
     lost: int
 
 
-def session(way: str) -> AbstractContextManager[Any]:
-    return nullcontext() if way == "plain" else kscope.profile(**WAYS[way])
+@contextmanager
+def session(way: str, every: int, pool: int) -> Iterator[Any]:
+    """A session of that way; None for `plain`."""
+    if way == "plain":
+        yield None
+        return
+    options: dict[str, Any] = {} if every == 1 else {"block": range(0, 1 << 20, every)}
+    options |= {"survive": "shm"} if way != "pool" else {}
+    on_device = patch.object(CudaBackend, "survive", lambda self, open_pool: None)
+    with on_device if way == "words" else nullcontext(), kscope.profile(pool=pool, **options) as prof:
+        yield prof
 
 
-def graph(name: str, work: Any, way: str) -> torch.cuda.CUDAGraph:
-    """A graph of the kernel as a session of that way runs it. Each way is another TAG, and so another compilation."""
+def graph(name: str, work: Any, way: str, pool: int) -> torch.cuda.CUDAGraph:
+    """A graph of the kernel as a session of that way runs it."""
     made, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     launch = on_triton.annotated(name, False)
-    with session(way):
+    with session(way, 1, pool):
         with torch.cuda.stream(stream):
             for _ in range(3):
                 work.launch(name, launch, 0)
@@ -70,7 +80,7 @@ def graph(name: str, work: Any, way: str) -> torch.cuda.CUDAGraph:
     return made
 
 
-def microseconds(made: torch.cuda.CUDAGraph, way: str) -> float:
+def microseconds(made: torch.cuda.CUDAGraph) -> float:
     """A launch of a replayed graph, the median."""
     taken = []
     for _ in range(REPLAYS):
@@ -80,37 +90,33 @@ def microseconds(made: torch.cuda.CUDAGraph, way: str) -> float:
         end.record()
         end.synchronize()
         taken.append(begin.elapsed_time(end) * 1000 / LAUNCHES)
-        if way != "plain":
-            time.sleep(DRAIN_S)
+        time.sleep(DRAIN_S)
     return statistics.median(taken[2:])
 
 
-def costs(name: str, turns: int) -> list[Cost]:
+def costs(name: str, every: int, pool: int, turns: int) -> list[Cost]:
+    """The kernel in every way."""
     work = on_triton.workloads((name,))[name]
-    graphs = {way: graph(name, work, way) for way in WAYS}
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    graphs = {way: graph(name, work, way, pool) for way in ("plain", *WAYS)}
+    sequence = list[tuple[str, float]]()
     records, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
-    order = [way for _ in range(turns) for way in ("plain", "pool", "plain", "shm")] + ["plain"]
-    beside: dict[str, list[float]] = {way: [] for way in WAYS}
-    sequence = []
-    for way in order:
-        with session(way) as prof:
-            sequence.append((way, microseconds(graphs[way], way)))
-        times[way].append(sequence[-1][1])
+    for way in [*(one for _ in range(turns) for way in WAYS for one in ("plain", way)), "plain"]:
+        with session(way, every, pool) as prof:
+            sequence.append((way, microseconds(graphs[way])))
         if prof is not None:
             records[way] = len(prof.trace) // (REPLAYS * LAUNCHES)
             lost[way] += sum(device.lost for device in prof.capture.devices)
-    for at, (way, us) in enumerate(sequence):
-        if way != "plain":
-            beside[way].append(us * 2 / (sequence[at - 1][1] + sequence[at + 1][1]) - 1)
-    plain = statistics.median(times["plain"])
-    return [
-        Cost(
-            name, way, plain, us := statistics.median(times[way]), statistics.median(beside[way]),
-            max(beside[way]) - min(beside[way]), records[way] / us, lost[way],
+    plain = statistics.median(us for way, us in sequence if way == "plain")
+    found = []
+    for way in WAYS:
+        at = [number for number, (one, _) in enumerate(sequence) if one == way]
+        us = statistics.median(sequence[number][1] for number in at)
+        beside = [sequence[n][1] * 2 / (sequence[n - 1][1] + sequence[n + 1][1]) - 1 for n in at]
+        rate = records[way] / us
+        found.append(
+            Cost(name, way, every, plain, us, statistics.median(beside), max(beside) - min(beside), rate, lost[way])
         )
-        for way in ("pool", "shm")
-    ]  # fmt: skip
+    return found
 
 
 def main() -> None:
@@ -118,13 +124,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("bench-survive.json"))
     parser.add_argument("--turns", type=int, default=5, help="sessions of each kernel and way")
     parser.add_argument("--kernels", nargs="+", default=KERNELS)
+    parser.add_argument("--pool", type=int, default=64, help="MiB")
+    parser.add_argument("--every", type=int, nargs="+", default=(1, 16), help="which blocks record")
     options = parser.parse_args()
-    found = [one for name in options.kernels for one in costs(name, options.turns)]
+    parts = [(name, every) for name in options.kernels for every in options.every]
+    found = [one for part in parts for one in costs(*part, options.pool << 20, options.turns)]
     print(torch.cuda.get_device_name())
-    print(f"{'kernel':<12} {'way':<5} {'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost")
+    print(
+        f"{'kernel':<12} {'way':<6} {'every':>5} {'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost"
+    )
     for one in found:
         times = f"{one.plain_us:>10.2f} {one.us:>10.2f} {one.overhead:>+8.2%} {one.spread:>7.2%}"
-        print(f"{one.kernel:<12} {one.way:<5} {times} {one.millions_a_second:>12.1f} {one.lost}")
+        print(f"{one.kernel:<12} {one.way:<6} {one.every:>5} {times} {one.millions_a_second:>12.1f} {one.lost}")
     options.json.write_text(json.dumps(list(map(asdict, found)), indent=1) + "\n")
 
 

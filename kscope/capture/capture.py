@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from . import file, pool_reading
+from . import file
 from .model import CaptureData
 
 
@@ -43,6 +43,8 @@ def load_capture(
         FormatError: not a capture, truncated, damaged, of another version, or larger than `max_bytes` unpacked.
         OSError: the file cannot be read.
     """
+    from . import pool_reading  # of few captures
+
     if pool_reading.is_pool_file(path):
         return Capture(**vars(pool_reading.capture_of(pool_reading.open_pool(path))))
     return Capture(**vars(file.read(path, max_bytes=max_bytes, step=step)))

@@ -13,6 +13,7 @@ so a reader ignores what a dead process has written in part. Only this process w
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
@@ -118,8 +119,7 @@ class PoolFile:
         total, kept = file_bytes(size), kept_bytes(size)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(file, 0, total)
-            self._map = mmap.mmap(file, total)
+            self._map = _allocated(file, total)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise UsageError(
@@ -208,7 +208,25 @@ class PoolFile:
         self._bytes[at:first] = _head(magic, number, data)
 
 
+_POPULATE_WRITE = 23  # of linux/mman.h; Python has no name for it
 _MOST_LAUNCH = LAUNCH_BYTES - ENTRY_HEAD.itemsize
+
+
+def _allocated(file: int, size: int) -> mmap.mmap:
+    """Map a new file whose pages are there, large ones if the system gives them: a page that is missing later would be
+    a fault of the program, or of the GPU. Raises OSError.
+    """
+    found = os.fstatvfs(file)
+    if found.f_bavail * found.f_frsize < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(file, size)
+    made = mmap.mmap(file, size)
+    try:
+        made.madvise(mmap.MADV_HUGEPAGE)
+        made.madvise(_POPULATE_WRITE)
+    except OSError:  # an older kernel, or one without large pages
+        os.posix_fallocate(file, 0, size)
+    return made
 
 
 def header_check(header: np.ndarray) -> int:
@@ -222,7 +240,7 @@ def _head(magic: int, number: int, data: Bytes) -> Bytes:
         magic,
         len(data),
         number & 0xFFFFFFFF,
-        zlib.crc32(data),
+        zlib.crc32(data.data),
     )
     return head.view(np.uint8)
 

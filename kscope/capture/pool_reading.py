@@ -264,9 +264,7 @@ def capture_of(pool: Pool) -> CaptureData:
         text = f"{counted(lost, 'batch')} of drained records gave way to newer ones: the pool file keeps the newest"
         problems.append(Problem("overwritten", text, lost))
     problems += [
-        Problem(str(one["name"]), str(one["text"]))
-        for one in entries
-        if one.get("kind") == "problem" and {"name", "text"} <= one.keys()
+        Problem("driver", str(one["text"])) for one in entries if one.get("kind") == "problem" and "text" in one
     ]
     found = DeviceCapture(
         ordinal=int(pool.header["device"]),

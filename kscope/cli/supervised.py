@@ -16,13 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from ..capture import pool_folder
-from ..capture.pool_reading import Pool, open_pool
-from ..errors import KscopeError, UsageError
+from ..errors import UsageError
 from ..session.states import SURVIVE_VARIABLE
-from ..watching import text
-from ..watching.observing import Observer
-from ..watching.verdict import verdict
 from . import launched
 from .program import note
 
@@ -73,7 +68,9 @@ def _as_child(mask: set[int | signal.Signals]) -> None:
 
 
 def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None) -> int:
-    pools = _Pools(child.pid)
+    from .left_pools import LeftPools  # meanwhile the child starts
+
+    pools = LeftPools(child.pid)
     while child.poll() is None:
         left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
         if left <= 0:
@@ -100,36 +97,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-
-
-class _Pools:
-    """The pool files of the child, looked at while it runs, so that it is known since when nothing changes."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._seen: dict[Path, tuple[Pool, Observer]] = {}
-
-    def look(self) -> None:
-        for path in pool_folder.of_process(self._pid):
-            try:
-                if path not in self._seen:
-                    self._seen[path] = open_pool(path), Observer()
-                pool, observer = self._seen[path]
-                verdict(pool, observer)
-            except (KscopeError, OSError):
-                continue
-
-    def show(self) -> None:
-        """Print the verdict on each file that is still there: one of a session that ended normally is not."""
-        for path in pool_folder.of_process(self._pid):
-            try:
-                pool, observer = self._seen.get(path) or (open_pool(path), None)
-                lines = [*text.lines(verdict(pool, observer))]
-            except (KscopeError, OSError) as error:
-                lines = [str(error)]
-            for line in lines:
-                note(line)
-            note(f"what was recorded until then: kscope summary {path}")
 
 
 def duration(typed: str) -> float:

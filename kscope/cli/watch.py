@@ -12,7 +12,7 @@ from pathlib import Path
 from ..capture import pool_folder
 from ..capture.pool_reading import Pool, open_pool
 from ..errors import UsageError
-from ..util import portable, processes
+from ..util import processes
 from ..util.text import counted
 from ..watching import text
 from ..watching.observing import Observer
@@ -22,7 +22,6 @@ from .options import is_number
 
 _FIRST_S = 0.1
 """Between the first look and the second one, which shows what changes."""
-SCHEMA, VERSION = "kscope.watch", 1
 
 
 def add(command: Command) -> None:
@@ -38,6 +37,7 @@ def add(command: Command) -> None:
     parser.add_argument("--every", metavar="SECONDS", default="1", help="how often to look (default: 1)")
     parser.add_argument("--once", action="store_true", help="look once, and do not wait to see what changes")
     parser.add_argument("--json", action="store_true", help="one JSON object per look")
+    parser.add_argument("--top", metavar="N", type=int, help="the first N of each list of --json (100)")
     parser.add_argument("--list", action="store_true", help="list the pool files of this user")
     parser.add_argument(
         "--clean", action="store_true", help="remove the pool files of sessions and processes that ended"
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     wait = _FIRST_S
     while True:
         found = [verdict(pool, observer) for pool, observer in zip(pools, observers, strict=True)]
-        sys.stdout.write("".join(f"{line}\n" for one in found for line in _shown(one, options.json)))
+        sys.stdout.write("".join(f"{line}\n" for one in found for line in _shown(one, options)))
         sys.stdout.flush()
         if options.once or not any(one.running and not one.ended for one in found):
             return 0
@@ -65,9 +65,11 @@ def run(options: argparse.Namespace) -> int:
         wait = every
 
 
-def _shown(found: Verdict, as_json: bool) -> Iterator[str]:
-    if as_json:
-        yield portable.dump_json({"schema": SCHEMA, "version": VERSION, **asdict(found)}).decode()
+def _shown(found: Verdict, options: argparse.Namespace) -> Iterator[str]:
+    if options.json:
+        from . import answers  # imports analyses
+
+        yield answers.answer(options, asdict(found), indent=False)
     else:
         yield from text.lines(found)
         yield ""

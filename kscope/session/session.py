@@ -31,12 +31,12 @@ from .save import FATAL, add_failure, exited_normally, save
 from .stalls import Stalls
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
-from .survival import Survival
 from .termination import Termination
 from .torch_profiler import WithTorch
 
 if TYPE_CHECKING:
     from ..trace import Trace
+    from .survival import Survival
 
 next_epoch = count(1).__next__
 
@@ -191,6 +191,8 @@ class Session(WithTorch, Pausing, Forms):
             self._survival.end(keep=False)
         self._survival, self._is_complete = None, False
         if self._recording.survive:
+            from .survival import Survival  # of few sessions
+
             self._survival = Survival(self._epoch, facts(self._started), self._in_effect())
 
     def _join(self, name: str) -> None:

@@ -20,7 +20,7 @@ from .warps import Warps, warps
 
 IN, BEHIND, NOWHERE, FINISHED = "in", "behind", "unknown", "finished"
 """A warp is in a region; behind the last one that it left; nothing is stored of it; or it has left the kernel."""
-_MOST_GROUPS = 64
+_MOST_GROUPS, _MOST_VALUES = 64, 4
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _linear(headers: np.ndarray) -> np.ndarray:
 def _groups(
     found: Warps, mine: np.ndarray, names: _Names, named: Mapping[tuple[int, int], int], since: np.ndarray | None
 ) -> list[Group]:
-    by_place: dict[tuple[str, int, str | None], list[int]] = {}
+    by_place: dict[tuple[str, int, str | None], dict[int, list[int]]] = {}
     region, last = found.region, found.last
     kernels = found.launch["kernel"]
     for row in mine.tolist():
@@ -252,12 +252,19 @@ def _groups(
             state, number = BEHIND, int(last[row])
         else:
             state, number = NOWHERE, 0
-        by_place.setdefault((state, number, role), []).append(row)
+        value = int(found.word["value"][row] if state == IN else found.last_value[row])
+        by_place.setdefault((state, number, role), {}).setdefault(value, []).append(row)
     made = [
         _group(found, np.array(rows), state, number, role, names, since)
-        for (state, number, role), rows in by_place.items()
+        for (state, number, role), by_value in by_place.items()
+        for rows in _few(list(by_value.values()))
     ]
     return sorted(made, key=lambda one: (one.state == FINISHED, one.count, one.region or ""))[:_MOST_GROUPS]
+
+
+def _few(by_value: list[list[int]]) -> list[list[int]]:
+    """Warps with different values in groups of their own, if they have few values; else all in one."""
+    return by_value if len(by_value) <= _MOST_VALUES else [sorted(row for rows in by_value for row in rows)]
 
 
 def _group(

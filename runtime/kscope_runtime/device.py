@@ -17,6 +17,7 @@ from kscope.instrument.sampling import Sampling
 from .clocks import Clocks
 from .device_memory import Allocation
 from .driver import DeviceFacts, Driver
+from .in_file import InFile
 from .pool import Rings, default_bytes, least, rings
 from .ranges import Bytes, Ranges
 from .slab_sizes import SlabSizes
@@ -46,6 +47,7 @@ class Device:
         self.sizes = SlabSizes(driver.pinned(4 * wire.SIZES).view("<u4"))
         self.sizes.words[:] = AUTO_RECORDS - 1
         self.stripes = self.facts.sms + 1
+        self.file: PoolFile | None = None  # where the pool is, if it outlives the program
         self._control = driver.allocate(wire.control_bytes(self.facts.sms))
         self.control = self._control.address
         self.launches = self.control + wire.table_offset(self.facts.sms)
@@ -60,7 +62,6 @@ class Device:
         self.rings: Rings | None = None
         self.requested: int | None = None  # the user's pool=
         self.pool: Allocation | None = None
-        self.file: PoolFile | None = None  # where the pool is, if it outlives the program
         self._open_pool: OpenPool | None = None
         self.table = np.zeros(self.stripes, wire.STRIPE)
 
@@ -70,7 +71,8 @@ class Device:
 
     def clear_ranges(self, ranges: Ranges, stream: int) -> None:
         """As clear(), several ranges."""
-        self.driver.write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
+        if self.file is None or not InFile(self.file, self.driver).clear(ranges):
+            self.driver.write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
 
     def clear_launches(self) -> None:
         """Clear the launch table; only while the gate is closed."""

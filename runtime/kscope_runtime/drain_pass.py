@@ -26,6 +26,7 @@ from .arena import Arena
 from .device import Device
 from .driver import Memory
 from .forecast import Forecast
+from .in_file import InFile
 from .launch_table import LaunchTable
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
@@ -52,6 +53,7 @@ class Passes:
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = Staging(device)
+        self._memory: Memory = device.driver
         self._writer = Writer()
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
@@ -62,6 +64,8 @@ class Passes:
 
     def adopt(self) -> None:
         """Start over with stripes without claims, after the pool was replaced."""
+        file, driver = self.device.file, self._driver
+        self._staging.memory = self._memory = driver if file is None else InFile(file, driver)
         words = self.device.words()
         self.state = Stripes.at(words)
         self.forecast = Forecast(words["head"], int(self.state.ring.sum(dtype=np.int64)), time.monotonic())
@@ -134,7 +138,7 @@ class Passes:
             lines = self._expanded(self._expander)
             self.begun = self._launches.newest(memory)
         finally:
-            self._staging.memory = self._driver
+            self._staging.memory = self._memory
         self.arena.take(len(lines))[:] = lines
 
     def _prove(self, stripe: int) -> int:
@@ -176,7 +180,7 @@ class Passes:
         self._launches.requested()
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
-        if self.state.turned.any() and self._staging.memory is self._driver:
+        if self.state.turned.any() and self._staging.memory is self._memory:
             self._driver.synchronize(self._writes)
             self._limit(head)
         claimed = self.state.claimed(head)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-import numpy as np
-
-from kscope.capture.pool_file import PoolFile
 from kscope.errors import DriverError, UnsupportedError
 
 from .device_memory import Allocation
 from .drain import Drain
 from .driver import Memory
-from .ranges import Bytes, Ranges, read_each
+from .in_file import InFile
 
 Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
 """Reads the allocations of a device, by ordinal, whose context is broken."""
@@ -33,32 +30,3 @@ def salvaged(drain: Drain, salvage: Salvage, error: DriverError) -> str:
         return kept
     file.note("problem", {"name": "driver", "text": str(error)})
     return f"{kept}; kscope watch {file.path} shows where every warp was"
-
-
-class InFile:
-    """Memory of which a part is a pool file, which this process maps.
-
-    Args:
-        file: the file.
-        rest: reads other addresses.
-    """
-
-    def __init__(self, file: PoolFile, rest: Memory) -> None:
-        self._pool, self._rest = file.pool, rest
-        self._first = file.pool.ctypes.data
-
-    def synchronize(self, stream: int) -> None:
-        """Wait for reads."""
-        self._rest.synchronize(stream)
-
-    def read(self, into: Bytes, address: int, stream: int) -> None:
-        """Copy to host memory."""
-        at = address - self._first
-        if 0 <= at < len(self._pool):
-            np.copyto(into, self._pool[at : at + into.nbytes])
-        else:
-            self._rest.read(into, address, stream)
-
-    def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
-        """Copy ranges, one after the other in `into`."""
-        read_each(self, into, ranges, stream)

@@ -85,7 +85,7 @@ def on_cupy(mode: int) -> None:
 def on_cuda(mode: int) -> None:
     import numpy as np
 
-    from kscope_cuda.core import arm, compile, cuda_core
+    from kscope_cuda.core.program import arm, compile, cuda_core
 
     device = cuda_core.Device()
     device.set_current()

@@ -130,9 +130,8 @@ def main() -> None:
     parts = [(name, every) for name in options.kernels for every in options.every]
     found = [one for part in parts for one in costs(*part, options.pool << 20, options.turns)]
     print(torch.cuda.get_device_name())
-    print(
-        f"{'kernel':<12} {'way':<6} {'every':>5} {'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost"
-    )
+    heads = f"{'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost"
+    print(f"{'kernel':<12} {'way':<6} {'every':>5} {heads}")
     for one in found:
         times = f"{one.plain_us:>10.2f} {one.us:>10.2f} {one.overhead:>+8.2%} {one.spread:>7.2%}"
         print(f"{one.kernel:<12} {one.way:<6} {one.every:>5} {times} {one.millions_a_second:>12.1f} {one.lost}")

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from ..ptx.cfg import Block, Function
 from .async_issue import Code
@@ -30,7 +28,7 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
         graph: its basic blocks.
         depths: of each enter and exit, see pairing.Pairing.
     """
-    code = _Waits(function, graph, depths)
+    code = Code(function, graph, depths, _waits(function, graph))
     found: set[str] = set()
     for i, statement in enumerate(function.statements):
         mark = statement.mark
@@ -41,18 +39,13 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
     return frozenset(found)
 
 
-@dataclass(frozen=True)
-class _Waits(Code[bool]):
-    """A kernel with what a warp may stay at."""
-
-    @cached_property
-    def events(self) -> dict[int, bool]:
-        """Statement index -> True, of waits."""
-        text, found = self.function.text, dict[int, bool]()
-        for block in self.graph:
-            for i in range(block.first, block.last):
-                one = self.function.statements[i]
-                waits = one.sort == "call" or _WAITS.match(text, one.start, one.end) is not None
-                if waits or (block.looped and _POLLS.match(text, one.start, one.end)):
-                    found[i] = True
-        return found
+def _waits(function: Function, graph: Sequence[Block]) -> dict[int, bool]:
+    """Statement index -> True, of what a warp may stay at."""
+    text, found = function.text, dict[int, bool]()
+    for block in graph:
+        for i in range(block.first, block.last):
+            one = function.statements[i]
+            waits = one.sort == "call" or _WAITS.match(text, one.start, one.end) is not None
+            if waits or (block.looped and _POLLS.match(text, one.start, one.end)):
+                found[i] = True
+    return found

@@ -67,10 +67,10 @@ def test_what_was_drained_and_what_is_open_are_both_in_the_file(bench: Make, fil
     memory = rig.gpu.memory(MODULE)
     for block in range(9):
         Lane(memory, block=block).run()
-    rig.drain._passes.everything(closed=True)
+    rig.take()
     assert not pool_reading.slabs(pool_reading.open_pool(files.made[0].path)).size, "all of them were drained"
     Lane(memory, block=9).claim().begin().record()
-    rig.drain._passes.everything(closed=True)
+    rig.take()
     assert blocks(files) == list(range(10))
     assert rig.backend.collect(wait=True)[0].lines.any()
 
@@ -78,7 +78,7 @@ def test_what_was_drained_and_what_is_open_are_both_in_the_file(bench: Make, fil
 def test_the_drain_writes_the_launches_of_kernels_that_do_not_know_the_file(bench: Make, files: Files) -> None:
     rig = armed(bench, files)
     lane = Lane(rig.gpu.memory(MODULE)).run()
-    rig.drain._passes.everything(closed=True)
+    rig.take()
     entry = files.made[0].book[lane.thread.grid_id % wire.SLOTS]
     assert entry["grid_id"] == lane.thread.grid_id and entry["kernel"] == lane.thread.kernel
 

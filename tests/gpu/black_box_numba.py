@@ -39,7 +39,8 @@ def pipeline(flags, done, out, mode):
                 out[cuda.blockIdx.x * 128 + cuda.threadIdx.x] += i
             if culprit and i == 22 and mode >= 3:
                 with kscope.region("poke", value=i, open=True):
-                    out[mode * (1 << 38) + lane] = 1
+                    if out[mode * (1 << 38) + lane] == 4711:
+                        out[0] = 1
             if lane == 0 and not (culprit and i == 28 and mode == 1):
                 cuda.atomic.add(done, i, 1)
 

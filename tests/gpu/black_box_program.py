@@ -5,7 +5,7 @@ Block 0 fills 32 slots, one after the other; each warp of the other blocks takes
     arrive    warp 1 of block 22 does not count itself at slot 28: block 0 waits for it before slot 29
     signal    slot 28 is never announced: every other block waits for it
     trap      warp 1 of block 22 traps at slot 22, in `check`
-    address   the same warp writes to an invalid address, in `poke`
+    address   the same warp reads from an invalid address, in `poke`, and waits for what it reads
     kill, crash   as signal, and the program is killed, or dies by a segmentation fault
 """
 
@@ -64,7 +64,7 @@ extern "C" __global__ void pipeline(int* flags, int* done, int* out, int mode) {
     if (culprit && i == 22 && mode == 4) {
       KSCOPE_REGION_V("poke", i);
       __nanosleep(100);
-      *(volatile int*)0x10 = 1;
+      if (*(volatile int*)0x10 == 4711) out[0] = 1;
     }
     if (lane == 0 && !(culprit && i == 28 && mode == 1)) atomicAdd(done + i, 1);
   }

@@ -35,6 +35,6 @@ def pipeline(flags, done, out, mode, blocks):
                     tl.inline_asm_elementwise("trap; mov.u32 $0, $1;", "=r,r", [lanes], tl.int32, False, 1)
             if (program == 22) & (i == 22) & (mode == 4):
                 with kscope.region("poke", value=i, open=True):
-                    tl.store(out + (lanes.to(tl.int64) + (1 << 40)), lanes)
+                    tl.store(out + program * 128 + lanes, tl.load(out + (lanes.to(tl.int64) + (1 << 40))))
             if not ((program == 22) & (i == 28) & (mode == 1)):
                 tl.atomic_add(done + i, 1)

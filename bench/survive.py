@@ -2,8 +2,7 @@
 
     python bench/survive.py [--json FILE] [--turns 5] [--pool 64] [--every 1 16] [--kernels matmul attention ...]
 
-Ways: `pool` is an ordinary session; `words` has the pool in the GPU's memory, and kernels that also store the enters of
-regions that wait; `shm` is survive="shm". With --every 16, each sixteenth block records. A time is that of a CUDA graph
+Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block records. A time is that of a CUDA graph
 of a few launches, divided by their number; between replays the pool is emptied, so no record is lost (what is lost is
 printed). Each way has a graph of its own, because the kernels differ. A cost is the median over turns of a session's
 median beside the mean of its two neighbours' medians without recording.
@@ -17,11 +16,10 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
@@ -29,10 +27,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("ex
 import on_triton  # noqa: E402  # the examples' folder has its kernels
 
 import kscope  # noqa: E402
-from kscope_runtime import CudaBackend  # noqa: E402
 
 KERNELS = ("matmul", "persistent", "attention", "layernorm", "softmax")
-WAYS = ("pool", "words", "shm")
+WAYS = ("pool", "shm", "keeper")
 REPLAYS, LAUNCHES, DRAIN_S = 9, 4, 0.03
 
 
@@ -58,9 +55,8 @@ def session(way: str, every: int, pool: int) -> Iterator[Any]:
         yield None
         return
     options: dict[str, Any] = {} if every == 1 else {"block": range(0, 1 << 20, every)}
-    options |= {"survive": "shm"} if way != "pool" else {}
-    on_device = patch.object(CudaBackend, "survive", lambda self, open_pool: None)
-    with on_device if way == "words" else nullcontext(), kscope.profile(pool=pool, **options) as prof:
+    options |= {"survive": way} if way != "pool" else {}
+    with kscope.profile(pool=pool, **options) as prof:
         yield prof
 
 

@@ -43,8 +43,10 @@ def load_capture(
         FormatError: not a capture, truncated, damaged, of another version, or larger than `max_bytes` unpacked.
         OSError: the file cannot be read.
     """
-    from . import pool_reading  # of few captures
+    from . import pool_keeper, pool_reading  # of few captures
 
     if pool_reading.is_pool_file(path):
-        return Capture(**vars(pool_reading.capture_of(pool_reading.open_pool(path))))
+        pool = pool_reading.open_pool(path)
+        pool_keeper.refresh(pool)
+        return Capture(**vars(pool_reading.capture_of(pool)))
     return Capture(**vars(file.read(path, max_bytes=max_bytes, step=step)))

@@ -18,7 +18,7 @@ import mmap
 import os
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,20 @@ HEADER = np.dtype(
         ("kept_bytes", "<u8"),
         ("pool_at", "<u8"),
         ("pool_bytes", "<u8"),
-        ("reserved", "<u4"),
+        ("is_copy", "<u4"),  # 1: kernels write to the device's memory, and a keeper copies it here
         ("check", "<u4"),  # CRC-32 of the bytes before
     ]
 )
-STATE = np.dtype([("state", "<u4"), ("launched", "<u4"), ("batches", "<u8"), ("journal_left_out", "<u8")])
-"""RECORDING or ENDED; launches so far; batches so far; entries that the journal had no room for."""
+STATE = np.dtype(
+    [
+        ("state", "<u4"),  # RECORDING or ENDED
+        ("launched", "<u4"),  # launches so far
+        ("batches", "<u8"),  # batches so far
+        ("journal_left_out", "<u8"),  # entries that the journal had no room for
+        ("keeper", "<u4"),  # the process that copies book and pool from the device; 0: none, or it is not ready
+        ("is_final", "<u4"),  # 1: it has copied for the last time
+    ]
+)
 ENTRY_HEAD = np.dtype([("magic", "<u4"), ("bytes", "<u4"), ("number", "<u4"), ("check", "<u4")])
 """Before each entry, launch and batch; check is the CRC-32 of what follows. Batches have a line (64 bytes)."""
 JOURNAL_AT = PAGE
@@ -102,8 +110,10 @@ class PoolFile:
         device: whose pool it is.
         epoch: the session.
         size: bytes of the pool.
+        is_copy: kernels write elsewhere, and another process copies that here.
 
     Attributes:
+        at_end: called when the session has ended, and the file is kept or gone.
         pool: (size,) uint8, on pages of its own.
         memory: the whole file, which kernels may access.
         book: (SLOTS,) wire.LAUNCH.
@@ -113,8 +123,9 @@ class PoolFile:
         OSError: the file cannot be made.
     """
 
-    def __init__(self, path: Path, device: PoolDevice, epoch: int, size: int) -> None:
-        self.path, self.device = path, device
+    def __init__(self, path: Path, device: PoolDevice, epoch: int, size: int, *, is_copy: bool = False) -> None:
+        self.path, self.device, self.is_copy = path, device, is_copy
+        self.at_end: Callable[[], None] | None = None
         self.memory: Bytes
         total, kept = file_bytes(size), kept_bytes(size)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -143,6 +154,7 @@ class PoolFile:
         header["sms"], header["max_clock_khz"], header["tick_ns"] = device.sms, device.max_clock_khz, device.tick_ns
         header["born"], header["boot"] = processes.born(os.getpid()), processes.boot().encode()
         header["kept_at"], header["kept_bytes"], header["pool_at"], header["pool_bytes"] = KEPT_AT, kept, pool_at, size
+        header["is_copy"] = is_copy
         header["check"] = header_check(header)
         self._bytes[: HEADER.itemsize] = header.view(np.uint8)
         self.note("device", {"ordinal": device.ordinal, "name": device.name})
@@ -199,6 +211,9 @@ class PoolFile:
         self._state["state"] = ENDED
         if remove:
             self.path.unlink(missing_ok=True)
+        at_end, self.at_end = self.at_end, None
+        if at_end is not None:
+            at_end()
 
     def _entry(self, at: int, magic: int, number: int, payload: bytes) -> None:
         first = at + ENTRY_HEAD.itemsize

@@ -97,6 +97,11 @@ class Pool:
         """Whether the session ended by itself: what it recorded is in a capture."""
         return bool(self.state["state"][0] == ENDED)
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether kernels write elsewhere, and another process copies that here when it is asked."""
+        return bool(self.header["is_copy"])
+
     def is_running(self) -> bool:
         """Whether the process is still there."""
         return processes.is_running(self.pid, int(self.header["born"]), self.header["boot"].decode("ascii", "replace"))

@@ -62,9 +62,10 @@ def profile(
             code that the assembler makes of the kernel without marks, which stays as it is. It is experimental, and
             for sm_90; kernels that cannot be recorded there are recorded as with "fence", and a problem says why.
         live: store each record where its region ends, for kernels that hang.
-        survive: "shm" records into a file in memory, which outlives the program: `kscope watch` and `kscope summary`
-            read it while a kernel hangs and after the program died. Kernels also store when a warp enters a region
-            whose code waits, or with open=True. The file is removed when the session ends normally.
+        survive: record where it outlives the program: `kscope watch` and `kscope summary` read it while a kernel hangs
+            and after the program died. "shm": in a file in memory, which kernels write. "keeper": in the GPU's memory,
+            which another process keeps, for dense records. Kernels also store when a warp enters a region whose code
+            waits, or with open=True. The file is removed when the session ends normally.
         block: blocks that record, by linear number x + nx * (y + ny * z): 40 (that one), range(100) or "0:100" (the
             first 100), range(0, 1000, 8). No recompilation.
         warp: warps of a block that record, one number or several. No recompilation.

@@ -193,7 +193,7 @@ class Session(WithTorch, Pausing, Forms):
         if self._recording.survive:
             from .survival import Survival  # of few sessions
 
-            self._survival = Survival(self._epoch, facts(self._started), self._in_effect())
+            self._survival = Survival(self._recording.survive, self._epoch, facts(self._started), self._in_effect())
 
     def _join(self, name: str) -> None:
         """A frontend's backend is armed, and its launches run marked kernels."""

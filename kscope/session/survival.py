@@ -11,6 +11,7 @@ from ..capture import pool_folder, pool_reading
 from ..capture.heads import finished
 from ..capture.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
+from ..instrument.recording import Survive
 
 KEPT_DEAD = 4
 """Files of dead processes that a new session leaves, the newest ones."""
@@ -21,6 +22,7 @@ class Survival:
     """The pool files of one session.
 
     Args:
+        how: where records go.
         epoch: the session.
         host: facts about the program, ready for JSON.
         options: those of the session, ready for JSON.
@@ -29,9 +31,10 @@ class Survival:
         UsageError: there is no private folder for them.
     """
 
-    def __init__(self, epoch: int, host: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, how: Survive, epoch: int, host: dict[str, Any], options: dict[str, Any]) -> None:
         self._folder = pool_folder.private_folder()
         pool_folder.remove_ended(keep=KEPT_DEAD)
+        self._is_copy = how == "keeper"
         self._epoch, self._host, self._options, self._pid = epoch, host, options, os.getpid()
         self._files: list[PoolFile] = []
         LINES.also = self._launched
@@ -43,10 +46,11 @@ class Survival:
 
     def open(self, device: PoolDevice, size: int) -> PoolFile:
         """A new file for a device's pool. Raises UsageError, OSError."""
-        kind = "sim" if device.name == "simulated" else "gpu"
+        is_simulated = device.name == "simulated"  # its memory is the host's
+        kind = "sim" if is_simulated else "gpu"
         path = self._folder / pool_folder.name_of(self._pid, self._epoch, f"{kind}{device.ordinal}")
         path.unlink(missing_ok=True)  # of an earlier process with this number
-        file = PoolFile(path, device, self._epoch, size)
+        file = PoolFile(path, device, self._epoch, size, is_copy=self._is_copy and not is_simulated)
         file.note("host", {"facts": self._host, "options": self._options})
         self._files.append(file)
         return file
@@ -59,7 +63,7 @@ class Survival:
 
     def has_unfinished(self) -> bool:
         """Whether some warp has not finished."""
-        for path in self.paths:
+        for path in (file.path for file in self._files if not file.is_copy):  # else it fails, if it does not finish
             pool = pool_reading.open_pool(path)
             if not finished(pool.units[pool_reading.slabs(pool)]).all():
                 return True

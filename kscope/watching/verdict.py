@@ -12,6 +12,7 @@ import numpy as np
 from ..capture import layout
 from ..capture.layout import HEADER, HEADER_BYTES, HEADER_WORD
 from ..capture.model import ModuleMeta
+from ..capture.pool_keeper import refresh
 from ..capture.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
 from ..marks.grammar import ROLE_TRACK, split
 from ..util.text import number_ranges
@@ -154,6 +155,7 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
         pool: the pool file.
         observer: has looked at it before, and knows since when nothing changes; None for a single look.
     """
+    outdated = refresh(pool)
     entries = journal(pool)
     names = _Names(modules(entries))
     found = warps(pool, frozenset(names.roles))
@@ -163,6 +165,7 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
     facts, options = host.get("facts"), host.get("options")
     command = facts.get("command") if isinstance(facts, dict) else None
     problems = [str(one.get("text")) for one in entries if one.get("kind") == "problem"]
+    problems += [outdated] if outdated else []
     if left_out := int(pool.state["journal_left_out"][0]):
         problems.append(f"{left_out} names and problems found no room in the file: some regions have no names")
     if count := int(found.torn.sum()):

@@ -64,7 +64,7 @@ class Passes:
 
     def adopt(self) -> None:
         """Start over with stripes without claims, after the pool was replaced."""
-        file, driver = self.device.file, self._driver
+        file, driver = self.device.mapped, self._driver
         self._staging.memory = self._memory = driver if file is None else InFile(file, driver)
         words = self.device.words()
         self.state = Stripes.at(words)

@@ -21,7 +21,7 @@ def salvaged(drain: Drain, salvage: Salvage, error: DriverError) -> str:
     device, file = drain.device, drain.device.file
     try:
         with salvage(device.facts.ordinal, device.allocations()) as memory:
-            drain.salvage(memory if file is None else InFile(file, memory))
+            drain.salvage(memory if device.mapped is None else InFile(device.mapped, memory))
         kept = "the records written until then are in the capture"
     except (UnsupportedError, MemoryError) as reason:
         rest = "lost" if file is None else f"in {file.path} (kscope summary reads it)"

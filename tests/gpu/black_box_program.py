@@ -1,4 +1,4 @@
-"""A program whose kernel hangs or dies: python black_box_program.py LANGUAGE FAULT, under KSCOPE_SURVIVE=shm.
+"""A program whose kernel hangs or dies: python black_box_program.py LANGUAGE FAULT [shm|keeper].
 
 Block 0 fills 32 slots, one after the other; each warp of the other blocks takes all of them and counts itself. Faults:
 
@@ -138,10 +138,10 @@ def end_later(fault: str) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def main(language: str, fault: str) -> None:
+def main(language: str, fault: str, survive: Any = "shm") -> None:
     if fault in ("kill", "crash"):
         threading.Thread(target=end_later, args=(fault,), daemon=True).start()
-    with kscope.profile(survive="shm", pool=8 << 20):
+    with kscope.profile(survive=survive, pool=8 << 20):
         RUN[language](MODES[fault])
 
 

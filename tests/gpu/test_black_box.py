@@ -38,14 +38,14 @@ def states(found: list[Any]) -> dict[tuple[str, str | None], Any]:
     return {(g["state"], g["region"]): g for one in found for launch in one["launches"] for g in launch["groups"]}
 
 
-def explained(language: str, fault: str, folder: Path) -> list[str]:
+def explained(language: str, fault: str, folder: Path, survive: str = "shm") -> list[str]:
     """Run the program, look while it hangs and when it is gone. Returns what was wrong, or nothing."""
     folder.mkdir(mode=0o700, exist_ok=True)
     wrong = list[str]()
     region, value, block = EXPECTED[fault]
     if language == "numba" and fault == "trap":
         region = "poke"
-    command = [sys.executable, str(PROGRAM), language, fault]
+    command = [sys.executable, str(PROGRAM), language, fault, survive]
     program = subprocess.Popen(
         command, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -91,6 +91,11 @@ def test_the_culprit_is_named_while_it_hangs_and_when_the_program_is_gone(
 ) -> None:
     pytest.importorskip({"cuda": "cuda.core", "numba": "numba.cuda"}.get(language, language))
     assert explained(language, fault, tmp_path / "pools") == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_keeper_tells_the_same(fault: str, tmp_path: Path) -> None:
+    assert explained("triton", fault, tmp_path / "pools", "keeper") == []
 
 
 def test_another_process_reads_a_program_that_ends_normally_and_its_file_is_gone(tmp_path: Path) -> None:

@@ -130,8 +130,10 @@ def test_the_environment_makes_sessions_survive(
         assert file.stat().st_mode & 0o777 == 0o600 and pools.stat().st_mode & 0o777 == 0o700
     assert prof.capture.options["survive"] == "shm"
     assert not any(pools.iterdir())
-    monkeypatch.setenv("KSCOPE_SURVIVE", "keeper")
-    with pytest.raises(kscope.UsageError, match=r"KSCOPE_SURVIVE=keeper: survive='keeper': expected one of 'shm'"):
+    monkeypatch.setenv("KSCOPE_SURVIVE", "disk")
+    with pytest.raises(
+        kscope.UsageError, match=r"KSCOPE_SURVIVE=disk: survive='disk': expected one of 'shm', 'keeper'"
+    ):
         kscope.profile()
 
 

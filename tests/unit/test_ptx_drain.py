@@ -38,7 +38,8 @@ class Metal:
         self.host, self.between, self.driver = host, between, self
         self.control, self.stripes = host.control.base, len(host.rings)
         self.launches = self.control + wire.table_offset(self.stripes - 1)
-        self.facts, self.file = SimpleNamespace(max_clock_khz=0), None
+        self.facts = SimpleNamespace(max_clock_khz=0)
+        self.file = self.mapped = None
         self.sizes = SlabSizes(host.sizes())
         self.table = self.words()
 

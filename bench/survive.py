@@ -2,10 +2,10 @@
 
     python bench/survive.py [--json FILE] [--turns 5] [--pool 64] [--every 1 16] [--kernels matmul attention ...]
 
-Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block records. A time is that of a CUDA graph
-of a few launches, divided by their number; between replays the pool is emptied, so no record is lost (what is lost is
-printed). Each way has a graph of its own, because the kernels differ. A cost is the median over turns of a session's
-median beside the mean of its two neighbours' medians without recording.
+Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
+records. A time is that of a CUDA graph of a few launches, divided by their number; between replays the pool is emptied,
+so no record is lost (what is lost is printed). Each way has a graph of its own, because the kernels differ. A cost is
+the median over turns of a session's median beside the mean of its two neighbours' medians without recording.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def costs(name: str, every: int, pool: int, turns: int) -> list[Cost]:
     graphs = {way: graph(name, work, way, pool) for way in ("plain", *WAYS)}
     sequence = list[tuple[str, float]]()
     records, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
-    for way in [*(one for _ in range(turns) for way in WAYS for one in ("plain", way)), "plain"]:
+    order = [one for _ in range(turns) for each in WAYS for one in ("plain", each)]
+    for way in (*order, "plain"):
         with session(way, every, pool) as prof:
             sequence.append((way, microseconds(graphs[way])))
         if prof is not None:

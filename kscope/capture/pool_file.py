@@ -90,6 +90,8 @@ class PoolDevice:
     sms: int
     max_clock_khz: int = 0
     tick_ns: int = 0
+    can_keep: bool = False
+    """Whether another process can keep its memory."""
 
 
 def kept_bytes(pool: int) -> int:

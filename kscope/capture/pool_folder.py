@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import FormatError, UsageError
 from .pool_file import SUFFIX
+from .pool_keeper import forget
 from .pool_reading import Pool, open_pool
 
 VARIABLE = "KSCOPE_SURVIVE_FOLDER"
@@ -84,6 +85,7 @@ def remove_ended(keep: int = 0) -> list[Path]:
     gone = dead[: max(0, len(dead) - keep)]
     for path in gone:
         path.unlink(missing_ok=True)
+        forget(path)
     return gone
 
 

@@ -26,7 +26,8 @@ class LeftPools:
                 if path not in self._seen:
                     self._seen[path] = open_pool(path), Observer()
                 pool, observer = self._seen[path]
-                verdict(pool, observer)
+                if not pool.is_copy:  # its keeper would copy all of it
+                    verdict(pool, observer)
             except (KscopeError, OSError):
                 continue
 

@@ -18,7 +18,7 @@ from ..instrument.selection.catalog import listing
 from ..session import capture_path
 from ..session.launcher import expanded
 from ..session.profile import profile
-from ..session.states import disable, enable, recording, taken
+from ..session.states import SURVIVE_VARIABLE, disable, enable, recording, taken
 from . import launched, outputs, program, supervised
 from . import options as flags
 from .command import Command
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         return program.launch(execute, options)
     if supervised.is_wanted(options):
         return supervised.run(options)
-    if options.timeout and options.survive is None:
+    if options.timeout and options.survive is None and not os.environ.get(SURVIVE_VARIABLE):
         options.survive = "shm"
     typed = program.output(options)
     path = Path(expanded(str(typed)))

@@ -17,7 +17,7 @@ from .selection.auto import Selection
 Clock = Literal["cycles", "globaltimer"]
 Fill = Literal["ring", "stop"]
 Placement = Literal["fence", "schedule"]
-Survive = Literal["shm", "keeper"]
+Survive = Literal["shm", "keeper", "auto"]
 SURVIVE: tuple[Survive, ...] = get_args(Survive)
 AUTO_RECORDS = 256
 """Records of a slab with records="auto" and marks in loops, before launches have shown how many they make."""

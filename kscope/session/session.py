@@ -161,6 +161,7 @@ class Session(WithTorch, Pausing, Forms):
         except BaseException:
             if began:
                 with alone():
+                    self._is_complete = True  # nothing was recorded
                     self._close()
                     remove_handler()
             raise

@@ -34,7 +34,7 @@ class Survival:
     def __init__(self, how: Survive, epoch: int, host: dict[str, Any], options: dict[str, Any]) -> None:
         self._folder = pool_folder.private_folder()
         pool_folder.remove_ended(keep=KEPT_DEAD)
-        self._is_copy = how == "keeper"
+        self._how = how
         self._epoch, self._host, self._options, self._pid = epoch, host, options, os.getpid()
         self._files: list[PoolFile] = []
         LINES.also = self._launched
@@ -47,16 +47,19 @@ class Survival:
     def open(self, device: PoolDevice, size: int) -> PoolFile:
         """A new file for a device's pool. Raises UsageError, OSError."""
         is_simulated = device.name == "simulated"  # its memory is the host's
+        is_kept = self._how == "keeper" or (self._how == "auto" and device.can_keep)
         kind = "sim" if is_simulated else "gpu"
         path = self._folder / pool_folder.name_of(self._pid, self._epoch, f"{kind}{device.ordinal}")
         path.unlink(missing_ok=True)  # of an earlier process with this number
-        file = PoolFile(path, device, self._epoch, size, is_copy=self._is_copy and not is_simulated)
+        file = PoolFile(path, device, self._epoch, size, is_copy=is_kept and not is_simulated)
         file.note("host", {"facts": self._host, "options": self._options})
         self._files.append(file)
         return file
 
     def _launched(self, kernel: int) -> None:
         """A frontend has launched a kernel."""
+        if os.getpid() != self._pid:  # a forked child, which records nothing
+            return
         stack, now = LINES.stack(FRAMES), time.time_ns()
         for file in self._files:
             file.launched(kernel, now, stack)

@@ -45,7 +45,7 @@ _GIVEN = (
     "it was unloaded, belongs to another context, or is a handle of another kind: a number is taken for a CUlibrary; "
     "say CUmodule(number) with cuda.bindings.driver's type, for another one"
 )
-_NOT_CAPTURED, _CAPTURED = 0, 1
+_NOT_CAPTURED, _CAPTURED, _EXCLUSIVE_PROCESS = 0, 1, 3
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 U64s = npt.NDArray[np.uint64]
 _PAGES: list[mmap.mmap] = []
@@ -54,13 +54,14 @@ _PAGES: list[mmap.mmap] = []
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A device: its ordinal, its name, its number of SMs, its highest SM clock (0 if unknown), and its UUID."""
+    """A device: ordinal, name, number of SMs, highest SM clock (0: unknown), UUID, and whether it takes one process."""
 
     ordinal: int
     name: str
     sms: int
     max_clock_khz: int = 0
     uuid: str = ""
+    exclusive: bool = False
 
 
 class Memory(Protocol):
@@ -159,12 +160,11 @@ class CudaDriver:
         device = self._call("cuCtxGetDevice")
         kind = self._cu.CUdevice_attribute
         name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
-        sms, clock = (
-            int(self._call("cuDeviceGetAttribute", attribute, device))
-            for attribute in (kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, kind.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)
-        )
+        facts = ("MULTIPROCESSOR_COUNT", "CLOCK_RATE", "COMPUTE_MODE")
+        attributes = [getattr(kind, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
+        sms, clock, mode = (int(self._call("cuDeviceGetAttribute", one, device)) for one in attributes)
         uuid = UUID(bytes=bytes(self._call("cuDeviceGetUuid", device).bytes))
-        return DeviceFacts(int(device), name, sms, clock, f"GPU-{uuid}")
+        return DeviceFacts(int(device), name, sms, clock, f"GPU-{uuid}", mode == _EXCLUSIVE_PROCESS)
 
     def devices(self) -> int:
         """Number of GPUs."""

@@ -39,20 +39,16 @@ class Keeper:
     Args:
         ordinal: of the device.
         file: the pool file.
-        control: the control block.
-        pool: the pool.
+        control: the control block, with a descriptor.
+        pool: the pool, likewise.
         table: offset of the launch table in the control block.
 
     Raises:
-        UsageError: this driver cannot share memory, or no process can be started.
+        UsageError: no process can be started.
     """
 
     def __init__(self, ordinal: int, file: PoolFile, control: Allocation, pool: Allocation, table: int) -> None:
         shared = [control.file, pool.file]
-        if min(shared) < 0:
-            raise UsageError(
-                "survive='keeper': this driver cannot share device memory with another process; use survive='shm'"
-            )
         numbers = [ordinal, *(n for one in (control, pool) for n in (one.file, one.size)), table]
         try:
             self._process = subprocess.Popen(
@@ -78,6 +74,8 @@ def serve() -> None:
     """Keep the memory: `-c ... FILE ORDINAL CONTROL BYTES POOL BYTES TABLE`."""
     path = Path(sys.argv[1])
     ordinal, control, control_bytes, pool, pool_bytes, table = map(int, sys.argv[2:])
+    if not path.exists():  # the session has ended meanwhile
+        return
     with path.open("r+b") as opened:
         file: Bytes = np.frombuffer(mmap.mmap(opened.fileno(), 0), np.uint8)
     state = file[STATE_AT : STATE_AT + STATE.itemsize].view(STATE)

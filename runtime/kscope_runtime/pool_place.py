@@ -60,10 +60,15 @@ def surviving(
         UsageError: the driver does not allow it; the message says what to do.
         DriverError: there is too little device memory.
     """
-    file = open_pool(PoolDevice(facts.ordinal, facts.name, facts.sms, facts.max_clock_khz, tick_ns), size)
+    can_keep = control.file >= 0 and not facts.exclusive
+    device = PoolDevice(facts.ordinal, facts.name, facts.sms, facts.max_clock_khz, tick_ns, can_keep)
+    file = open_pool(device, size)
     try:
         if not file.is_copy:
             return _in_file(driver, file)
+        if not can_keep:
+            why = "its compute mode lets one process only use the GPU" if facts.exclusive else "this driver cannot"
+            raise UsageError(f"survive='keeper' shares memory with another process; {why}: use survive='shm'")
         memory = driver.allocate(size)
         try:
             return PoolPlace(memory, file, Keeper(facts.ordinal, file, control, memory, table))

@@ -132,7 +132,7 @@ def test_the_environment_makes_sessions_survive(
     assert not any(pools.iterdir())
     monkeypatch.setenv("KSCOPE_SURVIVE", "disk")
     with pytest.raises(
-        kscope.UsageError, match=r"KSCOPE_SURVIVE=disk: survive='disk': expected one of 'shm', 'keeper'"
+        kscope.UsageError, match=r"KSCOPE_SURVIVE=disk: survive='disk': expected one of 'shm', 'keeper', 'auto'"
     ):
         kscope.profile()
 

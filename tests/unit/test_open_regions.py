@@ -72,6 +72,25 @@ def test_other_regions_are_not(body: str) -> None:
     assert not is_open(body)
 
 
+LOOP = "LOOP: {body} add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, 9; @%p3 bra LOOP;"
+OWN = ("cp.async.wait_group 0;", "wgmma.wait_group.sync.aligned 0;", "bar.sync 0;", "barrier.sync.aligned 0;")
+OTHERS = (
+    "mbarrier.test_wait.shared.b64 %p1, [%r4], %rd2;",
+    "bar.sync 1, 64;",
+    "ld.acquire.gpu.global.u32 %r2, [%rd1];",
+)
+
+
+@pytest.mark.parametrize(("wait", "expected"), [*((one, False) for one in OWN), *((one, True) for one in OTHERS)])
+def test_a_region_in_a_loop_is_stored_only_if_it_waits_for_others(wait: str, expected: bool) -> None:
+    looped = LOOP.replace("{body}", region(wait))
+    assert ("ks_seq, 256" in lower(kernel(looped), SURVIVE, frontend="t").text) == expected
+    placed_by_auto = looped.replace("- - with", "- - auto")
+    assert "ks_seq, 256" in lower(kernel(placed_by_auto), SURVIVE, frontend="t").text
+    around = region(LOOP.replace("{body}", wait))
+    assert "ks_seq, 256" in lower(kernel(around), SURVIVE, frontend="t").text, "it begins once"
+
+
 def test_ordinary_sessions_emit_the_same_text_whether_or_not_a_region_is_open() -> None:
     texts = {lower(kernel(region(POLL, act=act)), Recording(), frontend="t").text for act in ("enter", "open")}
     assert len(texts) == 1

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from kscope.capture import pool_keeper, pool_reading, wire
@@ -17,8 +16,11 @@ from kscope.capture.pool_file import PoolDevice, PoolFile
 from kscope.errors import UsageError
 from kscope.watching.verdict import verdict
 from kscope_runtime.device_memory import Allocation
+from kscope_runtime.driver import DeviceFacts
 from kscope_runtime.keeper import Keeper
+from kscope_runtime.pool_place import surviving
 
+from .fake import FakeDriver
 from .test_salvage import BINDINGS
 
 SIZE, TABLE = 1 << 16, 4096
@@ -126,7 +128,28 @@ def test_a_reader_says_that_nobody_answers(rig: Rig, monkeypatch: pytest.MonkeyP
     assert any("does not answer" in problem for problem in found.problems)
 
 
-def test_memory_that_cannot_be_shared_is_an_error_that_names_shm(rig: Rig) -> None:
-    with pytest.raises(UsageError, match="use survive='shm'"):
-        Keeper(0, rig.file, rig.control, Allocation(1 << 36, SIZE), TABLE)
-    assert np.count_nonzero(rig.file.pool) == 0
+class Files:
+    """Pool files as a session with survive= of this kind makes them."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        self.folder, self.how, self.devices = folder, how, list[PoolDevice]()
+
+    def open(self, device: PoolDevice, size: int) -> PoolFile:
+        self.devices.append(device)
+        kept = self.how == "keeper" or (self.how == "auto" and device.can_keep)
+        return PoolFile(self.folder / "2-1-gpu0.pool", device, 1, size, is_copy=kept)
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "file", "why"), [(True, 9, "one process only"), (False, -1, "this driver cannot")]
+)
+def test_a_gpu_whose_memory_cannot_be_kept_is_refused_by_keeper_and_records_into_the_file_with_auto(
+    exclusive: bool, file: int, why: str, tmp_path: Path
+) -> None:
+    driver, control = FakeDriver(), Allocation(1 << 36, SIZE, file)
+    facts = DeviceFacts(0, "a device", 4, exclusive=exclusive)
+    with pytest.raises(UsageError, match=f"{why}.*use survive='shm'"):
+        surviving(driver, facts, 0, SIZE, Files(tmp_path, "keeper").open, control, TABLE)
+    assert not list(tmp_path.glob("*.pool"))
+    place = surviving(driver, facts, 0, SIZE, Files(tmp_path, "auto").open, control, TABLE)
+    assert place.mapped is not None and place.keeper is None

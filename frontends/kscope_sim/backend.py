@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
@@ -34,6 +35,13 @@ class SimBackend(Backend, Simulator):
         self.sampler: Sampler | None = None
         self._sampled: Sampler | None = None
         self._open_pool: OpenPool | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """A child does not write to its parent's file."""
+        if self.device.memory.file is not None:
+            self.device = SimDevice()
 
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """Does nothing: simulated modules share one gate."""

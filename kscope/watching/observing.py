@@ -34,12 +34,13 @@ class Observer:
             now: seconds, of a clock that only goes forward.
 
         Returns:
-            (n,) since when each warp is as it is, seconds; None at the first look.
+            (n,) since when each unfinished warp is as it is, seconds; None at the first look.
         """
         state = states(found)
         seen, before = dict[Any, tuple[int, float]](), self._seen
         since = np.zeros(len(found))
-        for row, (key, value) in enumerate(zip(keys(found).tolist(), state.tolist(), strict=True)):
+        rows = np.flatnonzero(~found.finished)
+        for row, key, value in zip(rows.tolist(), keys(found)[rows].tolist(), state[rows].tolist(), strict=True):
             known = before.get(key)
             seen[key] = known if known is not None and known[0] == value else (value, now)
             since[row] = now - seen[key][1]

@@ -15,12 +15,14 @@ from ..capture.model import ModuleMeta
 from ..capture.pool_keeper import refresh
 from ..capture.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
 from ..marks.grammar import ROLE_TRACK, split
+from ..marks.strategies import MAX_WARPS
 from ..util.text import number_ranges
 from .observing import Observer
 from .warps import Warps, warps
 
 IN, BEHIND, NOWHERE, FINISHED = "in", "behind", "unknown", "finished"
 """A warp is in a region; behind the last one that it left; nothing is stored of it; or it has left the kernel."""
+_STATES = IN, BEHIND, NOWHERE, FINISHED
 _MOST_GROUPS, _MOST_VALUES = 64, 4
 
 
@@ -194,11 +196,11 @@ def _launches(
     drained, lost = kept(pool)
     headers = _headers(drained)
     every = not lost and not {"block", "warp", "sm"} & options.keys()
-    named = {
-        (int(kernel), int(warp)): int(role)
-        for kernel, warp, role in zip(found.launch["kernel"], found.warp, found.role, strict=True)
-        if role
-    }
+    rows = np.flatnonzero(found.role)
+    triples = zip(
+        found.launch["kernel"][rows].tolist(), found.warp[rows].tolist(), found.role[rows].tolist(), strict=True
+    )
+    named = {(kernel, warp): role for kernel, warp, role in set(triples)}
     made = []
     for grid in order:
         mine = np.flatnonzero(grids == grid)
@@ -242,32 +244,25 @@ def _linear(headers: np.ndarray) -> np.ndarray:
 def _groups(
     found: Warps, mine: np.ndarray, names: _Names, named: Mapping[tuple[int, int], int], since: np.ndarray | None
 ) -> list[Group]:
-    by_place: dict[tuple[str, int, str | None], dict[int, list[int]]] = {}
-    region, last = found.region, found.last
-    kernels = found.launch["kernel"]
-    for row in mine.tolist():
-        role = names.role(int(kernels[row]), int(found.warp[row]), named)
-        if found.finished[row]:
-            state, number = FINISHED, int(last[row])
-        elif region[row] and not found.left[row]:
-            state, number = IN, int(region[row])
-        elif last[row]:
-            state, number = BEHIND, int(last[row])
-        else:
-            state, number = NOWHERE, 0
-        value = int(found.word["value"][row] if state == IN else found.last_value[row])
-        by_place.setdefault((state, number, role), {}).setdefault(value, []).append(row)
-    made = [
-        _group(found, np.array(rows), state, number, role, names, since)
-        for (state, number, role), by_value in by_place.items()
-        for rows in _few(list(by_value.values()))
-    ]
+    kernel = int(found.launch["kernel"][mine[0]])
+    by_warp = [names.role(kernel, warp, named) for warp in range(MAX_WARPS)]
+    known = list(dict.fromkeys(by_warp))
+    role = np.array([known.index(one) for one in by_warp])[found.warp[mine] % MAX_WARPS]
+    region, last = found.region[mine], found.last[mine]
+    is_in = ~found.finished[mine] & (region != 0) & ~found.left[mine]
+    state = np.select([found.finished[mine], is_in, last != 0], [3, 0, 1], 2)
+    numbers, number = np.unique(np.where(is_in, region, last), return_inverse=True)
+    value = np.where(is_in, found.word["value"][mine], found.last_value[mine]).astype(np.int64)
+    place = (state * len(known) + role) * len(numbers) + number
+    made = list[Group]()
+    for where in np.unique(place).tolist():
+        rows = np.flatnonzero(place == where)
+        values = np.unique(value[rows])
+        parts = [rows] if len(values) > _MOST_VALUES else [rows[value[rows] == one] for one in values]
+        at, place_role = divmod(where, len(numbers))[1], where // len(numbers)
+        what = _STATES[place_role // len(known)], int(numbers[at]), known[place_role % len(known)]
+        made += [_group(found, mine[part], *what, names, since) for part in parts]
     return sorted(made, key=lambda one: (one.state == FINISHED, one.count, one.region or ""))[:_MOST_GROUPS]
-
-
-def _few(by_value: list[list[int]]) -> list[list[int]]:
-    """Warps with different values in groups of their own, if they have few values; else all in one."""
-    return by_value if len(by_value) <= _MOST_VALUES else [sorted(row for rows in by_value for row in rows)]
 
 
 def _group(

@@ -15,6 +15,8 @@ from ..capture.pool_reading import Pool, slabs
 _ROWS = wire.RECORDS_PER_UNIT
 _AGAIN = 8
 """How often a word whose halves are of two stores is read again."""
+_MOST_ROLES = 4096
+"""Finished slabs whose records are searched for roles."""
 _NONE = np.uint32(0)
 
 
@@ -106,29 +108,36 @@ class _Records:
 
 
 def _records(units: Units, at: Ints, heads: Units, words: OpenWords, roles: frozenset[int]) -> _Records:
-    if not len(at):
-        none = np.zeros(0, np.uint32)
-        return _Records(none.astype(bool), none, none, none, none.astype(np.int64))
-    room = np.int64(1) << log2_of(heads)
-    first = (at + wire.HEAD_UNITS) * _ROWS
-    within = np.arange(int(room.sum())) - np.repeat(np.cumsum(room) - room, room)
-    rows = units.reshape(-1, 4)[np.repeat(first, room) + within]
-    begins, slab = np.cumsum(room) - room, np.repeat(np.arange(len(at)), room)
-    there, number = rows[:, 1] != 0, rows[:, 1] >> np.uint32(4)
-    # a ring that has turned: its newest record has the greatest end, as seen from any of its records
-    later = (rows[:, 2] - rows[begins[slab], 2]).view(np.int32).astype(np.int64) + (1 << 31)
-    newest = np.maximum.reduceat(np.where(there, later << 21 | within + 1, 0), begins)
-    last = first + np.maximum((newest & (1 << 21) - 1) - 1, 0)
-    newest_rows = units.reshape(-1, 4)[last]
-    same = there & (rows[:, 0] == words["clock"][slab]) & (number == hashes(words)[slab])
+    """Of finished slabs, the newest record alone; there may be millions of them, of which the first ones have roles."""
+    left, last, value, role = np.zeros(len(at), bool), *np.zeros((3, len(at)), np.uint32)
+    count = heads[:, 6].astype(np.int64)
+    room, done = np.int64(1) << log2_of(heads), finished(heads)
+    first, rows = (at + wire.HEAD_UNITS) * _ROWS, units.reshape(-1, 4)
+    some = np.flatnonzero(done & (count > 0))
+    ends = rows[first[some] + (count[some] - 1 & room[some] - 1)]
+    last[some], value[some] = ends[:, 1] >> np.uint32(4), ends[:, 3]
+    which = np.append(np.flatnonzero(~done), some[:_MOST_ROLES])
+    if not len(which):
+        return _Records(left, last, value, role, count)
+    size = room[which]
+    within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+    each = rows[np.repeat(first[which], size) + within]
+    begins, slab = np.cumsum(size) - size, np.repeat(np.arange(len(which)), size)
+    there, number = each[:, 1] != 0, each[:, 1] >> np.uint32(4)
     named = np.where(there & np.isin(number, np.array(sorted(roles), np.uint32)), number, _NONE)
-    return _Records(
-        left=np.logical_or.reduceat(same, begins) & entered(words),
-        last=np.where(newest > 0, newest_rows[:, 1] >> np.uint32(4), _NONE).astype(np.uint32),
-        value=np.where(newest > 0, newest_rows[:, 3], _NONE).astype(np.uint32),
-        role=np.maximum.reduceat(named, begins).astype(np.uint32),
-        count=np.add.reduceat(there.astype(np.int64), begins),
-    )
+    role[which] = np.maximum.reduceat(named, begins)
+    # a ring that has turned: its newest record has the greatest end, as seen from any of its records
+    later = (each[:, 2] - each[begins[slab], 2]).view(np.int32).astype(np.int64) + (1 << 31)
+    newest = np.maximum.reduceat(np.where(there, later << 21 | within + 1, 0), begins)
+    found = rows[first[which] + np.maximum((newest & (1 << 21) - 1) - 1, 0)]
+    mine = words[which]
+    same = there & (each[:, 0] == mine["clock"][slab]) & (number == hashes(mine)[slab])
+    open_, has = ~done[which], newest > 0
+    left[which] = np.logical_or.reduceat(same, begins) & entered(mine)
+    last[which[open_]] = np.where(has, found[:, 1] >> np.uint32(4), _NONE)[open_]
+    value[which[open_]] = np.where(has, found[:, 3], _NONE)[open_]
+    count[which[open_]] = np.add.reduceat(there.astype(np.int64), begins)[open_]
+    return _Records(left, last, value, role, count)
 
 
 def states(found: Warps) -> npt.NDArray[np.uint64]:

@@ -30,7 +30,8 @@ def lines(found: Verdict) -> Iterator[str]:
         elif found.unchanged_s:
             yield f"nothing has changed for {found.unchanged_s:.1f} s"
         else:
-            yield "in progress"
+            rate = f": {found.enters_per_s:,.0f} regions entered a second" if found.enters_per_s else ""
+            yield f"in progress{rate}"
     if not found.launches:
         yield "no warp is unfinished: every warp that began to record has left its kernel"
     for launch in found.launches:

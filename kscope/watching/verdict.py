@@ -92,6 +92,7 @@ class Verdict:
         ended: whether its session has ended by itself.
         device: the device's name and ordinal.
         unchanged_s: since when nothing at all changed, seconds; None before a second look.
+        enters_per_s: regions stored when entered, a second, since the look before; None before a second look.
         launches: with warps that have not finished, the oldest first; without any, empty.
         host_launches: the last launches that the host made, the newest first.
         problems: errors of the driver, and what is not known.
@@ -104,6 +105,7 @@ class Verdict:
     ended: bool
     device: str
     unchanged_s: float | None
+    enters_per_s: float | None
     launches: tuple[LaunchState, ...]
     host_launches: tuple[tuple[str, HostLaunch], ...]
     problems: tuple[str, ...] = field(default=())
@@ -180,6 +182,7 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
         ended=pool.has_ended,
         device=f"{device.get('name', 'device')} {int(pool.header['device'])}",
         unchanged_s=None if observer is None else observer.unchanged_s,
+        enters_per_s=None if observer is None else observer.enters_per_s,
         launches=tuple(_launches(pool, found, names, since, options if isinstance(options, dict) else {})),
         host_launches=tuple((names.kernel(one.kernel), one) for one in launches(pool)),
         problems=tuple(problems),

@@ -18,6 +18,8 @@ import kscope_sim
 from kscope.capture import pool_folder
 from kscope.capture.pool_reading import open_pool
 from kscope.cli import main
+from kscope.watching import text
+from kscope.watching.observing import Observer
 from kscope.watching.verdict import Verdict, verdict
 
 PROGRAM = Path(__file__).with_name("black_box_program.py")
@@ -109,6 +111,51 @@ def test_a_running_program_is_watched_from_another_process(
     assert "is gone, without ending its session" in capsys.readouterr().out
     assert main(["watch", "--clean"]) == 0
     assert not any(pools.iterdir())
+
+
+def scattered(warp: kscope_sim.Warp) -> None:
+    """Each warp of a block stays elsewhere."""
+    if warp.index == 1:
+        warp.wait("never", 1)
+    with kscope.region("load", value=warp.index):
+        warp.work(10)
+    if warp.index == 0:
+        warp.wait("never", 1)
+    elif warp.index == 3:
+        with kscope.region("multiply", value=2.5):
+            warp.work(1000)
+            raise ZeroDivisionError
+
+
+def test_each_state_has_its_words(pools: Path) -> None:
+    with pytest.raises(ZeroDivisionError), kscope.profile(survive="shm"):
+        kscope_sim.launch(scattered, grid=2, block=128)
+    (file,) = pools.iterdir()
+    found = "\n".join(text.lines(verdict(open_pool(file))))
+    assert "scattered, launch 1: 1 of 2 blocks have begun; 3 warps of these have not finished, 1 has" in found
+    assert "warp 0 of block 0 has left `load` (value 0) and entered no region that waits since at " in found
+    assert "warp 1 of block 0 has begun and recorded nothing yet" in found
+    assert "warp 2 of block 0 has finished; the last region was `load` (value 2)" in found
+    assert "warp 3 of block 0 is in `multiply` (value 2.5) at " in found
+
+
+def test_two_looks_tell_progress(pools: Path) -> None:
+    observer, rates = Observer(), list[float | None]()
+
+    def look(warp: kscope_sim.Warp) -> None:
+        (file,) = pools.iterdir()
+        for _ in range(3):
+            for _ in range(5):
+                with kscope.region("step"):
+                    warp.work(10)
+            found = verdict(open_pool(file), observer)
+            rates.append(found.enters_per_s)
+            assert found.unchanged_s in (None, 0.0)
+
+    with kscope.profile(survive="shm"):
+        kscope_sim.launch(look)
+    first, *more = rates
+    assert first is None and all(rate is not None and rate > 0 for rate in more)
 
 
 def test_a_program_that_ends_normally_leaves_no_file(pools: Path, tmp_path: Path) -> None:

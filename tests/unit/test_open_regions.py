@@ -154,6 +154,13 @@ def test_what_ended_before_is_stored_before_a_warp_enters_a_region_that_waits() 
     assert stores == [0, wire.HEAD_BYTES, wire.OPEN_AT, wire.HEAD_BYTES + 16, wire.OPEN_AT]
 
 
+def test_the_record_of_such_a_region_is_stored_where_it_ends() -> None:
+    """What follows in the same basic block may hang."""
+    text = lower(kernel(region("mov.u32 %r2, 1;", act="open") + "bar.sync 1, 64;"), SURVIVE, frontend="t").text
+    record = text.index(f", {layout.record_id('wait', layout.Kind.SPAN)}, ks_el")
+    assert text.index("ks_seq, 256") < record < text.index("bar.sync 1, 64;")
+
+
 def test_a_predicate_holds_for_the_word_as_well() -> None:
     guarded = region("mov.u32 %r2, 1;", act="open", mark="- - with if %r3")
     assert [len(rows(f"mov.u32 %r3, {held};\n{guarded}")[0]) for held in ("%tid.y", "%ntid.y")] == [1, 2], (

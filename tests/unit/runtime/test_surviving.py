@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from kscope import native
 from kscope.capture import layout, pool_reading, wire
 from kscope.capture.pool_file import PoolDevice, PoolFile
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.sampling import Sampling
+from kscope.watching.warps import warps
 from kscope_runtime.pool import least
 
 from .conftest import MODULE, Bench
@@ -135,3 +137,26 @@ def test_records_have_their_names_in_the_file(bench: Make, files: Files) -> None
     (meta,) = pool_reading.modules(pool_reading.journal(pool))
     rows = pool.units.reshape(-1, 4)
     assert layout.name_hash(meta.regions[0].name) in (rows[:, 1] >> 4).tolist()
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "numpy"])
+def test_a_warp_that_has_entered_a_region_is_not_taken_for_one_that_has_ended(
+    bench: Make, files: Files, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(native, "available", lambda: False)
+    rig = armed(bench, files)
+    lane = Lane(rig.gpu.memory(MODULE), block=2).claim().begin().record()
+    assert lane.slab is not None
+    for value in (7, 0xFFFFFFFF):  # where the count and the seal will be
+        lane.slab.enter("wait", 250, value)
+        lane.memory.happen()
+        rig.take()
+        warp = warps(pool_reading.open_pool(files.made[0].path))
+        assert warp.word["value"].tolist() == [value] and not warp.finished.any()
+        (device,) = rig.backend.collect(wait=False)
+        header = slabs.find(device.lines, 1)[0].header
+        assert (header["count"].tolist(), header["done"].tolist()) == ([0], [0]), "a capture has no end of it"
+    lane.leave()
+    (device,) = rig.backend.collect(wait=True)
+    assert slabs.find(device.lines, 1)[0].header["count"].tolist() == [1]

@@ -66,6 +66,12 @@ help:  ## list the targets
 	.venv-viewers/bin/pip install -q llnl-hatchet "triton==3.9.0"
 	@touch $@
 
+# Holistic Trace Analysis, which reads torch.profiler's files.
+.venv-hta/.test:
+	@.ci/venv .venv-hta $(PYTHON)
+	.venv-hta/bin/pip install -q holistictraceanalysis
+	@touch $@
+
 # Other packages that write timelines, for the benchmark.
 .venv-peers/.test:
 	@.ci/venv .venv-peers $(PYTHON)
@@ -116,8 +122,9 @@ test-inductor: .venv/.torch  ## tests of torch.compile
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "$(TESTS)" -k "inductor or interpret" \
 	    tests/unit/triton/test_inductor.py tests/unit/triton/test_device.py tests/unit/test_examples.py
 
-test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## open exported files in proton-viewer and speedscope
+test-viewers: .venv/.test .venv-viewers/.test .venv-hta/.test $(CACHE)/speedscope  ## open exported files in other tools
 	KSCOPE_PROTON_VIEWER=.venv-viewers/bin/proton-viewer KSCOPE_SPEEDSCOPE=$(CACHE)/speedscope/package/dist/release \
+		KSCOPE_HTA=.venv-hta/bin/python \
 		.venv/bin/python -m pytest tests/viewers
 
 test-cupy: .venv/.cupy  ## tests of CuPy, NVRTC and cuda.core
@@ -188,4 +195,4 @@ fuzz: .venv-fuzz/.test  ## coverage-guided fuzzing of one reader: make fuzz TARG
 	    -artifact_prefix=$(CACHE)/fuzz/$(TARGET)/ $(CACHE)/fuzz/$(TARGET) tests/torture/corpus/$(TARGET)
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-newest .venv-peers .venv-fuzz .venv-docs .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-hta .venv-newest .venv-peers .venv-fuzz .venv-docs .cache build dist *.egg-info

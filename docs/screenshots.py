@@ -16,6 +16,7 @@ from typing import Any
 from browser.chromium import Page, binary
 
 import kscope
+from kscope.merging.joined import merge_ranks
 
 HERE = Path(__file__).resolve().parent
 IMAGES, TUTORIAL, GOLDEN = HERE / "img", HERE / "tutorial", HERE.parent / "tests" / "golden"
@@ -50,13 +51,22 @@ def perfetto(browser: Page, trace: kscope.Trace, image: Path, **options: Any) ->
                     browser.run("app.trace.workspace.flatTracks.forEach((row) => row.name == 'System' || row.expand())")
                     browser.run("new Promise((done) => setTimeout(done, 300))")
                 browser.run("app.commands.runCommand('dev.perfetto.ToggleLeftSidebar')")
-                if "flows" in options:  # the arrows of a slice are drawn while it is selected
+                if "flows" in options or "peers" in options:  # the arrows of a slice are drawn while it is selected
                     browser.run(_SELECT)
                 browser.run("new Promise((done) => setTimeout(done, 1500))")  # it draws in steps
                 browser.picture(image)
             finally:
                 browser.open("about:blank")
                 process.terminate()
+
+
+def ranks() -> kscope.Trace:
+    """Four simulated ranks on one axis."""
+    from unit.merging.test_peers import Ring
+
+    with tempfile.TemporaryDirectory() as folder:
+        Ring(4, steps=2).save(Path(folder))
+        return merge_ranks(sorted(Path(folder).glob("*.kscope"))).trace
 
 
 def main() -> None:
@@ -75,6 +85,7 @@ def main() -> None:
     with Page(program, WIDTH, 480) as browser:
         attention = kscope.load(GOLDEN / "attention.kscope").filter(block="0,8")
         perfetto(browser, attention, IMAGES / "attention.png")
+        perfetto(browser, ranks(), IMAGES / "ranks.png", peers=[("signal", "wait")])
         trace = kscope.load(TUTORIAL / "slow.kscope")
         perfetto(browser, trace.filter(launch=0, sm=range(2)), IMAGES / "tutorial-perfetto.png")
 

@@ -5,6 +5,7 @@ A rank's capture is on its own %globaltimer. Ranks of a host share the host's cl
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from kscope.capture.model import ClockSync, DeviceCapture, KernelMeta, ModuleMet
 UNIX = 1_764_547_200_000_000_000
 TICK = 32
 COMPUTE, REDUCE = 0x51, 0x52
-NAMES = ("load", "dot", "exchange")
+NAMES = ("load", "dot", "exchange", "signal", "wait")
 
 
 @dataclass
@@ -82,7 +83,9 @@ class Job:
             ClockSync(self.unix(rank, true - 9_000), self.timer(rank, true), self.unix(rank, true + 11_000))
             for true in (500_000.0, float(self.leave.max()) + 500_000)
         )
-        device = DeviceCapture(0, "synthetic", np.concatenate(slabs), 132, 0, TICK, syncs, 1_980_000)
+        device = DeviceCapture(
+            0, "synthetic", np.concatenate(slabs), 132, 0, TICK, syncs, 1_980_000, uuid=f"GPU-{rank}"
+        )
         kernels = (KernelMeta("compute", COMPUTE, 3), KernelMeta("my_all_reduce", REDUCE, 3))
         module = ModuleMeta("synth", kernels, tuple(RegionMeta(name) for name in NAMES))
         host = {"rank": rank, "world": self.ranks, "hostname": f"node{self.host_of[rank]}", "pid": 100 + rank}
@@ -105,6 +108,41 @@ class Job:
                 )
             )  # fmt: skip
         return found
+
+    def clock_file(self, rank: int) -> dict[str, object]:
+        """What the rank compares at both ends, as kscope run --ranks writes it."""
+        rng = np.random.default_rng(rank)
+        moments = 400_000.0, float(self.leave.max()) + 400_000
+        host = [other for other in range(self.ranks) if self.host_of[other] == self.host_of[rank]]
+        readings, peers = list[list[int]](), list[dict[str, object]]()
+        for true in moments:
+            way = rng.uniform(20_000, 90_000, 2)
+            readings.append([self.unix(rank, true), self.unix(0, true + way[0]), self.unix(rank, true + sum(way))])
+        for other in host[1:] if rank == host[0] else ():
+            mine_first, its_first = list[list[int]](), list[list[int]]()
+            for true in moments:
+                for turn in range(16):
+                    there, back = rng.uniform(600, 700, 2)
+                    begin = true + 3000 * turn + 100_000 * other
+                    asked, answered, seen = (
+                        self.timer(one, at) // TICK * TICK
+                        for one, at in ((rank, begin), (other, begin + there), (rank, begin + there + back))
+                    )
+                    mine_first.append([asked, answered])
+                    its_first.append([answered, seen])
+            peers.append({"gpu": f"GPU-{other}", "mine_first": mine_first, "its_first": its_first})
+        return {
+            "schema": "kscope.clock", "version": 1, "rank": rank, "host": f"node{self.host_of[rank]}",
+            "gpu": f"GPU-{rank}", "rank_0_clock": readings, "peers": peers,
+        }  # fmt: skip
+
+    def save_compared(self, folder: Path) -> None:
+        """As kscope run --ranks: every rank's capture and clock file in a partition."""
+        for rank in range(self.ranks):
+            own = folder / f"rank={rank:04}"
+            own.mkdir(parents=True)
+            self.capture(rank).save(own / "step.kscope")
+            (own / "clock.json").write_text(json.dumps(self.clock_file(rank)))
 
     def save(self, folder: Path) -> None:
         """Every rank's capture as a file."""

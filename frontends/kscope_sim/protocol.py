@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -148,8 +148,13 @@ class Slab:
     base: int
     thread: Thread
     start: Anchor
-    off: int = 0  # bytes, never wraps back: off / 16 is the count of all records
+    off: int = 0  # bytes, never wraps back: off / 16 is the count of all records and anchors
+    edge: int = field(init=False)  # %clock64 >> STEP_SHIFT at the last anchor
+    anchors: int = 0
     entered: int = 0  # regions whose enter was stored
+
+    def __post_init__(self) -> None:
+        self.edge = self.start.clock >> wire.STEP_SHIFT
 
     def enter(self, name: str, clock: int, value: int | None = None) -> None:
         """Store that a region was entered, where the head's second row will be."""
@@ -163,16 +168,40 @@ class Slab:
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
         """Store one record. Clocks are 64-bit ticks; their low words are stored."""
         capacity = layout.RECORD_BYTES << self.thread.log2_records
-        words = (start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
         # ring: the mask wraps, the oldest record is overwritten. stop: a full slab takes no more. Both count.
-        if not self.thread.flags & layout.FLAG_STOP or self.off < capacity:
-            at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
-            self.memory.store(at, np.array(words, np.uint32))
+        if not self._stops or self.off < capacity:
+            self._put(start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
+        self.off += layout.RECORD_BYTES
+
+    @property
+    def _stops(self) -> bool:
+        return bool(self.thread.flags & layout.FLAG_STOP)
+
+    def _put(self, *words: int) -> None:
+        capacity = layout.RECORD_BYTES << self.thread.log2_records
+        at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
+        self.memory.store(at, np.array(words, np.uint32))
+
+    def asks_for_anchor(self, end: int) -> bool:
+        """Whether an anchor is due behind a record that ends here."""
+        if not self.thread.flags & layout.FLAG_ANCHORS:
+            return False
+        full = self.off >= layout.RECORD_BYTES << self.thread.log2_records
+        return (end >> wire.STEP_SHIFT) - self.edge & 0xFFFF >= wire.ANCHOR_STEPS and not (self._stops and full)
+
+    def store_anchor(self, anchor: Anchor) -> None:
+        """Add an anchor."""
+        self.edge = anchor.clock >> wire.STEP_SHIFT
+        self.anchors += 1
+        self._put(anchor.clock & U32, layout.ANCHOR_ID, anchor.clock + anchor.width & U32, anchor.time & U32)
         self.off += layout.RECORD_BYTES
 
     def leave(self, end: Anchor) -> None:
         """Write the head's second row: from here on the host may take the slab."""
         turns = _high_bytes(end) - _high_bytes(self.start) & 0xFFFF
+        if self.anchors and not self._stops and self.off > layout.RECORD_BYTES << self.thread.log2_records:
+            self._put(end.clock & U32, layout.LAST_ANCHOR_ID, end.clock & U32, self.anchors)
+            self.off += layout.RECORD_BYTES
         grid = self.thread.grid_id >> wire.SLOT_BITS & 0xFF
         seal = max(self.start.number, end.number) | grid << wire.GRID_SHIFT | turns << wire.TURNS_SHIFT
         count = self.off // layout.RECORD_BYTES

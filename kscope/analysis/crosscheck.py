@@ -7,19 +7,22 @@ or the marks change what they measure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from ..capture.samples import CodeRegion, SampledFunction, Samples
+from ..capture.samples import Samples
+from ..machine_code.moved import WeighedCode, parts
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
+from .sampled_time import own_times
 from .shown import Shown
-from .stalls import HEADER, shown_place, user_place
-from .warp_regions import WarpRegions, warp_regions
+from .warp_regions import SPANS
 
+Int64 = npt.NDArray[np.int64]
 Verdict = Literal["agrees", "moved", "empty", "perturbed", "unknown"]
 
 AGREES = 0.01
@@ -32,7 +35,6 @@ _Z = 1.96
 _LEAST = 50
 """Fewer samples do not show that instructions were moved."""
 _MOST_NAMED = 5
-_IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV", "CS2R", "CS2R.32", "S2UR", "S2R")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Crossed:
 
     Attributes:
         kernel, region: their names.
-        clocks: share of the time in the kernel's regions, nested ones left out.
+        clocks: share of the time in the kernel's regions, nested ones left out, as samples see it: a warp counts more
+            while fewer are alive in its SM.
         samples: the same share by samples.
         margin: half width of the 95 % interval of their difference.
         count: samples in the region.
@@ -84,6 +87,20 @@ class Crosscheck(Shown):
         """Whether both measures agree in every region."""
         return bool(self.rows) and all(row.verdict == "agrees" for row in self.rows)
 
+    @property
+    def doubts(self) -> Iterator[str]:
+        """A sentence for each region that is empty, or whose instructions are elsewhere."""
+        for row in self.rows:
+            if row.verdict == "empty":
+                yield f"kernel {row.kernel}: region {row.region}: no instruction is between its clock readings"
+            if row.verdict == "moved":
+                parts = (
+                    f"{row.moved_in:.0%} of its samples are at other lines' instructions" * (row.moved_in > MOVED),
+                    f"{row.moved_out:.0%} of its lines' samples are outside of it" * (row.moved_out > MOVED),
+                )
+                what = " and ".join(part for part in parts if part)
+                yield f"kernel {row.kernel}: region {row.region}: {what}; kscope crosscheck names them"
+
 
 def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
     """Compare clocks with samples, for each kernel that has both.
@@ -92,7 +109,10 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
         trace: the recording.
         samples: of the same capture.
     """
-    spans, rows, problems = warp_regions(trace), list[Crossed](), list[str]()
+    rows, problems = list[Crossed](), list[str]()
+    spans = np.flatnonzero(trace.is_span)
+    seen = own_times(trace, spans)
+    names = sorted({region.name for region in trace.regions if region.kind in SPANS})
     by_id: dict[int, list[int]] = {}
     for number, function in enumerate(samples.functions):
         if function.kernel is not None:
@@ -104,17 +124,20 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
             why = samples.functions[own[0]].why_unknown if own else "it has no samples"
             problems.append(f"kernel {name}: {why}")
             continue
-        rows += _kernel(name, _clocks(trace, spans, index), samples, known)
+        rows += _kernel(name, _clocks(trace, spans, seen, index, names), samples, known)
     return Crosscheck(tuple(rows), tuple(problems))
 
 
-def _clocks(trace: TraceData, spans: WarpRegions, kernel: int) -> dict[str, tuple[float, float]]:
-    """By region: share of the time in regions, and its standard error over groups of warps."""
-    mine = np.flatnonzero(trace.warps.kernel[spans.track] == kernel)
-    own = spans.own[mine] * trace.warps.tick_ns[spans.track[mine]]
-    width = len(spans.names)
-    code = (spans.track[mine] % _GROUPS) * width + spans.name[mine]
-    table = np.bincount(code, weights=own, minlength=_GROUPS * width).reshape(_GROUPS, width)
+def _clocks(
+    trace: TraceData, spans: Int64, own: Int64, kernel: int, names: list[str]
+) -> dict[str, tuple[float, float]]:
+    """By region: share of the time in regions as samples see it, and its standard error over groups of warps."""
+    mine = trace.kernel[spans] == kernel
+    number = {name: at for at, name in enumerate(names)}
+    name = np.array([number.get(region.name, 0) for region in trace.regions], np.int64)[trace.region[spans[mine]]]
+    width = len(names)
+    code = (trace.track[spans[mine]] % _GROUPS) * width + name
+    table = np.bincount(code, weights=own[mine], minlength=_GROUPS * width).reshape(_GROUPS, width)
     total = table.sum(axis=0)
     if not total.sum():
         return {}
@@ -125,13 +148,13 @@ def _clocks(trace: TraceData, spans: WarpRegions, kernel: int) -> dict[str, tupl
         rest = total - used
         each = rest / rest.sum(axis=1, keepdims=True)
         error = np.sqrt((len(used) - 1) / len(used) * ((each - each.mean(axis=0)) ** 2).sum(axis=0))
-    present = np.bincount(spans.name[mine], minlength=width) > 0
-    return {name: (float(share[at]), float(error[at])) for at, name in enumerate(spans.names) if present[at]}
+    present = np.bincount(name, minlength=width) > 0
+    return {one: (float(share[at]), float(error[at])) for at, one in enumerate(names) if present[at]}
 
 
 def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int]) -> list[Crossed]:
     inside = dict.fromkeys(clocks, 0)
-    code = [_Code(samples, one) for one in members]
+    code = [_sampled(samples, one) for one in members]
     for one in code:
         for region in inside:
             inside[region] += one.inside(region)
@@ -154,7 +177,7 @@ def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples,
 
 
 def _verdict(
-    code: Iterable[_Code], region: str, difference: float, margin: float, moved_in: float, moved_out: float
+    code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float
 ) -> Verdict:
     code = list(code)
     if all(not one.has(region) for one in code):
@@ -168,19 +191,22 @@ def _verdict(
     return "agrees" if difference <= max(AGREES, margin) else "perturbed"
 
 
+def _sampled(samples: Samples, number: int) -> WeighedCode:
+    """A function's instructions with their samples."""
+    function, whole = samples.functions[number], samples.whole
+    own = whole[whole["function"] == number]
+    at = function.index(own["pc"])
+    counts = np.bincount(at[at >= 0], weights=own["count"][at >= 0], minlength=len(function.at))
+    return WeighedCode(function, counts.astype(np.float64))
+
+
 def _parts(
-    code: list[_Code], region: str, inside: int, foreign: dict[str, int], missing: dict[str, int]
+    code: list[WeighedCode], region: str, inside: int, foreign: dict[str, int], missing: dict[str, int]
 ) -> tuple[float, float]:
-    if not any((found := one.lines(region)) and found.last for one in code):
+    known = any((found := one.lines(region)) and found.last for one in code)
+    if not known or inside + sum(missing.values()) < _LEAST:
         return float("nan"), float("nan")
-    out = sum(missing.values())
-    own = inside - sum(foreign.values())
-    if inside + out < _LEAST:
-        return float("nan"), float("nan")
-    return (
-        sum(foreign.values()) / inside if inside else float("nan"),
-        out / (own + out) if own + out else float("nan"),
-    )
+    return parts(inside, sum(foreign.values()), sum(missing.values()))
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -193,76 +219,3 @@ def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 def _named(found: dict[str, int]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: (-found[name], name))[:_MOST_NAMED])
-
-
-class _Code:
-    """One function's instructions with their samples."""
-
-    def __init__(self, samples: Samples, number: int) -> None:
-        self.function: SampledFunction = samples.functions[number]
-        whole = samples.whole
-        own = whole[whole["function"] == number]
-        at = self.function.index(own["pc"])
-        self.counts = np.bincount(at[at >= 0], weights=own["count"][at >= 0], minlength=len(self.function.at))
-        self._stack = [self.function.stack(one) for one in range(len(self.function.at))]
-
-    def lines(self, region: str) -> CodeRegion | None:
-        """The region's place in the code and its source lines."""
-        return next((one for one in self.function.regions if one.name == region), None)
-
-    def has(self, region: str) -> bool:
-        return self.lines(region) is not None and region not in self.function.unresolved
-
-    def inside(self, region: str) -> int:
-        """Samples in the region, without those in nested ones."""
-        return int(sum(self.counts[one] for one, stack in enumerate(self._stack) if stack[-1:] == (region,)))
-
-    def empty(self, region: str) -> bool:
-        """Whether the region has no instruction but its clock reads and moves; also none of nested regions."""
-        found = [one for one, stack in enumerate(self._stack) if region in stack]
-        return all(self._word(one) in _IDLE for one in found)
-
-    def foreign(self, region: str) -> dict[str, int]:
-        """Samples of instructions in the region that belong to other lines, by text."""
-        lines = self.lines(region)
-        if lines is None or not lines.last:
-            return {}
-        found: dict[str, int] = {}
-        for one, stack in enumerate(self._stack):
-            chain = self.function.chain(one)
-            elsewhere = not lines.has(chain) and any(file == lines.file for file, _ in chain)
-            if elsewhere and stack[-1:] == (region,) and self.counts[one] and not self._marks(one):
-                found[self._named(one)] = found.get(self._named(one), 0) + int(self.counts[one])
-        return found
-
-    def missing(self, region: str) -> dict[str, int]:
-        """Samples of instructions of the region's lines that are not in it, by text; not of its marks' own lines."""
-        lines = self.lines(region)
-        if lines is None or not lines.last:
-            return {}
-        marks = (lines.first,) if lines.file.endswith(".py") else (lines.first, lines.last)
-        nested = [one for one in self.function.regions if one.file == lines.file and one.name != region
-                  and lines.first <= one.first and one.last <= lines.last]  # fmt: skip
-        found: dict[str, int] = {}
-        for one, stack in enumerate(self._stack):
-            chain = self.function.chain(one)
-            own = [line for file, line in chain if file == lines.file and lines.first <= line <= lines.last]
-            if region in stack or not own or not self.counts[one] or self._marks(one):
-                continue
-            if not any(line in marks for line in own) and not any(part.has(chain) for part in nested):
-                found[self._named(one)] = found.get(self._named(one), 0) + int(self.counts[one])
-        return found
-
-    def _word(self, one: int) -> str:
-        words = self.function.text[one].split()
-        return next((word for word in words if not word.startswith("@")), "")
-
-    def _marks(self, one: int) -> bool:
-        """Whether kscope's header has written the instruction, or it reads the clock."""
-        return "SR_CLOCK" in self.function.text[one] or any(
-            file.endswith(HEADER) for file, _ in self.function.chain(one)
-        )
-
-    def _named(self, one: int) -> str:
-        place = shown_place(user_place(self.function, one))
-        return f"{self.function.at[one]:#06x} {self.function.text[one]}{f' ({place})' if place else ''}"

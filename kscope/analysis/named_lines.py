@@ -38,11 +38,13 @@ def _named(function: SampledFunction, lines: Sequence[Lines]) -> SampledFunction
     ]
     of = [covering[place] if place >= 0 else () for place in function.place]
     stacks = [(*function.stacks[opened], *own) for opened, own in zip(function.opened, of, strict=True)]
-    kinds = tuple(dict.fromkeys([(), *stacks]))
+    ranged = [(*function.stacks[opened], *own) for opened, own in zip(function.ranged, of, strict=False)]
+    kinds = tuple(dict.fromkeys([(), *stacks, *ranged]))
     number = {stack: at for at, stack in enumerate(kinds)}
     return replace(
         function,
         regions=(*function.regions, *(CodeRegion(one.name, one.file, one.first, one.last) for one in lines)),
         stacks=kinds,
         opened=tuple(number[stack] for stack in stacks),
+        ranged=tuple(number[stack] for stack in ranged),
     )

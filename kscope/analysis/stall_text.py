@@ -63,6 +63,7 @@ def _table(by: str, rows: list[StallRow], width: int) -> list[str]:
     columns = {
         "samples": [f"{row.samples:,}" for row in rows],
         "share": [part_text(row.share) for row in rows],
+        "between reads": [f"{row.between_reads:,}" if row.between_reads >= 0 else "-" for row in rows],
         "per execution": [f"{row.per_execution:.3g}" if row.executions else "-" for row in rows],
         "issued": [part_text(row.issued) for row in rows],
         "where": [row.where for row in rows],
@@ -70,6 +71,8 @@ def _table(by: str, rows: list[StallRow], width: int) -> list[str]:
     }
     if not any(row.executions for row in rows):
         del columns["per execution"]
+    if all(row.between_reads < 0 for row in rows):
+        del columns["between reads"]
     if not any(row.where for row in rows):
         del columns["where"]
     return grid(by, [row.name for row in rows], columns, width, ("per execution", "issued", "where"))

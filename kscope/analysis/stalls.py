@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..capture.samples import Place, SampledFunction, Samples
+from ..capture.samples import SampledFunction, Samples
 from ..errors import UsageError
+from ..machine_code.moved import shown_place, user_place
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import of_kernels
 from ..util.packages import import_pandas
@@ -18,11 +18,13 @@ from .shown import Shown
 from .stall_reasons import ISSUED
 
 KEYS = ("region", "line", "instruction", "kernel")
+SELECTIVE = ("block", "warp", "sm")
+"""Options of a session in which only some warps record."""
+PARTIAL = ("lane0-warp0", "warps:")
+"""Strategies by which only some warps of a block record."""
 NO_REGION = "(no region)"
 UNKNOWN = "(code unknown)"
 NO_LINE = "(no line)"
-HEADER = "kscope.cuh"
-"""Marks of CUDA C++ are its code: their own lines, and no user's."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class StallRow:
         issued: share of its samples in which the warp issued an instruction.
         reasons: samples by reason, most first, without the issued ones.
         executions: spans of the region in the trace; 0 if they are unknown.
+        between_reads: samples between the region's clock reads, of kernels whose instructions belong to the region of
+            their text (placement="schedule"); -1 for others, and for rows that are no region.
     """
 
     kernel: str
@@ -48,6 +52,7 @@ class StallRow:
     issued: float
     reasons: dict[str, int]
     executions: int = 0
+    between_reads: int = -1
 
     @property
     def per_execution(self) -> float:
@@ -131,9 +136,15 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
     )
 
 
+def all_warps(trace: TraceData) -> bool:
+    """Whether all warps of the sampled kernels recorded, as far as options say."""
+    partial = any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies)
+    return not (trace.filtered or partial or any(trace.recorded.options.get(one) is not None for one in SELECTIVE))
+
+
 def executions(trace: TraceData) -> dict[tuple[int, str], int]:
-    """Spans of a trace by kernel id and region."""
-    if not len(trace):
+    """Spans of a trace by kernel id and region; none if only some warps recorded, because all were sampled."""
+    if not len(trace) or not all_warps(trace):
         return {}
     ids, names = of_kernels(trace), trace.region_names()
     codes = trace.kernel * len(names) + trace.region
@@ -161,32 +172,32 @@ def _rows(
         row = counts.setdefault(key, {})
         row[samples.reasons[reason]] = row.get(samples.reasons[reason], 0) + count
     whole = total if by == "kernel" else int(own["count"].sum())
+    between = _between(function, instruction, own) if by == "region" and function.ranged else None
     return [
-        _row(function, name, where, found, whole, executions.get((function.kernel or 0, name), 0))
+        _row(function, name, where, found, whole, executions.get((function.kernel or 0, name), 0),
+             -1 if between is None else between.get(name, 0))
         for (name, where), found in counts.items()
-    ]
+    ]  # fmt: skip
+
+
+def _between(function: SampledFunction, instruction: np.ndarray, own: np.ndarray) -> dict[str, int]:
+    """Samples by the innermost region between whose clock reads they are."""
+    found: dict[str, int] = {}
+    for one, count in zip(instruction.tolist(), own["count"].tolist(), strict=True):
+        name = (function.between_reads(one) or (NO_REGION,))[-1]
+        found[name] = found.get(name, 0) + count
+    return found
 
 
 def _row(
-    function: SampledFunction, name: str, where: str, found: dict[str, int], whole: int, executions: int
+    function: SampledFunction, name: str, where: str, found: dict[str, int], whole: int, executions: int, between: int
 ) -> StallRow:
     count = sum(found.values())
     waits = sorted(((reason, own) for reason, own in found.items() if reason != ISSUED), key=lambda one: -one[1])
     return StallRow(
         function.name, name, where, count, count / whole if whole else float("nan"),
-        found.get(ISSUED, 0) / count if count else float("nan"), dict(waits), executions,
+        found.get(ISSUED, 0) / count if count else float("nan"), dict(waits), executions, between,
     )  # fmt: skip
-
-
-def user_place(function: SampledFunction, instruction: int) -> Place | None:
-    """The innermost line of an instruction that is not in kscope's header; None if it is unknown."""
-    chain = function.chain(instruction)
-    return next((place for place in chain if not place[0].endswith(HEADER)), None)
-
-
-def shown_place(place: Place | None) -> str:
-    """k.py:7"""
-    return "" if place is None else f"{Path(place[0]).name}:{place[1]}"
 
 
 def innermost(function: SampledFunction, instruction: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +10,7 @@ import orjson
 
 from ..errors import FormatError
 from ..util.portable import dump_json
-from .samples import NO_PLACE, ROW, CodeRegion, Place, SampledFunction, Samples
+from .samples import NO_PLACE, ROW, CodeRegion, CodeWork, Place, SampledFunction, Samples
 
 _SIZE = 8
 _COUNTS = ("dropped", "full", "elsewhere", "left_out")
@@ -60,7 +60,7 @@ def from_bytes(data: bytes) -> Samples:
 def _function_to_dict(function: SampledFunction) -> dict[str, Any]:
     """The fields that differ from their defaults; regions as lists."""
     found = {one.name: getattr(function, one.name) for one in fields(function)}
-    found["regions"] = [[one.name, one.file, one.first, one.last] for one in function.regions]
+    found["regions"] = [_region_to_list(one) for one in function.regions]
     return {name: value for name, value in found.items() if value not in ((), [], None, "")}
 
 
@@ -68,7 +68,9 @@ def _function(found: object) -> SampledFunction:
     if not isinstance(found, dict):
         _refuse("a function", found)
     get: dict[str, Any] = {"regions": [], "unresolved": [], "why_unknown": "", "stacks": [[]], "kernel": None, **found}
-    lists = {name: _list(get.get(name, []), name) for name in ("at", "text", "place", "places", "opened", "stacks")}
+    lists = {
+        name: _list(get.get(name, []), name) for name in ("at", "text", "place", "places", "opened", "stacks", "ranged")
+    }
     places = tuple(tuple(_place(one) for one in _list(chain, "a place")) for chain in lists["places"])
     regions = tuple(_region(one) for one in _list(get["regions"], "regions"))
     stacks = tuple(
@@ -76,7 +78,9 @@ def _function(found: object) -> SampledFunction:
         for stack in lists["stacks"]
     )
     at = tuple(_number(one, "an offset", 0, _MOST) for one in lists["at"])
-    if any(len(lists[name]) != len(at) for name in ("text", "place", "opened")) or list(at) != sorted(set(at)):
+    if any(
+        len(lists[name]) != len(at) for name in ("text", "place", "opened", *(("ranged",) if lists["ranged"] else ()))
+    ) or list(at) != sorted(set(at)):
         _refuse("a function's instructions", get.get("name"))
     kernel = get["kernel"]
     return SampledFunction(
@@ -88,16 +92,24 @@ def _function(found: object) -> SampledFunction:
         places=places,
         opened=tuple(_number(one, "an instruction's regions", 0, len(stacks) - 1) for one in lists["opened"]),
         stacks=stacks,
+        ranged=tuple(_number(one, "an instruction's regions", 0, len(stacks) - 1) for one in lists["ranged"]),
         regions=regions,
         unresolved=tuple(_text(one, "a region") for one in _list(get["unresolved"], "unresolved")),
         why_unknown=_text(get["why_unknown"], "why_unknown"),
     )
 
 
+def _region_to_list(region: CodeRegion) -> list[Any]:
+    return [region.name, region.file, region.first, region.last, *(astuple(region.work) if region.work else ())]
+
+
 def _region(found: object) -> CodeRegion:
     match found:
         case [str(name), str(file), int(first), int(last)]:
             return CodeRegion(name, file, first, last)
+        case [str(name), str(file), int(first), int(last), moved, shared, flops, bool(matrix), bool(most), str(why)]:
+            moved, shared, flops = (_number(one, "a region's work", 0, 1 << 62) for one in (moved, shared, flops))
+            return CodeRegion(name, file, first, last, CodeWork(moved, shared, flops, matrix, most, why))
         case _:
             pass
     return _refuse("a region", found)

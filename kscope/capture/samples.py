@@ -26,6 +26,27 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
+class CodeWork:
+    """What one warp does in one execution of a region, with that of regions in it.
+
+    Attributes:
+        bytes: to and from global memory.
+        shared: bytes to and from shared memory.
+        flops: floating-point operations; a multiply-add is two.
+        matrix: some of them are those of matrix instructions.
+        most: some instructions have a predicate, and amounts are those of lanes that execute all.
+        unknown: why the amounts are unknown; empty if they are known.
+    """
+
+    bytes: int = 0
+    shared: int = 0
+    flops: int = 0
+    matrix: bool = False
+    most: bool = False
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
 class CodeRegion:
     """A region in a function's machine code.
 
@@ -33,12 +54,14 @@ class CodeRegion:
         name: its name.
         file: the source file of its lines; empty if they are unknown.
         first, last: its source lines, with those of the marks; 0 if they are unknown.
+        work: what it moves and computes; None if its code was not read.
     """
 
     name: str
     file: str = ""
     first: int = 0
     last: int = 0
+    work: CodeWork | None = None
 
     def has(self, chain: Iterable[Place]) -> bool:
         """Whether an instruction of these places belongs to the region's source lines."""
@@ -60,6 +83,8 @@ class SampledFunction:
         stacks: regions that are open, outermost first, as indices into `regions`. The wait of a clock read at a begin
             belongs to the region before it.
         regions: the regions in the code.
+        ranged: as `opened`, by the addresses between the clock reads, of code in which they differ: kernels that are
+            recorded behind the assembler, whose instructions belong to the region of their text. Empty for others.
         unresolved: names of regions whose clock reads could not be found.
         why_unknown: why the code is unknown; empty if it is known.
     """
@@ -73,6 +98,7 @@ class SampledFunction:
     opened: tuple[int, ...] = ()
     stacks: tuple[tuple[int, ...], ...] = ((),)
     regions: tuple[CodeRegion, ...] = ()
+    ranged: tuple[int, ...] = ()
     unresolved: tuple[str, ...] = ()
     why_unknown: str = ""
 
@@ -95,6 +121,12 @@ class SampledFunction:
         if instruction < 0:
             return ()
         return tuple(self.regions[one].name for one in self.stacks[self.opened[instruction]])
+
+    def between_reads(self, instruction: int) -> tuple[str, ...]:
+        """Names of the regions between whose clock reads an instruction is, outermost first: what clocks measure."""
+        if instruction < 0 or not self.ranged:
+            return self.stack(instruction)
+        return tuple(self.regions[one].name for one in self.stacks[self.ranged[instruction]])
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ HEAD = np.dtype(
         # written when the warp leaves the kernel, by one store; all zero = unfinished
         ("end_clock", "<u4"),  # 4
         ("end_time", "<u4"),  # 5   %globaltimer in steps of 32 ns, low word
-        ("count", "<u4"),  # 6   records written, including overwritten and refused ones
+        ("count", "<u4"),  # 6   records and anchors written, including overwritten and refused ones
         ("seal", "<u4"),  # 7   its low byte is never 0, see below
     ]
 )
@@ -64,6 +64,13 @@ GRID_SHIFT = 8
 TURNS_SHIFT = 16
 """high(end) - high(start) modulo 2^16, where high() is bits 32 to 39 of %clock64 above bits 32 to 39 of %globaltimer.
 The difference of two clocks is known below 255 * 2^32 cycles, that of two times below 2^40 ns."""
+
+STEP_SHIFT, ANCHOR_STEPS = 16, 4
+"""A kernel with marks in loops adds an anchor behind a record that ends at least four steps later than the last anchor
+or the warp's start; a step is a multiple of 2^16 that %clock64 passes (33 us at 1.98 GHz). Warps of less than three
+steps have none."""
+ANCHORS_SHIFT = 17
+"""The device counts anchors above the steps in one register, modulo 2^15."""
 
 OPEN = np.dtype(
     [

@@ -59,6 +59,10 @@ def add(command: Command) -> None:
         "--flow", dest="flows", nargs=2, metavar=("FROM", "TO"), action="append",
         help="draw arrows between records of two regions with the same value; may be repeated",
     )  # fmt: skip
+    flag(
+        "--peer", dest="peers", nargs=2, metavar=("FROM", "TO"), action="append",
+        help="draw arrows between devices, where values are the other device's number; may be repeated",
+    )  # fmt: skip
 
 
 def export(options: argparse.Namespace) -> int:

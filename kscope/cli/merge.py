@@ -53,6 +53,11 @@ def add(command: Command) -> None:
         "--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of,
         help=f"the first N records by time, or all (default: {DEFAULT_LIMIT:,})",
     )  # fmt: skip
+    parser.add_argument(
+        "--peer", nargs=2, metavar=("FROM", "TO"), action="append", default=[],
+        help="of a folder: arrows between ranks, from region FROM with value=rank to the end of region TO of that rank "
+        "with value=this rank; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--max-bytes", metavar="SIZE", help="memory limit for a capture that you trust: 24GiB")
     parser.set_defaults(reader=None, names=None)
 
@@ -99,7 +104,7 @@ def _ranks(options: argparse.Namespace) -> int:
         torch.checked(options.output)
         found = joined.merge_ranks(files, ranks, options.launch, options.collective)
         limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
-        written = found.trace.export(options.output, limit=limit)
+        written = found.trace.export(options.output, limit=limit, peers=options.peer)
     else:
         found = dataset.write_dataset(files, options.output, ranks, options.launch, options.collective)
         written = found.records

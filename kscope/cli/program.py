@@ -17,9 +17,19 @@ from ..session import capture_path
 from ..session.launcher import place
 from ..session.session import Session
 from . import launched, script_threads
+from .outputs import STRICT
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
+
+
+def add_output(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add -o, -q and --strict to a command that records `what`."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -182,10 +192,10 @@ def note(text: str) -> None:
 def script_frames(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the script's first frame on; all of it if the script never began (a syntax error)."""
     start = trace
-    folder, others = Path(__file__).parent, (runpy.__file__, "<frozen runpy>")
+    package, others = Path(__file__).parents[1], (runpy.__file__, "<frozen runpy>")
     while start is not None:
         file = start.tb_frame.f_code.co_filename
-        if file not in others and Path(file).parent != folder:
+        if file not in others and package not in Path(file).parents:
             break
         start = start.tb_next
     return start

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
+from ..analysis.table import grid, terminal, time_text
 from ..errors import UsageError
 from . import answers
 from .command import Command
@@ -25,6 +27,7 @@ def add(command: Command) -> None:
         help="kernels that no rank leaves before the last one has arrived (names such as all_reduce, barrier); may be "
         "repeated",
     )  # fmt: skip
+    parser.add_argument("--sketch", action="store_true", help="durations of all ranks, of kscope run --ranks --sketch")
     answers.add(parser, top=f"ranks and launches to list ({_TOP}), and rows of each list of --json ({answers.MOST})")
 
 
@@ -34,9 +37,35 @@ def ranks(options: argparse.Namespace) -> int:
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: expected a folder with the captures of a job, one per rank")
+    if options.sketch:
+        return _sketches(options)
     found = skew.report(seats.seats(seats.captures(options.folder)), options.collective)
     if options.json:
         print(answers.answer(options, found.to_dict()))
     else:
         print(skew_text.text(found, options.top or _TOP))
+    return 0
+
+
+def _sketches(options: argparse.Namespace) -> int:
+    from ..merging import sketches
+
+    found = sketches.spreads(sketches.files(options.folder))
+    if options.json:
+        print(answers.answer(options, {"rows": [asdict(row) for row in found]}))
+        return 0
+    shown = found[: options.top or 50]
+    columns = {
+        "role": [row.role for row in shown],
+        "ranks": [f"{row.ranks:,}" for row in shown],
+        "count": [f"{row.count:,}" for row in shown],
+        "p50": [time_text(row.p50_ns) for row in shown],
+        "p90": [time_text(row.p90_ns) for row in shown],
+        "p99": [time_text(row.p99_ns) for row in shown],
+        "slowest rank": [f"{row.slowest}: {time_text(row.slowest_ns)}, {row.times:.2f}x" for row in shown],
+    }
+    names = [f"{row.kernel}: {row.region}" for row in shown]
+    print("\n".join(grid("region", names, columns, terminal(), ("ranks", "p90", "role"))))
+    if len(found) > len(shown):
+        print(f"  + {len(found) - len(shown):,} more rows with less time")
     return 0

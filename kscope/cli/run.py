@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ..errors import UsageError
 from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalog import listing
-from ..session import capture_path
-from ..session.launcher import expanded
+from ..session import capture_path, job
+from ..session.job import Job
+from ..session.launcher import expanded, place
 from ..session.profile import profile
 from ..session.states import SURVIVE_VARIABLE, disable, enable, recording, taken
 from . import launched, outputs, program, supervised
@@ -32,11 +34,14 @@ def add(command: Command) -> None:
         description="Runs an unchanged Python script and records its kernels that have kscope marks.",
         usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
     )  # fmt: skip
+    program.add_output(parser, "records")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
-    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
+        "--ranks", metavar="FOLDER", type=Path,
+        help="under torchrun and others: FOLDER/rank=0007/SCRIPT.kscope of each rank; all begin together, and compare "
+        "clocks",
+    )  # fmt: skip
+    about = "of --ranks: also write distributions of durations, a few kB a rank, for kscope ranks --sketch"
+    parser.add_argument("--sketch", action="store_true", help=about)
     supervised.add(parser)
     flags.add(parser)
     program.add(parser)
@@ -45,6 +50,8 @@ def add(command: Command) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
     execute = program.of(options)
+    if options.sketch and options.ranks is None:
+        raise UsageError("--sketch: expected --ranks FOLDER beside it")
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
@@ -53,19 +60,35 @@ def run(options: argparse.Namespace) -> int:
         return supervised.run(options)
     if options.timeout and options.survive is None and not os.environ.get(SURVIVE_VARIABLE):
         options.survive = "shm"
-    typed = program.output(options)
+    typed = program.output(options) if options.ranks is None else _of_rank(options)
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
         outputs.apart(flag, output, None if options.module else options.script)
     session = profile(typed, **flags.given(options))
+    if options.ranks is not None:
+        execute = partial(Job(options.ranks, program.note).run, execute)
     if code := program.in_session(execute, session, path, options):
         return code
     trace = session.trace
+    if options.sketch:
+        from ..merging import sketches  # loaded on first use
+
+        made = sketches.write(sketches.of_trace(trace), place().rank)
+        outputs.text("--sketch", path.with_name(sketches.FILE), made.decode())
     if trace.problems or not options.quiet:
         program.note(_report(program.saved(session, path), len(trace), len(trace.problems), _selective_flags(options)))
         for problem in trace.problems:
             program.note(problem.text)
     return STRICT if options.strict and trace.problems else 0
+
+
+def _of_rank(options: argparse.Namespace) -> Path:
+    """The capture of this rank in the folder of --ranks."""
+    if options.output:
+        raise UsageError(f"-o {options.output}: --ranks {options.ranks} says where captures go; give one of them")
+    stem = options.script if options.module else Path(options.script).stem
+    folder = str(job.check(options.ranks)).replace("%", "%%")
+    return Path(folder, f"{stem.replace('%', '%%')}{capture_path.SUFFIX}")
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:

@@ -39,6 +39,15 @@ class Flows:
     def __len__(self) -> int:
         return len(self.source)
 
+    def with_more(self, more: Flows) -> Flows:
+        """These and further ones."""
+        if not len(more):
+            return self
+        source = np.concatenate([self.source, more.source])
+        order = np.argsort(source, kind="stable")
+        target, at_end = np.concatenate([self.target, more.target]), np.concatenate([self.at_end, more.at_end])
+        return Flows(source[order], target[order], at_end[order])
+
 
 def flows(
     trace: TraceData, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]
@@ -60,7 +69,7 @@ def flows(
     all_arrows = [Flows(nothing, nothing, nothing.astype(bool))]
     problems: list[Problem] = []
     for first, second in pairs:
-        sources, targets = _with_value(trace, first), _with_value(trace, second)
+        sources, targets = with_value(trace, first), with_value(trace, second)
         arrows = _pair(trace, begin, end, sources, targets)
         all_arrows.append(arrows)
         if missing := len(targets) - len(arrows):
@@ -75,7 +84,7 @@ def flows(
     return Flows(source[order], target[order], at_end[order]), problems
 
 
-def _with_value(trace: TraceData, name: str) -> Int64:
+def with_value(trace: TraceData, name: str) -> Int64:
     """The records of a region that have a value. Raises UsageError if there is no such region."""
     valued = (Kind.SPAN_VALUE, Kind.INSTANT_VALUE)
     known = sorted({region.name for region in trace.regions if region.kind in valued})

@@ -18,6 +18,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.nesting import layers
 from ..util.parallel import chunks, each
 from .flows import Flows, flows
+from .peer_flows import peer_flows
 from .view import View
 
 Int64 = npt.NDArray[np.int64]
@@ -127,9 +128,11 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
     track, more = _tracks(trace, span, begin, end)
     track = np.concatenate([track, empty.astype(np.int32)])
     arrows, unlinked = flows(trace, begin, end, view.flows)
+    between, unmatched = peer_flows(trace, begin, end, view.peers)
+    arrows = arrows.with_more(between)
     return Timeline(
         trace, begin, end, track, span, more, drawn, empty, roles(trace), trace.origin + base, exact, arrows, view,
-        (*problems, *hidden, *unlinked, *trace.problems),
+        (*problems, *hidden, *unlinked, *unmatched, *trace.problems),
     )  # fmt: skip
 
 

@@ -22,23 +22,27 @@ class View:
         args: slices carry cycles, exact ns and value; lifetimes carry what recording cost the warp.
         flows: pairs of region names. An arrow goes from a record of the first to each record of the second with the
             same value in the same block (flows.py).
+        peers: the same across devices: a record's value is the number of the other device (peer_flows.py).
     """
 
     group: str = "sm"
     args: bool = True
     flows: tuple[tuple[str, str], ...] = ()
     processes: str = "launches"
+    peers: tuple[tuple[str, str], ...] = ()
 
 
 VIEW_OPTIONS = tuple(field.name for field in fields(View))
 
 
-def view(group: object = "sm", args: object = True, flows: object = (), processes: object = "launches") -> View:
+def view(
+    group: object = "sm", args: object = True, flows: object = (), processes: object = "launches", peers: object = ()
+) -> View:
     """Validate view options.
 
     Args:
         group, args, processes: as in View.
-        flows: pairs of region names as a list, or a dict.
+        flows, peers: pairs of region names as a list, or a dict.
 
     Raises:
         UsageError: an option is invalid.
@@ -49,7 +53,7 @@ def view(group: object = "sm", args: object = True, flows: object = (), processe
         raise UsageError(f"export(processes={processes!r}): expected one of {', '.join(PROCESSES)}")
     if not isinstance(args, bool):
         raise UsageError(f"export(args={args!r}): expected True or False")
-    return View(str(group), args, tuple(_pairs(flows)), str(processes))
+    return View(str(group), args, tuple(_pairs(flows)), str(processes), tuple(_pairs(peers)))
 
 
 def _pairs(flows: Any) -> Iterator[tuple[str, str]]:

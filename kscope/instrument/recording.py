@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
 from ..errors import UsageError
+from ..marks.operations import PIPELINE
 from ..marks.strategies import Elected, Strategy, strategy_of
 from .selection.auto import Selection
 
@@ -84,6 +85,8 @@ class Recording:
                 f"survive={self.survive!r}: cannot be used with placement='schedule', which leaves no place for what"
                 " warps store when they enter a region; leave placement= out"
             )
+        if self.placement == "schedule" and PIPELINE in self.selection.kinds:
+            raise UsageError('placement="schedule": auto="pipeline" is not built for it; expected placement="fence"')
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 

@@ -3,7 +3,7 @@ once, so that a kernel that hangs or dies shows where its warps are.
 
 A region that begins in a loop would be stored in every iteration (4 to 9 % of a matmul on an H200). There only waits
 count that need another warp or the host to end: not those for the warp's own asynchronous work, nor the barrier of the
-whole block. Regions that auto= placed are stored wherever they wait.
+whole block. Regions that auto= placed are stored wherever they wait, but not the operations of auto="pipeline".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
     found: set[str] = set()
     for i, statement in enumerate(function.statements):
         mark = statement.mark
-        if mark is None or mark.act != "enter" or mark.name in found:
+        if mark is None or mark.act != "enter" or mark.how == "pipeline" or mark.name in found:
             continue
         if mark.open or (i in depths and _may_last(code, i, every=i not in looped or mark.origin == "auto")):
             found.add(mark.name)

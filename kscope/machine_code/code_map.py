@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 import tempfile
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from ..marks.grammar import split
 from . import elf, tools
 from .open_regions import open_regions
 from .sass import Function, Site, functions, sites
+from .segments import Stack, segments
 from .source_lines import body, lines, texts
+from .work import region_work
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _FUNCTION_TYPE = 2
@@ -32,15 +35,16 @@ def described(sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterabl
         cubin: the module that was loaded.
         regions: the regions that it may have.
     """
+    regions = tuple(regions)
     try:
         text = _disassembly(cubin, {one.name for one in sampled})
     except (MissingError, FormatError, OSError) as error:
         return [replace(one, why_unknown=str(error)) for one in sampled]
     code = {one.name: one for one in functions(text)}
     printed, placed, known = texts(text), lines(text), {split(one.name)[0]: one for one in regions}
-    ids = {record_id(one.name, kind): name for name, one in known.items() for kind in _SPANS}
+    ids = {record_id(one.name, kind): split(one.name)[0] for one in regions for kind in _SPANS}
     return [
-        _function(one, code[one.name], printed[one.name], placed[one.name], ids, known)
+        _function(one, code[one.name], printed[one.name], placed[one.name], ids, known, segments(cubin, one.name))
         if one.name in code
         else replace(one, why_unknown="its module has no function of this name")
         for one in sampled
@@ -73,14 +77,16 @@ def _symbols(cubin: bytes) -> list[tuple[int, str]]:
 
 def _function(
     sampled: SampledFunction, code: Function, printed: Mapping[int, str], placed: Mapping[int, tuple[Place, ...]],
-    ids: Mapping[int, str], known: Mapping[str, RegionMeta],
+    ids: Mapping[int, str], known: Mapping[str, RegionMeta], runs: Sequence[tuple[int, Stack | None]],
 ) -> SampledFunction:  # fmt: skip
     found = sites(code, ids)
     at = tuple(sorted(printed))  # also the padding
-    opened = dict(zip((one.at for one in code.instructions), open_regions(code, found.sites), strict=True))
+    ranged = dict(zip((one.at for one in code.instructions), open_regions(code, found.sites), strict=True))
     names = tuple(dict.fromkeys(site.region for site in found.sites))
-    stacks = tuple(dict.fromkeys([(), *opened.values()]))
+    opened = _by_segments(runs, ranged, names) if runs else ranged
+    stacks = tuple(dict.fromkeys([(), *opened.values(), *ranged.values()]))
     chains = tuple(dict.fromkeys(placed[one] for one in at if one in placed))
+    work = region_work(code, found)
     chain_number, stack_number = ({one: number for number, one in enumerate(row)} for row in (chains, stacks))
     return replace(
         sampled,
@@ -90,9 +96,19 @@ def _function(
         places=chains,
         opened=tuple(stack_number[opened.get(one, ())] for one in at),
         stacks=tuple(tuple(names.index(name) for name in stack) for stack in stacks),
-        regions=tuple(_region(name, known[name], found.sites, placed) for name in names),
+        regions=tuple(replace(_region(name, known[name], found.sites, placed), work=work.get(name)) for name in names),
+        ranged=tuple(stack_number[ranged.get(one, ())] for one in at) if runs else (),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
     )
+
+
+def _by_segments(
+    runs: Sequence[tuple[int, Stack | None]], ranged: Mapping[int, Stack], names: Collection[str]
+) -> dict[int, Stack]:
+    """The regions of each instruction by its text; of kscope's own none."""
+    begins = [at for at, _ in runs]
+    found = {at: runs[max(0, bisect_right(begins, at) - 1)][1] or () for at in ranged}
+    return {at: tuple(name for name in stack if name in names) for at, stack in found.items()}
 
 
 def _region(name: str, meta: RegionMeta, found: Iterable[Site], placed: Mapping[int, tuple[Place, ...]]) -> CodeRegion:

@@ -75,7 +75,7 @@ def write_dataset(
     missing = sorted(set(ranks or ()) - {seat.rank for seat in every})
     if missing or not every:
         raise UsageError(f"--ranks: no capture of rank {number_ranges(missing)} among {len(files):,} captures")
-    clocks = [RankClock(None, None, itself=True)]
+    clocks = [RankClock(None, itself=True)]
     if len(every) > 1:
         clocks = align(every, common(every, collective(globs)))
     placed = [clock.place(seat.first) for clock, seat in zip(clocks, every, strict=True)]

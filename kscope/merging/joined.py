@@ -68,7 +68,7 @@ def merge_ranks(
     missing = sorted(set(ranks or ()) - {seat.rank for seat in every})
     if missing or not every:
         raise UsageError(f"--ranks: no capture of rank {number_ranges(missing)} among {len(files):,} captures")
-    clocks = [RankClock(None, None, itself=True)]
+    clocks = [RankClock(None, itself=True)]
     if len(every) > 1:
         clocks = align(every, common(every, collective(globs)))
     starts = [0, *accumulate(len(seats) for _, seats in found)]

@@ -1,9 +1,11 @@
 """The clocks of a job's GPUs against that of the first one.
 
     collectives   no rank leaves one before the last one has arrived: each pair of ranks has an inequality both ways
+    peers         GPUs of one host were compared with the host's first rank's, by signals (kscope run --ranks)
     hosts         GPUs of one host were compared with the host's clock by each rank
+    rank 0        hosts' clocks were compared with that of rank 0's host, over the network (kscope run --ranks)
 
-Both are intervals that hold the truth, so it is where they overlap.
+All are intervals that hold the truth, so it is where they overlap.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from .seats import Seat
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
+_TICK = 32
+"""ns: the step of %globaltimer on GPUs that can be recorded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +44,13 @@ class RankClock:
 
     Attributes:
         by_collectives: the first seat's clock, with this seat's as the reference; None without common collectives.
-        by_host: the host's clock, as the first seat's GPU and as this one's sees it; None on different hosts.
-        apart: the two contradict each other, and `by_host` was dropped.
+        by_third: clocks that both were compared with, as the first seat's GPU and as this one's sees it.
+        apart: they contradict the collectives, and were dropped.
+        itself: this is the first seat.
     """
 
     by_collectives: Clock | None
-    by_host: tuple[Clock, Clock] | None
+    by_third: tuple[tuple[Clock, Clock], ...] = ()
     apart: bool = False
     itself: bool = False
 
@@ -53,29 +58,25 @@ class RankClock:
         """Times (m,) of the seat on the first seat's clock."""
         if self.itself:
             return Placed(time, np.zeros(len(time)))
-        bounds = []
-        base = 0
+        bounds = list[tuple[int, Float, Float]]()
         if self.by_collectives is not None:
             found = self.by_collectives.at(time)
-            base = found.base
-            bounds.append((found.low, found.high))
-        if self.by_host is not None:
-            first, mine = self.by_host
-            host = mine.at(time)
-            there = first.at(time + host.middle - _near(first, time))
-            shift = host.base - there.base
-            base = shift if self.by_collectives is None else base
-            bounds.append((host.low - there.high + (shift - base), host.high - there.low + (shift - base)))
+            bounds.append((found.base, found.low, found.high))
+        for first, mine in self.by_third:
+            third = mine.at(time)
+            there = first.at(time + third.middle - _near(first, time))
+            bounds.append((third.base - there.base, third.low - there.high, third.high - there.low))
         if not bounds:
             return Placed(time, np.full(len(time), np.inf))
-        low = np.max([one for one, _ in bounds], axis=0)
-        high = np.min([one for _, one in bounds], axis=0)
+        base = bounds[0][0]
+        low = np.max([low + (shift - base) for shift, low, _ in bounds], axis=0)
+        high = np.min([high + (shift - base) for shift, _, high in bounds], axis=0)
         middle = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, 0.0)
         return Placed(time + base + np.rint(middle).astype(np.int64), (high - low) / 2 + 0.5)
 
 
 def _near(clock: Clock, time: Int64) -> Int64:
-    """By how much the host is ahead of a clock, roughly: what turns its time into the clock's."""
+    """By how much a third clock is ahead of this one, roughly: what turns its time into this one's."""
     return clock.at(time).middle
 
 
@@ -86,17 +87,74 @@ def align(seats: Sequence[Seat], launches: Sequence[Int64]) -> list[RankClock]:
         seats: the seats.
         launches: of each, its collective launches (n,), the same ones in the same order.
     """
-    hosts = [_host(seat) for seat in seats]
+    thirds = _thirds(seats)
     first = seats[0]
-    found = [RankClock(None, None, itself=True)]
-    for seat, mine, host in zip(seats[1:], launches[1:], hosts[1:], strict=True):
+    found = [RankClock(None, itself=True)]
+    for number, (seat, mine) in enumerate(zip(seats[1:], launches[1:], strict=True), 1):
         causal = _collectives(first, launches[0], seat, mine) if len(mine) else None
-        same = seat.host == first.host != "" and host is not None and hosts[0] is not None
-        clock = RankClock(causal, (hosts[0], host) if same and hosts[0] is not None and host is not None else None)
-        if causal is not None and clock.by_host is not None and (clock.place(seat.first[mine]).half < 0).any():
-            clock = RankClock(causal, None, apart=True)  # hosts of one name, or a host's clock that was set
+        both = tuple((thirds[0][key], thirds[number][key]) for key in thirds[0] if key in thirds[number])
+        clock = RankClock(causal, both)
+        if causal is not None and both and (clock.place(seat.first[mine]).half < 0).any():
+            clock = RankClock(causal, apart=True)  # hosts of one name, or a host's clock that was set
         found.append(clock)
     return found
+
+
+def _thirds(seats: Sequence[Seat]) -> list[dict[str, Clock]]:
+    """Of each seat the clocks that it was compared with, each by a name, with the seat's own as the reference."""
+    found = []
+    leaders = {peer.gpu: seat for seat in seats if _compared(seat) for peer in seat.compared.peers}
+    for seat in seats:
+        own = dict[str, Clock]()
+        host = _host(seat)
+        if host is not None and seat.host:
+            own[f"host {seat.host}"] = host
+        if host is not None and len(seat.compared.rank_0_clock):
+            own["rank 0's host"] = _through(host, seat)
+        if seat.compared.peers and _compared(seat):
+            own[f"gpu {seat.uuid}"] = _exact(seat)
+        elif seat.uuid in leaders:
+            own[f"gpu {leaders[seat.uuid].uuid}"] = _by_signals(leaders[seat.uuid], seat)
+        found.append(own)
+    return found
+
+
+def _compared(seat: Seat) -> bool:
+    """Whether it was this seat's GPU that its rank compared."""
+    return seat.compared.gpu == seat.uuid != ""
+
+
+def _exact(seat: Seat) -> Clock:
+    """The seat's own clock as a third one."""
+    moments = np.array([seat.first.min(initial=1 << 62), seat.last.max(initial=0)], np.int64)
+    return solve(Evidence.joined(Evidence.clock_first(moments, moments), Evidence.reference_first(moments, moments)))
+
+
+def _by_signals(leader: Seat, seat: Seat) -> Clock:
+    """The leader's clock with the seat's own as the reference."""
+    parts = list[Evidence]()
+    for peer in leader.compared.peers:
+        if peer.gpu == seat.uuid:
+            before, after = peer.mine_first, peer.its_first
+            parts.append(Evidence.clock_first(before[:, 1] + seat.shift, before[:, 0] + leader.shift, _TICK))
+            parts.append(Evidence.reference_first(after[:, 0] + seat.shift, after[:, 1] + leader.shift, _TICK))
+    return solve(Evidence.joined(*parts))
+
+
+def _through(host: Clock, seat: Seat) -> Clock:
+    """The clock of rank 0's host with the seat's own as the reference, by that of the seat's host."""
+    before, there, after = seat.compared.rank_0_clock.T
+
+    def mine(time: Int64) -> tuple[Int64, Int64]:
+        """The seat's times of its host's, and the most by which they are wrong."""
+        guess = time - host.at(time - host.at(time).middle).middle
+        found = host.at(guess)
+        return time - found.middle, np.ceil(found.half).astype(np.int64) + 1
+
+    (early, slack), (late, more) = mine(before), mine(after)
+    return solve(
+        Evidence.joined(Evidence.reference_first(early, there, slack), Evidence.clock_first(late, there, more))
+    )
 
 
 def _collectives(first: Seat, theirs: Int64, seat: Seat, mine: Int64) -> Clock:
@@ -115,4 +173,5 @@ def _host(seat: Seat) -> Clock | None:
     if not len(seat.syncs):
         return None
     before, timer, after = seat.syncs.T
-    return solve(Evidence.joined(Evidence.clock_first(timer, before, 64), Evidence.reference_first(timer, after, 64)))
+    ends = Evidence.clock_first(timer, before, 2 * _TICK), Evidence.reference_first(timer, after, 2 * _TICK)
+    return solve(Evidence.joined(*ends))

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,6 +24,7 @@ from ..decoding.assemble import host_offset
 from ..errors import UsageError
 from ..trace import Trace, decode
 from ..util.parallel import one_thread, workers
+from .clock_files import Compared, compared
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -47,6 +48,9 @@ class Seat:
         regions: names.
         launch, region, own: (c,) of each launch and region the longest time that a warp spent in it, without those
             inside of it; own in float64 ns.
+        uuid: the GPU's; empty if unknown.
+        shift: what was added to its %globaltimer.
+        compared: what the rank compared, of a job that began with kscope run --ranks.
     """
 
     rank: int
@@ -63,6 +67,9 @@ class Seat:
     launch: Int64
     region: Int64
     own: Float
+    uuid: str = ""
+    shift: int = 0
+    compared: Compared = field(default_factory=Compared)
 
     def of(self, names: Callable[[str], bool]) -> Int64:
         """Launches of the kernels that names() accepts."""
@@ -120,6 +127,7 @@ def read(file: Path) -> list[Seat]:
 
 def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[Seat]:
     """The seats of a capture that was decoded."""
+    beside = compared(Path(file))
     warps, count = trace.warps, len(trace.launches)
     first, last, error = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
     ends = np.where(warps.finished, warps.end_ns, warps.start_ns)
@@ -151,7 +159,7 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[Seat]:
                 rank_of(capture), one.ordinal, host if isinstance(host, str) else "", file, trace.kernels, kernel[at],
                 trace.origin + np.rint(first[at]).astype(np.int64), trace.origin + np.rint(last[at]).astype(np.int64),
                 np.ceil(error[at]).astype(np.int64) + 1, np.array(syncs, np.int64).reshape(-1, 3), found.names,
-                place[of_launch[mine]], of_region[mine], own[mine],
+                place[of_launch[mine]], of_region[mine], own[mine], one.uuid, offset, beside,
             )
         )  # fmt: skip
     return result

@@ -99,6 +99,28 @@ def together(text: Text) -> frozenset[frozenset[Key]]:
     return frozenset(pair for pair in found if len(pair) == 2)
 
 
+def opened(text: Text) -> dict[int, tuple[str, ...]]:
+    """The regions that are open at each statement of a text, outermost first; a mark belongs to what is around it."""
+    before: dict[int, tuple[str, ...]] = {0: ()}
+    work, found = [0], dict[int, tuple[str, ...]]()
+    points = frozenset(text.marks)
+    while work:
+        block = work.pop()
+        names = before[block]
+        for statement in text.within(block):
+            mark = text.labels.mark(statement) if statement in points else None
+            if mark is not None and mark.act == "exit":
+                names = tuple(name for name in names if name != mark.name)
+            found[statement] = names
+            if mark is not None and mark.act == "enter":
+                names = (*names, mark.name)
+        for to in text.flow.successors[block]:
+            if to not in before:
+                before[to] = names
+                work.append(to)
+    return found
+
+
 def _walked(text: Text, block: int, opened: tuple[str, ...]) -> Iterator[tuple[Mark | None, tuple[str, ...]]]:
     """The marks of a block, each with the regions that are open behind it; at last what is open at its end."""
     points = frozenset(text.marks)

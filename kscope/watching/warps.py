@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import wire
+from ..capture import layout, wire
 from ..capture.heads import Bools, Ints, U32s, Units, finished, log2_of, valid
 from ..capture.open_words import OpenWords, entered, hashes, open_words, torn
 from ..capture.pool_reading import Pool, slabs
@@ -17,6 +17,8 @@ _AGAIN = 8
 """How often a word whose halves are of two stores is read again."""
 _MOST_ROLES = 4096
 """Finished slabs whose records are searched for roles."""
+_MOST_ANCHORS = 2
+"""Rows behind the last record: an anchor, and the number of anchors."""
 _NONE = np.uint32(0)
 
 
@@ -114,8 +116,11 @@ def _records(units: Units, at: Ints, heads: Units, words: OpenWords, roles: froz
     room, done = np.int64(1) << log2_of(heads), finished(heads)
     first, rows = (at + wire.HEAD_UNITS) * _ROWS, units.reshape(-1, 4)
     some = np.flatnonzero(done & (count > 0))
-    ends = rows[first[some] + (count[some] - 1 & room[some] - 1)]
-    last[some], value[some] = ends[:, 1] >> np.uint32(4), ends[:, 3]
+    for back in range(_MOST_ANCHORS + 1, 0, -1):  # anchors may follow the newest record
+        ends = rows[first[some] + (count[some] - back & room[some] - 1)]
+        records = some[_is_record(ends) & (count[some] >= back)]
+        ends = ends[_is_record(ends) & (count[some] >= back)]
+        last[records], value[records] = ends[:, 1] >> np.uint32(4), ends[:, 3]
     which = np.append(np.flatnonzero(~done), some[:_MOST_ROLES])
     if not len(which):
         return _Records(left, last, value, role, count)
@@ -123,7 +128,7 @@ def _records(units: Units, at: Ints, heads: Units, words: OpenWords, roles: froz
     within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
     each = rows[np.repeat(first[which], size) + within]
     begins, slab = np.cumsum(size) - size, np.repeat(np.arange(len(which)), size)
-    there, number = each[:, 1] != 0, each[:, 1] >> np.uint32(4)
+    there, number = _is_record(each), each[:, 1] >> np.uint32(4)
     named = np.where(there & np.isin(number, np.array(sorted(roles), np.uint32)), number, _NONE)
     role[which] = np.maximum.reduceat(named, begins)
     # a ring that has turned: its newest record has the greatest end, as seen from any of its records
@@ -138,6 +143,11 @@ def _records(units: Units, at: Ints, heads: Units, words: OpenWords, roles: froz
     value[which[open_]] = np.where(has, found[:, 3], _NONE)[open_]
     count[which[open_]] = np.add.reduceat(there.astype(np.int64), begins)[open_]
     return _Records(left, last, value, role, count)
+
+
+def _is_record(rows: npt.NDArray[np.uint32]) -> Bools:
+    """Which rows of rings are records: neither cleared nor anchors."""
+    return np.asarray((rows[:, 1] != 0) & (rows[:, 1] & np.uint32(15) != layout.ANCHOR_ID))
 
 
 def states(found: Warps) -> npt.NDArray[np.uint64]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import kinetos
 import numpy as np
 import pytest
 import synth
@@ -20,8 +21,10 @@ from browser.asking import golden
 from browser.chromium import Page
 from synth import Rec, instant
 
+import kscope
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
+from kscope.merging.joined import merge_ranks
 from kscope.trace import Trace, decode
 
 NAMES = (("load", "u32"), ("dot", "u32"), "tile", ("mark", "i32"), ("queue", "f32"))
@@ -188,3 +191,29 @@ def test_perfetto_shows_later_launches_and_problems_last(browser: Page, trace: T
         shown = _warps(browser)
     assert shown[:2] == ["synthetic", "matmul #0"]
     assert shown[-1] == "problems of this recording"
+
+
+def test_a_merged_file_has_torchs_slices_and_the_regions_below_their_stream(browser: Page, tmp_path: Path) -> None:
+    recorded = kinetos.Recorded(kinetos.steps(20))
+    (tmp_path / "t.json").write_bytes(recorded.kineto())
+    kscope.merge(decode(recorded.capture()), tmp_path / "t.json").write(tmp_path / "m.pftrace")
+    with opened(browser, tmp_path / "m.pftrace") as query:
+        counts = dict(query("select name, count(*) as n from slice group by name"))
+        assert counts["cuLaunchKernelEx"] == 20 and counts["load"] == 40
+        assert counts["scale"] == counts["shift"] == 20  # torch's slice, and the launch of kscope's
+        [[arrows]] = query("select count(*) as n from flow")
+        assert arrows == 40
+        [[stats]] = query("select sum(value) as n from stats where severity = 'error' and value > 0")
+        assert not stats
+
+
+def test_ranks_are_on_one_axis_with_arrows_between_them(browser: Page, tmp_path: Path) -> None:
+    from unit.merging.test_peers import Ring
+
+    Ring(4, steps=6).save(tmp_path)
+    merged = merge_ranks(sorted(tmp_path.glob("*.kscope"))).trace
+    merged.export(tmp_path / "r.pftrace", peers=[("signal", "wait")])
+    with opened(browser, tmp_path / "r.pftrace") as query:
+        assert dict(query("select name, count(*) as n from slice group by name"))["exchange"] == 24
+        [[arrows]] = query("select count(*) as n from flow")
+        assert arrows == 24

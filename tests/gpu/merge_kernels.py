@@ -34,3 +34,16 @@ def counted(x, out, n, turn, NODE: tl.constexpr, BLOCK: tl.constexpr):
     a = tl.load(x + at, mask=at < n)
     with region("store", value=tag):
         tl.store(out + at, a * 0.5, mask=at < n)
+
+
+@triton.jit(do_not_specialize=["tag"])
+def chained(x, out, n, tag, TURNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Lets the next launch begin at once, and waits for the one in front of it at its end."""
+    tl.extra.cuda.gdc_launch_dependents()
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + at, mask=at < n)
+    for _ in range(TURNS):
+        a = a * 1.0001 + 0.5
+    tl.extra.cuda.gdc_wait()
+    with region("store", value=tag):
+        tl.store(out + at, a, mask=at < n)

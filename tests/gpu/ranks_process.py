@@ -51,7 +51,7 @@ def main(rank: int, folder: str, send: Any, receive: Any, barrier: Any) -> None:
     mine = torch.zeros(1, dtype=torch.int32, device=f"cuda:{rank}")
     send[rank].put(mine)
     peer = receive[rank].get()
-    torch.empty(1, dtype=torch.int32, device=f"cuda:{rank}").copy_(peer)  # enables peer access
+    _let_access(1 - rank)
     out = torch.zeros(2, device=f"cuda:{rank}")
     turn = 0
 
@@ -72,6 +72,17 @@ def main(rank: int, folder: str, send: Any, receive: Any, barrier: Any) -> None:
             step(DELAY_NS if rank == 1 and at % 2 else 0)
         torch.cuda.synchronize()
     barrier.wait()
+
+
+def _let_access(other: int) -> None:
+    """Let kernels of the current GPU use the memory of another one."""
+    from cuda.bindings import driver
+
+    error, context = driver.cuDevicePrimaryCtxRetain(driver.cuDeviceGet(other)[1])
+    assert error == driver.CUresult.CUDA_SUCCESS, error
+    (error,) = driver.cuCtxEnablePeerAccess(context, 0)
+    known = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+    assert error in known, error
 
 
 if __name__ == "__main__":

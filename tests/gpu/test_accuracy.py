@@ -26,6 +26,10 @@ SPANS, SPAN_WARPS = 1_000_000, 16
 """Least number of spans that are compared with the timer in each condition; warps of a block that record them."""
 COLD_SESSIONS = int(os.environ.get("COLD_SESSIONS", "4"))
 """Each begins after a second of rest; COLD_SESSIONS=60 looks longer for a rare span beyond its bound."""
+LEFT_OPEN = 0.1
+"""What most warps' bounds exceed the farthest span by, at most: a part of the time between two anchors in a warp."""
+ANCHORS_NS = 132_000
+"""Between two anchors, at most, if there are records in between."""
 MOST_SHOWN = 8
 """Spans beyond their bound that are described."""
 STEADY_NS = 25_000
@@ -109,7 +113,9 @@ def test_cycles_convert_to_globaltimer_nanoseconds(sources: ModuleType, table: T
 def test_spans_agree_with_globaltimer_on_every_sm(
     sources: ModuleType, condition: str, sessions: int, rounds: int, pause: int, table: Table
 ) -> None:
-    """Of a million spans in each condition, none begins or ends farther from the timer than its error bound."""
+    """Of a million spans in each condition, none begins or ends farther from the timer than its error bound, which is
+    not much more than what is seen.
+    """
     warps = SPAN_WARPS * sms()
     launches = -(-SPANS // (sessions * warps * rounds))
     kernel = sources.kernel("now")
@@ -121,7 +127,8 @@ def test_spans_agree_with_globaltimer_on_every_sm(
             time.sleep(1)
         else:
             warm(sources)
-        with kscope.profile(records=256, clock="globaltimer" if "globaltimer" in condition else "cycles") as prof:
+        # a record and, in 200 ms, an anchor behind each
+        with kscope.profile(records=512, clock="globaltimer" if "globaltimer" in condition else "cycles") as prof:
             for one in out:
                 if "matmul" in condition:
                     with cupy.cuda.Stream(non_blocking=True):
@@ -129,12 +136,14 @@ def test_spans_agree_with_globaltimer_on_every_sm(
                 kernel((sms(),), (32 * SPAN_WARPS,), (one, np.int32(pause), np.int32(rounds)))
                 cupy.cuda.Device().synchronize()
                 busy = None  # noqa: F841  # the products were kept until they were done
-        checked += check_spans(prof.trace, out.get(), f"by the global timer, {condition}", table)
+        apart = ANCHORS_NS + pause / 1.5
+        checked += check_spans(prof.trace, out.get(), f"by the global timer, {condition}", table, LEFT_OPEN * apart)
     assert checked >= SPANS
 
 
-def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, table: Table) -> int:
-    """Compare spans with the timer: one shift fits the starts and ends of all of them, within the error of each.
+def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, table: Table, left_open: float) -> int:
+    """Compare spans with the timer: one shift fits the starts and ends of all of them, within the error of each, which
+    exceeds the farthest by at most `left_open` ns in most warps.
 
     known: (launches, warps, rounds, 4), the timer around their starts and around their ends. Returns their number.
     """
@@ -159,6 +168,7 @@ def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, ta
         track = trace.track[order[lane * rounds]]
         table(f"  span {at} of warp {lane}", span_beyond(trace, track, at, off[lane], bracket[lane], error[lane, 0, 0]))
     assert not len(beyond)
+    assert np.median(error) <= off.max() + left_open
     return len(order)
 
 

@@ -228,6 +228,30 @@ def test_a_graph_of_three_nodes_with_a_thousand_replays(k: ModuleType, tmp_path:
     check(found, tmp_path, table, "graph, 1,000 replays", {"counted": expected})
 
 
+def test_dependent_launches_that_overlap(k: ModuleType, tmp_path: Path, table: Table) -> None:
+    import torch
+
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("programmatic dependent launch needs sm_90")
+    x = torch.rand(16 * BLOCK, device="cuda")
+    out = torch.empty_like(x)
+
+    def step(at: int) -> None:
+        k.chained[(16,)](x, out, x.numel(), at, TURNS=1 << 12, BLOCK=BLOCK, launch_pdl=True)
+
+    step(0)
+    sync()
+    found: dict[str, Any] = {}
+    with both(found, tmp_path):
+        for at in range(1000):
+            step(at)
+    merged = check(found, tmp_path, table, "dependent launches", {"chained": list(range(1000))})
+    kernels = merged.kernels
+    mine = np.sort(merged.pairs.kernel)
+    overlapped = int((kernels.begin[mine][1:] < kernels.end[mine][:-1]).sum())
+    table("torch merge, dependent launches", f"{overlapped} of 999 began before the one in front of them had ended")
+
+
 def test_two_streams_that_overlap(k: ModuleType, tmp_path: Path, table: Table) -> None:
     import torch
 

@@ -5,6 +5,8 @@ make gpu PYTEST_ARGS='-k two_gpus_ranks'
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kscope.decoding.causal import Evidence, solve
 from kscope.merging import seats
 from kscope.merging.joined import merge_ranks
+from kscope.merging.rank_clocks import align
 from kscope.merging.skew import report
+from kscope.session.peer_clocks import tightest
 
 from .checks import run
 
@@ -39,3 +44,74 @@ def test_a_delay_of_50_us_on_one_rank_is_named_with_its_region(tmp_path: Path, t
     table("two ranks, a planted 50 us", f"{median:,.0f} ns more in the region, skew {delayed[0].skew_ns:,.0f} ns")
     merged = merge_ranks(files, globs=["peer_barrier"])
     assert len(merged.trace.launches) == 2 * len(found.arrivals) * 2
+
+
+def both(*command: str, cwd: Path, **environment: str) -> list[str]:
+    """Two ranks of a job; what they print."""
+    path = os.pathsep.join(sys.path)
+    running = [
+        subprocess.Popen(
+            [one.replace("RANK", str(rank)) for one in command], cwd=cwd, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+            | environment,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    done = [(one.communicate(timeout=120)[0], one.returncode) for one in running]
+    assert [code for _, code in done] == [0, 0], done
+    return [out for out, _ in done]
+
+
+def test_a_million_signals_that_the_fit_did_not_use_are_within_its_bound(tmp_path: Path, table: Table) -> None:
+    file = str(tmp_path / "rounds.npy")
+    both(sys.executable, "-m", "gpu.clocks_process", f"kscope-{os.getpid()}", "RANK", "502", "8", file, cwd=tmp_path)
+    rounds = np.load(file)
+    fitted, others = rounds[[0, -1]].reshape(-1, 3), rounds[1:-1].reshape(-1, 3)
+    evidence = []
+    for end in np.split(fitted, 2):
+        kept = tightest(end[:, [0, 2]], end[:, 1])
+        mine, its = (np.array(kept[name]) for name in ("mine_first", "its_first"))
+        evidence += [
+            Evidence.clock_first(mine[:, 1], mine[:, 0], 32),
+            Evidence.reference_first(its[:, 0], its[:, 1], 32),
+        ]
+    clock = solve(Evidence.joined(*evidence))
+    found = clock.at(others[:, 1])
+    ahead = others[:, [0, 2]] - others[:, [1]] - found.base
+    wrong = (ahead[:, 0] - 32 > found.high) | (ahead[:, 1] + 32 < found.low)
+    bound = float(found.half.max())
+    trip = np.median(others[:, 2] - others[:, 0])
+    table("two GPUs: bound of their timers", f"\N{PLUS-MINUS SIGN}{bound:,.0f} ns, there and back {trip:,.0f} ns")
+    rate = tuple(1e6 * one for one in clock.pieces[0].rate)
+    table("two GPUs: drift", f"{rate[0]:.2f} to {rate[1]:.2f} ppm; {clock.jumps} jumps; {len(others):,} other signals")
+    assert wrong.sum() == 0 and len(others) >= 1_000_000 and clock.jumps == 0
+    assert bound <= 650
+
+
+SCRIPT = """
+import os, time
+import torch, triton, triton.language as tl
+import kscope
+@triton.jit
+def step(x):
+    with kscope.region("add"):
+        tl.store(x, tl.load(x) + 1)
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+x = torch.zeros(1, device="cuda")
+for _ in range(20):
+    step[(1,)](x)
+    time.sleep(0.1)
+torch.cuda.synchronize()
+"""
+
+
+def test_ranks_that_kscope_starts_are_within_650_ns(tmp_path: Path, table: Table) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    printed = both(sys.executable, "-m", "kscope", "run", "--ranks", "run", "train.py", cwd=tmp_path)
+    assert not any("not compared" in one for one in printed), printed
+    found = seats.seats(seats.captures(tmp_path / "run"))
+    nothing = np.zeros(0, np.int64)
+    placed = align(found, [nothing, nothing])[1].place(found[1].first)
+    table("kscope run --ranks, two GPUs", f"\N{PLUS-MINUS SIGN}{placed.half.max():,.0f} ns over 2 s")
+    assert placed.half.max() <= 650

@@ -100,6 +100,15 @@ def test_each_rank_of_a_launcher_is_sampled_into_its_own_file(tmp_path: Path) ->
         assert samples is not None and len(samples)
 
 
+def test_ranks_of_a_launcher_meet_in_the_folder_of_the_job(tmp_path: Path) -> None:
+    done = run(tmp_path, "--ranks", "run", "torchrun", "train.py", "0")
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        own = tmp_path / "run" / f"rank={rank:04}"
+        assert len(kscope.decode(kscope.load_capture(own / "train.kscope"))) == 1
+        assert json.loads((own / "clock.json").read_text())["rank"] == rank
+
+
 def test_a_file_without_the_rank_is_refused_for_the_second_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,7 @@ template <bool DEBUG> __device__ void body(int* out, int n) {
 """
     made = compiled(kernel("  body<false>(out, n);", before=before), mode).decode()
     assert "//kscope packed 0" not in made
-    assert "st.global.v4.b32" not in made
+    assert "st.global.v4.b32 [ks_a" not in made  # where records go
     assert "//kscope" not in compiled(kernel("  body<false>(out, n);", before=before), PLAIN).decode()
 
 
@@ -91,6 +91,14 @@ def test_notes_carry_the_track() -> None:
     assert {grammar.split(region.name) for region in module.regions} == {
         ("even", "loads"), ("late", None), ("third", None), ("fourth", None), ("fifth", "queue"), ("a", None),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+def test_marks_carry_their_work(mode: str) -> None:
+    body = '  KSCOPE_REGION_V("copy" KSCOPE_TRACK("t") KSCOPE_WORK("bytes=value,flops=8"), n); out[0] = n;'
+    found = recorded(compiled(kernel(body), IN_PLACE), 3)
+    [(name, *_)] = found[0]
+    assert (*grammar.split(name), grammar.work_of(name)) == ("copy", "t", "bytes=value,flops=8")
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "90", "100"])

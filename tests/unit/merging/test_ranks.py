@@ -12,7 +12,7 @@ from jobs import Job
 from replay import replay
 
 from kscope.cli import main
-from kscope.errors import UsageError
+from kscope.errors import FormatError, UsageError
 from kscope.merging import seats
 from kscope.merging.joined import merge_ranks
 from kscope.merging.rank_clocks import align
@@ -183,3 +183,47 @@ def test_the_command_merges_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no capture of rank 6-7" in capsys.readouterr().err
     assert main(["merge", str(tmp_path / "step.0.kscope"), "-o", str(out)]) == 2
     assert "expected --torch TRACE or --nsys REPORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_ranks_that_compared_their_clocks_are_known_within_their_signals_time(tmp_path: Path, hosts: int) -> None:
+    job = Job(16, hosts=hosts, transfer=60_000)  # collectives that prove little
+    job.save_compared(tmp_path)
+    found = seats.seats(seats.captures(tmp_path))
+    assert outside(job, found) <= 0
+    launches = common(found, collective())
+    bounds = [clock.place(one.first).half.max() for clock, one in zip(align(found, launches), found, strict=True)]
+    same_host = [bound for rank, bound in enumerate(bounds) if job.host_of[rank] == 0]
+    assert max(same_host) < 720  # half of the fastest there and back, the timers' steps, and rounding
+    (tmp_path / "plain").mkdir()
+    job.save(tmp_path / "plain")
+    without = seats.seats(seats.captures(tmp_path / "plain"))
+    alone = [clock.place(one.first).half.max() for clock, one in zip(align(without, launches), without, strict=True)]
+    assert all(bound <= other for bound, other in zip(bounds, alone, strict=True))
+    assert max(alone[1:]) > 9_000
+
+
+def test_ranks_on_different_hosts_without_collectives_are_compared_through_rank_0(tmp_path: Path) -> None:
+    job = Job(4, hosts=2)
+    job.save_compared(tmp_path)
+    found = seats.seats(seats.captures(tmp_path))
+    nothing = [np.zeros(0, np.int64)] * 4
+    for rank, (clock, seat) in enumerate(zip(align(found, nothing), found, strict=True)):
+        placed = clock.place(seat.first)
+        truth = np.array([job.timer(0, job.begin[rank, 0])]) + found[0].shift
+        assert abs(placed.time[0] - truth[0]) <= placed.half[0] + seat.error[0] + 2
+        assert placed.half[0] < (1_000 if rank < 2 else 150_000)
+
+
+def test_a_clock_file_of_another_gpu_proves_nothing_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    job = Job(2)
+    job.save_compared(tmp_path)
+    file = tmp_path / "rank=0000" / "clock.json"
+    wrong = json.loads(file.read_text()) | {"gpu": "GPU-of-another-script"}
+    file.write_text(json.dumps(wrong))
+    found = seats.seats(seats.captures(tmp_path))
+    assert align(found, common(found, collective()))[1].place(found[1].first).half.max() > 2_000
+    for text in ("{", "[]", json.dumps(wrong | {"version": 2}), json.dumps(wrong | {"rank_0_clock": [[1, 2]]})):
+        file.write_text(text)
+        with pytest.raises(FormatError, match="remove it to compare ranks without it"):
+            seats.seats(seats.captures(tmp_path))

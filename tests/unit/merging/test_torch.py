@@ -164,6 +164,27 @@ def test_launches_on_two_streams_pair_by_the_order_of_enqueue(tmp_path: Path) ->
     assert wrong_ns(found, recorded).max() <= 0
 
 
+def test_dependent_launches_that_overlap_on_one_stream_pair_and_keep_their_slices(tmp_path: Path) -> None:
+    """Programmatic dependent launch: the next kernel begins before the one in front of it has ended."""
+    rng, begin, runs = np.random.default_rng(2), 1_000_000, []
+    for at in range(200):
+        claim = begin + int(rng.integers(300, 900))
+        last = claim + int(rng.integers(8_000, 9_000))
+        name, end = "scale" if at % 3 else "shift", last + int(rng.integers(300, 1_200))
+        runs.append(Run(name, begin, claim, last, end, grid_id=100 + at, correlation=900 + 7 * at, tag=at))
+        begin += int(rng.integers(4_000, 6_000))
+    recorded = Recorded(runs)
+    found = merged(recorded, tmp_path)
+    assert paired(found, recorded) == 200 and found.pairs.unsure == 0
+    assert wrong_ns(found, recorded).max() <= 0
+    found.write(tmp_path / "m.pftrace")
+    read = replay(tmp_path / "m.pftrace")
+    assert (read.stray_ends, read.unfinished) == (0, 0)
+    slices = [one for one in read.slices if one.name in ("scale", "shift") and "stream 7" in one.track[1]]
+    lengths = sorted(recorded.kineto_ns(one.end) - recorded.kineto_ns(one.begin) for one in runs)
+    assert sorted(one.dur for one in slices) == lengths
+
+
 def test_nothing_is_paired_by_an_order_that_other_launches_contradict(tmp_path: Path) -> None:
     runs = two_streams(300)
     ids = np.random.default_rng(1).permutation(len(runs)).tolist()

@@ -1,0 +1,59 @@
+"""Which regions each instruction belongs to in the text that it was assembled from, in a cubin that records behind the
+assembler: the schedule moves instructions across clock readings, so that address ranges overlap.
+
+It is text at the end of the string table, where nothing else reads:
+
+    \\0kscope segments {"kernel": "k", "stacks": [[], ["load"]], "runs": [[0, -1], [96, 0], [112, 1]]}\\0
+
+A run goes from its address to the next one's; its number is that of a stack, or OWN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from ..util.portable import dump_json
+from . import elf
+
+OWN = -1
+"""Of an instruction that kscope has inserted, or whose text is unknown."""
+SECTION = ".strtab"
+_MARK = b"\0kscope segments "
+Stack = tuple[str, ...]
+
+
+def with_segments(strings: bytes, kernel: str, stacks: Mapping[int, Stack | None]) -> bytes:
+    """A string table with the regions of a kernel's instructions.
+
+    Args:
+        strings: the section's content.
+        kernel: the function's name.
+        stacks: regions by address, outermost first; None for OWN.
+    """
+    names = list(dict.fromkeys(one for one in stacks.values() if one is not None))
+    number = {stack: at for at, stack in enumerate(names)}
+    runs, last = list[tuple[int, int]](), OWN - 1
+    for at, stack in sorted(stacks.items()):
+        code = OWN if stack is None else number[stack]
+        if code != last:
+            runs.append((at, code))
+        last = code
+    return strings + _MARK + dump_json({"kernel": kernel, "stacks": names, "runs": runs}) + b"\0"
+
+
+def segments(cubin: bytes, kernel: str) -> list[tuple[int, Stack | None]]:
+    """The runs of a kernel, by address; none in other cubins, and if they are damaged."""
+    strings = dict(elf.sections(cubin)).get(SECTION, b"")
+    at = strings.rfind(_MARK)
+    if at < 0:
+        return []
+    try:
+        found = orjson.loads(strings[at + len(_MARK) :].partition(b"\0")[0])
+        if found["kernel"] != kernel:
+            return []
+        stacks = [tuple(str(name) for name in stack) for stack in found["stacks"]]
+        return [(int(begin), None if code == OWN else stacks[code]) for begin, code in found["runs"]]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, IndexError):
+        return []

@@ -1,0 +1,72 @@
+"""Clocks as samples see them: a sampler takes one warp of an SM's partition each period, whoever is alive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import traces
+
+from kscope.analysis.sampled_time import own_times
+from kscope.trace import Trace
+
+
+def shares(trace: Trace) -> dict[str, float]:
+    spans = np.flatnonzero(trace.is_span)
+    own = own_times(trace, spans)
+    names = trace.region_names()[trace.region[spans]]
+    return {str(name): float(own[names == name].sum() / own.sum()) for name in np.unique(names)}
+
+
+def two(**more: object) -> Trace:
+    """Both warps load for 1,000 ns; then one ends, and the other one waits for 1,000 ns."""
+    short = traces.Lane(warp=0, end=2000, spans=[("load", 1000, 2000)])
+    long = traces.Lane(warp=1, end=3000, spans=[("load", 1000, 2000), ("wait", 2000, 3000)])
+    return traces.trace([short, long], **more)  # type: ignore[arg-type]  # passed on
+
+
+def test_the_time_of_a_warp_that_is_alone_counts_twice_that_of_two() -> None:
+    found = shares(two())
+    assert found == {"load": pytest.approx(0.5, abs=1e-3), "wait": pytest.approx(0.5, abs=1e-3)}
+
+
+def test_where_some_warps_did_not_record_time_counts_as_it_is() -> None:
+    trace = two()
+    for some in (
+        replace(trace, recorded=replace(trace.recorded, options={"block": [0]})),
+        replace(trace, recorded=replace(trace.recorded, strategies=("warps:0",))),
+        replace(trace, recorded=replace(trace.recorded, clock="simulated")),
+    ):
+        assert shares(some)["wait"] == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_nested_regions_are_left_out_of_those_around_them() -> None:
+    lane = traces.Lane(end=2000, spans=[("dot", 1200, 1700), ("tile", 1000, 2000)])
+    assert shares(traces.trace([lane])) == {"dot": pytest.approx(0.5), "tile": pytest.approx(0.5)}
+
+
+def test_random_warps_count_as_a_sampler_takes_them() -> None:
+    """Each ns a warp of those that are alive on the SM, by itself."""
+    rng = np.random.default_rng(3)
+    lanes = []
+    for block in range(6):
+        begin = 1000 + int(rng.integers(0, 400))
+        middle, end = (begin + np.cumsum(rng.integers(50, 600, 2))).tolist()
+        lanes.append(
+            traces.Lane(block=block, sm=block % 2, start=begin, end=end,
+                        spans=[("load", begin, middle), ("dot", middle, end)])
+        )  # fmt: skip
+    trace = traces.trace(lanes)
+    seen = dict.fromkeys(("load", "dot"), 0.0)
+    names, begin_ns = trace.region_names(), trace.start_ns
+    end_ns = begin_ns + trace.dur_ns
+    warps = trace.warps
+    for sm in (0, 1):
+        for now in np.arange(-2000, 4000) + 0.5:
+            alive = (warps.sm == sm) & (warps.start_ns <= now) & (now < warps.end_ns)
+            inside = (trace.sm == sm) & (begin_ns <= now) & (now < end_ns)
+            for at in np.flatnonzero(inside):
+                seen[str(names[trace.region[at]])] += 1 / alive.sum()
+    expected = {name: count / sum(seen.values()) for name, count in seen.items()}
+    assert shares(trace) == {name: pytest.approx(part, abs=0.01) for name, part in expected.items()}

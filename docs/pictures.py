@@ -63,6 +63,7 @@ _SEAL = (
     ("grid", wire.GRID_SHIFT, wire.TURNS_SHIFT - wire.GRID_SHIFT),
     ("turns", wire.TURNS_SHIFT, 32 - wire.TURNS_SHIFT),
 )
+_OPEN_ID = (("sequence", 0, 4), ("28-bit FNV-1a hash of the name", 4, 28))
 _ID = (("kind", 0, 4), ("28-bit FNV-1a hash of the name", 4, 28))
 
 
@@ -195,6 +196,8 @@ def pictures() -> dict[str, str]:
         "header": words(layout.HEADER),
         "place": bits(_PLACE),
         "head": words(wire.HEAD),
+        "open": words(wire.OPEN),
+        "open_id": bits(_OPEN_ID),
         "who": bits(_WHO),
         "block": bits(_HEAD_BLOCK),
         "start_time": bits(_START_TIME),

@@ -26,7 +26,7 @@ from .source import location
 _CALLS = (instant, counter, role)
 _METHODS = ("enter", "exit", "pin")
 _CHAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
-_CONSTANTS = ("name", "strategy", "track")
+_CONSTANTS = ("name", "strategy", "track", "open")
 """Arguments that must be known at compile time."""
 _AMOUNTS = ("bytes", "flops")
 """Arguments that are constants if they are computed from constants."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
-from kscope.instrument.backend import Backend, Simulator, Triple
+from kscope.instrument.backend import Backend, OpenPool, Simulator, Triple
 from kscope.instrument.launch_lines import LINES
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampled import SampledCode
@@ -33,15 +34,29 @@ class SimBackend(Backend, Simulator):
         self._modules: dict[tuple[object, str], Module] = {}
         self.sampler: Sampler | None = None
         self._sampled: Sampler | None = None
+        self._open_pool: OpenPool | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """A child does not write to its parent's file."""
+        if self.device.memory.file is not None:
+            self.device = SimDevice()
 
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """Does nothing: simulated modules share one gate."""
         return ()
 
+    def survive(self, open_pool: OpenPool | None) -> None:
+        """Where the pool of the next session is."""
+        self._open_pool = open_pool
+
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
         """A fresh pool and an open gate."""
-        if self.device.arm(epoch, sampling, pool_bytes):
+        if self.device.arm(epoch, sampling, pool_bytes, self._open_pool):
             self._modules.clear()
+        for module in self._modules.values():
+            self._note(module)
 
     def disarm(self) -> None:
         """Close the gate: warps that start afterwards claim no slab."""
@@ -107,8 +122,15 @@ class SimBackend(Backend, Simulator):
         LINES.add(module.id)
         return ThreadedLaunch(self.device, name, module, grid, block)
 
+    def _note(self, module: Module) -> None:
+        """A module's metadata has grown."""
+        if (file := self.device.memory.file) is not None:
+            file.modules((module.meta(),))
+
     def _prepared(self, name: str, kernel: Callable[..., object], recording: Recording) -> Module:
         key = kernel if isinstance(kernel, Hashable) else id(kernel), recording.tag()
         if key not in self._modules:
-            self._modules.setdefault(key, Module(name, kernel, recording))  # another thread may have added it
+            self._modules.setdefault(
+                key, Module(name, kernel, recording, self._note)
+            )  # another thread may have added it
         return self._modules[key]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,9 +42,14 @@ class Strand:
 
 
 class Block:
-    """The warps of one block. The runnable warp with the earliest clock runs next."""
+    """The warps of one block. The runnable warp with the earliest clock runs next.
 
-    def __init__(self) -> None:
+    Args:
+        hangs: warps that wait for each other hang, as on a GPU, until the process ends; else that is an error.
+    """
+
+    def __init__(self, hangs: bool = False) -> None:
+        self._hangs = hangs
         self.strands: list[Strand] = []
         self.shared: dict[Hashable, object] = {}
         self._arrivals: dict[Hashable, list[int]] = {}
@@ -69,6 +75,8 @@ class Block:
                 ready = strand.now if strand.ready is None else strand.ready()
                 if ready is not None:
                     able.append((max(ready, strand.now), number, strand))
+        while not able and self._hangs:
+            time.sleep(_TURN_S)
         if not able:
             waits = [f"warp {i} waits for {s.waits}" for i, s in enumerate(self.strands) if not s.done]
             raise UsageError(f"deadlock: every remaining warp of the block waits: {'; '.join(waits)}")

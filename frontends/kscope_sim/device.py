@@ -10,8 +10,9 @@ import numpy as np
 
 from kscope.capture import wire
 from kscope.capture.expand import Expander, Lines
-from kscope.capture.heads import Units, is_head
+from kscope.capture.heads import Units, finished, is_head
 from kscope.capture.model import ClockSync, DeviceCapture, Problem
+from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampling import Sampling
 
 from .machine import POWER_ON_NS, Machine
@@ -29,7 +30,7 @@ class _Slab:
 
     @property
     def closed(self) -> bool:
-        return bool(self.units[0, -1])
+        return bool(finished(self.units[:1])[0])
 
     def copy(self) -> _Slab:
         return replace(self, units=self.units.copy())
@@ -61,13 +62,17 @@ class SimDevice:
         self._slabs: list[_Slab] = []
         self._problems: tuple[Problem, ...] = ()
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> bool:
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, open_pool: OpenPool | None = None) -> bool:
         """A fresh pool and an open gate.
+
+        Args:
+            epoch, sampling, pool_bytes: as for Backend.arm().
+            open_pool: as for Backend.survive().
 
         Returns:
             True if no launch is running. Time then restarts, so that equal sessions record equal words.
         """
-        self.memory, self._epoch = Memory.of(epoch, sampling, pool_bytes), epoch
+        self.memory, self._epoch = Memory.of(epoch, sampling, pool_bytes, open_pool=open_pool), epoch
         self._reset()
         self._sms, self._interpreted = 0, False
         if not self._running:
@@ -85,7 +90,8 @@ class SimDevice:
     def collect(self, *, wait: bool) -> DeviceCapture:
         """All slabs claimed since arm(). wait=True also frees slabs that were never finished."""
         with self.memory.lock:
-            self._drain(unfinished=wait and not self._running)
+            # in a file, what has not finished stays where a reader finds it
+            self._drain(unfinished=wait and not self._running and self.memory.file is None)
             lines = self._expanded([*self._slabs, *self._held()])
         return DeviceCapture(
             ordinal=0,
@@ -182,6 +188,8 @@ class SimDevice:
         if not (unfinished or all(slab.closed for slab in found)):
             return
         self._slabs.extend(slab.copy() for slab in found)
+        if self.memory.file is not None:
+            self.memory.file.keep(self._expanded(found))
         ring[:] = 0  # all of [tail, head) is free, and no other unit was in use
         self._tails[stripe] = int(words["head"])
         words["limit"] = int(words["head"]) + len(ring) & U32

@@ -30,6 +30,7 @@ Role = Mapping[str, Sequence[int]]
 def launch(
     kernel: Callable[..., object], grid: Dim = 1, block: Dim = 32, args: tuple[Any, ...] = (), *,
     sms: int = 4, seed: int = 0, roles: Role | None = None, replays: int = 1, machine: Machine | None = None,
+    hangs: bool = False,
 ) -> None:  # fmt: skip
     """Run ``kernel(warp, *args)`` once per warp of the grid. It records inside ``kscope.profile()``.
 
@@ -43,9 +44,10 @@ def launch(
         roles: role -> its warps of a block, as in ``{"producer": (0,), "consumer": (1, 2)}``.
         replays: how often the launch runs under one grid id, as a captured CUDA graph does.
         machine: a whole Machine, instead of `sms` and `seed`.
+        hangs: warps that wait for each other wait on, as on a GPU; by default that is an error.
 
     Raises:
-        UsageError: no GPU has this geometry, a block hangs, or the call is inside a kernel.
+        UsageError: no GPU has this geometry, a block hangs without `hangs`, or the call is inside a kernel.
         PairingError: marks do not pair.
         Exception: what the kernel raises.
     """
@@ -65,7 +67,7 @@ def launch(
         LINES.add(module.id)
     try:
         for replay in range(replays):
-            _run(host, progress, kernel, args, (shape, threads, named), (grid_id, replay))
+            _run(host, progress, kernel, args, (shape, threads, named), (grid_id, replay), hangs)
     finally:
         host.device.end(grid_id)
 
@@ -85,7 +87,7 @@ class _Progress:
 
 def _run(
     host: SimBackend, progress: _Progress, kernel: Callable[..., object], args: tuple[Any, ...],
-    geometry: tuple[tuple[int, int, int], tuple[int, int, int], dict[int, str]], launch: tuple[int, int],
+    geometry: tuple[tuple[int, int, int], tuple[int, int, int], dict[int, str]], launch: tuple[int, int], hangs: bool,
 ) -> None:  # fmt: skip
     (nx, ny, nz), threads, roles = geometry
     name = _name(kernel)
@@ -99,7 +101,7 @@ def _run(
     for index in range(nx * ny * nz):
         began, sm = heapq.heappop(free)
         ctaid = index % nx, index // nx % ny, index // (nx * ny)
-        group = Block()
+        group = Block(hangs)
         for number in range(warps):
             thread = Thread(
                 module.id if module else 0, module.log2_records if module else 0, module.flags if module else 0,

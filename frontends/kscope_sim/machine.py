@@ -11,6 +11,8 @@ from kscope.errors import UsageError
 
 POWER_ON_NS = 1_700_000_000_000_000_000
 """%globaltimer and the host's clock at simulated time zero: UNIX time, as on a real machine."""
+GHZ, TICK_NS = 1.98, 32
+"""Of a machine that names no others."""
 READ_CYCLES = 7
 """Cycles that reading either clock takes (one CS2R on an H200)."""
 INTERPRETED_GHZ = 1 / 64
@@ -37,8 +39,8 @@ class Machine:
 
     sms: int = 4
     seed: int = 0
-    ghz: float | tuple[float, ...] = 1.98
-    tick_ns: int = 32
+    ghz: float | tuple[float, ...] = GHZ
+    tick_ns: int = TICK_NS
     resident: int = 1
     offsets: tuple[int, ...] | None = None
 

@@ -10,9 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from kscope.capture.pool_file import PoolDevice, PoolFile
 from kscope.capture.wire import LAUNCH, SLOTS, STRIPE, UNIT
 from kscope.errors import UsageError
+from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampling import Sampling
+
+from .machine import GHZ, TICK_NS
 
 U32 = 0xFFFFFFFF
 POOL_ADDRESS = 0x7_0000_0000
@@ -42,11 +46,17 @@ class Memory:
     stripes: np.ndarray
     table: np.ndarray = field(repr=False)
     pool: npt.NDArray[np.uint32] = field(repr=False)
+    file: PoolFile | None = field(default=None, repr=False, compare=False)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @staticmethod
-    def of(epoch: int, sampling: Sampling, pool_bytes: int | None = None, stripes: int = STRIPES) -> Memory:
-        """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes."""
+    def of(
+        epoch: int, sampling: Sampling, pool_bytes: int | None = None, stripes: int = STRIPES,
+        open_pool: OpenPool | None = None,
+    ) -> Memory:  # fmt: skip
+        """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes. open_pool: makes
+        the file that pool and table are in, if they shall outlive the program.
+        """
         units = (POOL_BYTES if pool_bytes is None else pool_bytes) // UNIT
         if units < 2 * _LEAST:
             raise UsageError(f"pool={pool_bytes!r}: expected at least {2 * _LEAST * UNIT} bytes")
@@ -57,11 +67,16 @@ class Memory:
         starts = np.array([reserve + each * i for i in range(stripes)] + [0], dtype=np.uint64)
         lines["base"] = POOL_ADDRESS + starts * np.uint64(UNIT)
         lines["mask"], lines["limit"] = sizes - 1, sizes
+        gate, size = sampling.gate(epoch, stripes), int(sizes.sum()) * UNIT
+        if open_pool is not None:
+            device = PoolDevice(0, "simulated", stripes, round(GHZ * 1e6), TICK_NS)
+            file = open_pool(device, size)
+            return Memory(gate, lines, file.book, file.pool.view(np.uint32).reshape(-1, UNIT // 4), file)
         try:
-            pool = _cleared(int(sizes.sum()) * UNIT, np.dtype(np.uint32)).reshape(-1, UNIT // 4)
+            pool = _cleared(size, np.dtype(np.uint32)).reshape(-1, UNIT // 4)
         except (OSError, OverflowError):
             raise UsageError(f"pool={pool_bytes}: more than this machine's memory; pass a smaller one") from None
-        return Memory(sampling.gate(epoch, stripes), lines, _cleared(SLOTS * LAUNCH.itemsize, LAUNCH), pool)
+        return Memory(gate, lines, _cleared(SLOTS * LAUNCH.itemsize, LAUNCH), pool)
 
     def atom_add(self, stripe: int, word: Word, amount: int) -> int:
         """atom.add on a word of a stripe, modulo 2^32. Returns the value before."""

@@ -39,7 +39,11 @@ class Module:
             reached.
     """
 
-    def __init__(self, name: str, kernel: Callable[..., object], recording: Recording) -> None:
+    def __init__(
+        self, name: str, kernel: Callable[..., object], recording: Recording,
+        grown: Callable[[Module], None] = lambda module: None,
+    ) -> None:  # fmt: skip
+        """grown: called when a mark was met first."""
         self.name, self.recording = name, recording
         self.kernel = kernel  # kept alive, because one that cannot be hashed is identified by its id
         records = AUTO_RECORDS if recording.records == "auto" else recording.records
@@ -55,10 +59,13 @@ class Module:
         self._where: dict[str, str | None] = {}
         self._origins: dict[str, str] = {}
         self._hashes: dict[int, str] = {}
+        self._grown = grown
+        grown(self)
 
     def note(self, mark: Mark, kind: ValueType | None) -> None:
         """Note a mark. Raises UsageError if values of one name have two types, or two names have one hash."""
-        if mark.name not in self._where:
+        is_new = mark.name not in self._where
+        if is_new:
             twin = self._hashes.setdefault(layout.name_hash(mark.name), mark.name)
             if twin != mark.name:
                 raise UsageError(
@@ -67,8 +74,12 @@ class Module:
             self._where[mark.name] = _caller()
         if mark.origin != "source" or mark.name not in self._origins:
             self._origins[mark.name] = mark.origin
-        if mark.act == "exit":
-            return
+        if mark.act != "exit":
+            self._note_type(mark, kind)
+        if is_new:
+            self._grown(self)
+
+    def _note_type(self, mark: Mark, kind: ValueType | None) -> None:
         sort = "" if mark.act == "enter" else mark.act
         # marks of a name may or may not have a value, but those with one agree in its type
         for key in [(mark.name, sort)] + ([(mark.name, _ANY)] if kind else []):

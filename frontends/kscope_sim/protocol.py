@@ -151,9 +151,19 @@ class Slab:
     off: int = 0  # bytes, never wraps back: off / 16 is the count of all records and anchors
     edge: int = field(init=False)  # %clock64 >> STEP_SHIFT at the last anchor
     anchors: int = 0
+    entered: int = 0  # regions whose enter was stored
 
     def __post_init__(self) -> None:
         self.edge = self.start.clock >> wire.STEP_SHIFT
+
+    def enter(self, name: str, clock: int, value: int | None = None) -> None:
+        """Store that a region was entered, where the head's second row will be."""
+        self.entered += 1
+        word = np.zeros(1, wire.OPEN)
+        word["clock"], word["value"] = clock & U32, 0 if value is None else value
+        word["id"] = layout.name_hash(name) << 4 | self.entered & wire.SEQUENCE_LOW
+        word["sequence"] = self.entered << wire.SEQUENCE_SHIFT & U32
+        self.memory.store(self.base + wire.OPEN_AT, word.view(np.uint32))
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
         """Store one record. Clocks are 64-bit ticks; their low words are stored."""

@@ -308,8 +308,14 @@ class Warp:
         else:  # claims at its first store
             lane = self._lanes.setdefault(number, _Lane(None, late=True))
         if mark.act == "enter":
-            # enter: one clock read into a register, and whether the exit is to record; memory is not touched
+            # enter: one clock read into a register, and whether the exit is to record; memory is touched only if
+            # sessions survive, where any region may last
             lane.starts.setdefault(mark.name, []).append((tick, value, held))
+            assert self._module is not None
+            if self._module.recording.survive and held:
+                self._claim_late(number, lane, held)
+                if lane.slab is not None:
+                    lane.slab.enter(mark.name, tick, value)
         elif mark.act == "exit":
             # exit: one clock read, then the whole record at once
             starts = lane.starts.get(mark.name)

@@ -28,7 +28,7 @@ class Capture(CaptureData):
 def load_capture(
     path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
 ) -> Capture:
-    """Read a `.kscope` file. Safe for untrusted files.
+    """Read a `.kscope` file, or a pool file that a session with survive= left. Safe for untrusted files.
 
     Args:
         path: a regular file.
@@ -43,4 +43,10 @@ def load_capture(
         FormatError: not a capture, truncated, damaged, of another version, or larger than `max_bytes` unpacked.
         OSError: the file cannot be read.
     """
+    from . import pool_keeper, pool_reading  # of few captures
+
+    if pool_reading.is_pool_file(path):
+        pool = pool_reading.open_pool(path)
+        pool_keeper.refresh(pool)
+        return Capture(**vars(pool_reading.capture_of(pool)))
     return Capture(**vars(file.read(path, max_bytes=max_bytes, step=step)))

@@ -25,6 +25,7 @@ from .heads import (
     Units,
     apart,
     clock_cycles,
+    finished,
     foreign,
     is_head,
     log2_of,
@@ -200,7 +201,7 @@ class Expander:
         sm = heads[:, 0] >> np.uint32(wire.SM_SHIFT) & np.uint32(_SMS - 1)
         order = np.argsort(sm, kind="stable")
         sm, heads, entries, start_time = sm[order], heads[order], entries[order], start_time[order]
-        done = heads[:, 7] != 0
+        done = finished(heads)
         last_time = np.where(done, end_time[order], start_time)
         lasted = np.where(done, clock_cycles(heads, start_time), np.uint64(0))
         low = heads[:, 2].astype(np.uint64)
@@ -239,7 +240,7 @@ def _kept(units: Units, at: Ints, heads: Units) -> Ints:
     """Records that each slab keeps."""
     room = np.int64(1) << log2_of(heads)
     kept = np.minimum(heads[:, 6].astype(np.int64), room)
-    open_ = np.flatnonzero(heads[:, 7] == 0)
+    open_ = np.flatnonzero(~finished(heads))
     if len(open_):
         kept[open_] = _arrived(units, at[open_], room[open_])
     return np.asarray(kept)
@@ -248,7 +249,7 @@ def _kept(units: Units, at: Ints, heads: Units) -> Ints:
 def _capacity(heads: Units, kept: U32s) -> Ints:
     """Records that each slab of a capture has room for."""
     # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
-    one_more = (heads[:, 7] == 0) & (kept < 1 << log2_of(heads))
+    one_more = ~finished(heads) & (kept < 1 << log2_of(heads))
     needed = np.maximum(kept.astype(np.int64) + one_more, _LEAST_KEPT)
     return np.asarray(np.int64(1) << np.frexp((needed - 1).astype(np.float64))[1].astype(np.int64))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import layout, wire
-from .heads import Ints, Launches, U32s, U64s, Units, clock_cycles, times
+from .heads import Ints, Launches, U32s, U64s, Units, clock_cycles, finished, times
 
 _LONGEST_WIDTH = 0xFFFFFFFF
 """Of an anchor that bounds nothing: its two clock reads lie far apart."""
@@ -29,8 +29,8 @@ def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, epoc
     header["place"] |= log2 << np.uint32(layout.LOG2_SHIFT) | smid << np.uint32(layout.SMID_SHIFT)
     header["cluster"] = _cluster(x, y, z, entries["cluster"])
     header["start_clock"], header["start_time"] = start_clock, start_time
-    header["start_width"] = _width(seal)
-    done = seal != 0
+    done = finished(heads)
+    header["start_width"] = _width(np.where(done, seal, 0))
     end_clock = header["start_clock"] + clock_cycles(heads, start_time)
     low = end_clock.astype(np.uint32)
     header["end_clock"], header["end_time"] = np.where(done, end_clock, 0), np.where(done, end_time, 0)
@@ -56,7 +56,7 @@ def anchors(rows: Units, kept: Ints, heads: Units, entries: Launches) -> U32s:
     before = np.append(0, np.cumsum(rows[:, 1] == layout.ANCHOR_ID))
     found[may] = (before[behind] - before[behind - kept])[may]
     ring = entries["layout"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_STOP) == 0
-    for slab in np.flatnonzero(may & ring & (heads[:, 7] != 0) & (heads[:, 6] > kept)).tolist():
+    for slab in np.flatnonzero(may & ring & finished(heads) & (heads[:, 6] > kept)).tolist():
         last = rows[behind[slab] - kept[slab] + (int(heads[slab, 6]) - 1) % int(kept[slab])]
         found[slab] = int(last[3]) + 1 & 0xFFFFFFFF if last[1] == layout.LAST_ANCHOR_ID else 0
     return found

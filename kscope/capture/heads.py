@@ -49,6 +49,13 @@ def sizes(heads: Units) -> Ints:
     return wire.HEAD_UNITS + (1 << log2_of(heads)) // wire.RECORDS_PER_UNIT
 
 
+def finished(heads: Units) -> Bools:
+    """Which heads have their end, (n,). The second row of an unfinished one is 0, or says where the warp is
+    (wire.OPEN).
+    """
+    return np.asarray(heads[:, 7] & np.uint32((1 << wire.WIDTH_BITS) - 1) != 0)
+
+
 def valid(heads: Units, entries: Launches, epoch: int) -> Bools:
     """Whether each entry is that of the head's launch, under the session `epoch`. Of an unfinished slab only the low 16
     bits of the launch's number are known.
@@ -60,7 +67,7 @@ def valid(heads: Units, entries: Launches, epoch: int) -> Bools:
     good &= (size == wire.VARYING) | (size == log2)
     good &= (grid & np.uint64(wire.SLOTS - 1)).astype(np.uint32) == heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)
     bits = (grid >> np.uint64(wire.SLOT_BITS) & np.uint64(0xFF)).astype(np.uint32)
-    good &= (seal == 0) | (seal >> np.uint32(wire.GRID_SHIFT) & np.uint32(0xFF) == bits)
+    good &= ~finished(heads) | (seal >> np.uint32(wire.GRID_SHIFT) & np.uint32(0xFF) == bits)
     return np.asarray(good)
 
 
@@ -90,8 +97,8 @@ def times(heads: Units, entries: Launches) -> tuple[U64s, U64s]:
     end = heads[:, 5].astype(np.uint64) << shift
     turns = (seal >> np.uint32(wire.TURNS_SHIFT) & np.uint32(0xFF)).astype(np.uint64) << np.uint64(32)
     lasted = turns + (end & _LOW) - low & np.uint64((1 << 40) - 1)
-    finished = _after(entries["time"], end - lasted, 37, _EARLIER_NS)
-    start = np.where(seal != 0, finished, _after(entries["time"], low, 32, _UNFINISHED_EARLIER_NS))
+    ended = _after(entries["time"], end - lasted, 37, _EARLIER_NS)
+    start = np.where(finished(heads), ended, _after(entries["time"], low, 32, _UNFINISHED_EARLIER_NS))
     timer = entries["layout"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_GLOBALTIMER) != 0
     return start, start + lasted + np.where(timer, np.uint64((1 << wire.TIME_SHIFT) - 1), np.uint64(0))
 

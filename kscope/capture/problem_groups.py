@@ -7,7 +7,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "count", "cut", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn", "unidentified",
         "unrecorded", "unsampled",
     ),
-    "unfinished": ("drain", "driver", "unfinished"),
+    "unfinished": ("drain", "driver", "unclosed", "unfinished"),
     "unmarked": (
         "absent", "cooperative", "empty", "metadata", "nothing", "off", "options", "pairing", "plain", "removed",
         "skipped", "unmatched",

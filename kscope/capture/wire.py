@@ -42,7 +42,7 @@ HEAD = np.dtype(
         ("end_clock", "<u4"),  # 4
         ("end_time", "<u4"),  # 5   %globaltimer in steps of 32 ns, low word
         ("count", "<u4"),  # 6   records and anchors written, including overwritten and refused ones
-        ("seal", "<u4"),  # 7   never 0, see below
+        ("seal", "<u4"),  # 7   its low byte is never 0, see below
     ]
 )
 """The first unit of a slab. The slot names an entry of the launch table; the other fields are this warp's alone."""
@@ -71,6 +71,20 @@ or the warp's start; a step is a multiple of 2^16 that %clock64 passes (33 us at
 steps have none."""
 ANCHORS_SHIFT = 17
 """The device counts anchors above the steps in one register, modulo 2^15."""
+
+OPEN = np.dtype(
+    [
+        ("clock", "<u4"),  # 0   the clock at the enter, low word
+        ("id", "<u4"),  # 4   hash of the region's name << 4 | the sequence's low 4 bits
+        ("value", "<u4"),  # 8   of the region; 0 without one
+        ("sequence", "<u4"),  # 12  enters stored so far << 8, modulo 2^32
+    ]
+)
+"""The region that a warp entered last, in kernels compiled with survive=: it stands in the head's second row until the
+warp leaves, by one store per enter. Its last byte but three is where the seal has the width, so it is never taken for
+an end. Of a word whose halves are of two stores, the sequence's low bits differ."""
+OPEN_AT = HEAD_BYTES // 2
+SEQUENCE_SHIFT, SEQUENCE_LOW = 8, 15
 
 SIZES = 4096
 """Words behind the gate: the size of the slabs of kernels whose marks are in loops, by the low bits of a kernel's id.
@@ -109,7 +123,8 @@ GATE = np.dtype(
         ("block_magic", "<u8"),  # 16  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
         ("block_first", "<u8"),  # 24  first linear block index that records
         ("block_count", "<u8"),  # 32  number of blocks from there
-        ("reserved", "<u8", (3,)),
+        ("book", "<u8"),  # 40  address of a second launch table for kernels compiled with survive=; 0 = none
+        ("reserved", "<u8", (2,)),
         ("sm_mask", "<u4", (MAX_SMS // 32,)),  # 64  bit s: SM s records
     ]
 )

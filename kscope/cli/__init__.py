@@ -30,6 +30,7 @@ __all__ = ["main", "parser"]
 ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[str, ...]] = {
     "record": ("demo", "run", "sample", "include", "doctor"),
+    "why does it hang": ("watch",),
     "look": ("summary", "view", "export", "merge", "query", "info"),
     "why is it slow": ("gaps", "overlap", "path", "occupancy", "stalls", "annotate", "rates", "ranks"),
     "compare and check": ("compare", "assert"),

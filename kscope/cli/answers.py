@@ -26,7 +26,7 @@ def add(parser: Any, *, top: str = f"the first N of each list of --json ({MOST})
     parser.add_argument("--top", metavar="N", type=_count, help=top)
 
 
-def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace) -> str:
+def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace, indent: bool = True) -> str:
     """The text of an answer.
 
     Args:
@@ -34,9 +34,10 @@ def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace)
         data: the answer; lists of rows anywhere in it are cut to their first `top`, lists of values to 100 or `top`,
             whichever is more. Its `left_out`, counts by list, is kept.
         *traces: what it was computed from; one for `recorded`, two for a list of both, none for no such field.
+        indent: on several lines.
 
     Returns:
-        Indented JSON; NaN is null.
+        JSON; NaN is null.
     """
     most = options.top or MOST
     left_out = dict(data.get("left_out", {}))
@@ -46,7 +47,7 @@ def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace)
         found["recorded"] = facts[0] if len(facts) == 1 else facts
     found |= _cut({name: value for name, value in data.items() if name != "left_out"}, "", most, left_out)
     found["left_out"] = left_out
-    return portable.dump_json(found, indent=True).decode()
+    return portable.dump_json(found, indent=indent).decode()
 
 
 def _cut(value: Any, name: str, most: int, left_out: dict[str, int]) -> Any:

@@ -20,8 +20,8 @@ from ..session import capture_path, job
 from ..session.job import Job
 from ..session.launcher import expanded, place
 from ..session.profile import profile
-from ..session.states import disable, enable, recording, taken
-from . import launched, outputs, program
+from ..session.states import SURVIVE_VARIABLE, disable, enable, recording, taken
+from . import launched, outputs, program, supervised
 from . import options as flags
 from .command import Command
 from .outputs import STRICT
@@ -42,6 +42,7 @@ def add(command: Command) -> None:
     )  # fmt: skip
     about = "of --ranks: also write distributions of durations, a few kB a rank, for kscope ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)
+    supervised.add(parser)
     flags.add(parser)
     program.add(parser)
 
@@ -55,6 +56,10 @@ def run(options: argparse.Namespace) -> int:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)
+    if supervised.is_wanted(options):
+        return supervised.run(options)
+    if options.timeout and options.survive is None and not os.environ.get(SURVIVE_VARIABLE):
+        options.survive = "shm"
     typed = program.output(options) if options.ranks is None else _of_rank(options)
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..capture.model import DeviceCapture, ModuleMeta, Problem
+    from ..capture.pool_file import PoolDevice, PoolFile
     from ..marks.grammar import Mark
     from .peaks import Peaks
     from .recording import Recording
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .sampling import Sampling
 
 Triple = tuple[int, int, int]
+OpenPool = Callable[["PoolDevice", int], "PoolFile"]
+"""Makes the pool of a device, of a number of bytes, in memory that outlives the program."""
 
 
 class Backend(ABC):
@@ -75,6 +78,20 @@ class Backend(ABC):
             UsageError: the module was not compiled for recording.
         """
         raise UnsupportedError(f"{type(self).__name__} has no driver handles")
+
+    def survive(self, open_pool: OpenPool | None) -> None:
+        """Where the pools of the next session are: called before arm(), once per session.
+
+        Args:
+            open_pool: makes them; None for memory that ends with the program.
+
+        Raises:
+            UnsupportedError: this backend cannot record into other memory than its own.
+        """
+        if open_pool is not None:
+            raise UnsupportedError(
+                f"survive: {type(self).__name__} cannot record into memory that outlives the program"
+            )
 
     @abstractmethod
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:

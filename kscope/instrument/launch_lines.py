@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from threading import Lock, get_ident
 from types import CodeType, FrameType
 from typing import TypedDict
@@ -36,10 +37,12 @@ class LaunchLines:
 
     Attributes:
         wanted: a session records them.
+        also: called with the kernel of each launch; None for nothing.
     """
 
     def __init__(self) -> None:
         self.wanted = False
+        self.also: Callable[[int], None] | None = None
         self._kinds = dict[str, int]()  # by file
         self._depth = 1  # from add() to the program's frame, the last time
         self._numbers = dict[Key, int]()
@@ -60,6 +63,8 @@ class LaunchLines:
 
         A line takes long to compute, and a frame some 100 ns to look at: of most launches two frames are enough.
         """
+        if self.also is not None:
+            self.also(kernel)
         if not self.wanted:
             return
         try:
@@ -76,6 +81,17 @@ class LaunchLines:
         if number is None:
             number = self._number(key, code)
         self._launched[kernel].append(number)
+
+    def stack(self, most: int) -> list[LaunchLine]:
+        """The lines of this thread outside of launchers' packages, the innermost first, at most `most`."""
+        found = list[LaunchLine]()
+        for frame in stacks.own():
+            if len(found) == most:
+                break
+            file = frame.f_code.co_filename
+            if self._kind(file) != _OF_LAUNCHER and not file.startswith("<frozen"):
+                found.append((_shown(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name))
+        return found
 
     def _search(self, frame: FrameType) -> FrameType:
         """The program's innermost frame, else the innermost one of a package, else the outermost one."""

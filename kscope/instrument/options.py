@@ -10,7 +10,7 @@ from ..capture.blocks import BlockSelection
 from ..capture.wire import MAX_SMS, SEGMENT_BYTES
 from ..errors import UsageError
 from ..marks.strategies import Strategy, strategy_of
-from .recording import Clock, Fill, Placement, Recording
+from .recording import SURVIVE, Clock, Fill, Placement, Recording, Survive
 from .sampling import Sampling
 from .selection.auto import Lines, Selection
 
@@ -42,6 +42,11 @@ _ABOUT: dict[str, dict[str, object]] = {
         compiled=True,
     ),
     "live": _about("store each record where its region ends: for kernels that hang", compiled=True),
+    "survive": _about(
+        f"record where it outlives the program, for kernels that hang or die: {', '.join(SURVIVE)} (kscope watch)",
+        "WHERE",
+        compiled=True,
+    ),
     "block": _about("blocks that record, by linear number: 40, 0:100 (the first 100), 0:1000:10", "BLOCKS"),
     "warp": _about("warps of a block that record: 0,4-7", "LIST"),
     "sm": _about("SMs that record: 0,4-7", "LIST"),
@@ -69,6 +74,7 @@ class Options:
     clock: Clock | None = field(default=None, metadata=_ABOUT["clock"])
     placement: Placement | None = field(default=None, metadata=_ABOUT["placement"])
     live: bool | None = field(default=None, metadata=_ABOUT["live"])
+    survive: Survive | None = field(default=None, metadata=_ABOUT["survive"])
     block: BlockSelection | None = field(default=None, metadata=_ABOUT["block"])
     warp: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["warp"])
     sm: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["sm"])

@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
 from ..errors import UsageError
@@ -18,6 +18,8 @@ from .selection.auto import Selection
 Clock = Literal["cycles", "globaltimer"]
 Fill = Literal["ring", "stop"]
 Placement = Literal["fence", "schedule"]
+Survive = Literal["shm", "keeper", "auto"]
+SURVIVE: tuple[Survive, ...] = get_args(Survive)
 AUTO_RECORDS = 256
 """Records of a slab with records="auto" and marks in loops, before launches have shown how many they make."""
 EMITTING = (
@@ -42,6 +44,7 @@ class Recording:
             "schedule" records in the machine code, which stays the kernel's own.
         live: each record is stored where its region ends, and the slab is claimed at the kernel's first instruction:
             for kernels that hang.
+        survive: where records outlive the program, see profile(); kernels then store the enters of regions that wait.
         pending: how many finished records may wait in registers for the end of their basic block.
         selection: what is marked in kernels without annotations.
 
@@ -55,6 +58,7 @@ class Recording:
     clock: Clock = "cycles"
     placement: Placement = "fence"
     live: bool = False
+    survive: Survive | None = None
     pending: int = 8
     selection: Selection = field(default_factory=Selection)
 
@@ -74,6 +78,13 @@ class Recording:
                 f"placement={self.placement!r}: expected 'fence' (exact boundaries) or 'schedule' (the kernel's own "
                 "machine code)"
             )
+        if self.survive not in (None, *SURVIVE):
+            raise UsageError(f"survive={self.survive!r}: expected one of {', '.join(map(repr, SURVIVE))}")
+        if self.survive and self.placement == "schedule":
+            raise UsageError(
+                f"survive={self.survive!r}: cannot be used with placement='schedule', which leaves no place for what"
+                " warps store when they enter a region; leave placement= out"
+            )
         if self.placement == "schedule" and PIPELINE in self.selection.kinds:
             raise UsageError('placement="schedule": auto="pipeline" is not built for it; expected placement="fence"')
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
@@ -85,7 +96,11 @@ class Recording:
         Args:
             own: folders of a frontend whose code takes part in emitting it.
         """
-        fields = asdict(self) | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _digest(own)}
+        fields = (
+            asdict(self)
+            | {"survive": self.survive is not None}
+            | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _digest(own)}
+        )
         return "kscope-" + sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 

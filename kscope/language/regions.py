@@ -21,8 +21,10 @@ def _spec(strategy: Any) -> str | None:
     return None if strategy is None else strategy_of(strategy).spec
 
 
-def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any, when: Any = None) -> None:
-    mark = Mark(act, name, None, spec, how)
+def _place(
+    act: Act, name: str, spec: str | None, how: How, value: Any, context: Any, when: Any = None, open: bool = False
+) -> None:
+    mark = Mark(act, name, None, spec, how, open=open)
     constant = constant_predicate(when)
     predicate = () if constant else (False if constant is False else when,)
     if context is not None:
@@ -46,6 +48,8 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
         track: constant string; draw the scope on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, evaluated once, on entry; the scope is recorded if it is nonzero. A constant False
             emits no code. None for always.
+        open: constant bool; in sessions with survive=, store at once that a warp entered the scope, so that it is known
+            of a kernel that hangs or dies. Scopes whose code waits are stored without it.
         bytes: that a block moves from and to memory in one execution, all its warps together, for ``kscope rates``:
             an integer, or a run-time value, which then is the record's value. None for those of its machine code.
         flops: floating-point operations, likewise; a multiply-add is two.
@@ -69,10 +73,12 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
         when: Any = None,
         bytes: Any = None,
         flops: Any = None,
+        open: Any = False,
         _semantic: Any = None,
     ) -> None:
         work, value = declared(getattr(name, "value", name), value, bytes=bytes, flops=flops)
         self.name = check_name(name, track, work)
+        self._open = bool(getattr(open, "value", open))
         self._spec, self._value, self._when, self._context = _spec(strategy), value, when, _semantic
         # Triton hashes a global aggregate into the kernel's cache key.
         vars(self).update(__triton_aggregate__=True, __annotations__={})
@@ -81,6 +87,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
     def hash_attrs(self) -> list[Any]:
         """What Triton hashes of a scope that is declared outside the kernel."""
         predicate = () if self._when is None else (self._when,)
+        predicate = (*predicate, "open") if self._open else predicate
         return registry.frontend(registry.COMPILER).cache_key(self.name, self._spec, self._value, *predicate)
 
     def __call__(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> scope:
@@ -98,7 +105,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
 
     def __enter__(self) -> scope:
         if constant_predicate(self._when) is not False:
-            _place("enter", self.name, self._spec, self._how, self._value, self._context, self._when)
+            _place("enter", self.name, self._spec, self._how, self._value, self._context, self._when, self._open)
         return self
 
     def __exit__(
@@ -118,7 +125,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
             UsageError: the value does not fit 32 bits, or the predicate is not one bool or integer.
         """
         value, when = self._value if value is None else value, self._when if when is None else when
-        _place("enter", self.name, self._spec, "call", value, _semantic or self._context, when)
+        _place("enter", self.name, self._spec, "call", value, _semantic or self._context, when, self._open)
 
     def exit(self, *, _semantic: Any = None) -> None:
         """End the scope begun by enter()."""

@@ -13,9 +13,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from ..ptx.cfg import Block, Function
 
+Event = TypeVar("Event")
 _GUARD = r"\s*(?:@!?\s*[%\w$]+\s+)?"
 _BARRIER = "mbarrier"
 _ISSUES = tuple(
@@ -70,10 +72,10 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
         graph: its basic blocks.
         depths: of each enter and exit, see pairing.Pairing.
     """
-    code = _Code(function, graph, depths)
-    if not _ASYNC.search(function.text, function.open, function.close) or not any(
-        isinstance(event, _Issue) for event in code.events.values()
-    ):
+    if not _ASYNC.search(function.text, function.open, function.close):
+        return {}
+    code = _Asynchronous(function, graph, depths, _events(function))
+    if not any(isinstance(event, _Issue) for event in code.events.values()):
         return {}
     found: dict[str, str] = {}
     waited: set[str] = set()
@@ -91,25 +93,20 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
 
 
 @dataclass(frozen=True)
-class _Code:
-    """A kernel with its asynchronous instructions and waits."""
+class Code(Generic[Event]):
+    """A kernel with the instructions that matter, and the paths between its marks.
+
+    Attributes:
+        function: the kernel.
+        graph: its basic blocks.
+        depths: of each enter and exit, see pairing.Pairing.
+        events: statement index -> what it is.
+    """
 
     function: Function
     graph: Sequence[Block]
     depths: Mapping[int, int]
-
-    @cached_property
-    def events(self) -> dict[int, _Issue | str]:
-        """Statement index -> an issue, or the kind of a wait."""
-        found: dict[int, _Issue | str] = {}
-        for i, statement in enumerate(self.function.statements):
-            if statement.sort == "call":
-                found[i] = _ANYTHING
-            elif statement.sort in ("access", "wait", "other"):
-                event = _event(self.function.text, statement.start, statement.end)
-                if event is not None:
-                    found[i] = event
-        return found
+    events: Mapping[int, Event]
 
     @cached_property
     def _stops(self) -> list[list[int]]:
@@ -155,10 +152,28 @@ class _Code:
         same = mark is not None and opened is not None and mark.name == opened.name
         return same and self.depths.get(i) == self.depths[enter]
 
+
+@dataclass(frozen=True)
+class _Asynchronous(Code["_Issue | str"]):
+    """A kernel with its asynchronous instructions and waits."""
+
     def is_waited_for(self, at: int, issue: _Issue, enter: int) -> bool:
         """Whether a wait for an issue can come after it in the region."""
         waits = {*issue.waits, _ANYTHING}
         return any(self.events[i] in waits for i in self.until_exit(at, enter) or ())
+
+
+def _events(function: Function) -> dict[int, _Issue | str]:
+    """Statement index -> an issue, or the kind of a wait."""
+    found: dict[int, _Issue | str] = {}
+    for i, statement in enumerate(function.statements):
+        if statement.sort == "call":
+            found[i] = _ANYTHING
+        elif statement.sort in ("access", "wait", "other"):
+            event = _event(function.text, statement.start, statement.end)
+            if event is not None:
+                found[i] = event
+    return found
 
 
 def _event(text: str, start: int, end: int) -> _Issue | str | None:

@@ -60,6 +60,7 @@ class Emitter:
         loops: Sequence[loop_registers.Loop] = (),
         shared: Set[int] = frozenset(),
         sites: Set[int] = frozenset(),
+        opens: Set[str] = frozenset(),
     ) -> None:
         """Create an emitter.
 
@@ -70,12 +71,13 @@ class Emitter:
             kernel: what the text depends on.
             after_barrier: indices of statements whose clock reads follow a barrier.
             loops: loops whose records have their own registers; all their regions are recorded.
+            opens: names of regions whose enters are stored at once, and their ends likewise.
             shared: indices of enters that use the clock read of the region that ends right before.
             sites: indices of statements that anchors come before.
         """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
-        self.loops, self.shared, self.sites = loops, shared, sites
+        self.loops, self.shared, self.sites, self.opens = loops, shared, sites, opens
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[_Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
@@ -107,7 +109,12 @@ class Emitter:
                 return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
             ended = self.ended if i in self.shared else None
             elect = self.kernel.elects(mark.strategy)
-            return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended)
+            entered = ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended)
+            if mark.name not in self.opens:
+                return text + entered
+            claimed = self._flush() + self._claim()  # what ended before is known where this warp stays here
+            claimed_late = ptx.late(self.kernel, [f"ks_w{slot.index}"]) if elect else ""
+            return f"{claimed}{text}{entered}{claimed_late}{ptx.open_word(self.kernel, slot, mark.operand, owner)}"
         kind = slot.kind
         if mark.act == "success":
             text += ptx.operations.success(self.kernel, slot, mark.operand or "0")
@@ -124,7 +131,7 @@ class Emitter:
             text += ptx.leave(self.kernel, slot)
         self.pending.append(_Record(slot, kind, mark.strategy, loop))
         self.ended = slot
-        return text + self._flush(keep=self.limit)
+        return text + self._flush(keep=0 if mark.act == "exit" and mark.name in self.opens else self.limit)
 
     def _slot(self, i: int, mark: Mark) -> ptx.Slot:
         return self.slots[key_of(mark, self.depths.get(i, 0))]

@@ -29,6 +29,7 @@ from . import (
     pipeline,
     shared_reads,
     source_lines,
+    waiting,
 )
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
@@ -218,6 +219,7 @@ class _Body:
     sites: frozenset[int] = frozenset()
     anchored: bool = False
     has_spare_registers: bool = False
+    opens: frozenset[str] = frozenset()
 
     @staticmethod
     def of(
@@ -273,8 +275,9 @@ class _Body:
                 origins[mark.name] = mark.origin
         issued = async_issue.regions(function, graph, paired.depths)
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
+        opens = waiting.regions(function, graph, paired.depths) if recording.survive else frozenset()
         known = [] if recording.live or late else loop_registers.loops(function, graph)
-        able = [loop for loop in known if loop.mark.name not in out]
+        able = [loop for loop in known if loop.mark.name not in out | opens]
         loops = tuple(loop for loop in able if spare or not loop.memory)
         sites = anchor_sites.sites(function, graph, {*stores} - {loop.leave for loop in loops})
         return _Body(
@@ -299,11 +302,12 @@ class _Body:
             sites,
             recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),
+            opens,
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        of_statements = self.behind, self.loops, self.shared, self.sites
+        of_statements = self.behind, self.loops, self.shared, self.sites, self.opens
         emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
         yield from self.moves
         start = self.function.open

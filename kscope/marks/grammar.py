@@ -3,6 +3,8 @@
     //kscope enter load i32 - with %r12 if %r13
              act   name type strategy how operand if predicate
 
+The act of an enter with open=True is written `open`.
+
 It is one comment line: every compiler carries it, and without the lowering pass it has no effect. CUDA C++, whose
 inline assembly takes only numbers as constants, writes the same mark as
 
@@ -33,7 +35,7 @@ How = Literal["with", "call", "auto", "lines", "pipeline"]
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
 _ACTS = "|".join(get_args(Act))
-_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines|pipeline){_REST}")
+_LINE = re.compile(rf"//kscope ({_ACTS}|open) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines|pipeline){_REST}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
 MAX_NAME_BYTES = 512
@@ -69,6 +71,7 @@ class Mark:
             ptx/operations.py.
         when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always. How "pipeline": a
             predicate register, with ! before it if it is negated.
+        open: the user wants its enter stored at once when a session survives: region(..., open=True).
     """
 
     act: Act
@@ -78,6 +81,7 @@ class Mark:
     how: How = "with"
     operand: str | None = None
     when: str | None = None
+    open: bool = False
 
     @property
     def origin(self) -> Origin:
@@ -100,7 +104,8 @@ class Mark:
         """The mark as one line of assembly text."""
         tail = f" {self.operand}" if self.operand is not None else ""
         tail += f" if {self.when}" if self.when is not None else ""
-        return f"{PREFIX}{self.act} {quote(self.name)} {self.type or '-'} {self.strategy or '-'} {self.how}{tail}"
+        act = "open" if self.open and self.act == "enter" else self.act
+        return f"{PREFIX}{act} {quote(self.name)} {self.type or '-'} {self.strategy or '-'} {self.how}{tail}"
 
 
 def parse(line: str) -> Mark | None:
@@ -125,13 +130,14 @@ def parse(line: str) -> Mark | None:
         raise UsageError(f"not a kscope mark: {line.strip()!r}; was it written by another version of kscope?")
     act, name, kind, strategy, how, operand, when = found.groups()
     return Mark(
-        act,  # type: ignore[arg-type]  # the pattern matches only these values
+        "enter" if act == "open" else act,  # type: ignore[arg-type]  # the pattern matches only these values
         unquote(name),
         None if kind == "-" else kind,  # type: ignore[arg-type]
         None if strategy == "-" else strategy,
         how,  # type: ignore[arg-type]
         operand,
         when,
+        act == "open",
     )
 
 

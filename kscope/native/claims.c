@@ -49,8 +49,8 @@ static void search_from(const struct search *search, struct chunk *chunk, int64_
         const int early = search->known && (int32_t)(search->steps - head[END_TIME]) > 0;
         search->at[place] = (uint32_t)unit;
         search->log2[place] = (uint8_t)log2;
-        search->closed[place] = head[SEAL] && (early || arrived(head, count < capacity ? count : capacity));
-        search->over[place++] = count > capacity;
+        search->closed[place] = is_finished(head) && (early || arrived(head, count < capacity ? count : capacity));
+        search->over[place++] = is_finished(head) && count > capacity;
         end = unit += size;
     }
     chunk->end = end;
@@ -129,7 +129,7 @@ static int is_entry_of(const uint32_t *head, int32_t row, const uint8_t *grid, c
 {
     const uint32_t seal = head[SEAL];
     const int sized = log2[row] == VARYING || log2[row] == head[START_TIME] >> SIZE_SHIFT;
-    return sized && (!seal || grid[row] == (uint8_t)(seal >> GRID_SHIFT));
+    return sized && (!is_finished(head) || grid[row] == (uint8_t)(seal >> GRID_SHIFT));
 }
 
 static void match(void *context, int64_t index)
@@ -145,7 +145,7 @@ static void match(void *context, int64_t index)
             continue;
         }
         const int newest = is_entry_of(head, row, table->grid, table->log2);
-        if (!newest || table->stale[row] || (table->reread && !head[SEAL]))
+        if (!newest || table->stale[row] || (table->reread && !is_finished(head)))
             __atomic_store_n(table->missing + row, 1, __ATOMIC_RELAXED);
         if (!newest && !is_entry_of(head, row += SLOTS, table->grid, table->log2)) {
             row = -2;

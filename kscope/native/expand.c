@@ -39,7 +39,7 @@ static uint64_t lasted_ns(const uint32_t *head)
 static uint64_t start_ns(const uint32_t *head, const uint32_t *launch)
 {
     const uint64_t time = two(launch + TIME);
-    if (!head[SEAL])
+    if (!is_finished(head))
         return after(time, (uint32_t)(head[START_TIME] << TIME_SHIFT), 32, (uint64_t)1 << 30);
     return after(time, ((uint64_t)head[END_TIME] << TIME_SHIFT) - lasted_ns(head), 37, (uint64_t)1 << 35);
 }
@@ -103,7 +103,7 @@ struct plan {
 /* Lines of the slab that keeps so many records. An unfinished one keeps one place free if it can. */
 static int64_t capacity_for(const uint32_t *head, int64_t kept)
 {
-    return power(kept + (!head[SEAL] && kept < capacity_of(head)));
+    return power(kept + (!is_finished(head) && kept < capacity_of(head)));
 }
 
 static int has_more_blocks(const uint32_t *launch)
@@ -126,7 +126,8 @@ static void measure(void *context, int64_t index)
             continue;
         }
         const int64_t capacity = capacity_of(head);
-        const int64_t kept = !head[SEAL] ? arrived(head, capacity) : head[COUNT] < capacity ? head[COUNT] : capacity;
+        const int64_t count = head[COUNT] < capacity ? head[COUNT] : capacity;
+        const int64_t kept = is_finished(head) ? count : arrived(head, capacity);
         plan->kept[i] = (uint32_t)kept;
         plan->sm[i] = head[WHO] >> SM_SHIFT & (SMS - 1);
         lines += HEADER_LINES + capacity_for(head, kept) / RECORDS_PER_LINE;
@@ -157,8 +158,8 @@ static void follow_clocks(void *context, int64_t part)
             start = expected + (uint64_t)(int64_t)(int32_t)(head[START_CLOCK] - (uint32_t)expected);
         }
         plan->start_clock[i] = start;
-        last->time = head[SEAL] ? end_ns(head, launch, now) : now;
-        last->clock = head[SEAL] ? start + cycles(head, now) : start;
+        last->time = is_finished(head) ? end_ns(head, launch, now) : now;
+        last->clock = is_finished(head) ? start + cycles(head, now) : start;
     }
 }
 
@@ -235,7 +236,7 @@ static uint32_t anchors(const uint32_t *head, const uint32_t *launch, int64_t ke
     const uint32_t *const records = head + UNIT_WORDS;
     if (!(launch[LAYOUT] & FLAG_ANCHORS))
         return 0;
-    if (!(launch[LAYOUT] & FLAG_STOP) && head[SEAL] && head[COUNT] > kept) { /* its last one has their number */
+    if (!(launch[LAYOUT] & FLAG_STOP) && is_finished(head) && head[COUNT] > kept) { /* its last one has their number */
         const uint32_t *const last = records + (head[COUNT] - 1) % (uint32_t)kept * RECORD_WORDS;
         return last[1] == LAST_ANCHOR_ID ? last[3] + 1 : 0;
     }
@@ -267,7 +268,7 @@ static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim,
     const uint32_t *const launch = all->launches + (int64_t)all->entry[i] * LAUNCH_WORDS;
     const uint64_t start = start_ns(head, launch);
     const int64_t kept = all->kept[i], capacity = capacity_for(head, kept);
-    const uint32_t who = head[WHO], seal = head[SEAL], about = width(seal);
+    const uint32_t who = head[WHO], seal = is_finished(head) ? head[SEAL] : 0, about = width(seal);
     uint32_t x, yz, cluster;
     find_block(head[BLOCK] >> BLOCK_SHIFT, launch, &x, &yz, &cluster);
     const uint32_t place = (head[BLOCK] >> LANE_SHIFT & 31) | (who & 31) << 5 |

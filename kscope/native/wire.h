@@ -21,6 +21,12 @@ static inline int is_head(const uint32_t *unit)
     return !(unit[BLOCK] & 15) && (unit[WHO] | unit[BLOCK] | unit[START_CLOCK] | unit[START_TIME]);
 }
 
+/* The end is there. The second row of an unfinished head is 0, or says where the warp is. */
+static inline int is_finished(const uint32_t *head)
+{
+    return (head[SEAL] & MOST_WIDTH) != 0;
+}
+
 static inline uint64_t two(const uint32_t *words)
 {
     return words[0] | (uint64_t)words[1] << 32;

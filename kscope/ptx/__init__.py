@@ -10,6 +10,7 @@ declared once at the entry's function scope and shared by name with every later 
                                                     ks_w<i>  .pred whether the enter's predicate held
                                                     ks_t<i>  .pred whether a wait of auto="pipeline" is going on
 
+A kernel compiled with survive= keeps ks_seq, the number of enters that were stored at once.
 A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane may
 still claim; ks_own, it claimed at the entry. There ks_w<i> also means that the lane was elected at the enter.
 
@@ -28,7 +29,7 @@ from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
 from .reading import READINGS, Reading
-from .record import barrier_fence, clock, enter, finish, guarded, leave, pin, point, store
+from .record import barrier_fence, clock, enter, finish, guarded, leave, open_word, pin, point, store
 
 __all__ = [
     "READINGS",
@@ -53,6 +54,7 @@ __all__ = [
     "leave",
     "loop_records",
     "metadata_symbol",
+    "open_word",
     "operations",
     "pin",
     "point",

@@ -74,6 +74,24 @@ def point(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None
     return f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};{copies}\n"
 
 
+# if on, and the predicate held: head.second_row = {start, hash | sequence & 15, value, sequence << 8}; sequence += 1
+def open_word(kernel: Kernel, slot: Slot, value: str | None, owner: str) -> str:
+    """Store that the warp has entered a region, behind enter(), where the head's end will be: one store, whose words
+    are in registers.
+    """
+    guard, test = owner, ""
+    if slot.conditional:
+        guard, test = "ks_h", f" .reg .pred ks_h; and.pred ks_h, ks_w{slot.index}, {owner};"
+    last = "0" if value is None else f"ks_v{slot.index}"
+    number = layout.name_hash(slot.name) << wire.SEQUENCE_LOW.bit_length()
+    return (
+        f"\t{{ .reg .b32 ks_x, ks_y;{test}\n"
+        f"\tadd.u32 ks_seq, ks_seq, {1 << wire.SEQUENCE_SHIFT}; shr.u32 ks_y, ks_seq, {wire.SEQUENCE_SHIFT};"
+        f" and.b32 ks_y, ks_y, {wire.SEQUENCE_LOW}; or.b32 ks_y, ks_y, {number}; cvt.u32.u64 ks_x, ks_s{slot.index};\n"
+        f"\t@{guard} st.global.v4.b32 [ks_base+{wire.OPEN_AT}], {{ks_x, ks_y, {last}, ks_seq}}; }}\n"
+    )
+
+
 # if on, and the enter's predicate held: ring[n & mask] = {start, id, end, value}; n += 1
 def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str) -> str:
     """Store the record: no branch, no atomic, one 16-byte store that cannot leave the slab."""

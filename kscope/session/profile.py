@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 
 from ..capture.blocks import BlockSelection
 from ..instrument.options import Options
-from ..instrument.recording import Clock, Fill, Placement
+from ..instrument.recording import Clock, Fill, Placement, Survive
 from ..marks.strategies import Strategy
 from . import capture_path
 from .claims import claim
@@ -27,6 +27,7 @@ def profile(
     clock: Clock | None = None,
     placement: Placement | None = None,
     live: bool | None = None,
+    survive: Survive | None = None,
     block: BlockSelection | None = None,
     warp: SupportsIndex | Iterable[SupportsIndex] | None = None,
     sm: SupportsIndex | Iterable[SupportsIndex] | None = None,
@@ -61,6 +62,11 @@ def profile(
             code that the assembler makes of the kernel without marks, which stays as it is. It is experimental, and
             for sm_90; kernels that cannot be recorded there are recorded as with "fence", and a problem says why.
         live: store each record where its region ends, for kernels that hang.
+        survive: record where it outlives the program: `kscope watch` and `kscope summary` read it while a kernel hangs
+            and after the program died. "shm": in a file in memory, which kernels write. "keeper": in the GPU's memory,
+            which another process keeps, for dense records; "auto": so where the GPU allows it. Kernels also store when
+            a warp enters a region whose code waits, or with open=True. The file is removed when the session ends
+            normally.
         block: blocks that record, by linear number x + nx * (y + ny * z): 40 (that one), range(100) or "0:100" (the
             first 100), range(0, 1000, 8). No recompilation.
         warp: warps of a block that record, one number or several. No recompilation.

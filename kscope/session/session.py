@@ -11,7 +11,7 @@ from html import escape
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..capture.capture import Capture
 from ..capture.model import LaunchCount, Problem
@@ -27,7 +27,7 @@ from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
 from .pausing import Pausing
-from .save import add_failure, exited_normally, save
+from .save import FATAL, add_failure, exited_normally, save
 from .stalls import Stalls
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
@@ -36,6 +36,7 @@ from .torch_profiler import WithTorch
 
 if TYPE_CHECKING:
     from ..trace import Trace
+    from .survival import Survival
 
 next_epoch = count(1).__next__
 
@@ -67,6 +68,7 @@ class Session(WithTorch, Pausing, Forms):
         self._launches: dict[int, LaunchCount] = {}  # by kernel id, before the wait at the end
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
+        self._survival: Survival | None = None
         self._statement: weakref.ref[Callable[..., None]] | None = None
 
     def __repr__(self) -> str:
@@ -122,7 +124,9 @@ class Session(WithTorch, Pausing, Forms):
                 return
             self._epoch, self._started = next_epoch(), time.time_ns()
             LINES.begin(LINES.wanted)
+            self._survive()
             for backend in self._backends.values():
+                backend.survive(None if self._survival is None else self._survival.open)
                 backend.arm(self._epoch, self._sampling, self._pool, self._folder)
                 self._stalls.begin(backend, self._epoch)
                 if self._paused:
@@ -157,6 +161,7 @@ class Session(WithTorch, Pausing, Forms):
         except BaseException:
             if began:
                 with alone():
+                    self._is_complete = True  # nothing was recorded
                     self._close()
                     remove_handler()
             raise
@@ -171,6 +176,7 @@ class Session(WithTorch, Pausing, Forms):
         if self.path is not None:
             STATE.termination = Termination(self._terminated)
             STATE.termination.install()
+        self._survive()
         hook(self._recording)
         for name in STATE.names:
             self._join(name)
@@ -179,6 +185,16 @@ class Session(WithTorch, Pausing, Forms):
         STATE.join = self._join
         self._read_timers("begin")
         LINES.begin(bool(self._options.launch_stacks))
+
+    def _survive(self) -> None:
+        """New pool files, of a session with survive=."""
+        if self._survival is not None:
+            self._survival.end(keep=False)
+        self._survival, self._is_complete = None, False
+        if self._recording.survive:
+            from .survival import Survival  # of few sessions
+
+            self._survival = Survival(self._recording.survive, self._epoch, facts(self._started), self._in_effect())
 
     def _join(self, name: str) -> None:
         """A frontend's backend is armed, and its launches run marked kernels."""
@@ -193,6 +209,7 @@ class Session(WithTorch, Pausing, Forms):
         except MissingError as error:  # torch imports Triton even without a GPU: other frontends may record
             self._absent[name] = error
             return
+        backend.survive(None if self._survival is None else self._survival.open)
         try:
             backend.arm(self._epoch, self._sampling, self._pool, self._folder)
         except BaseException:
@@ -209,6 +226,9 @@ class Session(WithTorch, Pausing, Forms):
             return
         STATE.active = STATE.join = STATE.release = self._statement = None
         LINES.end()
+        survival, self._survival = self._survival, None
+        if survival is not None:
+            survival.end(keep=not self._is_complete)
         try:
             for backend in self._backends.values():
                 backend.disarm()
@@ -293,12 +313,18 @@ class Session(WithTorch, Pausing, Forms):
                     backend.disarm()
                 self._stalls.end(wait=wait)
                 self._capture = self._collect(wait=wait)
+                fatal = any(problem.kind == FATAL for problem in self._capture.problems)
+                unfinished = self._survival is not None and self._survival.has_unfinished()
+                self._is_complete = wait and not fatal and not unfinished
             finally:
                 self._close()
             if self.path is not None:
                 self.saved = save(self._capture, self.path, error)
         finally:
             remove_handler()
+
+    def _in_effect(self) -> dict[str, Any]:
+        return in_effect(self._recording, self._sampling, **self._named)
 
     def _collect(self, *, wait: bool) -> Capture:
         problems = [one for name in STATE.names for one in registry.frontend(name).problems()]
@@ -313,7 +339,7 @@ class Session(WithTorch, Pausing, Forms):
             epoch=self._epoch,
             devices=tuple(devices),
             modules=modules,
-            options=in_effect(self._recording, self._sampling, **self._named),
+            options=self._in_effect(),
             problems=tuple(dict.fromkeys([*problems, *unsampled])),
             host=facts(self._started),
             launches=self._launches if wait else {},

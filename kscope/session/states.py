@@ -21,13 +21,15 @@ from typing import Literal
 from ..errors import KscopeError, UnsupportedError, UsageError
 from ..instrument import registry
 from ..instrument.options import Options
-from ..instrument.recording import Clock, Fill, Placement, Recording
+from ..instrument.recording import Clock, Fill, Placement, Recording, Survive
 from ..marks.strategies import Strategy
 from ..util.import_hook import Watcher
 from ..util.signals import Held
 from .kernel_filter import Patterns
 from .termination import Termination
 
+SURVIVE_VARIABLE = "KSCOPE_SURVIVE"
+"""In the environment: survive= of sessions that name none."""
 _TURN_S = 0.05
 """How often a wait for the lock looks for signals."""
 
@@ -80,7 +82,18 @@ if hasattr(os, "register_at_fork"):
 def recording(options: Options | None = None) -> Recording:
     """The given compile-time options over those of enable(), else over the defaults. Raises UsageError."""
     options = options or Options()
-    return options.recording(STATE.prepared or Recording(), Patterns.of(options.kernel).names)
+    return options.recording(STATE.prepared or defaults(), Patterns.of(options.kernel).names)
+
+
+def defaults() -> Recording:
+    """The options where none are given. Raises UsageError for an environment that has no such value."""
+    given = os.environ.get(SURVIVE_VARIABLE)
+    if not given:
+        return Recording()
+    try:
+        return Recording(survive=given)  # type: ignore[arg-type]  # checked there
+    except UsageError as error:
+        raise UsageError(f"{SURVIVE_VARIABLE}={given}: {error}") from None
 
 
 def hook(new: Recording | None) -> None:
@@ -200,6 +213,7 @@ def enable(
     clock: Clock | None = None,
     placement: Placement | None = None,
     live: bool | None = None,
+    survive: Survive | None = None,
     auto: str | Sequence[str] | bool | None = None,
     mark: str | Sequence[str] | Mapping[str, str] | None = None,
     kernel: str | Sequence[str] | None = None,
@@ -209,7 +223,7 @@ def enable(
     May be called again with other options.
 
     Args:
-        strategy, records, fill, clock, placement, live, auto, mark: as for kscope.profile().
+        strategy, records, fill, clock, placement, live, survive, auto, mark: as for kscope.profile().
         kernel: names, with * and ?, of the kernels that `auto` and `mark` mark.
 
     Raises:
@@ -219,7 +233,7 @@ def enable(
     options = Options.of(locals())
     with alone():
         refuse_nested("kscope.enable()")
-        prepared = options.recording(Recording(), Patterns.of(options.kernel).names)
+        prepared = options.recording(defaults(), Patterns.of(options.kernel).names)
         try:
             hook(prepared)
         except BaseException:

@@ -7,29 +7,28 @@ import threading
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kscope.capture import wire
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
-from kscope.errors import DriverError, UnsupportedError, UsageError
+from kscope.errors import DriverError, UsageError
+from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
 from kscope.instrument.two_forms import SETTABLE
 
-from . import handles
+from . import handles, surviving
 from .arming import Modules
 from .device import Device
-from .device_memory import Allocation
 from .drain import Drain
-from .driver import CudaDriver, Driver, Memory
+from .driver import CudaDriver, Driver
 from .measured import MeasuredBackend
 from .pc_sampling import Library, PcSampler
 from .salvage import SalvagedMemory
-
-Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
-"""Reads the allocations of a device, by ordinal, whose context is broken."""
-_TURN_S = 0.05  # how often a wait looks for Ctrl-C
+from .surviving import Salvage
+from .waiting import waited
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ class _Session:
     sampling: Sampling
     pool: int | None
     folder: Path | None
+    open_pool: OpenPool | None = None
 
 
 class CudaBackend(MeasuredBackend):
@@ -61,6 +61,7 @@ class CudaBackend(MeasuredBackend):
         self._drains: dict[int, Drain] = {}
         self._modules = Modules()
         self._session: _Session | None = None
+        self._open_pool: OpenPool | None = None
         self._open = False
         self._problems: list[Problem] = []
         self._sampler = PcSampler(cupti, self._sample_others, self._inside)
@@ -72,13 +73,16 @@ class CudaBackend(MeasuredBackend):
         with self._mine(), self._driver.relaxed():
             if self._driver.symbol(module, wire.CTL_SYMBOL) is None:
                 return ()
-            return self._modules.loaded(module, self._device())
+            found = self._modules.loaded(module, self._device())
+            self._note_modules()
+            return found
 
     def arm_control_block(self, control: int, metas: Sequence[ModuleMeta]) -> None:
         """Arm a module that a library loaded in the current context."""
         with self._mine(), self._driver.relaxed():
             self._modules.add(metas)
             self._device().bind(control)
+            self._note_modules()
 
     def relaxed(self) -> AbstractContextManager[None]:
         """A context manager in which this thread may load modules while any thread captures a graph."""
@@ -94,14 +98,20 @@ class CudaBackend(MeasuredBackend):
     def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
         """Arm the module behind a handle in the current context. Raises UsageError, FormatError, DriverError."""
         with self._mine(), self._driver.relaxed():
-            return self._modules.bind(handles.module(self._driver, code), self._device(), metas)
+            found = self._modules.bind(handles.module(self._driver, code), self._device(), metas)
+            self._note_modules()
+            return found
+
+    def survive(self, open_pool: OpenPool | None) -> None:
+        """Where the pools of the next session are."""
+        self._open_pool = open_pool
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
         """Open the gates of all devices for this epoch. Data of an earlier armed epoch is dropped."""
         with self._mine(), self._driver.relaxed():
             if self._driver.context():
                 self._device()  # before a session exists, which would arm it twice
-            self._session = _Session(epoch, sampling, pool_bytes, folder)
+            self._session = _Session(epoch, sampling, pool_bytes, folder, self._open_pool)
             self._open, self._problems = True, []
             for device in self._devices.values():
                 self._arm(device)
@@ -156,7 +166,7 @@ class CudaBackend(MeasuredBackend):
         with self._mine():
             drains = dict(self._drains)
         for context in dict.fromkeys([*drains, *self._sampler.contexts()]):
-            if (error := self._idle(context)) is not None and context in drains:
+            if (error := waited(self._driver, partial(self._inside, context))) is not None and context in drains:
                 self._failed(drains[context], error)
 
     def read_timers(self, when: str) -> None:
@@ -224,12 +234,19 @@ class CudaBackend(MeasuredBackend):
         with self._inside(device.context):
             drain = self._drains.get(device.context)
             if drain is None:
-                device.open_pool(session.pool)
+                device.open_pool(session.pool, session.open_pool)
                 drain = self._drains[device.context] = Drain(device)
-            drain.begin(session.epoch, session.pool, session.folder)
+            drain.begin(session.epoch, session.pool, session.folder, session.open_pool)
             device.begin()
+            self._note_modules()
             self._gate(drain, session.epoch)
             drain.start()
+
+    def _note_modules(self) -> None:
+        """Names go where the records are."""
+        for device in self._devices.values():
+            if device.file is not None:
+                device.file.modules(self._modules.metas())
 
     def _gate(self, drain: Drain, epoch: int) -> None:
         assert self._session is not None
@@ -283,33 +300,8 @@ class CudaBackend(MeasuredBackend):
             if any(problem.device == ordinal for problem in self._problems):
                 return
             drain.stop()
-            try:
-                with self._salvage(ordinal, drain.device.allocations()) as memory:
-                    drain.salvage(memory)
-                kept = "the records written until then are in the capture"
-            except (UnsupportedError, MemoryError) as reason:
-                kept = f"what was drained before is in the capture, the rest is lost: {reason}"
+            kept = surviving.salvaged(drain, self._salvage, error)
             self._problems.append(Problem("driver", f"{error}; {kept}").on_device(ordinal))
-
-    def _idle(self, context: int) -> DriverError | None:
-        """Wait for all work in a context, in a thread, so that Ctrl-C ends our wait."""
-        errors: list[DriverError] = []
-
-        def wait() -> None:
-            try:
-                with self._inside(context):
-                    self._driver.synchronize_context()
-            except DriverError as error:
-                errors.append(error)
-
-        waiter = threading.Thread(target=wait, name="kscope wait", daemon=True)
-        try:
-            waiter.start()
-            while waiter.is_alive():
-                waiter.join(_TURN_S)
-        except RuntimeError:  # the interpreter is exiting: from Python 3.12 on it starts no threads
-            wait()
-        return errors[0] if errors else None
 
     def _sample_others(self) -> None:
         """Sample contexts whose kernels have no marks."""

@@ -6,16 +6,20 @@ import time
 
 import numpy as np
 
-from kscope.capture import wire
+from kscope.capture import pool_folder, wire
 from kscope.capture.model import ClockSync, TimerReading
+from kscope.capture.pool_file import PoolFile
 from kscope.errors import DriverError
+from kscope.instrument.backend import OpenPool
 from kscope.instrument.recording import AUTO_RECORDS
 from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
 from .device_memory import Allocation
 from .driver import DeviceFacts, Driver
-from .pool import Rings, default_bytes, rings
+from .in_file import InFile
+from .pool import Rings, default_bytes, least, rings
+from .pool_place import PoolPlace, surviving
 from .ranges import Bytes, Ranges
 from .slab_sizes import SlabSizes
 from .timer_readings import TimerReadings
@@ -44,6 +48,7 @@ class Device:
         self.sizes = SlabSizes(driver.pinned(4 * wire.SIZES).view("<u4"))
         self.sizes.words[:] = AUTO_RECORDS - 1
         self.stripes = self.facts.sms + 1
+        self._place: PoolPlace | None = None
         self._control = driver.allocate(wire.control_bytes(self.facts.sms))
         self.control = self._control.address
         self.launches = self.control + wire.table_offset(self.facts.sms)
@@ -57,7 +62,7 @@ class Device:
         self.tick_ns = 0
         self.rings: Rings | None = None
         self.requested: int | None = None  # the user's pool=
-        self.pool: Allocation | None = None
+        self._open_pool: OpenPool | None = None
         self.table = np.zeros(self.stripes, wire.STRIPE)
 
     def clear(self, address: int, size: int, stream: int) -> None:
@@ -66,7 +71,8 @@ class Device:
 
     def clear_ranges(self, ranges: Ranges, stream: int) -> None:
         """As clear(), several ranges."""
-        self.driver.write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
+        if self.mapped is None or not InFile(self.mapped, self.driver).clear(ranges):
+            self.driver.write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
 
     def clear_launches(self) -> None:
         """Clear the launch table; only while the gate is closed."""
@@ -90,40 +96,72 @@ class Device:
             parts.append(piece.tobytes())
         return b"".join(parts)
 
-    def fits(self, size: int | None) -> bool:
-        """Whether the pool has the requested size; None requests the default size."""
+    def fits(self, size: int | None, open_pool: OpenPool | None = None) -> bool:
+        """Whether the pool has the requested size (None requests the default size), and is the session's file if it
+        shall outlive the program.
+        """
+        if self._open_pool != open_pool:
+            return False
         if self.rings is None or size is None:
             return self.rings is not None and self.requested is None
         return rings(size, self.facts.sms) == self.rings
 
-    def open_pool(self, size: int | None) -> None:
-        """Create the pool, or replace it by one of another size; only while nothing can write to it."""
-        if self.fits(size):
+    def open_pool(self, size: int | None, open_pool: OpenPool | None = None) -> None:
+        """Create the pool, or replace it by another one; only while nothing can write to it. open_pool: makes the file
+        that it shall be in.
+        """
+        if self.fits(size, open_pool):
             return
         free = self.driver.free_memory()
+        if open_pool is not None and size is None:
+            size = max(pool_folder.default_bytes(), least(self.facts.sms))
         sizes = rings(default_bytes(free, self.facts.sms) if size is None else size, self.facts.sms)
         try:
-            pool = self.driver.allocate(sizes.total)
+            place = self._made(sizes.total, open_pool)
         except DriverError as error:
             if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                 raise
             need = f"the pool needs {sizes.total} bytes of device memory, {free} are free"
             advice = "free some before the session" if size is None else "pass a smaller profile(pool=bytes)"
             raise DriverError(error.call, error.name, error.number, f"{need}: {advice}") from None
-        self.clear(pool.address, sizes.total, self.stream)
-        old, self.pool, self.rings, self.requested = self.pool, pool, sizes, size
-        now, self.table = self.words(), sizes.words(pool.address)
+        if place.mapped is None:
+            self.clear(place.memory.address, sizes.total, self.stream)
+        old, self._place, self.rings, self.requested = self._place, place, sizes, size
+        self._open_pool = open_pool
+        now, self.table = self.words(), sizes.words(place.memory.address)
         for name in ("head", "skipped", "lost"):
             self.table[name] = now[name]
         self.table["limit"] += now["head"]
         self.driver.write(self.control + wire.STRIPES_AT, self.table.view(np.uint8), self.stream)
         self.driver.synchronize(self.stream)
         if old is not None:
-            self.driver.free(old)
+            old.release(self.driver)
+
+    @property
+    def pool(self) -> Allocation | None:
+        """The pool, for kernels."""
+        return None if self._place is None else self._place.memory
+
+    @property
+    def file(self) -> PoolFile | None:
+        """Where the pool outlives the program; None if it does not."""
+        return None if self._place is None else self._place.file
+
+    @property
+    def mapped(self) -> PoolFile | None:
+        """The file that kernels write into; None if they write to the device."""
+        return None if self._place is None else self._place.mapped
+
+    def _made(self, size: int, open_pool: OpenPool | None) -> PoolPlace:
+        if open_pool is None:
+            return PoolPlace(self.driver.allocate(size))
+        table = wire.table_offset(self.facts.sms)
+        return surviving(self.driver, self.facts, self.tick_ns, size, open_pool, self._control, table)
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """The control block, and the pool if there is one."""
-        return (self._control,) if self.pool is None else (self._control, self.pool)
+        """The control block, and the pool if there is one on the device."""
+        place = self._place
+        return (self._control,) if place is None or place.mapped else (self._control, place.memory)
 
     def words(self) -> np.ndarray:
         """The stripes' current words, (stripes,) wire.STRIPE."""
@@ -132,7 +170,9 @@ class Device:
     def gate(self, epoch: int, sampling: Sampling) -> None:
         """Open the gate, or close it with epoch 0: first the sampling words, then the line that kernels read first."""
         gate = self.page[128:256]
-        gate[:] = np.frombuffer(sampling.gate(epoch, self.facts.sms).tobytes(), np.uint8)
+        words = sampling.gate(epoch, self.facts.sms)
+        words["book"] = 0 if self.mapped is None else self.mapped.book.ctypes.data
+        gate[:] = np.frombuffer(words.tobytes(), np.uint8)
         self.driver.write(self.control + 16, gate[16:], self.stream)
         self.driver.write(self.control, gate[:16], self.stream)
         self.driver.synchronize(self.stream)

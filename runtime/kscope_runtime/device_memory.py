@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kscope.errors import DriverError
+from kscope.errors import DriverError, UnsupportedError
+
+from .ranges import Bytes
 
 Call = Callable[..., Any]
 
@@ -60,6 +62,21 @@ def free(call: Call, memory: Allocation) -> None:
 def map_file(cu: Any, call: Call, file: int, size: int) -> int:
     """Map another process's allocation of `size` bytes. Returns its address."""
     return _map(cu, call, call("cuMemImportFromShareableHandle", file, _file_type(cu)), size)
+
+
+def register(cu: Any, call: Call, memory: Bytes) -> None:
+    """Lock pages of host memory, which every device can then access at the same address."""
+    address = memory.ctypes.data
+    flags = cu.CU_MEMHOSTREGISTER_PORTABLE | cu.CU_MEMHOSTREGISTER_DEVICEMAP
+    call("cuMemHostRegister", address, memory.nbytes, flags)
+    if int(call("cuMemHostGetDevicePointer", address, 0)) != address:
+        raise UnsupportedError("this machine's GPUs have other addresses for host memory, which kscope cannot use")
+
+
+def unregister(call: Call, memory: Bytes) -> None:
+    """Undo register(), when everything that runs has ended."""
+    call("cuCtxSynchronize")
+    call("cuMemHostUnregister", memory.ctypes.data)
 
 
 def _under_sanitizer() -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from kscope.capture.expand import Lines
 from kscope.capture.model import BegunLaunch, Problem
 from kscope.errors import DriverError
+from kscope.instrument.backend import OpenPool
 
 from .arena import Arena
 from .device import Device
@@ -49,11 +50,13 @@ class Drain:
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, epoch: int, pool: int | None, folder: Path | None = None) -> None:
-        """Begin a session with a pool of `pool` bytes (None: the default). folder: as for Backend.arm()."""
-        if not self.device.fits(pool):
+    def begin(
+        self, epoch: int, pool: int | None, folder: Path | None = None, open_pool: OpenPool | None = None
+    ) -> None:
+        """Begin a session with a pool of `pool` bytes (None: the default). folder, open_pool: as for the Backend."""
+        if not self.device.fits(pool, open_pool):
             self.finish()
-            self.device.open_pool(pool)
+            self.device.open_pool(pool, open_pool)
             self._passes.adopt()
         with self._lock:
             self._passes.begin(epoch, folder)

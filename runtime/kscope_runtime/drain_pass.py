@@ -18,6 +18,7 @@ import numpy as np
 
 from kscope.capture import layout, wire
 from kscope.capture.expand import Claims, Expander, Lines
+from kscope.capture.heads import finished
 from kscope.capture.model import BegunLaunch, Problem
 
 from .accounting import MASK, TURN, Stripes, advance, slabs_end, uncut
@@ -25,6 +26,7 @@ from .arena import Arena
 from .device import Device
 from .driver import Memory
 from .forecast import Forecast
+from .in_file import InFile
 from .launch_table import LaunchTable
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
@@ -51,6 +53,7 @@ class Passes:
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = Staging(device)
+        self._memory: Memory = device.driver
         self._writer = Writer()
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
@@ -61,6 +64,8 @@ class Passes:
 
     def adopt(self) -> None:
         """Start over with stripes without claims, after the pool was replaced."""
+        file, driver = self.device.mapped, self._driver
+        self._staging.memory = self._memory = driver if file is None else InFile(file, driver)
         words = self.device.words()
         self.state = Stripes.at(words)
         self.forecast = Forecast(words["head"], int(self.state.ring.sum(dtype=np.int64)), time.monotonic())
@@ -133,7 +138,7 @@ class Passes:
             lines = self._expanded(self._expander)
             self.begun = self._launches.newest(memory)
         finally:
-            self._staging.memory = self._driver
+            self._staging.memory = self._memory
         self.arena.take(len(lines))[:] = lines
 
     def _prove(self, stripe: int) -> int:
@@ -175,7 +180,7 @@ class Passes:
         self._launches.requested()
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
-        if self.state.turned.any() and self._staging.memory is self._driver:
+        if self.state.turned.any() and self._staging.memory is self._memory:
             self._driver.synchronize(self._writes)
             self._limit(head)
         claimed = self.state.claimed(head)
@@ -198,7 +203,10 @@ class Passes:
                 slabs, free = self._account(units, pieces, requested if closed else None, settled)
                 at, opens = slabs.before(pieces.first[:-1] + free)
                 taken = self._taken(units, at, claims_of(pieces, opens), self._expander, fresh=not closed)
-                self._writer.begin(taken, self.arena.take(taken.plan.lines))
+                self._writer.begin(taken, lines := self.arena.take(taken.plan.lines))
+                if self.device.file is not None:  # what is cleared next is there when the program dies
+                    self._writer.wait()
+                    self.device.file.keep(lines)
                 freed += self._free(batch, free)
                 self._resize(units, taken, bool(slabs.over.any()))
                 both = zip(batch, free, strict=True)
@@ -292,7 +300,7 @@ class Passes:
             return
         sized = np.flatnonzero(varies[np.maximum(entry, 0)] & (entry >= 0))
         heads = units[taken.plan.at[sized]]
-        ended = heads[:, 7] != 0
+        ended = finished(heads)
         heads, entry = heads[ended], entry[sized[ended]]
         room = np.uint32(1) << (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT))
         ring = int(self.state.ring[0]) * wire.UNIT

@@ -45,24 +45,23 @@ _GIVEN = (
     "it was unloaded, belongs to another context, or is a handle of another kind: a number is taken for a CUlibrary; "
     "say CUmodule(number) with cuda.bindings.driver's type, for another one"
 )
-_NOT_CAPTURED, _CAPTURED = 0, 1
+_NOT_CAPTURED, _CAPTURED, _EXCLUSIVE_PROCESS = 0, 1, 3
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 U64s = npt.NDArray[np.uint64]
-
-
 _PAGES: list[mmap.mmap] = []
 """Pinned memory, which stays registered with the driver to the end of the process."""
 
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A device: its ordinal, its name, its number of SMs, its highest SM clock (0 if unknown), and its UUID."""
+    """A device: ordinal, name, number of SMs, highest SM clock (0: unknown), UUID, and whether it takes one process."""
 
     ordinal: int
     name: str
     sms: int
     max_clock_khz: int = 0
     uuid: str = ""
+    exclusive: bool = False
 
 
 class Memory(Protocol):
@@ -85,6 +84,8 @@ class Driver(Memory, Protocol):
     def allocate(self, size: int) -> Allocation: ...
     def free(self, memory: Allocation) -> None: ...
     def pinned(self, size: int) -> Bytes: ...
+    def register(self, memory: Bytes) -> None: ...
+    def unregister(self, memory: Bytes) -> None: ...
     def stream(self) -> int: ...
     def ready(self, stream: int) -> bool: ...
     def capture(self, stream: int) -> int | None: ...
@@ -159,12 +160,11 @@ class CudaDriver:
         device = self._call("cuCtxGetDevice")
         kind = self._cu.CUdevice_attribute
         name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
-        sms, clock = (
-            int(self._call("cuDeviceGetAttribute", attribute, device))
-            for attribute in (kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, kind.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)
-        )
+        facts = ("MULTIPROCESSOR_COUNT", "CLOCK_RATE", "COMPUTE_MODE")
+        attributes = [getattr(kind, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
+        sms, clock, mode = (int(self._call("cuDeviceGetAttribute", one, device)) for one in attributes)
         uuid = UUID(bytes=bytes(self._call("cuDeviceGetUuid", device).bytes))
-        return DeviceFacts(int(device), name, sms, clock, f"GPU-{uuid}")
+        return DeviceFacts(int(device), name, sms, clock, f"GPU-{uuid}", mode == _EXCLUSIVE_PROCESS)
 
     def devices(self) -> int:
         """Number of GPUs."""
@@ -190,9 +190,7 @@ class CudaDriver:
         return int(self._call("cuMemGetInfo")[0])
 
     def allocate(self, size: int) -> Allocation:
-        """Allocate device memory, not cleared, if possible such that another process can read it when a kernel has
-        broken this context.
-        """
+        """Allocate device memory, not cleared; if possible, another process can read it when this context is broken."""
         return device_memory.allocate(self._cu, self._call, size)
 
     def map(self, file: int, size: int) -> int:
@@ -204,19 +202,22 @@ class CudaDriver:
         device_memory.free(self._call, memory)
 
     def pinned(self, size: int) -> Bytes:
-        """Page-locked host memory that every device can access at the same address; never freed.
-
-        The memory is the process's, so cudaDeviceReset() does not unmap it under the drain, which may be reading it.
+        """Page-locked host memory that every device can access at the same address; never freed. It is the process's,
+        so cudaDeviceReset() does not unmap it under the drain, which may be reading it.
         """
         pages = mmap.mmap(-1, size)
         buffer = np.frombuffer(pages, np.uint8)
-        address = buffer.ctypes.data
-        flags = self._cu.CU_MEMHOSTREGISTER_PORTABLE | self._cu.CU_MEMHOSTREGISTER_DEVICEMAP
-        self._call("cuMemHostRegister", address, size, flags)
+        self.register(buffer)
         _PAGES.append(pages)
-        if int(self._call("cuMemHostGetDevicePointer", address, 0)) != address:
-            raise UnsupportedError("this machine's GPUs have other addresses for host memory, which kscope cannot use")
         return buffer
+
+    def register(self, memory: Bytes) -> None:
+        """Lock pages of host memory, which kernels can then access at the same address."""
+        device_memory.register(self._cu, self._call, memory)
+
+    def unregister(self, memory: Bytes) -> None:
+        """Undo register()."""
+        device_memory.unregister(self._call, memory)
 
     def stream(self) -> int:
         """A stream that does not synchronize with the default stream."""

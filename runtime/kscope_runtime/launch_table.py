@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.heads import foreign, log2_of
+from kscope.capture.heads import finished, foreign, log2_of
 from kscope.capture.model import BegunLaunch
 
 from .device import Device
@@ -136,7 +136,7 @@ class LaunchTable:
         heads = units[at]
         slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
         newest = self._is_entry(heads, slot)
-        missing[slot[~other & (~newest | stale[slot] | (fresh & (heads[:, 7] == 0)))]] = True
+        missing[slot[~other & (~newest | stale[slot] | (fresh & ~finished(heads)))]] = True
         row = np.where(newest, slot, slot + wire.SLOTS)
         good = newest | self._is_entry(heads, row)
         entry[:] = np.where(other, -1, np.where(good, row, -2))
@@ -145,7 +145,7 @@ class LaunchTable:
     def _is_entry(self, heads: Units, row: Ints) -> Bools:
         """Whether rows are those of the heads' launches, as far as the heads tell."""
         seal = heads[:, 7]
-        same = ((seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8) == self._grid[row]) | (seal == 0)
+        same = ((seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8) == self._grid[row]) | ~finished(heads)
         log2 = self._log2[row]
         return np.asarray(same & ((log2 == wire.VARYING) | (log2_of(heads) == log2)))
 
@@ -178,6 +178,9 @@ class LaunchTable:
         table[slot] = _words(rows)[which]
         self._grid[slot] = (rows["grid_id"][which] >> np.uint64(wire.SLOT_BITS)).astype(np.uint8)
         self._log2[slot] = rows["layout"][which] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)
+        if (file := self._device.file) is not None:  # entries of kernels that do not write theirs to it
+            later = rows["time"][which] > file.book["time"][slot]
+            file.book[slot[later]] = rows[which[later]]
         newest = slot[np.argmax(rows["time"][which])]
         self._next = (int(newest) + 1) % wire.SLOTS
 

@@ -50,7 +50,7 @@ class SalvagedMemory:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[memory.file for memory in allocations],
-                env=_environment(),
+                env=child_environment(),
                 start_new_session=True,  # Ctrl-C is the program's
             )
         except (OSError, RuntimeError, ValueError) as error:  # the interpreter is exiting, or is embedded
@@ -101,7 +101,7 @@ class SalvagedMemory:
         return UnsupportedError(f"the process that reads it ended: {''.join(last) or self._child.returncode}")
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """This process's environment and import path, without what would record the new process."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KSCOPE")}
     roots = (str(Path(module).parents[1]) for module in (__file__, kscope.__file__))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.heads import is_head, log2_of, sizes
+from kscope.capture.heads import finished, is_head, log2_of, sizes
 
 U32s = npt.NDArray[np.uint32]
 Units = npt.NDArray[np.uint32]
@@ -113,7 +113,7 @@ def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
     good = at + size <= pieces.first[1:][piece]
     at, piece, size, heads = at[good], piece[good], size[good], heads[good]
     count, room = heads[:, 6].astype(np.int64), (size - wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
-    closed = heads[:, 7] != 0
+    closed = finished(heads)
     steps = np.uint32(settled >> wire.TIME_SHIFT & 0xFFFFFFFF)
     early = (steps - heads[:, 5]).view(np.int32) > 0 if settled else np.zeros(len(at), bool)
     needed = np.where(closed & ~early, np.minimum(count, room), 0)
@@ -122,7 +122,8 @@ def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
         first = (at + wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
         closed &= there[first + needed] - there[first] == needed
     opens = np.searchsorted(piece, np.arange(len(pieces.stripe) + 1))
-    return Slabs(at.astype(np.uint32), log2_of(heads).astype(np.uint8), closed, count > room, opens)
+    over = finished(heads) & (count > room)
+    return Slabs(at.astype(np.uint32), log2_of(heads).astype(np.uint8), closed, over, opens)
 
 
 def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:

@@ -292,7 +292,8 @@ print("again", len(prof.trace))
 
 RECORDED: dict[str, dict[str, Any]] = {
     "ring": {}, "stop": {"fill": "stop", "records": 4}, "overwritten": {"records": 4},
-    "globaltimer": {"clock": "globaltimer"}, "live": {"live": True}, "every thread": {"strategy": kscope.AllThreads()},
+    "globaltimer": {"clock": "globaltimer"}, "live": {"live": True}, "shm": {"survive": "shm"},
+    "keeper": {"survive": "keeper"}, "every thread": {"strategy": kscope.AllThreads()},
     "one thread": {"strategy": kscope.Lane0Warp0()}, "no room": {"pool": 2 << 20, "records": 4096},
 }  # fmt: skip
 

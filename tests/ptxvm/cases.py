@@ -178,6 +178,7 @@ recordings = st.builds(
     fill=st.sampled_from(["ring", "stop"]),
     clock=st.sampled_from(["cycles", "globaltimer"]),
     live=st.sampled_from([False, False, True]),
+    survive=st.sampled_from([None, None, "shm"]),
     pending=st.sampled_from([0, 1, 2, 8]),
 )
 clocks = st.builds(

@@ -73,4 +73,4 @@ class Drain:
 
 def closed(slab: Slab) -> bool:
     """The seal is there, and every record that the count has: its id is not 0."""
-    return bool(slab.head["seal"]) and bool(np.all(slab.ring["id"][: min(len(slab.ring), slab.count)] != 0))
+    return bool(slab.head["seal"] & 0xFF) and bool(np.all(slab.ring["id"][: min(len(slab.ring), slab.count)] != 0))

@@ -214,7 +214,7 @@ class Host:
         if entry["check"] != wire.launch_check(entry[None], self.epoch)[0]:
             return None
         bits = int(entry["grid_id"]) >> wire.SLOT_BITS & 0xFF
-        return entry if not head["seal"] or int(head["seal"]) >> wire.GRID_SHIFT & 0xFF == bits else None
+        return entry if not int(head["seal"]) & 0xFF or int(head["seal"]) >> wire.GRID_SHIFT & 0xFF == bits else None
 
     def _key(self, head: np.void) -> tuple[int, int, int, int]:
         who, block = int(head["who"]), int(head["block"])

@@ -13,6 +13,7 @@ FLOORS = (
     {"util"},
     {"marks"},
     {"capture"},
+    {"watching"},
     {"machine_code"},
     {"instrument"},
     {"language", "ptx"},
@@ -28,7 +29,7 @@ FLOORS = (
     {"merging"},
     {"session"},
     {"__init__"},
-    {"cli"},
+    {"cli", "pytest_plugin"},
     {"__main__"},
 )
 """The rooms of kscope/, from the ground up: a room imports only rooms on lower floors."""

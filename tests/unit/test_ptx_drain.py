@@ -39,6 +39,7 @@ class Metal:
         self.control, self.stripes = host.control.base, len(host.rings)
         self.launches = self.control + wire.table_offset(self.stripes - 1)
         self.facts = SimpleNamespace(max_clock_khz=0)
+        self.file = self.mapped = None
         self.sizes = SlabSizes(host.sizes())
         self.table = self.words()
 

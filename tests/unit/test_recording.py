@@ -25,6 +25,7 @@ OTHERS: dict[str, Any] = {
     "clock": "globaltimer",
     "placement": "schedule",
     "live": True,
+    "survive": "shm",
     "pending": 3,
     "selection": Selection(("wait",)),
 }
@@ -60,7 +61,8 @@ def test_the_tag_covers_exactly_the_code_imported_by_the_lowering() -> None:
     interfaces = {f"kscope.instrument.{name}" for name in ("backend", "frontend", "registry", "sampled", "sampling")}
     listed = {name.removesuffix(".__init__") for name in names}
     tools = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}
-    data = {"kscope.capture.blocks", "kscope.capture.samples", "kscope.errors", "kscope.util.text"}
+    data = {f"kscope.capture.{one}" for one in ("blocks", "pool_file", "samples")}
+    data |= {"kscope.errors", "kscope.util.processes", "kscope.util.text"}
     assert seen - interfaces - tools - data <= listed
     packages = {name.removesuffix(".__init__") for name in names if name.endswith(".__init__")}
     by_frontends = {one for name in modules() if name.startswith("kscope_") for one in arrows(name)}

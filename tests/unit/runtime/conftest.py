@@ -58,6 +58,10 @@ class Bench:
     def drain(self) -> Drain:
         return self.backend._drains[1]
 
+    def take(self) -> None:
+        """A pass over everything that is claimed."""
+        self.drain._passes.everything(closed=True)
+
 
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

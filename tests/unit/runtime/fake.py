@@ -213,6 +213,12 @@ class FakeDriver:
         self.host[buffer.ctypes.data] = buffer
         return buffer
 
+    def register(self, memory: Bytes) -> None:
+        self._call("register").blocks[memory.ctypes.data] = memory
+
+    def unregister(self, memory: Bytes) -> None:
+        del self._call("unregister").blocks[memory.ctypes.data]
+
     def stream(self) -> int:
         self._call("stream")
         self.streams[len(self.streams) + 1] = []

@@ -44,6 +44,7 @@ class Bindings:
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16,
         CU_DEVICE_ATTRIBUTE_CLOCK_RATE=13,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_MODE=20,
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED=103,
     )
     CUmemAllocationType = SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED=1)
@@ -264,7 +265,7 @@ def test_device_facts_are_those_of_the_current_device(cu: Bindings) -> None:
     facts = CudaDriver().facts()
     assert (facts.ordinal, facts.name, facts.sms) == (1, "NVIDIA H200", 132)
     assert facts.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert [arguments for name, *arguments in cu.calls if name == "cuDeviceGetAttribute"] == [[16, 1], [13, 1]]
+    assert [arguments for name, *arguments in cu.calls if name == "cuDeviceGetAttribute"] == [[16, 1], [13, 1], [20, 1]]
 
 
 def test_every_handle_type_resolves_to_its_module(cu: Bindings) -> None:

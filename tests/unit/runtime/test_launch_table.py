@@ -40,7 +40,7 @@ def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> La
     elif not native.available():
         pytest.skip("no compiled loops")
     driver = SimpleNamespace(stream=lambda: 0, pinned=lambda size: np.zeros(size, np.uint8))
-    made = LaunchTable(SimpleNamespace(driver=driver, launches=0))  # type: ignore[arg-type]  # as much of a Device as it uses
+    made = LaunchTable(SimpleNamespace(driver=driver, launches=0, file=None))  # type: ignore[arg-type]  # as much of a Device as it uses
     made.begin(EPOCH)
     return made
 

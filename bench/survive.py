@@ -1,0 +1,139 @@
+"""What survive="shm" costs: kernel time of sessions with it, of ordinary ones, and without recording, in turns.
+
+    python bench/survive.py [--json FILE] [--turns 5] [--pool 64] [--every 1 16] [--kernels matmul attention ...]
+
+Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
+records. A time is that of a CUDA graph of a few launches, divided by their number; between replays the pool is emptied,
+so no record is lost (what is lost is printed). Each way has a graph of its own, because the kernels differ. A cost is
+the median over turns of a session's median beside the mean of its two neighbours' medians without recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("examples", "bench")]
+import on_triton  # noqa: E402  # the examples' folder has its kernels
+
+import kscope  # noqa: E402
+
+KERNELS = ("matmul", "persistent", "attention", "layernorm", "softmax")
+WAYS = ("pool", "shm", "keeper")
+REPLAYS, LAUNCHES, DRAIN_S = 9, 4, 0.03
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A kernel and a way: us a launch without recording and with it, what that adds, and records a second."""
+
+    kernel: str
+    way: str
+    every: int
+    plain_us: float
+    us: float
+    overhead: float
+    spread: float
+    millions_a_second: float
+    lost: int
+
+
+@contextmanager
+def session(way: str, every: int, pool: int) -> Iterator[Any]:
+    """A session of that way; None for `plain`."""
+    if way == "plain":
+        yield None
+        return
+    options: dict[str, Any] = {} if every == 1 else {"block": range(0, 1 << 20, every)}
+    options |= {"survive": way} if way != "pool" else {}
+    with kscope.profile(pool=pool, **options) as prof:
+        yield prof
+
+
+def graph(name: str, work: Any, way: str, pool: int) -> torch.cuda.CUDAGraph:
+    """A graph of the kernel as a session of that way runs it."""
+    made, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    launch = on_triton.annotated(name, False)
+    with session(way, 1, pool):
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                work.launch(name, launch, 0)
+            stream.synchronize()
+        with torch.cuda.graph(made, stream=stream):
+            for _ in range(LAUNCHES):
+                work.launch(name, launch, 0)
+        torch.cuda.synchronize()
+    return made
+
+
+def microseconds(made: torch.cuda.CUDAGraph) -> float:
+    """A launch of a replayed graph, the median."""
+    taken = []
+    for _ in range(REPLAYS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        made.replay()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) * 1000 / LAUNCHES)
+        time.sleep(DRAIN_S)
+    return statistics.median(taken[2:])
+
+
+def costs(name: str, every: int, pool: int, turns: int) -> list[Cost]:
+    """The kernel in every way."""
+    work = on_triton.workloads((name,))[name]
+    graphs = {way: graph(name, work, way, pool) for way in ("plain", *WAYS)}
+    sequence = list[tuple[str, float]]()
+    records, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
+    order = [one for _ in range(turns) for each in WAYS for one in ("plain", each)]
+    for way in (*order, "plain"):
+        with session(way, every, pool) as prof:
+            sequence.append((way, microseconds(graphs[way])))
+        if prof is not None:
+            records[way] = len(prof.trace) // (REPLAYS * LAUNCHES)
+            lost[way] += sum(device.lost for device in prof.capture.devices)
+    plain = statistics.median(us for way, us in sequence if way == "plain")
+    found = []
+    for way in WAYS:
+        at = [number for number, (one, _) in enumerate(sequence) if one == way]
+        us = statistics.median(sequence[number][1] for number in at)
+        beside = [sequence[n][1] * 2 / (sequence[n - 1][1] + sequence[n + 1][1]) - 1 for n in at]
+        rate = records[way] / us
+        found.append(
+            Cost(name, way, every, plain, us, statistics.median(beside), max(beside) - min(beside), rate, lost[way])
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=Path("bench-survive.json"))
+    parser.add_argument("--turns", type=int, default=5, help="sessions of each kernel and way")
+    parser.add_argument("--kernels", nargs="+", default=KERNELS)
+    parser.add_argument("--pool", type=int, default=64, help="MiB")
+    parser.add_argument("--every", type=int, nargs="+", default=(1, 16), help="which blocks record")
+    options = parser.parse_args()
+    parts = [(name, every) for name in options.kernels for every in options.every]
+    found = [one for part in parts for one in costs(*part, options.pool << 20, options.turns)]
+    print(torch.cuda.get_device_name())
+    heads = f"{'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost"
+    print(f"{'kernel':<12} {'way':<6} {'every':>5} {heads}")
+    for one in found:
+        times = f"{one.plain_us:>10.2f} {one.us:>10.2f} {one.overhead:>+8.2%} {one.spread:>7.2%}"
+        print(f"{one.kernel:<12} {one.way:<6} {one.every:>5} {times} {one.millions_a_second:>12.1f} {one.lost}")
+    options.json.write_text(json.dumps(list(map(asdict, found)), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Open words: the region that a warp entered last, as it stands in an unfinished head (wire.OPEN)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import wire
+from .heads import Bools, Units, finished
+
+OpenWords = np.ndarray
+"""(n,) wire.OPEN."""
+
+
+def open_words(heads: Units) -> OpenWords:
+    """The words of heads, (n,); all 0 where a warp has entered no such region, or has finished."""
+    rows = np.where(finished(heads)[:, None], 0, heads[:, wire.OPEN_AT // 4 :]).astype(np.uint32)
+    return np.ascontiguousarray(rows).view(wire.OPEN)[:, 0]
+
+
+def torn(words: OpenWords) -> Bools:
+    """Which words have halves of two stores, (n,): the sequence's low bits differ. A reader reads again."""
+    low = words["sequence"] >> np.uint32(wire.SEQUENCE_SHIFT) & np.uint32(wire.SEQUENCE_LOW)
+    return np.asarray(low != words["id"] & np.uint32(wire.SEQUENCE_LOW))
+
+
+def entered(words: OpenWords) -> Bools:
+    """Which words say that a warp has entered a region, (n,)."""
+    return np.asarray(words["sequence"] != 0)
+
+
+def hashes(words: OpenWords) -> np.ndarray:
+    """Hashes of the regions' names, (n,) uint32."""
+    return np.asarray(words["id"] >> np.uint32(wire.SEQUENCE_LOW.bit_length()))

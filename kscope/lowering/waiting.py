@@ -1,0 +1,69 @@
+"""Regions in which a warp may stay: their code waits for something, or traps. With survive=, their enters are stored at
+once, so that a kernel that hangs or dies shows where its warps are.
+
+A region that begins in a loop would be stored in every iteration (4 to 9 % of a matmul on an H200). There only waits
+count that need another warp or the host to end: not those for the warp's own asynchronous work, nor the barrier of the
+whole block. Regions that auto= placed are stored wherever they wait, but not the operations of auto="pipeline".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ..ptx.cfg import Block, Function
+from .async_issue import Code
+
+_GUARD = r"\s*(?:@!?\s*[%\w$]+\s+)?"
+_OTHERS = re.compile(
+    _GUARD + r"(?:mbarrier\.(?:try|test)_wait|(?:bar|barrier)\b(?:\.cta|\.cluster)?\.?(?:sync|red|wait)\b"
+    r"|griddepcontrol\.wait|nanosleep|trap|brkpt)"
+)
+_OWN = re.compile(
+    _GUARD + r"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait"
+    r"|(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;)"
+)
+"""What ends by itself unless something else hangs."""
+_POLLS = re.compile(_GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.)")
+"""In a loop they wait for another thread."""
+
+
+def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int]) -> frozenset[str]:
+    """The names of a kernel's regions whose code waits, polls memory in a loop, traps or calls, and of those with
+    open=True.
+
+    Args:
+        function: the kernel.
+        graph: its basic blocks.
+        depths: of each enter and exit, see pairing.Pairing.
+    """
+    code = Code(function, graph, depths, _waits(function, graph))
+    looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
+    found: set[str] = set()
+    for i, statement in enumerate(function.statements):
+        mark = statement.mark
+        if mark is None or mark.act != "enter" or mark.how == "pipeline" or mark.name in found:
+            continue
+        if mark.open or (i in depths and _may_last(code, i, every=i not in looped or mark.origin == "auto")):
+            found.add(mark.name)
+    return frozenset(found)
+
+
+def _may_last(code: Code[bool], enter: int, *, every: bool) -> bool:
+    """Whether a region's code waits; every: also for what ends by itself."""
+    inside = code.until_exit(enter, enter)
+    return inside is None or any(every or code.events[i] for i in inside)
+
+
+def _waits(function: Function, graph: Sequence[Block]) -> dict[int, bool]:
+    """Statement index -> whether it needs another warp or the host to end, of what a warp may stay at."""
+    text, found = function.text, dict[int, bool]()
+    for block in graph:
+        for i in range(block.first, block.last):
+            one = function.statements[i]
+            polls = block.looped and _POLLS.match(text, one.start, one.end)
+            if _OWN.match(text, one.start, one.end):
+                found[i] = False
+            elif polls or one.sort == "call" or _OTHERS.match(text, one.start, one.end):
+                found[i] = True
+    return found

@@ -1,0 +1,94 @@
+"""A verdict in plain words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ..capture.pool_reading import HostLaunch
+from ..util.text import counted
+from .verdict import BEHIND, FINISHED, IN, Group, LaunchState, Verdict
+
+STUCK_S = 5.0
+"""Seconds without any change after which a verdict says so first."""
+_MOST_LAUNCHES, _MOST_FRAMES = 3, 4
+
+
+def lines(found: Verdict) -> Iterator[str]:
+    """The verdict, line by line."""
+    command = " ".join(found.command) or "its command is not known"
+    if found.running:
+        state = "has ended its session" if found.ended else "is running"
+    else:
+        state = "is gone; it had ended its session" if found.ended else "is gone, without ending its session"
+    yield f"process {found.pid} ({command}) {state}; {found.device}"
+    for problem in found.problems:
+        yield f"! {problem}"
+    if found.running and found.unchanged_s is not None:
+        if found.unchanged_s >= STUCK_S:
+            yield f"no progress for {found.unchanged_s:.1f} s: no warp entered or left a region, no launch was made"
+        elif found.unchanged_s:
+            yield f"nothing has changed for {found.unchanged_s:.1f} s"
+        else:
+            rate = f": {found.enters_per_s:,.0f} regions entered a second" if found.enters_per_s else ""
+            yield f"in progress{rate}"
+    if not found.launches:
+        yield "no warp is unfinished: every warp that began to record has left its kernel"
+    for launch in found.launches:
+        yield from _launch(launch)
+    yield from _host(found)
+
+
+def _launch(launch: LaunchState) -> Iterator[str]:
+    begun = (
+        f"{launch.begun:,} of {launch.blocks:,} blocks have begun" if launch.blocks else f"{launch.begun:,} blocks seen"
+    )
+    if launch.blocks and not launch.all_begun_known:
+        begun = f"at least {begun}"
+    warps = f"{counted(launch.unfinished, 'warp')} of these {'has' if launch.unfinished == 1 else 'have'} not finished"
+    done = f", {launch.finished:,} {'has' if launch.finished == 1 else 'have'}" if launch.finished else ""
+    yield f"{launch.kernel}, launch {launch.number}: {begun}; {warps}{done}"
+    for group in launch.groups:
+        yield f"  {sentence(group)}"
+
+
+def sentence(group: Group) -> str:
+    """One group of warps: who, where, and since when."""
+    several = group.count > 1
+    blocks = f"block {group.blocks}" if group.block_count == 1 else f"{group.block_count:,} blocks ({group.blocks})"
+    warps = f"warp {group.warps}" if group.warps.isdecimal() else f"warps {group.warps}"
+    role = f"{group.role} " if group.role else ""
+    who = f"{role}{warps} of {blocks}"
+    value = ""
+    if group.values is not None:
+        least, most = (f"{number:g}" if number % 1 else f"{int(number)}" for number in group.values)
+        value = f" (value {least})" if least == most else f" (values {least} to {most})"
+    region = f"`{group.region}`{value}" if group.region else "a region without a name"
+    if group.state == IN:
+        where = f"{'are' if several else 'is'} in {region}"
+    elif group.state == BEHIND:
+        where = f"{'have' if several else 'has'} left {region} and entered no region that waits since"
+    elif group.state == FINISHED:
+        where = f"{'have' if several else 'has'} finished" + (f"; the last region was {region}" if group.region else "")
+    else:
+        where = f"{'have' if several else 'has'} begun and recorded nothing yet"
+    place = f" at {group.where}" if group.where and group.state != FINISHED else ""
+    since = ""
+    if group.unchanged_s is not None and group.state != FINISHED and group.unchanged_s >= 0.05:
+        since = f", unchanged for {group.unchanged_s:.1f} s"
+    return f"{who} {where}{place}{since}"
+
+
+def _host(found: Verdict) -> Iterator[str]:
+    if not found.host_launches:
+        return
+    yield "last launches of the host, newest first:"
+    for kernel, launch in found.host_launches[:_MOST_LAUNCHES]:
+        yield f"  {kernel}, number {launch.number + 1} of the session, {_ago(launch)}"
+        for file, line, function in launch.stack[:_MOST_FRAMES]:
+            yield f"    {file}:{line} in {function}"
+
+
+def _ago(launch: HostLaunch) -> str:
+    seconds = (time.time_ns() - launch.time) / 1e9
+    return f"{seconds:.1f} s ago"

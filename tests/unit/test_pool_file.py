@@ -1,0 +1,190 @@
+"""The pool file: what it holds, how large it gets, and that no damage to it does harm."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kscope
+import kscope_sim
+from kscope import native
+from kscope.capture import layout, pool_file, pool_folder, pool_reading
+from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
+from kscope.capture.pool_file import LAUNCHES, PoolDevice, PoolFile
+from kscope.errors import KscopeError, UsageError
+from kscope.util import processes
+from kscope.watching import text
+from kscope.watching.verdict import verdict
+
+SIZE = 1 << 16
+META = ModuleMeta("sim", (KernelMeta("k", 7, 8),), (RegionMeta("load", "i32"),))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> PoolFile:
+    return PoolFile(tmp_path / "one.pool", PoolDevice(0, "a device", 4), 1, SIZE)
+
+
+def slabs(count: int, mark: int) -> np.ndarray:
+    """Lines of drained slabs."""
+    return np.full((count, 16), mark, np.uint32)
+
+
+def test_modules_launches_and_problems_are_read_back(file: PoolFile) -> None:
+    file.modules([META])
+    file.modules([META])
+    file.launched(7, 123, [("train.py", 4, "step"), ("train.py", 9, "<module>")])
+    file.note("problem", {"text": "it trapped"})
+    pool = pool_reading.open_pool(file.path)
+    entries = pool_reading.journal(pool)
+    assert [entry["kind"] for entry in entries] == ["device", "module", "problem"], "a module once"
+    assert pool_reading.modules(entries) == (META,)
+    (launch,) = pool_reading.launches(pool)
+    assert (launch.number, launch.kernel, launch.stack[0]) == (0, 7, ("train.py", 4, "step"))
+    assert "a device 0" in next(text.lines(verdict(pool)))
+    assert pool.is_running() and not pool.has_ended
+
+
+def test_a_hundred_thousand_launches_leave_the_file_as_large_as_it_was(file: PoolFile) -> None:
+    size = file.path.stat().st_size
+    for number in range(100_000 if native.available() else 1000):
+        file.launched(number, 0, [])
+    assert file.path.stat().st_size == size == pool_file.file_bytes(SIZE)
+    found = pool_reading.launches(pool_reading.open_pool(file.path))
+    assert len(found) == LAUNCHES and found[0].number - found[-1].number == LAUNCHES - 1
+
+
+def test_a_stack_that_is_too_long_loses_its_outermost_lines(file: PoolFile) -> None:
+    file.launched(7, 0, [("folder/" * 60 + f"{n}.py", n, "f") for n in range(9)])
+    (launch,) = pool_reading.launches(pool_reading.open_pool(file.path))
+    assert 0 < len(launch.stack) < 9 and launch.stack[0][1] == 0
+
+
+def test_a_full_journal_counts_what_it_leaves_out(file: PoolFile) -> None:
+    long = {"text": "x" * (1 << 20)}
+    for _ in range(6):
+        file.note("problem", long)
+    pool = pool_reading.open_pool(file.path)
+    assert int(pool.state["journal_left_out"][0]) == 3
+    assert any("3 names and problems found no room" in problem for problem in verdict(pool).problems)
+
+
+@given(st.lists(st.integers(1, 6000), min_size=1, max_size=12))
+@settings(max_examples=20, deadline=None)
+def test_the_newest_drained_records_are_kept_and_the_others_counted(sizes: list[int]) -> None:
+    folder = pool_folder.private_folder()
+    file = PoolFile(folder / "kept.pool", PoolDevice(0, "", 4), 1, SIZE)
+    try:
+        for mark, size in enumerate(sizes):
+            file.keep(slabs(size, mark + 1))
+        lines, lost = pool_reading.kept(pool_reading.open_pool(file.path))
+        marks = list(dict.fromkeys(lines[:, 0].tolist()))
+        assert marks == sorted(marks) and lost == len(sizes) - len(marks)
+        assert marks[-1:] == [len(sizes)], "the newest is there"
+        assert all((lines[:, 0] == mark).sum() == sizes[mark - 1] for mark in marks), "whole, or not at all"
+    finally:
+        file.end(remove=True)
+
+
+def test_a_batch_that_is_larger_than_the_ring_is_counted_and_not_kept(file: PoolFile) -> None:
+    file.keep(slabs(1, 1))
+    file.keep(slabs(pool_file.LEAST_KEPT // layout.LINE, 2))
+    lines, lost = pool_reading.kept(pool_reading.open_pool(file.path))
+    assert lines[:, 0].tolist() == [1] and lost == 1
+
+
+def test_a_folder_without_room_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fstatvfs", lambda file: SimpleNamespace(f_bavail=1, f_frsize=4096))
+    with pytest.raises(UsageError, match=f"no room for .* MiB .*{pool_folder.VARIABLE}"):
+        PoolFile(tmp_path / "one.pool", PoolDevice(0, "", 4), 1, SIZE)
+    assert not any(tmp_path.iterdir())
+
+
+def recorded(folder: Path) -> bytes:
+    """A file of a simulated launch with open regions."""
+
+    def kernel(warp: kscope_sim.Warp) -> None:
+        with kscope.region("load", value=warp.index):
+            warp.work(10)
+        with kscope.region("wait", value=3):
+            if warp.block[0]:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), kscope.profile(survive="shm", pool=1 << 16):
+        kscope_sim.launch(kernel, grid=2, block=64)
+    (path,) = folder.glob("*.pool")
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("pools") / "private"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(pool_folder.VARIABLE, str(folder))
+        return recorded(folder)
+
+
+def looked_at(path: Path) -> list[str]:
+    """Everything that reads a pool file."""
+    pool = pool_reading.open_pool(path)
+    trace = kscope.decode(kscope.load_capture(path))
+    return [*text.lines(verdict(pool)), str(trace.summary()), *(problem.text for problem in trace.problems)]
+
+
+def test_a_fault_leaves_the_warps_where_they_were(good: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.pool").write_bytes(good)
+    found = "\n".join(looked_at(tmp_path / "a.pool"))
+    assert "warp 0 of block 1 is in `wait` (value 3)" in found and "ended its session" in found
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_damage_is_refused_or_read_within_bounds(good: bytes, compiled: bool, data: st.DataObject) -> None:
+    damaged = bytearray(good)
+    used = [*range(pool_file.HEADER.itemsize), *range(pool_file.PAGE, pool_file.PAGE + 4096)]
+    parts = st.one_of(
+        st.sampled_from(used), st.integers(0, len(good) - 1), st.integers(len(good) - SIZE, len(good) - 1)
+    )
+    for at in data.draw(st.lists(parts, min_size=1, max_size=20)):
+        damaged[at] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(0, len(good))) :]
+    path = pool_folder.private_folder() / f"damaged-{compiled}.pool"
+    path.write_bytes(damaged)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            if not compiled:
+                patch.setattr(native, "available", lambda: False)
+            with suppress(KscopeError):
+                looked_at(path)
+    finally:
+        path.unlink()
+
+
+def test_the_number_of_a_process_that_was_used_again_is_noticed(
+    file: PoolFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_reading.open_pool(file.path)
+    assert pool.is_running()
+    monkeypatch.setattr(processes, "born", lambda pid: 1)
+    assert not pool.is_running()
+
+
+def test_files_of_dead_processes_are_removed_but_for_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(pool_folder.VARIABLE, str(tmp_path))
+    files = [PoolFile(tmp_path / f"{n}-1-gpu0.pool", PoolDevice(0, "", 4), 1, SIZE) for n in range(6)]
+    assert pool_folder.remove_ended() == []
+    files[0].end(remove=False)
+    assert pool_folder.remove_ended() == [files[0].path]
+    monkeypatch.setattr(processes, "is_running", lambda *process: False)
+    assert len(pool_folder.remove_ended(keep=4)) == 1
+    assert len(list(tmp_path.iterdir())) == 4

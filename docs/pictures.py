@@ -123,10 +123,13 @@ def constants() -> str:
         ("record", f"{layout.RECORD_BYTES}", "bytes"),
         ("records of a slab", f"2^{layout.MIN_LOG2_RECORDS}..2^{layout.MAX_LOG2_RECORDS}", ""),
         *((f"kind {kind.name}", str(int(kind)), "") for kind in layout.Kind),
+        ("anchor", str(layout.ANCHOR_ID), "id of an anchor among the records"),
+        ("last anchor", str(layout.LAST_ANCHOR_ID), "id of an overflowed ring's last row, if it had anchors"),
         ("flag globaltimer", str(layout.FLAG_GLOBALTIMER), "ticks are ns of globaltimer, else SM cycles"),
         ("flag stop", str(layout.FLAG_STOP), "the oldest records are kept, else the newest"),
         ("flag lanes", str(layout.FLAG_LANES), "every lane of the warp has its own slab"),
         ("flag any", str(layout.FLAG_ANY), "lanes of the warp record in turn: their slabs are one lane's"),
+        ("flag anchors", str(layout.FLAG_ANCHORS), "anchors may be among the records"),
     ]
     return "\n".join(f"{name:20}{value:>12}   {text}".rstrip() for name, value, text in rows)
 

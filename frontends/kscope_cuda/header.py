@@ -69,7 +69,7 @@ def constants() -> dict[str, str]:
         "EDIT": "// Filled in from kscope.cuh.in by `python -m kscope_cuda.header`: edit that file.",
         "CTL_SYMBOL": wire.CTL_SYMBOL,
         **{name: getattr(layout, name) for name in ("LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
-        **{name: getattr(layout, name) for name in ("FLAG_GLOBALTIMER", "FLAG_STOP", "FLAG_LANES")},
+        **{f"FLAG_{name}": getattr(layout, f"FLAG_{name}") for name in ("GLOBALTIMER", "STOP", "LANES", "ANCHORS")},
         **{kind.name: f"{kind:d}" for kind in Kind},
         **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS)},
         **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
@@ -126,9 +126,11 @@ def texts() -> dict[str, str]:
     fills: tuple[Fill, ...] = ("ring", "stop")
     for fill in fills:
         found |= _stores(fill)
+        found[f"anchor_{fill}"] = ptx.anchor(_kernel(fill=fill), operand("l", "end"))
     guard = inline.guard(_GUARD + operand("n", "LINE"))
     found["declare_owner"] = inline.owner(_OWNER + operand("n", "CODE"), operand("r", "records"))
-    found["finish"] = ptx.finish()
+    found["finish"] = ptx.finish(replace(_kernel(), anchored=False))
+    found["finish_with_anchors"] = ptx.finish(_kernel())
     found["pin"] = guard + ptx.pin(operand("r", "v.bits"))
     found["refuse_by_name"] = inline.guard_by_name(_GUARD + operand("n", "LINE"), _APART + operand("C", "name_"))
     debug = f"kscope_{DEBUG_REFUSED}__{operand('C', 'name_')}"
@@ -138,7 +140,7 @@ def texts() -> dict[str, str]:
 
 def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0, spec: str = _WARP) -> ptx.Kernel:
     ids = operand("n", "LOW"), operand("n", "HIGH")
-    return ptx.Kernel(Recording(clock=clock, fill=fill), (spec,), _LOG2, ids, arch, pins=True)
+    return ptx.Kernel(Recording(clock=clock, fill=fill), (spec,), _LOG2, ids, arch, pins=True, anchored=True)
 
 
 def _begin(spec: str, arch: int) -> str:
@@ -148,7 +150,7 @@ def _begin(spec: str, arch: int) -> str:
         _kernel(arch=arch, spec=spec), operand("l", wire.CTL_SYMBOL), operand("r", "records"), declared
     )
     flags = layout.FLAG_LANES if spec == _LANES else 0
-    place = f"{(_LOG2 << layout.LOG2_SHIFT) | flags << layout.FLAG_SHIFT}"
+    place = f"{(_LOG2 << layout.LOG2_SHIFT) | (flags | layout.FLAG_ANCHORS) << layout.FLAG_SHIFT}"
     return _replaced(prologue, {place: operand("n", "PLACE")})
 
 

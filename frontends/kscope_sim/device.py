@@ -47,6 +47,7 @@ class SimDevice:
         self.memory = Memory.of(0, Sampling())
         self.now_ns = 0.0
         self._machine = Machine()
+        self._clocks: tuple[int, ...] = ()  # of this session's SMs, at time zero
         self._sms = 0
         self._interpreted = False  # a launch since arm() ran on the host's clock
         self._grid_id = 0
@@ -70,7 +71,7 @@ class SimDevice:
         self._reset()
         self._sms, self._interpreted = 0, False
         if not self._running:
-            self.now_ns, self._grid_id = 0.0, 0
+            self.now_ns, self._grid_id, self._clocks = 0.0, 0, ()
         return not self._running
 
     def disarm(self) -> None:
@@ -105,6 +106,17 @@ class SimDevice:
     def now(self) -> float:
         """The simulated time, ns."""
         return max([self.now_ns, *(time() for time in tuple(self._running.values()))])
+
+    def running_on(self, machine: Machine) -> Machine:
+        """The machine of a launch, with the clocks of the session's launches so far.
+
+        A GPU's counters never restart, but each seed draws others.
+        """
+        with self._lock:
+            if machine.offsets is None:
+                machine = replace(machine, offsets=(*self._clocks, *machine.zeros[len(self._clocks) :])[: machine.sms])
+            self._clocks = (*machine.zeros, *self._clocks[machine.sms :])
+            return machine
 
     def begin(self, machine: Machine, time: Callable[[], float], *, interpreted: bool = False) -> int:
         """A launch on `machine` begins; `time` returns its time while it runs. Returns its grid id.

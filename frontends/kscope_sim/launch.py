@@ -39,7 +39,7 @@ def launch(
         block: threads of a block, one to three numbers.
         args: the kernel's further arguments.
         sms: number of SMs of the simulated GPU.
-        seed: fixes clock offsets and random numbers.
+        seed: fixes random numbers; that of a session's first launch, clock offsets as well.
         roles: role -> its warps of a block, as in ``{"producer": (0,), "consumer": (1, 2)}``.
         replays: how often the launch runs under one grid id, as a captured CUDA graph does.
         machine: a whole Machine, instead of `sms` and `seed`.
@@ -57,7 +57,7 @@ def launch(
     named = {warp: role for role, warps in (roles or {}).items() for warp in warps}
     host = registry.backend("sim")
     assert isinstance(host, SimBackend)
-    machine = machine or Machine(sms, seed)
+    machine = host.device.running_on(machine or Machine(sms, seed))
     progress = _Progress(machine, host.device.now_ns)
     grid_id = host.device.begin(machine, progress.ns)
     if replays == 1 and (module := host.module(_name(kernel), kernel)) is not None:

@@ -101,7 +101,7 @@ def elects(strategy: Strategy) -> bool:
 
 def _flags(recording: Recording) -> int:
     return (
-        (layout.FLAG_GLOBALTIMER if recording.clock == "globaltimer" else 0)
+        (layout.FLAG_GLOBALTIMER if recording.clock == "globaltimer" else layout.FLAG_ANCHORS)
         | (layout.FLAG_STOP if recording.fill == "stop" else 0)
         | (layout.FLAG_LANES if isinstance(recording.strategy, AllThreads) else 0)
         | (layout.FLAG_ANY if elects(recording.strategy) else 0)

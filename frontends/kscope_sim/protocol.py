@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -148,21 +148,49 @@ class Slab:
     base: int
     thread: Thread
     start: Anchor
-    off: int = 0  # bytes, never wraps back: off / 16 is the count of all records
+    off: int = 0  # bytes, never wraps back: off / 16 is the count of all records and anchors
+    edge: int = field(init=False)  # %clock64 >> EDGE_SHIFT at the last record
+    edges: int = 0  # that records have passed
+
+    def __post_init__(self) -> None:
+        self.edge = self.start.clock >> wire.EDGE_SHIFT
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
         """Store one record. Clocks are 64-bit ticks; their low words are stored."""
         capacity = layout.RECORD_BYTES << self.thread.log2_records
-        words = (start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
         # ring: the mask wraps, the oldest record is overwritten. stop: a full slab takes no more. Both count.
-        if not self.thread.flags & layout.FLAG_STOP or self.off < capacity:
-            at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
-            self.memory.store(at, np.array(words, np.uint32))
+        if not self._stops or self.off < capacity:
+            self._put(start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
         self.off += layout.RECORD_BYTES
+
+    @property
+    def _stops(self) -> bool:
+        return bool(self.thread.flags & layout.FLAG_STOP)
+
+    def _put(self, *words: int) -> None:
+        capacity = layout.RECORD_BYTES << self.thread.log2_records
+        at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
+        self.memory.store(at, np.array(words, np.uint32))
+
+    def passes_edge(self, end: int) -> bool:
+        """Whether a record that ends here is the first one behind an edge."""
+        return bool(self.thread.flags & layout.FLAG_ANCHORS) and end >> wire.EDGE_SHIFT != self.edge
+
+    def store_anchor(self, anchor: Anchor) -> None:
+        """Add an anchor behind a record that passes an edge, but for the first edge."""
+        self.edge = anchor.clock >> wire.EDGE_SHIFT
+        self.edges += 1
+        full = self.off >= layout.RECORD_BYTES << self.thread.log2_records
+        if self.edges > 1 and not (self._stops and full):
+            self._put(anchor.clock & U32, layout.ANCHOR_ID, anchor.clock + anchor.width & U32, anchor.time & U32)
+            self.off += layout.RECORD_BYTES
 
     def leave(self, end: Anchor) -> None:
         """Write the head's second row: from here on the host may take the slab."""
         turns = _high_bytes(end) - _high_bytes(self.start) & 0xFFFF
+        if self.edges > 1 and not self._stops and self.off > layout.RECORD_BYTES << self.thread.log2_records:
+            self._put(end.clock & U32, layout.LAST_ANCHOR_ID, end.clock & U32, self.edges - 1)
+            self.off += layout.RECORD_BYTES
         grid = self.thread.grid_id >> wire.SLOT_BITS & 0xFF
         seal = max(self.start.number, end.number) | grid << wire.GRID_SHIFT | turns << wire.TURNS_SHIFT
         count = self.off // layout.RECORD_BYTES

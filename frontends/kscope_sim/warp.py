@@ -295,6 +295,12 @@ class Warp:
         for lane in self.lanes:
             if strategy.records(self.index, lane) or elects(strategy):
                 self._record(lane, strategy, mark, tick, None if bits is None else bits[lane], held[lane])
+        if mark.act != "enter":
+            slabs = [self._lanes[lane].slab for lane in self.lanes if lane in self._lanes]
+            if behind := [slab for slab in slabs if slab is not None and slab.passes_edge(tick)]:
+                anchor = self._anchor()
+                for slab in behind:
+                    slab.store_anchor(anchor)
 
     def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None, held: bool) -> None:
         if strategy.records(self.index, number):

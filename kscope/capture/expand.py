@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .. import native
 from ..util.text import counted
 from . import layout, wire
-from .headers import headers
+from .headers import anchors, headers
 from .heads import (
     Bools,
     Ints,
@@ -292,13 +292,15 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     header = headers(heads, entries, room, plan.start_clock[which], epoch)
     header["position"] = (claims.each(claims.origin) + plan.at)[which]
     header["stripe"] = claims.each(claims.stripe)[which]
+    source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, kept)
+    records = units.reshape(-1, 4)[source]
+    header["anchors"] = anchors(records, kept, heads, entries)
     header["check"] = layout.header_check(header.view(np.uint32).reshape(-1, layout.HEADER_BYTES // 4))
     rows, to = into.reshape(-1, 4), (np.cumsum(lines) - lines) * layout.RECORDS_PER_LINE
     header_rows = layout.HEADER_BYTES // layout.RECORD_BYTES
     rows[(to[:, None] + np.arange(header_rows)).ravel()] = header.view(np.uint32).reshape(-1, 4)
     target, _ = _ranges(to + header_rows, kept)
-    source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, kept)
-    rows[target] = units.reshape(-1, 4)[source]
+    rows[target] = records
 
 
 def expand_all(

@@ -40,6 +40,28 @@ def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, epoc
     return header
 
 
+def anchors(rows: Units, kept: Ints, heads: Units, entries: Launches) -> U32s:
+    """(s,) HEADER["anchors"].
+
+    Args:
+        rows: (r, 4) uint32, the rows that the slabs keep, slab after slab.
+        kept: (s,) how many of them each slab has.
+        heads, entries: of the slabs.
+    """
+    found = np.zeros(len(heads), np.uint32)
+    may = entries["layout"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_ANCHORS) != 0
+    if not may.any():
+        return found
+    behind = np.cumsum(kept)
+    before = np.append(0, np.cumsum(rows[:, 1] == layout.ANCHOR_ID))
+    found[may] = (before[behind] - before[behind - kept])[may]
+    ring = entries["layout"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_STOP) == 0
+    for slab in np.flatnonzero(may & ring & (heads[:, 7] != 0) & (heads[:, 6] > kept)).tolist():
+        last = rows[behind[slab] - kept[slab] + (int(heads[slab, 6]) - 1) % int(kept[slab])]
+        found[slab] = int(last[3]) + 1 & 0xFFFFFFFF if last[1] == layout.LAST_ANCHOR_ID else 0
+    return found
+
+
 def _block(block: U32s, entries: Launches) -> tuple[U32s, U32s, U32s]:
     """%ctaid of the linear blocks, x fastest."""
     nx = np.maximum(entries["nctaid_x"], 1)

@@ -24,7 +24,7 @@ from enum import IntEnum
 
 import numpy as np
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 MAGIC = 0x4B53  # "KS"
 HEADER_WORD = MAGIC << 16 | MAJOR << 8 | MINOR
 DONE_WORD = 0x444F4E45  # "DONE": xor-ed with the count and the end clock's low word
@@ -49,6 +49,11 @@ class Kind(IntEnum):
     INSTANT_VALUE = 4
     COUNTER = 5  # start == end; value = the counter's 32 bits
 
+
+ANCHOR_ID, LAST_ANCHOR_ID = 6, 1 << 4 | 6
+"""Ids of two kinds of rows that a kernel with marks in loops puts among the records of a long warp. An anchor has both
+clocks: start = the low word of %clock64 before, end = after, value = the low word of %globaltimer. The last anchor is
+the end of a ring that overflowed; its value is the number of anchors before it, modulo 2^17."""
 
 RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<u4")])
 """One mark pair, written by one 16-byte store. The id lies between the clocks so that each clock read lands in the
@@ -81,8 +86,8 @@ HEADER = np.dtype(
         ("end_clock", "<u8"),  # 24
         ("end_time", "<u8"),  # 26
         ("end_width", "<u4"),  # 28
-        ("count", "<u4"),  # 29  records written, including overwritten and refused ones
-        ("reserved_end", "<u4"),
+        ("count", "<u4"),  # 29  records and anchors written, including overwritten and refused ones
+        ("anchors", "<u4"),  # 30  how many of them are anchors; of an unfinished warp, those that are there (1.1)
         ("done", "<u4"),  # 31  DONE_WORD ^ count ^ low word of end_clock
     ]
 )
@@ -93,6 +98,7 @@ FLAG_GLOBALTIMER = 1  # records hold globaltimer ticks, else cycles
 FLAG_STOP = 2  # fill policy: keep the oldest, else the newest
 FLAG_LANES = 4  # every lane records (AllThreads), else one lane per warp or block
 FLAG_ANY = 8  # any lane of a warp records (Elected(any_lane=True)): their slabs are merged
+FLAG_ANCHORS = 16  # anchors may be among the records
 
 
 def name_hash(name: str) -> int:

@@ -41,7 +41,7 @@ HEAD = np.dtype(
         # written when the warp leaves the kernel, by one store; all zero = unfinished
         ("end_clock", "<u4"),  # 4
         ("end_time", "<u4"),  # 5   %globaltimer in steps of 32 ns, low word
-        ("count", "<u4"),  # 6   records written, including overwritten and refused ones
+        ("count", "<u4"),  # 6   records and anchors written, including overwritten and refused ones
         ("seal", "<u4"),  # 7   never 0, see below
     ]
 )
@@ -64,6 +64,12 @@ GRID_SHIFT = 8
 TURNS_SHIFT = 16
 """high(end) - high(start) modulo 2^16, where high() is bits 32 to 39 of %clock64 above bits 32 to 39 of %globaltimer.
 The difference of two clocks is known below 255 * 2^32 cycles, that of two times below 2^40 ns."""
+
+EDGE_SHIFT = 17
+"""A kernel with marks in loops adds an anchor behind the first record after each edge, where %clock64 passes a multiple
+of 2^17 (66 us at 1.98 GHz), but for a warp's first edge: short warps have none."""
+ANCHORS_MASK = (1 << EDGE_SHIFT) - 1
+"""The device counts edges in the low bits of the register that has the clock at the last one."""
 
 SIZES = 4096
 """Words behind the gate: the size of the slabs of kernels whose marks are in loops, by the low bits of a kernel's id.

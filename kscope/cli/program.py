@@ -17,9 +17,19 @@ from ..session import capture_path
 from ..session.launcher import place
 from ..session.session import Session
 from . import launched, script_threads
+from .outputs import STRICT
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
+
+
+def add_output(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add -o, -q and --strict to a command that records `what`."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -34,11 +34,7 @@ def add(command: Command) -> None:
         description="Runs an unchanged Python script and records its kernels that have kscope marks.",
         usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
     )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
-    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
+    program.add_output(parser, "records")
     parser.add_argument(
         "--ranks", metavar="FOLDER", type=Path,
         help="under torchrun and others: FOLDER/rank=0007/SCRIPT.kscope of each rank; all begin together, and compare "

@@ -10,7 +10,6 @@ import argparse
 from pathlib import Path
 
 from ..instrument.options import OPTIONS
-from ..session import capture_path
 from ..session.launcher import expanded
 from ..session.sample_session import sample as sampled
 from ..util.text import counted
@@ -27,11 +26,7 @@ def add(command: Command) -> None:
         description="Runs an unchanged Python script and samples where the warps of all its kernels stand, and why.",
         usage="kscope sample [options] SCRIPT [args ...]\n       kscope sample [options] -m MODULE [args ...]",
     )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
-    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if samples were lost or doubtful")
+    program.add_output(parser, "samples")
     about = {option.name: option.metadata for option in OPTIONS}
     parser.add_argument("--period", metavar=about["period"]["metavar"], help=about["period"]["help"])
     parser.add_argument("--kernel", metavar="GLOB", action="append", help="kernels to keep, by name: 'attn_*'")

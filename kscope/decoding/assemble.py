@@ -81,7 +81,7 @@ def assemble(capture: CaptureData) -> TraceData:
     axes = []
     for index, (device, data) in enumerate(zip(capture.devices, devices, strict=True)):
         mine = owner == index
-        axis = fit_axis(data.slabs, launches.of[mine], last[mine], device, origin - data.offset)
+        axis = fit_axis(data.slabs, launches.of[mine], last[mine], device, origin - data.offset, data.records.anchors)
         problems += _on(device, capture, axis.problems)
         axes.append(axis)
         if len(running):

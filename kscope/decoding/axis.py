@@ -25,6 +25,7 @@ from ..util.runs import group_equal
 from ..util.text import counted
 from . import clock_drift, time_bounds
 from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, between, tightest
+from .inner_anchors import InnerAnchors, added
 from .slabs import Slabs
 
 USUAL_TICK_NS = 32
@@ -63,7 +64,9 @@ class Axis:
     problems: tuple[Problem, ...] = ()
 
 
-def fit_axis(slabs: Slabs, launch: Int64, last_tick: Int64, device: DeviceCapture, origin: int) -> Axis:
+def fit_axis(
+    slabs: Slabs, launch: Int64, last_tick: Int64, device: DeviceCapture, origin: int, inner: InnerAnchors | None = None
+) -> Axis:
     """Fit the axis of one device's slabs (s,) in launches `launch` (s,). Never raises on data.
 
     Args:
@@ -72,22 +75,27 @@ def fit_axis(slabs: Slabs, launch: Int64, last_tick: Int64, device: DeviceCaptur
         last_tick: (s,) the end of each warp, or of its last record.
         device: its timer's step and highest clock.
         origin: %globaltimer at 0 ns of the axis.
+        inner: anchors among the records of these slabs.
     """
     tick = device.tick_ns or _tick_seen(slabs)
     with np.errstate(all="ignore"):
         if not len(slabs):
             nothing = np.zeros(0)
             return Axis(nothing, nothing, nothing, nothing, origin, tick, True)
-        return _fit(slabs, launch, last_tick, tick, device.max_clock_khz, origin)
+        return _fit(slabs, launch, last_tick, tick, device.max_clock_khz, origin, inner or InnerAnchors.none())
 
 
-def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz: int, origin: int) -> Axis:
+def _fit(
+    slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz: int, origin: int, inner: InnerAnchors
+) -> Axis:
     header = slabs.header
     sm = _sms(slabs)
     reference = np.full(int(sm.max()) + 1, np.iinfo(np.int64).max)
     clock = header["start_clock"].astype(np.int64)
     np.minimum.at(reference, sm, clock)
     anchors, rows = _anchors(slabs, sm, reference, origin)
+    if len(inner):
+        anchors, rows = added(inner, anchors, slabs, sm, reference, origin, max_clock_khz)
     problems: list[Problem] = []
     one = np.zeros(len(slabs), np.int64)
     bounds, rate = _narrowed(anchors, rows, one, _rates(anchors, rows, one, tick), None, tick)

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..capture.layout import HEADER_LINES, RECORDS_PER_LINE
+from ..capture.layout import ANCHOR_ID, HEADER_LINES, LAST_ANCHOR_ID, RECORDS_PER_LINE
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
 from ..util.parallel import each, shares
 from ..util.text import counted
-from .ids import MISSING, IdTable
+from .ids import ANCHOR, LAST_ANCHOR, MISSING, IdTable
+from .inner_anchors import InnerAnchors
 from .slabs import Slabs, Words
 from .unwrap import Int64, ring_start, unwrap
 
@@ -48,6 +49,7 @@ class Records:
         slabs: the slabs.
         counts: (s,) int64, records per slab.
         written: (s,) int64, records that the warp wrote.
+        anchors: those among the records.
         problems: problems of the records.
     """
 
@@ -58,12 +60,13 @@ class Records:
     slabs: Slabs
     counts: Int64
     written: Int64
+    anchors: InnerAnchors
     problems: list[Problem]
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to read of each slab: `kept` records from slot `turn` on, modulo the slab's capacity."""
+    """What to read of each slab: `kept` rows of the `written` ones from slot `turn` on, modulo the slab's capacity."""
 
     slabs: Slabs
     rows: Int64  # the slab's first record as an index into all 16-byte rows
@@ -128,14 +131,24 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
         if kept[index] == capacity[index]:
             open_full += 1
             turn[index] = 0 if slabs.stop[index] else ring_start(words)
-    _note_dropped(plan, open_full)
+    _note_dropped(plan, rows, open_full)
     return plan
 
 
-def _note_dropped(plan: _Plan, open_full: int) -> None:
+def _anchors_kept(plan: _Plan, rows: Words, slabs: Int64) -> Int64:
+    """How many of the rows that these full slabs keep are anchors."""
+    kept = [rows[at : at + size, 1] for at, size in zip(plan.rows[slabs], plan.capacity[slabs], strict=True)]
+    return np.array([np.isin(ids, (ANCHOR_ID, LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
+
+
+def _note_dropped(plan: _Plan, rows: Words, open_full: int) -> None:
     slabs = plan.slabs
     full = np.flatnonzero(plan.written > plan.kept)
     more, stop = (plan.written - plan.kept)[full] if len(full) else full, slabs.stop[full]
+    anchored = np.flatnonzero(slabs.header["anchors"][full])
+    if len(anchored):
+        others = slabs.header["anchors"][full[anchored]] - _anchors_kept(plan, rows, full[anchored])
+        more[anchored] = np.maximum(more[anchored] - others, 0)
     overwritten, refused = int(more[~stop].sum()), int(more[stop].sum())
     note = plan.problems.append
     enough = f"records={int(plan.written.max(initial=1))}"
@@ -263,13 +276,20 @@ class _Loop:
             )
             problems.append(Problem("wrap", text, wrapped))
         if missing:
-            gone = self.region == MISSING
             text = f"{counted(missing, 'record')} that the device counted are not in the data"
             problems.append(Problem("missing", text, missing))
-            slab = np.repeat(np.arange(len(counts)), counts)
-            counts = counts - np.bincount(slab[gone], minlength=len(counts))
-            kept = np.flatnonzero(~gone)
+        slabs, written = self._plan.slabs, self._plan.written
+        anchors = InnerAnchors.none()
+        gone = np.flatnonzero(self.region >= LAST_ANCHOR)
+        if len(gone):
+            slab = np.searchsorted(np.cumsum(counts), gone, side="right")
+            which = self.region[gone] == ANCHOR
+            at = gone[which]
+            anchors = InnerAnchors(slab[which], self.start[at], self.duration[at], self.value[at])
+            counts = counts - np.bincount(slab, minlength=len(counts))
+            kept = np.ones(len(self.region), bool)
+            kept[gone] = False
             self.start, self.duration = self.start[kept], self.duration[kept]
             self.region, self.value = self.region[kept], self.value[kept]
-        slabs, written = self._plan.slabs, self._plan.written
-        return Records(self.start, self.duration, self.region, self.value, slabs, counts, written, problems)
+        written = np.maximum(written - slabs.header["anchors"], counts)
+        return Records(self.start, self.duration, self.region, self.value, slabs, counts, written, anchors, problems)

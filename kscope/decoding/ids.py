@@ -16,6 +16,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
+from ..capture import layout
 from ..capture.layout import Kind, name_hash
 from ..capture.model import ModuleMeta, Problem, RegionMeta
 from ..marks.grammar import format_name, split, work_of
@@ -23,6 +24,11 @@ from ..tracedata.region import MOST_REGIONS, Region
 
 MISSING = np.uint16(0xFFFF)
 """Region index of a record whose id word is 0: the device counted it, but it never arrived."""
+
+ANCHOR, LAST_ANCHOR = np.uint16(0xFFFE), np.uint16(0xFFFD)
+"""Region indices of anchors among the records."""
+_ANCHORS = {layout.ANCHOR_ID: ANCHOR, layout.LAST_ANCHOR_ID: LAST_ANCHOR}
+_NO_REGIONS = {0: MISSING, **_ANCHORS}
 
 _KINDS = frozenset(int(kind) for kind in Kind)
 _TRIES, _MAX_BITS = 64, 16
@@ -78,7 +84,8 @@ class IdTable:
         self._lock = threading.Lock()
         self._index: dict[int, int] = {}
         self._regions: list[Region] = [Region("?", Kind.INSTANT, known=False)]
-        ordered = sorted(np.unique(sample[sample != 0])[: MOST_REGIONS - 1].tolist(), key=self._key)
+        found = [word for word in np.unique(sample).tolist() if word not in _NO_REGIONS]
+        ordered = sorted(found[: MOST_REGIONS - 1], key=self._key)
         for word in ordered:
             self._add(word)
         words = np.array(ordered, np.uint32)
@@ -100,6 +107,8 @@ class IdTable:
 
     def _build(self, words: npt.NDArray[np.uint32]) -> None:
         """Find a multiplier without collisions; without one, all ids take the slow path."""
+        regions = [*range(1, len(words) + 1), *_ANCHORS.values()]
+        words = np.append(words, np.array(list(_ANCHORS), np.uint32))
         rng = Random(1)  # Python's: numpy's takes 5 ms to import
         for bits in range(max(4, len(words).bit_length()), _MAX_BITS + 1):
             shift = np.uint32(32 - bits)
@@ -111,7 +120,7 @@ class IdTable:
                     self._slot_id = np.zeros(1 << bits, np.uint32)
                     self._slot_region = np.full(1 << bits, MISSING, np.uint16)
                     self._slot_id[slots] = words
-                    self._slot_region[slots] = np.arange(1, len(words) + 1, dtype=np.uint16)
+                    self._slot_region[slots] = np.array(regions, np.uint16)
                     return
 
     def lookup(self, words: npt.NDArray[np.uint32], out: npt.NDArray[np.uint16]) -> None:
@@ -130,9 +139,13 @@ class IdTable:
     def _resolve(self, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint16]:
         distinct, inverse = np.unique(words, return_inverse=True)
         with self._lock:
-            index = self._index
-            known = [MISSING if w == 0 else index[w] if w in index else self._add(w) for w in distinct.tolist()]
+            known = [self._region(word) for word in distinct.tolist()]
         return np.asarray(np.array(known, np.uint16)[inverse])
+
+    def _region(self, word: int) -> int:
+        if word in _NO_REGIONS:
+            return int(_NO_REGIONS[word])
+        return self._index[word] if word in self._index else self._add(word)
 
     def sorted_regions(self) -> tuple[tuple[Region, ...], npt.NDArray[np.uint16] | None]:
         """(regions, renumbering). The renumbering has 65536 entries, or is None if nothing changes; it makes indices

@@ -165,9 +165,9 @@ def _reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
     index = np.arange(len(anchors.slab))
     found[anchors.slab] = index  # the last assignment wins
     first[anchors.slab[::-1]] = index[::-1]
-    unfinished = np.flatnonzero((found == first) & (ends > 0))
+    unfinished = np.flatnonzero((ends > 0) & (anchors.x[found] < anchors.x[first] + ends))
     stop = (anchors.x[first] + ends)[unfinished]
-    before, last = first[unfinished] - 1, rows.last[rows.row[first[unfinished]]]
+    before, last = found[unfinished] - 1, rows.last[rows.row[first[unfinished]]]
     while (last - before > 1).any():  # bisection in all rows at once
         half = (before + last) // 2
         seek, late = last - before > 1, anchors.x[half] >= stop

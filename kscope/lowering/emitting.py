@@ -8,17 +8,33 @@ from dataclasses import dataclass
 from .. import ptx
 from ..capture import layout
 from ..instrument.recording import Recording
+from ..marks import operations
 from ..marks.grammar import Mark
 from ..ptx import cfg
 from . import loop_registers
 
 Key = tuple[str, str, int]
 """Of a slot: name, sort of mark, depth of recursion."""
+_TRIED = "attempt"
+"""Sort of a slot of instructions that may fail to wait."""
 
 
 def key_of(mark: Mark, depth: int) -> Key:
     """The slot of a mark; spans come before points of the same name."""
-    return mark.name, "" if mark.act in ("enter", "exit") else mark.act, depth
+    sort = {"enter": "", "exit": "", "success": _TRIED}.get(mark.act, mark.act)
+    return mark.name, sort, depth
+
+
+def is_wait(mark: Mark) -> bool:
+    """Whether a mark is of a wait for a barrier."""
+    known = operations.of_name(mark.name) if mark.how == "pipeline" else None
+    return known is not None and known.operation == "wait"
+
+
+def is_number(mark: Mark) -> bool:
+    """Whether a mark of a pipeline has a number for its value, and no barrier."""
+    known = operations.of_name(mark.name)
+    return known is not None and known.operation in ("bytes", "commit")
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,7 @@ class Emitter:
         after_barrier: Set[int] = frozenset(),
         loops: Sequence[loop_registers.Loop] = (),
         shared: Set[int] = frozenset(),
+        sites: Set[int] = frozenset(),
     ) -> None:
         """Create an emitter.
 
@@ -54,19 +71,22 @@ class Emitter:
             after_barrier: indices of statements whose clock reads follow a barrier.
             loops: loops whose records have their own registers; all their regions are recorded.
             shared: indices of enters that use the clock read of the region that ends right before.
+            sites: indices of statements that anchors come before.
         """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
-        self.loops, self.shared = loops, shared
+        self.loops, self.shared, self.sites = loops, shared, sites
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[_Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
+        self.stored: _Record | None = None  # the last one since the basic block began
         self.attempted = self.claimed = False
         self.leaves = 0
 
     def begin(self) -> str:
         """At the top of the entry: declare the loops' registers; a live recording claims at once."""
         declared = "".join(ptx.loop_records.declared(loop.number) for loop in self.loops)
+        declared += "".join(ptx.operations.declared(slot) for key, slot in self.slots.items() if key[1] == _TRIED)
         return declared + (self._claim() if self.recording.live else "")
 
     def mark(self, i: int, mark: Mark) -> str:
@@ -76,8 +96,12 @@ class Emitter:
             return ptx.pin(mark.operand or "0")
         slot = self._slot(i, mark)
         text = self._flush(through=slot) + self._fence(i)
+        if mark.act == "attempt":
+            return text + ptx.operations.attempt(self.kernel, slot, mark.operand or "0")
         loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
         owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)
+        if mark.act == "enter" and is_wait(mark):
+            return text + ptx.operations.begin(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter":
             if loop is not None:
                 return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
@@ -85,7 +109,12 @@ class Emitter:
             elect = self.kernel.elects(mark.strategy)
             return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended)
         kind = slot.kind
-        if mark.act != "exit":
+        if mark.act == "success":
+            text += ptx.operations.success(self.kernel, slot, mark.operand or "0")
+        elif mark.how == "pipeline" and mark.act == "instant":
+            kind = layout.Kind.INSTANT_VALUE
+            text += ptx.operations.point(self.kernel, slot, mark.operand or "0", mark.when, not is_number(mark))
+        elif mark.act != "exit":
             kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
             kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
             text += ptx.point(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
@@ -109,20 +138,23 @@ class Emitter:
     def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
-        text = self._claim() + self._flush() + self._hold(i)
+        text = self._claim() + self._flush() + self._anchor(i) + self._hold(i)
         if statement.sort == "leave":
             if not statement.predicate:
-                return text + self._fence(i) + ptx.finish()
+                return text + self._fence(i) + ptx.finish(self.kernel)
             self.leaves += 1
             label = f"KS_LEAVE{self.leaves}"
-            return text + ptx.guarded(statement.predicate, statement.negated, label, [self._fence(i), ptx.finish()])
+            end = [self._fence(i), ptx.finish(self.kernel)]
+            return text + ptx.guarded(statement.predicate, statement.negated, label, end)
         return text
 
     def _hold(self, i: int) -> str:
         """The text before a loop that starts here."""
-        entered = (loop for loop in self.loops if i in loop.entries)
+        entered = [loop for loop in self.loops if i in loop.entries]
         slots = ((loop, self._slot(loop.leave, loop.mark)) for loop in entered)
-        return "".join(ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
+        held = (ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
+        anchored = self.kernel.anchored and any(loop.nested for loop in entered)
+        return ptx.anchor_now(self.kernel) * anchored + "".join(held)
 
     def _fence(self, i: int) -> str:
         return ptx.barrier_fence(self.kernel) if i in self.after_barrier else ""
@@ -150,7 +182,15 @@ class Emitter:
         text = self._claim()
         elected = [f"ks_w{record.slot.index}" for record in out if self.kernel.elects(record.spec)]
         text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
+        self.stored = out[-1]
         return text + "".join(map(self._store, out))
+
+    def _anchor(self, i: int) -> str:
+        """At the end of a basic block that has a site: an anchor if its last record is the first behind an edge."""
+        stored, self.stored = self.stored, None
+        if stored is None or stored.loop is not None or i not in self.sites or not self.kernel.anchored:
+            return ""
+        return ptx.anchor(self.kernel, f"ks_e{stored.slot.index}")
 
     def _store(self, record: _Record) -> str:
         owner, loop = self.kernel.owner(record.spec), record.loop

@@ -40,6 +40,7 @@ class Loop:
         enter, leave: statement indices of its region's marks.
         mark: the mark at `leave`.
         entries: statement indices where control enters the loop, before which the registers are initialized.
+        nested: it is in another loop.
         memory: it does more than arithmetic.
     """
 
@@ -48,6 +49,7 @@ class Loop:
     leave: int
     mark: Mark
     entries: frozenset[int]
+    nested: bool = False
     memory: bool = False
 
     @property
@@ -81,8 +83,20 @@ def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
             continue
         entries = _entries(n, function, graph)
         if entries:
-            found.append(Loop(len(found), marks[0][0], *marks[1], entries, bool(accesses)))
+            found.append(Loop(len(found), marks[0][0], *marks[1], entries, _is_nested(n, graph), bool(accesses)))
     return found
+
+
+def _is_nested(n: int, graph: Sequence[cfg.Block]) -> bool:
+    """Whether block n, a loop, is in another loop: a way leads from it through other blocks back to it."""
+    seen, ahead = set[int](), [other for other in graph[n].successors if other != n]
+    while ahead:
+        if (one := ahead.pop()) == n:
+            return True
+        if one not in seen:
+            seen.add(one)
+            ahead += graph[one].successors
+    return False
 
 
 def _entries(n: int, function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[int]:

@@ -15,16 +15,27 @@ from ..errors import PairingError, UnsupportedError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
+from ..marks.operations import PIPELINE
 from ..marks.strategies import ANY_LANE, parse_strategy
 from ..ptx import cfg
-from . import async_issue, barrier_fences, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
+from . import (
+    anchor_sites,
+    async_issue,
+    barrier_fences,
+    dead_marks,
+    hoist,
+    loop_registers,
+    pairing,
+    pipeline,
+    shared_reads,
+    source_lines,
+)
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of
+from .text_edits import TARGET, behind_head, edited
 from .variables import uses_variables
 
-_TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
-_ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
 _APART = (
     "the function was compiled apart (noinline, debug, or relocatable code), and a region's state lives in its kernel's"
     " registers"
@@ -61,16 +72,19 @@ def lower(
             compiler: they are left out and become problems.
         UsageError: two names have one hash, or a name has values of two types.
     """
+    source, unknown = source or SourceInfo(), tuple[Problem, ...]()
+    if PIPELINE in recording.selection.kinds:
+        marked = pipeline.marked(text, source.kernels, recording.selection)
+        text, source, unknown = marked.text, source.with_places(marked.places), marked.problems
     if PREFIX not in text or PREFIX not in cfg.bare(text):
         return Lowered(text, empty(recording, frontend))
     files = source_lines.files(text)
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, ptx.Kernel]] = []
     kept = list[tuple[int, int, str]]()  # the edits that leave the text without the marks that are not lowered
-    problems, notes = list(known), list[Problem]()
+    problems, notes = list(known), list(unknown)
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
-    target = _TARGET.search(cfg.bare(text))
-    source = source or SourceInfo()
+    target = TARGET.search(cfg.bare(text))
     has_removed_marks = has_spare_registers = False
     functions = cfg.functions(text)
     _check_all_read(text, functions)
@@ -106,6 +120,7 @@ def lower(
             any(mark.act == "pin" for mark in function.marks),
             function.has_flat_blocks,
             f"KS_SIZE{number}" if body.sized else None,
+            body.anchored,
         )
         edits += body.edits(kernel)
         kept += _without(function, body.broken)
@@ -116,7 +131,7 @@ def lower(
         for region in body.regions:
             regions.setdefault(region.name, []).append((number, region))
     check_hashes(regions)
-    code = _edited(text, edits)
+    code = edited(text, edits)
     if has_removed_marks and not kernels:
         return Lowered(code, empty(recording, frontend), tuple(problems))
     digest = sha256(code.encode()).digest()
@@ -140,11 +155,11 @@ def lower(
         uses_variables(text),
     )
     return Lowered(
-        _with_symbols(code, _behind_head(text), about),
+        _with_symbols(code, behind_head(text), about),
         about,
         tuple(problems),
         has_spare_registers,
-        _with_symbols(_edited(text, kept), _behind_head(text), about),
+        _with_symbols(edited(text, kept), behind_head(text), about),
         tuple(kernel for _, kernel in kernels),
     )
 
@@ -200,6 +215,8 @@ class _Body:
     behind: frozenset[int] = frozenset()
     loops: tuple[loop_registers.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
+    sites: frozenset[int] = frozenset()
+    anchored: bool = False
     has_spare_registers: bool = False
 
     @staticmethod
@@ -242,8 +259,8 @@ class _Body:
         )
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
-        looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
-        stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
+        looped = frozenset(i for block in graph if block.looped for i in range(block.first, block.last))
+        stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter", "success")]
         sized = recording.records == "auto" and bool(looped.intersection(stores))
         needed = AUTO_RECORDS if sized else max(1, len(stores))
         per_warp = needed if recording.records == "auto" else recording.records
@@ -259,6 +276,7 @@ class _Body:
         known = [] if recording.live or late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out]
         loops = tuple(loop for loop in able if spare or not loop.memory)
+        sites = anchor_sites.sites(function, graph, {*stores} - {loop.leave for loop in loops})
         return _Body(
             function,
             recording,
@@ -278,12 +296,15 @@ class _Body:
             barrier_fences.after_barriers(function, graph, out),
             loops,
             shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
+            sites,
+            recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind, self.loops, self.shared)
+        of_statements = self.behind, self.loops, self.shared, self.sites
+        emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
@@ -310,21 +331,6 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
 def _is_conditional(mark: Mark, recording: Recording) -> bool:
     """Whether a predicate register selects the lanes that record the mark."""
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
-
-
-def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
-    out, at = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
-        out += [text[at:start], new]
-        at = end
-    return "".join([*out, text[at:]])
-
-
-def _behind_head(text: str) -> int:
-    """The offset where kscope's symbols go; nothing before it is ever replaced."""
-    bare = cfg.bare(text)
-    head = _ADDRESS_SIZE.search(bare) or _TARGET.search(bare)
-    return head.end() if head else 0
 
 
 def _with_symbols(code: str, at: int, about: ModuleMeta) -> str:

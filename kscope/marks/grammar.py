@@ -22,17 +22,18 @@ from typing import Literal, get_args
 from ..errors import UsageError
 from .strategies import ANY_LANE, TargetWarp
 
-Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
-"""What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks."""
+Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel", "attempt", "success"]
+"""What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks. "attempt" and "success"
+are around an instruction that waits and may fail (lowering/pipeline.py)."""
 ValueType = Literal["i32", "u32", "f32"]
 Origin = Literal["source", "auto", "lines"]
-How = Literal["with", "call", "auto", "lines"]
-"""What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code."""
+How = Literal["with", "call", "auto", "lines", "pipeline"]
+"""What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code; auto="pipeline" in PTX."""
 
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
 _ACTS = "|".join(get_args(Act))
-_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines){_REST}")
+_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines|pipeline){_REST}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
 MAX_NAME_BYTES = 512
@@ -64,8 +65,10 @@ class Mark:
         type: type of its value; None without a value.
         strategy: spec of its strategy; None for the session's.
         how: what placed it. All but "call" are paired by the source.
-        operand: register, immediate or placeholder (``$1``) that holds the value.
-        when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always.
+        operand: register, immediate or placeholder (``$1``) that holds the value. How "pipeline": see
+            ptx/operations.py.
+        when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always. How "pipeline": a
+            predicate register, with ! before it if it is negated.
     """
 
     act: Act
@@ -79,6 +82,8 @@ class Mark:
     @property
     def origin(self) -> Origin:
         """ "source", "auto" or "lines": see RegionMeta.origin."""
+        if self.how == "pipeline":
+            return "auto"
         return self.how if self.how in ("auto", "lines") else "source"
 
     @property

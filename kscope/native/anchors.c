@@ -250,13 +250,13 @@ static int level_of(int64_t length)
     return 63 - __builtin_clzll((unsigned long long)length);
 }
 
-/* The last anchor that bounds the slab of anchor i of a row that ends at z: its second one; of an unfinished slab the
+/* The last anchor that bounds the slab of anchor i of a row that ends at z: its last one; of an unfinished slab the
    first one at its end or later, else z. */
-static int64_t last_of(int64_t i, int64_t z, const double *x, double cycles, int64_t second)
+static int64_t last_of(int64_t i, int64_t z, const double *x, double cycles, int64_t own)
 {
-    if (second != i || !(cycles > 0))
-        return second < z ? second : z;
-    int64_t before = i - 1, end = z;
+    if (!(cycles > 0) || x[own] >= x[i] + cycles || own > z)
+        return own < z ? own : z;
+    int64_t before = own - 1, end = z;
     while (end - before > 1) {
         const int64_t half = (before + end) / 2;
         if (x[half] >= x[i] + cycles)

@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum { LINE_WORDS = 16, HEADER_LINES = 2, HEADER_WORDS = 32, RECORDS_PER_LINE = 4, RECORD_WORDS = 4, LEAST_KEPT = 4 };
-enum { LOG2_SHIFT = 10, FLAG_MASK = 31 << 15, SMID_SHIFT = 20 };
+enum { LOG2_SHIFT = 10, FLAG_MASK = 31 << 15, FLAG_STOP = 2 << 15, FLAG_ANCHORS = 16 << 15, SMID_SHIFT = 20 };
+enum { ANCHOR_ID = 6, LAST_ANCHOR_ID = 1 << 4 | 6 };
 static const int64_t MOST_NS = (int64_t)1 << 50;
 
 enum { GLOBALTIMER_BIT = 1 << 15, TIMER_ROUNDING = (1 << TIME_SHIFT) - 1 };
@@ -228,6 +229,22 @@ static void put(uint32_t *words, uint64_t value)
     words[1] = (uint32_t)(value >> 32);
 }
 
+/* Anchors among the records that a warp wrote; of an unfinished one, among those that are there. */
+static uint32_t anchors(const uint32_t *head, const uint32_t *launch, int64_t kept)
+{
+    const uint32_t *const records = head + UNIT_WORDS;
+    if (!(launch[LAYOUT] & FLAG_ANCHORS))
+        return 0;
+    if (!(launch[LAYOUT] & FLAG_STOP) && head[SEAL] && head[COUNT] > kept) { /* its last one has their number */
+        const uint32_t *const last = records + (head[COUNT] - 1) % (uint32_t)kept * RECORD_WORDS;
+        return last[1] == LAST_ANCHOR_ID ? last[3] + 1 : 0;
+    }
+    uint32_t found = 0;
+    for (int64_t i = 0; i < kept; i++)
+        found += records[i * RECORD_WORDS + 1] == ANCHOR_ID;
+    return found;
+}
+
 struct expansion {
     const uint32_t *units;
     int64_t slabs, step;
@@ -281,6 +298,7 @@ static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim,
         header[29] = head[COUNT];
         header[31] = all->done_word ^ head[COUNT] ^ (uint32_t)end;
     }
+    header[30] = anchors(head, launch, kept);
     uint32_t *const records = header + HEADER_WORDS;
     memcpy(records, head + UNIT_WORDS, (size_t)kept * RECORD_WORDS * 4);
     memset(records + kept * RECORD_WORDS, 0, (size_t)(capacity - kept) * RECORD_WORDS * 4);

@@ -8,9 +8,12 @@ declared once at the entry's function scope and shared by name with every later 
     ks_base  .b64   address of the slab             ks_e<i>  .b64  clock at its exit, until stored
     ks_n     .b32   records so far                  ks_v<i>  .b32  its value
                                                     ks_w<i>  .pred whether the enter's predicate held
+                                                    ks_t<i>  .pred whether a wait of auto="pipeline" is going on
 
 A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane may
 still claim; ks_own, it claimed at the entry. There ks_w<i> also means that the lane was elected at the enter.
+
+A kernel with marks in loops keeps ks_edge (anchor.py), and with records="auto" ks_last, the last place in its ring.
 
 Everything else is declared inside braces. Every name begins with `ks_`: user code has no such names, and a register
 named like a kernel crashes ptxas 13.0.
@@ -19,6 +22,8 @@ named like a kernel crashes ptxas 13.0.
 from __future__ import annotations
 
 from . import loop_records as loop_records
+from . import operations as operations
+from .anchor import anchor, anchor_now
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
@@ -31,6 +36,8 @@ __all__ = [
     "Reading",
     "Slot",
     "again",
+    "anchor",
+    "anchor_now",
     "attempt",
     "barrier_fence",
     "claim",
@@ -45,6 +52,7 @@ __all__ = [
     "leave",
     "loop_records",
     "metadata_symbol",
+    "operations",
     "pin",
     "point",
     "store",

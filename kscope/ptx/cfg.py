@@ -6,7 +6,7 @@ Everything is read in bare(text), where comments and strings are blank.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -246,7 +246,9 @@ def blocks(function: Function) -> list[Block]:
                 block.successors += _targets(last, labels, function, len(graph))
         if falls:
             block.successors.append(n + 1)
-    _mark_loops(graph)
+    for cycle in cycles(graph, set(range(len(graph)))):
+        for member in cycle:
+            graph[member].looped = True
     return graph
 
 
@@ -269,13 +271,14 @@ def _targets(
     return known if known and len(known) == len(found) else list(range(count))
 
 
-def _mark_loops(graph: list[Block]) -> None:
-    """Tarjan's strongly connected components, iteratively; a block loops where its component has a cycle."""
+def cycles(graph: Sequence[Block], within: Set[int]) -> list[list[int]]:
+    """The blocks of each cycle among some blocks: Tarjan's strongly connected components, iteratively."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
     on_stack: set[int] = set()
-    for root in range(len(graph)):
+    found: list[list[int]] = []
+    for root in sorted(within):
         work = [(root, 0)] if root not in index else []
         while work:
             node, child = work.pop()
@@ -285,6 +288,8 @@ def _mark_loops(graph: list[Block]) -> None:
                 on_stack.add(node)
             for i in range(child, len(graph[node].successors)):
                 nearby = graph[node].successors[i]
+                if nearby not in within:
+                    continue
                 if nearby not in index:
                     work += [(node, i + 1), (nearby, 0)]
                     break
@@ -299,8 +304,9 @@ def _mark_loops(graph: list[Block]) -> None:
                         component.append(member)
                         if member == node:
                             break
-                    for member in component:
-                        graph[member].looped = len(component) > 1 or member in graph[member].successors
+                    if len(component) > 1 or node in graph[node].successors:
+                        found.append(component)
                 if work:
                     parent = work[-1][0]
                     low[parent] = min(low[parent], low[node])
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..capture import layout, wire
 from .address import gate
+from .anchor import first_edge
 from .kernel import Kernel, Slot
 
 _ROOM = 768
@@ -31,6 +32,7 @@ def declarations(kernel: Kernel, slots: Sequence[Slot]) -> str:
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.conditional)
     values += " .reg .b32 ks_last, ks_units;" if kernel.sized else ""
+    values += " .reg .b32 ks_edge;" if kernel.anchored else ""
     late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
     return (
         f".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first{owners}{', ks_never' if kernel.pins else ''};"
@@ -55,6 +57,7 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
         # the low bytes of the high words, which the exit compares with its own
         "\tmov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040;"
         " prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
+        f"{first_edge(kernel)}"
         f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];\n"
         f"{never}"
         "\tmov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0;"

@@ -45,6 +45,7 @@ class Kernel:
         flat: its blocks certainly have one dimension.
         size_offset: offset in the control block of the word with its slabs' size, as a PTX operand; None: it is
             2^log2_records in every launch.
+        anchored: some marks are in loops, so that long warps have anchors among their records (anchor.py).
     """
 
     recording: Recording
@@ -55,6 +56,7 @@ class Kernel:
     pins: bool = False
     flat: bool = False
     size_offset: str | None = None
+    anchored: bool = False
 
     @property
     def sized(self) -> bool:

@@ -17,6 +17,7 @@ def launch_entry(kernel: Kernel) -> str:
         | (layout.FLAG_STOP if kernel.recording.fill == "stop" else 0)
         | (layout.FLAG_LANES if any(spec == AllThreads().spec for spec in kernel.specs) else 0)
         | (layout.FLAG_ANY if kernel.late else 0)
+        | (layout.FLAG_ANCHORS if kernel.anchored else 0)
     )
     size = wire.VARYING if kernel.sized else kernel.log2_records
     place = size << layout.LOG2_SHIFT | flags << layout.FLAG_SHIFT

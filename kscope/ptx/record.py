@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..capture import layout, wire
+from .anchor import last_anchor
 from .entry import width
 from .kernel import Kernel, Slot
 
@@ -101,7 +102,7 @@ def counted(owner: str) -> str:
 
 
 # if on: head.end = clock, globaltimer, n, seal
-def finish() -> str:
+def finish(kernel: Kernel) -> str:
     """Before the kernel returns: the end anchor, the count and the seal, in one store."""
     return (
         "\t{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_v;\n"
@@ -110,6 +111,7 @@ def finish() -> str:
         " prmt.b32 ks_u, ks_u, ks_w, 0x7650;\n"
         "\tmov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;"
         f" shf.r.wrap.b32 ks_z, ks_z, ks_t, {wire.TIME_SHIFT};\n"
+        f"{last_anchor(kernel, 'ks_x')}"
         "\tprmt.b32 ks_t, ks_t, ks_y, 0x4040; shr.u32 ks_v, ks_w, 16; sub.u32 ks_t, ks_t, ks_v;"
         " prmt.b32 ks_u, ks_u, ks_t, 0x5410;\n"
         f"\t@ks_on st.global.v4.u32 [ks_base+{wire.HEAD_BYTES // 2}], {{ks_x, ks_z, ks_n, ks_u}};\n"

@@ -47,7 +47,7 @@ def between(kernel: ptx.Kernel) -> tuple[str, ...]:
 
 def texts(kernel: ptx.Kernel) -> str:
     """PTX of the fragments' kernels, without the head of a module."""
-    return _begin(kernel) + _claim(kernel) + _end()
+    return _begin(kernel) + _claim(kernel) + _end(kernel)
 
 
 def _begin(kernel: ptx.Kernel) -> str:
@@ -70,12 +70,13 @@ def _claim(kernel: ptx.Kernel) -> str:
     )
 
 
-def _end() -> str:
+def _end(kernel: ptx.Kernel) -> str:
     """A kernel that closes a slab."""
     return (
         f".visible .entry {NAMES[2]}()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base;"
         f" .reg .b32 ks_n, ks_w, ks_count, ks_clocks;\n{_in(END)}"
-        f"\tmov.u32 ks_n, ks_count; mov.u32 ks_w, ks_clocks; setp.ne.u64 ks_on, ks_base, 0;\n{ptx.finish()}\tret;\n}}\n"
+        "\tmov.u32 ks_n, ks_count; mov.u32 ks_w, ks_clocks; setp.ne.u64 ks_on, ks_base, 0;\n"
+        f"{ptx.finish(kernel)}\tret;\n}}\n"
     )
 
 

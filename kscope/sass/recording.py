@@ -17,8 +17,8 @@ from ..errors import UnsupportedError
 from ..machine_code.occupancy import warps_by_registers
 from ..marks.grammar import Mark
 from . import (
+    checking,
     claiming,
-    clobbers,
     code,
     elf,
     forms,
@@ -42,6 +42,7 @@ from .control import SCOREBOARDS, Control
 from .fragments import Fragment
 from .insert import Insertion, New
 from .instructions import BYTES, Function
+from .record_words import Word
 from .registers import DESCRIPTOR, State
 from .renaming import Names
 
@@ -90,6 +91,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         UnsupportedError: something of it is not supported; the message says what.
     """
     _check_options(kernel)
+    kernel = replace(kernel, anchored=False)
     labeled = labels.labeled(text)
     regions.check(labeled, kernel.specs[0])
     found, together = regions.records(labeled), regions.together(code.Text(labeled))
@@ -110,7 +112,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized)
     marks = frozenset(spot.at for spot in spots if not spot.after)
-    chosen = _chosen(free, found, together, _spans(labeled, found, spots), marks, before, threads)
+    spans = _spans(labeled, found, spots)
+    together |= lending.Lender(function).overlapping(spans)
+    chosen = _chosen(free, found, together, spans, marks, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads)
     acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
@@ -119,13 +123,18 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
     where = claiming.placed(function, (begin, claim), kernel, chosen, (begins, stores), _control(file), most)
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
+    keys = {quad: key for key, quad in chosen.quads.items()}
     ids = [
-        New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
+        New(
+            forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)),
+            word_of=Word(keys[quad], "always"),
+        )
         for quad, own in sorted(chosen.own.items())  # of others, marks write all words
         for word, value in ((1, own), (3, 0))
     ]
     controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
     replaced, behind_own = dict[int, int](), dict[int, list[New]]()
+    holding = dict[int, Word]()
     settled = New(forms.word("NOP", Control(stall=fragments.SETTLED)))
     put[0] = [*where.begin, *(ids if begins < where.at else ())]
     put.setdefault(where.at, []).extend([*where.claim, *(ids if begins >= where.at else ()), settled])
@@ -141,6 +150,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             here.append(New(forms.word("NOP", Control(stall=hazards.GUARD))))
         here.extend(writer.inserted(replace(site, waits=spot in waiting), predicates))
         replaced |= writer.replaced(site)
+        holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
     for at in chosen.waits:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
@@ -151,7 +161,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         put, behind_own, where.behind, registers=count, attributes=claim.stack, controls=controls, replaced=replaced
     )
     out = insert.inserted(data, function, insertion)
-    _check(out, function, insertion)
+    checking.check(out, function, insertion, holding)
     out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
     warps = (warps_by_registers(before), warps_by_registers(count))
     return Recorded(out, (before, count), warps, labeled.marks, spots)
@@ -320,17 +330,3 @@ def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
     if behind:
         raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
     return made
-
-
-def _check(data: bytes, before: Function, insertion: Insertion) -> None:
-    """Refuse code that nvdisasm reads as another one, or that either checker finds wrong."""
-    (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added, places = insert.added(before, insertion), insert.places(before, insertion)
-    for one in function.instructions:
-        if one.at in added and (proof := added[one.at].proof) is not None and not proof(one):
-            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was meant")
-    new = added.keys()
-    moves = insert.borrowed(before, insertion)
-    moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
-    if found := (*hazards.check(function, new | moves.keys()), *clobbers.check(function, new, moves)):
-        raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

@@ -16,6 +16,7 @@ from .control import Control
 from .insert import New
 from .instructions import Instruction
 from .paths import Spot
+from .record_words import Word
 from .regions import Record
 from .registers import DESCRIPTOR, State
 
@@ -74,7 +75,11 @@ class Writer:
         made = {"enter": self._enter, "exit": self._leave}.get(site.act, self._point)
         guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
         return [
-            New(forms.word(text, code), borrowed=frozenset(one for one in (guard, saved) if one and one in text))
+            New(
+                forms.word(text, code),
+                borrowed=frozenset(one for one in (guard, saved) if one and one in text),
+                word_of=Word(site.record.key),
+            )
             for text, code in made(site, needed)
         ]
 

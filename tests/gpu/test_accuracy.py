@@ -26,6 +26,8 @@ SPANS, SPAN_WARPS = 1_000_000, 16
 """Least number of spans that are compared with the timer in each condition; warps of a block that record them."""
 COLD_SESSIONS = int(os.environ.get("COLD_SESSIONS", "4"))
 """Each begins after a second of rest; COLD_SESSIONS=60 looks longer for a rare span beyond its bound."""
+TIGHT_NS = 20_000
+"""The bound of most warps exceeds what spans are off by at most as much: anchors among their records see the clock."""
 MOST_SHOWN = 8
 """Spans beyond their bound that are described."""
 STEADY_NS = 25_000
@@ -109,7 +111,9 @@ def test_cycles_convert_to_globaltimer_nanoseconds(sources: ModuleType, table: T
 def test_spans_agree_with_globaltimer_on_every_sm(
     sources: ModuleType, condition: str, sessions: int, rounds: int, pause: int, table: Table
 ) -> None:
-    """Of a million spans in each condition, none begins or ends farther from the timer than its error bound."""
+    """Of a million spans in each condition, none begins or ends farther from the timer than its error bound, which is
+    not much more than what is seen.
+    """
     warps = SPAN_WARPS * sms()
     launches = -(-SPANS // (sessions * warps * rounds))
     kernel = sources.kernel("now")
@@ -121,7 +125,8 @@ def test_spans_agree_with_globaltimer_on_every_sm(
             time.sleep(1)
         else:
             warm(sources)
-        with kscope.profile(records=256, clock="globaltimer" if "globaltimer" in condition else "cycles") as prof:
+        # a record and, in 200 ms, an anchor behind each
+        with kscope.profile(records=512, clock="globaltimer" if "globaltimer" in condition else "cycles") as prof:
             for one in out:
                 if "matmul" in condition:
                     with cupy.cuda.Stream(non_blocking=True):
@@ -153,6 +158,7 @@ def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, ta
     shift = np.clip(middle, low, high) if low <= high else middle
     off = np.maximum(np.maximum(least - shift, shift - most), 0.0)
     beyond = np.argwhere((off > error).any(axis=2))
+    assert np.median(error) <= off.max() + TIGHT_NS
     table(f"{len(order):,} spans {what}", f"{len(beyond):,} beyond their bound; off by up to {off.max():,.0f} ns")
     table("  the trace's own error bounds", reported(trace))
     for lane, at in beyond[:MOST_SHOWN]:

@@ -88,6 +88,17 @@ def by_region(samples: Samples, kernel: str) -> dict[str, StallRow]:
     return {row.name: row for row in stalls(samples).rows if row.kernel == kernel}
 
 
+def output(folder: Path, job: str, *command: str) -> str:
+    """What a program prints, run in a new process by `python command`."""
+    (folder / "job.py").write_text(job)
+    done = run([sys.executable, *command], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+AFTER_TRITON = "-c", "import triton; exec(open('job.py').read())"
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trace]:
     """The kernel with marks and samples in one session."""
@@ -224,20 +235,21 @@ def test_a_pause_and_a_second_session(table: Table) -> None:
 
 
 def test_torch_s_profiler_is_named(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(
+    shown = output(
+        tmp_path,
         "import torch, kscope\n"
         "a = torch.randn(512, 512, device='cuda')\n"
         "with torch.profiler.profile():\n"
         "    with kscope.profile(stalls=True) as prof: a @ a\n"
-        "print([one.text for one in prof.capture.problems if one.kind == 'unsampled'])\n"
+        "print([one.text for one in prof.capture.problems if one.kind == 'unsampled'])\n",
+        *AFTER_TRITON,
     )
-    done = run([sys.executable, "-c", "import triton; exec(open('job.py').read())"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "torch.profiler profiles this process" in done.stdout
+    assert "torch.profiler profiles this process" in shown
 
 
 def test_a_session_after_torch_s_profiler_knows_kernels_and_torch_s_profiler_works_after_it(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(
+    shown = output(
+        tmp_path,
         "import torch, kscope\n"
         "a = torch.randn(2048, 2048, device='cuda', dtype=torch.float16)\n"
         "def by_torch():\n"
@@ -249,18 +261,18 @@ def test_a_session_after_torch_s_profiler_knows_kernels_and_torch_s_profiler_wor
         "samples = prof.capture.samples\n"
         "print(sorted({one.name for one in samples.functions}), len(samples), samples.elsewhere)\n"
         "print([one.text for one in prof.capture.problems])\n"
-        "print(by_torch())\n"
+        "print(by_torch())\n",
+        *AFTER_TRITON,
     )
-    done = run([sys.executable, "-c", "import triton; exec(open('job.py').read())"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    before, found, problems, after = done.stdout.splitlines()
-    assert before == after != "[]", done.stdout
-    assert found.startswith(before[:-1]), done.stdout
+    before, found, problems, after = shown.splitlines()
+    assert before == after != "[]", shown
+    assert found.startswith(before[:-1]), shown
     assert "without a name" not in problems
 
 
 def test_a_triton_kernel_from_before_the_first_session_has_its_regions(tmp_path: Path, table: Table) -> None:
-    (tmp_path / "job.py").write_text(
+    shown = output(
+        tmp_path,
         "import torch, triton, triton.language as tl, kscope\n"
         "@triton.jit\n"
         "def work(x, n):\n"
@@ -280,9 +292,8 @@ def test_a_triton_kernel_from_before_the_first_session_has_its_regions(tmp_path:
         "    for _ in range(50): work[(528,)](x, 1000)\n"
         "[one] = [one for one in prof.capture.samples.functions if one.name == 'work']\n"
         "print(len(one.at), sorted(region.name for region in one.regions), one.why_unknown)\n"
-        "print(prof.trace.crosscheck())\n"
+        "print(prof.trace.crosscheck())\n",
+        "job.py",
     )
-    done = run([sys.executable, "job.py"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    table("a Triton kernel from before the first session", done.stdout)
-    assert "['load', 'sum']" in done.stdout
+    table("a Triton kernel from before the first session", shown)
+    assert "['load', 'sum']" in shown

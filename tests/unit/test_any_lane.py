@@ -117,4 +117,4 @@ def test_slabs_of_the_any_lane_strategy_are_flagged() -> None:
         kscope_sim.launch(divergent, grid=1, block=32, args=((3,),))
     (device,) = prof.capture.devices
     flags = [int(line[11]) >> layout.FLAG_SHIFT & 31 for line in device.lines if int(line[0]) == layout.HEADER_WORD]
-    assert flags == [layout.FLAG_ANY] * 2
+    assert flags == [layout.FLAG_ANY | layout.FLAG_ANCHORS] * 2

@@ -136,7 +136,11 @@ def stranger(capture: Capture) -> Iterator[tuple[Any, ...]]:
             field(data, at, header["start_time" if timer else "start_clock"]),
         )
         kept = range(min(count, size)) if stop or count <= size else range(count - size, count)
-        records = [record(data, at + number("header") + n % size * number("record"), zero, names) for n in kept]
+        places = [at + number("header") + n % size * number("record") for n in kept]
+        anchors = {number("anchor"), number("last anchor")}
+        places = [one for one in places if field(data, one, structure("record")["id"]) not in anchors]
+        records = [record(data, one, zero, names) for one in places]
+        count -= field(data, at, header["anchors"])
         yz = field(data, at, header["ctaid_yz"])
         block = field(data, at, header["ctaid_x"]), yz & 0xFFFF, yz >> 16
         yield (block, *(part(where, place[name]) for name in ("warp", "lane", "smid")), count, records)

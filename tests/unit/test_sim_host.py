@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from forked import refusal
 
@@ -75,6 +76,17 @@ def test_an_unfinished_warp_lasts_until_its_snapshot_is_read() -> None:
     # a head has no width before its end: the clock's rate is an estimate
     assert [last for _, last in shown] == pytest.approx([now for now, _ in shown], rel=0.15)
     assert prof.capture.devices[0].read_ns == 0
+
+
+def test_launches_of_a_session_run_on_one_device_whatever_their_seeds() -> None:
+    with kscope.profile() as prof:
+        for seed, sms in enumerate([4, 16, 2, 16]):
+            kscope_sim.launch(work, grid=32, sms=sms, seed=seed)
+    assert len(prof.trace) == 4 * 32 and not prof.trace.problems
+    warps = prof.trace.warps
+    for sm in range(16):
+        mine = np.flatnonzero(warps.sm == sm)
+        assert (np.diff(warps.first_tick[mine[np.argsort(warps.start_ns[mine])]]) > 0).all()  # a counter never restarts
 
 
 def spins(warp: Warp) -> None:

@@ -474,7 +474,7 @@ __device__ constexpr int ceil_(b64_ records, int log2) {
 static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= 1048576, "kscope: KSCOPE_RECORDS is 1 to 1048576");
 enum { log2_ = ceil_(KSCOPE_RECORDS, 2) };
 enum : b32_ {
-  flags_ = (KSCOPE_CLOCK_ == 2 ? 1 : 0) | (KSCOPE_FILL_ == 2 ? 2 : 0)
+  flags_ = (KSCOPE_CLOCK_ == 2 ? 1 : 16) | (KSCOPE_FILL_ == 2 ? 2 : 0)
 };
 
 #define KSCOPE_CHECK_PLACE_(strategy) static_assert((strategy) != kscope::b64_(kscope::ElectedAnyLane::code), \
@@ -501,10 +501,12 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+    ".reg .b32 ks_edge;\n"
     "mov.u64 ks_c, %%clock64;\n"
     "mov.u64 ks_g, %%globaltimer;\n"
     "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_w, ks_d; add.u32 ks_w, ks_w, 1;\n"
     "mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
+    "cvt.u32.u64 ks_edge, ks_c; and.b32 ks_edge, ks_edge, 4294836224;\n"
     "mov.u64 ks_ctl, %0;\n"
     "setp.eq.u64 ks_never, ks_ctl, 1;\n"
     "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
@@ -651,10 +653,12 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+    ".reg .b32 ks_edge;\n"
     "mov.u64 ks_c, %%clock64;\n"
     "mov.u64 ks_g, %%globaltimer;\n"
     "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_w, ks_d; add.u32 ks_w, ks_w, 1;\n"
     "mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
+    "cvt.u32.u64 ks_edge, ks_c; and.b32 ks_edge, ks_edge, 4294836224;\n"
     "mov.u64 ks_ctl, %0;\n"
     "setp.eq.u64 ks_never, ks_ctl, 1;\n"
     "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
@@ -915,7 +919,64 @@ template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ records) {
     ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
     :  : "n"(CODE), "r"(records) : "memory");
 }
+// behind a record: an anchor, if the record is the first one behind an edge
+#if KSCOPE_CLOCK_ == 2
+KSCOPE_FN_ void anchor_(b64_) {}
+#elif KSCOPE_FILL_ == 1
+KSCOPE_FN_ void anchor_(b64_ end) {
+  asm volatile(
+    "{ .reg .pred ks_q; .reg .b32 ks_x; cvt.u32.u64 ks_x, %0; xor.b32 ks_x, ks_x, ks_edge; and.b32 ks_x, ks_x, 4294836224; setp.ne.u32 ks_q, ks_x, 0;\n"
+    "@!ks_q bra KS_SOON;\n"
+    "{ .reg .pred ks_p, ks_o; .reg .b64 ks_a, ks_b, ks_d, ks_to; .reg .b32 ks_i, ks_x, ks_y, ks_z;\n"
+    "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
+    "and.b32 ks_i, ks_edge, 131071; setp.ne.u32 ks_p, ks_i, 0; and.pred ks_o, ks_p, ks_on;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_to, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_x, ks_a; cvt.u32.u64 ks_y, ks_b; cvt.u32.u64 ks_z, ks_d;\n"
+    "@ks_o st.global.v4.b32 [ks_to+32], {ks_x, 6, ks_z, ks_y};\n"
+    "@ks_p add.u32 ks_n, ks_n, 1;\n"
+    "mov.u32 ks_y, ks_edge; add.u32 ks_y, ks_y, 1; mov.u32 ks_z, 4294836224; lop3.b32 ks_edge, ks_z, ks_x, ks_y, 202; }\n"
+    "KS_SOON:\n"
+    "}\n"
+    :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");
+}
+#else
+KSCOPE_FN_ void anchor_(b64_ end) {
+  asm volatile(
+    "{ .reg .pred ks_q; .reg .b32 ks_x; cvt.u32.u64 ks_x, %0; xor.b32 ks_x, ks_x, ks_edge; and.b32 ks_x, ks_x, 4294836224; setp.ne.u32 ks_q, ks_x, 0;\n"
+    "@!ks_q bra KS_SOON;\n"
+    "{ .reg .pred ks_p, ks_o; .reg .b64 ks_a, ks_b, ks_d, ks_to; .reg .b32 ks_i, ks_x, ks_y, ks_z;\n"
+    "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
+    "and.b32 ks_i, ks_edge, 131071; setp.ne.u32 ks_p, ks_i, 0; setp.le.and.u32 ks_p, ks_n, %1, ks_p; and.pred ks_o, ks_p, ks_on;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_to, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_x, ks_a; cvt.u32.u64 ks_y, ks_b; cvt.u32.u64 ks_z, ks_d;\n"
+    "@ks_o st.global.v4.b32 [ks_to+32], {ks_x, 6, ks_z, ks_y};\n"
+    "@ks_p add.u32 ks_n, ks_n, 1;\n"
+    "mov.u32 ks_y, ks_edge; add.u32 ks_y, ks_y, 1; mov.u32 ks_z, 4294836224; lop3.b32 ks_edge, ks_z, ks_x, ks_y, 202; }\n"
+    "KS_SOON:\n"
+    "}\n"
+    :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");
+}
+#endif
 KSCOPE_FN_ void end_() {
+#if KSCOPE_CLOCK_ == 1 && KSCOPE_FILL_ == 1
+  asm volatile(
+    "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_v;\n"
+    "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
+    "sub.u64 ks_d, ks_d, ks_a; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_u, ks_d; add.u32 ks_u, ks_u, 1; and.b32 ks_v, ks_w, 255; max.u32 ks_u, ks_u, ks_v; prmt.b32 ks_u, ks_u, ks_w, 0x7650;\n"
+    "mov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b; shf.r.wrap.b32 ks_z, ks_z, ks_t, 5;\n"
+    "{ .reg .pred ks_q; .reg .b32 ks_i, ks_m; .reg .b64 ks_to;\n"
+    "setp.gt.u32 ks_q, ks_n, %0; and.b32 ks_m, ks_edge, 131070; setp.ne.and.u32 ks_q, ks_m, 0, ks_q;\n"
+    "@!ks_q bra KS_FEW;\n"
+    "and.b32 ks_m, ks_edge, 131071; sub.u32 ks_m, ks_m, 1; and.b32 ks_i, ks_n, %0; mad.wide.u32 ks_to, ks_i, 16, ks_base;\n"
+    "@ks_on st.global.v4.b32 [ks_to+32], {ks_x, 22, ks_x, ks_m};\n"
+    "add.u32 ks_n, ks_n, 1;\n"
+    "KS_FEW:\n"
+    "}\n"
+    "prmt.b32 ks_t, ks_t, ks_y, 0x4040; shr.u32 ks_v, ks_w, 16; sub.u32 ks_t, ks_t, ks_v; prmt.b32 ks_u, ks_u, ks_t, 0x5410;\n"
+    "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_z, ks_n, ks_u};\n"
+    "}\n"
+    :  : "n"(((1 << log2_) - 1)) : "memory");
+#else
   asm volatile(
     "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_v;\n"
     "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
@@ -925,6 +986,7 @@ KSCOPE_FN_ void end_() {
     "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_z, ks_n, ks_u};\n"
     "}\n"
     :  : "n"(0) : "memory");
+#endif
 }
 template <int LINE, int TYPE> KSCOPE_FN_ void pin_(value_<TYPE> v) {
   asm volatile(
@@ -974,7 +1036,9 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_ {
   KSCOPE_FN_ region_() : start(clock_()), value(0) {}
   template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) : start(clock_()), value(v.bits) {}
   KSCOPE_FN_ ~region_() {
-    store_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, clock_(), value);
+    const b64_ end = clock_();
+    store_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, end, value);
+    anchor_(end);
   }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
@@ -986,8 +1050,9 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {
   template <int TYPE> KSCOPE_FN_ region_if_(value_<TYPE> v, when_ w)
       : start(clock_()), value(v.bits), held(w.held) {}
   KSCOPE_FN_ ~region_if_() {
-    store_if_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(
-      start, clock_(), value, held);
+    const b64_ end = clock_();
+    store_if_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, end, value, held);
+    anchor_(end);
   }
   region_if_(const region_if_&) = delete;
   region_if_& operator=(const region_if_&) = delete;
@@ -1003,6 +1068,7 @@ template <class NAME, class S, int LINE> struct mark_if_ {
   template <int KIND> static KSCOPE_FN_ void point(b32_ value, when_ w) {
     const b64_ now = clock_();
     store_if_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value, w.held);
+    anchor_(now);
   }
 };
 template <class NAME, class S, int LINE> struct mark_ {
@@ -1013,7 +1079,9 @@ template <class NAME, class S, int LINE> struct mark_ {
     remember_<NAME::hash % 65536, NAME::hash << 4 | 2>(v.bits);
   }
   static KSCOPE_FN_ void exit() {
-    store_remembered_<S::code, NAME::hash % 65536, LINE>(clock_());
+    const b64_ end = clock_();
+    store_remembered_<S::code, NAME::hash % 65536, LINE>(end);
+    anchor_(end);
   }
   static KSCOPE_FN_ void instant() { point<3>(0); }
   template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v) {
@@ -1025,6 +1093,7 @@ template <class NAME, class S, int LINE> struct mark_ {
   template <int KIND> static KSCOPE_FN_ void point(b32_ value) {
     const b64_ now = clock_();
     store_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value);
+    anchor_(now);
   }
 };
 

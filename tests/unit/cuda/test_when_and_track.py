@@ -82,7 +82,7 @@ template <bool DEBUG> __device__ void body(int* out, int n) {
 """
     made = compiled(kernel("  body<false>(out, n);", before=before), mode).decode()
     assert "//kscope packed 0" not in made
-    assert "st.global.v4.b32" not in made
+    assert "st.global.v4.b32 [ks_a" not in made  # where records go
     assert "//kscope" not in compiled(kernel("  body<false>(out, n);", before=before), PLAIN).decode()
 
 

@@ -101,7 +101,7 @@ def check(log: list[str]) -> None:
     log.clear()
 
 
-@pytest.mark.parametrize("program", [prepared, looks])
+@pytest.mark.parametrize("program", [looks, prepared])
 def test_ctrl_c_at_any_instruction_leaves_the_next_session_working(log: list[str], program: Callable[[], None]) -> None:
     program()
     for at in range(run(program)):

@@ -126,7 +126,7 @@ def texts() -> dict[str, str]:
     fills: tuple[Fill, ...] = ("ring", "stop")
     for fill in fills:
         found |= _stores(fill)
-        found[f"anchor_{fill}"] = ptx.anchor(_kernel(fill=fill), operand("l", "end"))
+        found[f"anchor_{fill}"] = ptx.due(operand("l", "end")) + ptx.anchor(_kernel(fill=fill))
     guard = inline.guard(_GUARD + operand("n", "LINE"))
     found["declare_owner"] = inline.owner(_OWNER + operand("n", "CODE"), operand("r", "records"))
     found["finish"] = ptx.finish(replace(_kernel(), anchored=False))

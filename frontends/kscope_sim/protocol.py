@@ -149,11 +149,11 @@ class Slab:
     thread: Thread
     start: Anchor
     off: int = 0  # bytes, never wraps back: off / 16 is the count of all records and anchors
-    edge: int = field(init=False)  # %clock64 >> EDGE_SHIFT at the last record
-    edges: int = 0  # that records have passed
+    edge: int = field(init=False)  # %clock64 >> STEP_SHIFT at the last anchor
+    anchors: int = 0
 
     def __post_init__(self) -> None:
-        self.edge = self.start.clock >> wire.EDGE_SHIFT
+        self.edge = self.start.clock >> wire.STEP_SHIFT
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
         """Store one record. Clocks are 64-bit ticks; their low words are stored."""
@@ -172,24 +172,25 @@ class Slab:
         at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
         self.memory.store(at, np.array(words, np.uint32))
 
-    def passes_edge(self, end: int) -> bool:
-        """Whether a record that ends here is the first one behind an edge."""
-        return bool(self.thread.flags & layout.FLAG_ANCHORS) and end >> wire.EDGE_SHIFT != self.edge
+    def asks_for_anchor(self, end: int) -> bool:
+        """Whether an anchor is due behind a record that ends here."""
+        if not self.thread.flags & layout.FLAG_ANCHORS:
+            return False
+        full = self.off >= layout.RECORD_BYTES << self.thread.log2_records
+        return (end >> wire.STEP_SHIFT) - self.edge & 0xFFFF >= wire.ANCHOR_STEPS and not (self._stops and full)
 
     def store_anchor(self, anchor: Anchor) -> None:
-        """Add an anchor behind a record that passes an edge, but for the first edge."""
-        self.edge = anchor.clock >> wire.EDGE_SHIFT
-        self.edges += 1
-        full = self.off >= layout.RECORD_BYTES << self.thread.log2_records
-        if self.edges > 1 and not (self._stops and full):
-            self._put(anchor.clock & U32, layout.ANCHOR_ID, anchor.clock + anchor.width & U32, anchor.time & U32)
-            self.off += layout.RECORD_BYTES
+        """Add an anchor."""
+        self.edge = anchor.clock >> wire.STEP_SHIFT
+        self.anchors += 1
+        self._put(anchor.clock & U32, layout.ANCHOR_ID, anchor.clock + anchor.width & U32, anchor.time & U32)
+        self.off += layout.RECORD_BYTES
 
     def leave(self, end: Anchor) -> None:
         """Write the head's second row: from here on the host may take the slab."""
         turns = _high_bytes(end) - _high_bytes(self.start) & 0xFFFF
-        if self.edges > 1 and not self._stops and self.off > layout.RECORD_BYTES << self.thread.log2_records:
-            self._put(end.clock & U32, layout.LAST_ANCHOR_ID, end.clock & U32, self.edges - 1)
+        if self.anchors and not self._stops and self.off > layout.RECORD_BYTES << self.thread.log2_records:
+            self._put(end.clock & U32, layout.LAST_ANCHOR_ID, end.clock & U32, self.anchors)
             self.off += layout.RECORD_BYTES
         grid = self.thread.grid_id >> wire.SLOT_BITS & 0xFF
         seal = max(self.start.number, end.number) | grid << wire.GRID_SHIFT | turns << wire.TURNS_SHIFT

@@ -297,7 +297,7 @@ class Warp:
                 self._record(lane, strategy, mark, tick, None if bits is None else bits[lane], held[lane])
         if mark.act != "enter":
             slabs = [self._lanes[lane].slab for lane in self.lanes if lane in self._lanes]
-            if behind := [slab for slab in slabs if slab is not None and slab.passes_edge(tick)]:
+            if behind := [slab for slab in slabs if slab is not None and slab.asks_for_anchor(tick)]:
                 anchor = self._anchor()
                 for slab in behind:
                     slab.store_anchor(anchor)

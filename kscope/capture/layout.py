@@ -53,7 +53,7 @@ class Kind(IntEnum):
 ANCHOR_ID, LAST_ANCHOR_ID = 6, 1 << 4 | 6
 """Ids of two kinds of rows that a kernel with marks in loops puts among the records of a long warp. An anchor has both
 clocks: start = the low word of %clock64 before, end = after, value = the low word of %globaltimer. The last anchor is
-the end of a ring that overflowed; its value is the number of anchors before it, modulo 2^17."""
+the end of a ring that overflowed; its value is the number of anchors before it, modulo 2^15."""
 
 RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<u4")])
 """One mark pair, written by one 16-byte store. The id lies between the clocks so that each clock read lands in the

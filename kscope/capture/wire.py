@@ -65,11 +65,12 @@ TURNS_SHIFT = 16
 """high(end) - high(start) modulo 2^16, where high() is bits 32 to 39 of %clock64 above bits 32 to 39 of %globaltimer.
 The difference of two clocks is known below 255 * 2^32 cycles, that of two times below 2^40 ns."""
 
-EDGE_SHIFT = 17
-"""A kernel with marks in loops adds an anchor behind the first record after each edge, where %clock64 passes a multiple
-of 2^17 (66 us at 1.98 GHz), but for a warp's first edge: short warps have none."""
-ANCHORS_MASK = (1 << EDGE_SHIFT) - 1
-"""The device counts edges in the low bits of the register that has the clock at the last one."""
+STEP_SHIFT, ANCHOR_STEPS = 16, 4
+"""A kernel with marks in loops adds an anchor behind a record that ends at least four steps later than the last anchor
+or the warp's start; a step is a multiple of 2^16 that %clock64 passes (33 us at 1.98 GHz). Warps of less than three
+steps have none."""
+ANCHORS_SHIFT = 17
+"""The device counts anchors above the steps in one register, modulo 2^15."""
 
 SIZES = 4096
 """Words behind the gate: the size of the slabs of kernels whose marks are in loops, by the low bits of a kernel's id.

@@ -138,7 +138,9 @@ class Emitter:
     def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
-        text = self._claim() + self._flush() + self._anchor(i) + self._hold(i)
+        due, anchor = self._anchor(i)
+        text = self._claim() + due + self._flush() + anchor + self._hold(i)
+        self.stored = None
         if statement.sort == "leave":
             if not statement.predicate:
                 return text + self._fence(i) + ptx.finish(self.kernel)
@@ -185,12 +187,14 @@ class Emitter:
         self.stored = out[-1]
         return text + "".join(map(self._store, out))
 
-    def _anchor(self, i: int) -> str:
-        """At the end of a basic block that has a site: an anchor if its last record is the first behind an edge."""
-        stored, self.stored = self.stored, None
-        if stored is None or stored.loop is not None or i not in self.sites or not self.kernel.anchored:
-            return ""
-        return ptx.anchor(self.kernel, f"ks_e{stored.slot.index}")
+    def _anchor(self, i: int) -> tuple[str, str]:
+        """At the end of a basic block that has a site: an anchor if its last record is the first behind an edge. What
+        comes before the stores, and behind them.
+        """
+        last = self.pending[-1] if self.pending else self.stored
+        if last is None or last.loop is not None or i not in self.sites or not self.kernel.anchored:
+            return "", ""
+        return ptx.due(f"ks_e{last.slot.index}"), ptx.anchor(self.kernel)
 
     def _store(self, record: _Record) -> str:
         owner, loop = self.kernel.owner(record.spec), record.loop

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from . import loop_records as loop_records
 from . import operations as operations
-from .anchor import anchor, anchor_now
+from .anchor import anchor, anchor_now, due
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
@@ -44,6 +44,7 @@ __all__ = [
     "clock",
     "control_symbol",
     "declarations",
+    "due",
     "enter",
     "entry",
     "finish",

@@ -32,7 +32,7 @@ def declarations(kernel: Kernel, slots: Sequence[Slot]) -> str:
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.conditional)
     values += " .reg .b32 ks_last, ks_units;" if kernel.sized else ""
-    values += " .reg .b32 ks_edge;" if kernel.anchored else ""
+    values += " .reg .b32 ks_edge; .reg .pred ks_due;" if kernel.anchored else ""
     late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
     return (
         f".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first{owners}{', ks_never' if kernel.pins else ''};"

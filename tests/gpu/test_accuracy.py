@@ -26,8 +26,10 @@ SPANS, SPAN_WARPS = 1_000_000, 16
 """Least number of spans that are compared with the timer in each condition; warps of a block that record them."""
 COLD_SESSIONS = int(os.environ.get("COLD_SESSIONS", "4"))
 """Each begins after a second of rest; COLD_SESSIONS=60 looks longer for a rare span beyond its bound."""
-TIGHT_NS = 20_000
-"""The bound of most warps exceeds what spans are off by at most as much: anchors among their records see the clock."""
+LEFT_OPEN = 0.1
+"""What most warps' bounds exceed the farthest span by, at most: a part of the time between two anchors in a warp."""
+ANCHORS_NS = 132_000
+"""Between two anchors, at most, if there are records in between."""
 MOST_SHOWN = 8
 """Spans beyond their bound that are described."""
 STEADY_NS = 25_000
@@ -134,12 +136,14 @@ def test_spans_agree_with_globaltimer_on_every_sm(
                 kernel((sms(),), (32 * SPAN_WARPS,), (one, np.int32(pause), np.int32(rounds)))
                 cupy.cuda.Device().synchronize()
                 busy = None  # noqa: F841  # the products were kept until they were done
-        checked += check_spans(prof.trace, out.get(), f"by the global timer, {condition}", table)
+        apart = ANCHORS_NS + pause / 1.5
+        checked += check_spans(prof.trace, out.get(), f"by the global timer, {condition}", table, LEFT_OPEN * apart)
     assert checked >= SPANS
 
 
-def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, table: Table) -> int:
-    """Compare spans with the timer: one shift fits the starts and ends of all of them, within the error of each.
+def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, table: Table, left_open: float) -> int:
+    """Compare spans with the timer: one shift fits the starts and ends of all of them, within the error of each, which
+    exceeds the farthest by at most `left_open` ns in most warps.
 
     known: (launches, warps, rounds, 4), the timer around their starts and around their ends. Returns their number.
     """
@@ -158,13 +162,13 @@ def check_spans(trace: kscope.Trace, known: npt.NDArray[np.int64], what: str, ta
     shift = np.clip(middle, low, high) if low <= high else middle
     off = np.maximum(np.maximum(least - shift, shift - most), 0.0)
     beyond = np.argwhere((off > error).any(axis=2))
-    assert np.median(error) <= off.max() + TIGHT_NS
     table(f"{len(order):,} spans {what}", f"{len(beyond):,} beyond their bound; off by up to {off.max():,.0f} ns")
     table("  the trace's own error bounds", reported(trace))
     for lane, at in beyond[:MOST_SHOWN]:
         track = trace.track[order[lane * rounds]]
         table(f"  span {at} of warp {lane}", span_beyond(trace, track, at, off[lane], bracket[lane], error[lane, 0, 0]))
     assert not len(beyond)
+    assert np.median(error) <= off.max() + left_open
     return len(order)
 
 

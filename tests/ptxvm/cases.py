@@ -78,8 +78,9 @@ class Outcome:
 
 def without_anchors(text: str) -> str:
     """A lowered text without the anchors among its records."""
-    anchor = r"\t\{ \.reg \.pred ks_q; [^\n]*\n\t@!ks_q bra KS_SOON;.*?KS_SOON:\n\t\}\n"
+    anchor = r"\t\{ \.reg \.pred ks_q;\n\t@!ks_due bra KS_SOON;.*?KS_SOON:\n\t\}\n"
     now = r"\t\{ \.reg \.b64 ks_k; mov\.u64 ks_k, %clock64;\n"
+    text = re.sub(r"\t\{ [^\n]*setp\.ne\.u32 ks_due, [^\n]*\n", "", text)
     return re.sub(anchor, "", re.sub(rf"{now}{anchor}\t\}}\n", "", text, flags=re.S), flags=re.S)
 
 

@@ -181,6 +181,12 @@ class Ops:
         ]
         return self.set(i, i.args[0], " | ".join(terms) or "0", "b32")
 
+    def op_dp2a(self, i: Instr) -> list[str]:
+        if i.op[1:] != ("lo", "u32", "u32"):
+            raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
+        a, b, c = (self.value(i, arg, "u32") for arg in i.args[1:])
+        return self.set(i, i.args[0], f"({a} & 65535) * ({b} & 255) + ({a} >> 16) * ({b} >> 8 & 255) + {c}", "u32")
+
     def op_bfe(self, i: Instr) -> list[str]:
         width = {"u32": 32, "u64": 64}[i.op[1]]
         a = self.value(i, i.args[1], i.op[1])

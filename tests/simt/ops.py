@@ -152,6 +152,15 @@ def _extract(m: Machine, i: Instr, lanes: Lanes) -> None:
     m.write(i.args[0], value >> at & (np.uint64(1) << bits) - np.uint64(1), i.op[1], lanes)
 
 
+def _dot(m: Machine, i: Instr, lanes: Lanes) -> None:
+    """dp2a.lo.u32.u32"""
+    assert i.op[1:] == ("lo", "u32", "u32"), i.text
+    a, b, c = (m.read(arg, "u32", lanes) for arg in i.args[1:])
+    half, byte, shift = np.uint64(0xFFFF), np.uint64(255), np.uint64(8)
+    result = (a & half) * (b & byte) + (a >> np.uint64(16)) * (b >> shift & byte) + c
+    m.write(i.args[0], result, "u32", lanes)
+
+
 def _lop3(m: Machine, i: Instr, lanes: Lanes) -> None:
     a, b, c = (m.raw(arg, lanes) for arg in i.args[1:4])
     assert isinstance(i.args[4], Imm)
@@ -222,6 +231,7 @@ _ALONE: dict[str, Callable[[Machine, Instr, Lanes], None]] = {
     "cvt": _cvt,
     "not": _invert,
     "bfe": _extract,
+    "dp2a": _dot,
     "lop3": _lop3,
     "prmt": _permute,
     "shf": _funnel,

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from ptxvm.assemble import ptxas
 from ptxvm.host import Host, Pool, Ring
 from ptxvm.machine import Clocks, Grid, Launch, Order, run
-from ptxvm.writing import KernelText, Node, written
+from ptxvm.writing import HEAD, KernelText, Node, written
 
 from kscope.capture import layout, wire
+from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
+from kscope.machine_code import tools
 from kscope.marks.strategies import AllThreads, Elected
 
-EDGE, U32 = 1 << wire.EDGE_SHIFT, 0xFFFFFFFF
+EDGE, STEP, U32 = wire.ANCHOR_STEPS << wire.STEP_SHIFT, 1 << wire.STEP_SHIFT, 0xFFFFFFFF
 REGIONS = Node("region", ("load", None, None, False), ((),)), Node("region", ("dot", None, "%n0", False), ((),))
 LOAD, DOT = layout.record_id("load", layout.Kind.SPAN), layout.record_id("dot", layout.Kind.SPAN_VALUE)
 Row = tuple[int, int, int, int]
@@ -47,7 +53,7 @@ def expected(thread: int, rounds: int, recording: Recording, clocks: Clocks, cap
         return elapsed + thread * 7
 
     rows: list[Row] = []
-    edge, edges, count = (clocks.cycles + read()) // EDGE, 0, 0
+    edge, anchors, count = (clocks.cycles + read()) // STEP, 0, 0
     for _ in range(2):
         read()
     for number in range(rounds):
@@ -57,15 +63,14 @@ def expected(thread: int, rounds: int, recording: Recording, clocks: Clocks, cap
             if recording.fill == "ring" or count < capacity:
                 rows.append((start & U32, ident, end & U32, value))
             count += 1
-        if (end // EDGE ^ edge) % (1 << 32 - wire.EDGE_SHIFT):
+        full = recording.fill == "stop" and count >= capacity
+        if (end // STEP - edge) % (1 << 16) >= wire.ANCHOR_STEPS and not full:
             before, time, after = clocks.cycles + read(), clocks.time + read(), clocks.cycles + read()
-            if edges and (recording.fill == "ring" or count < capacity):
-                rows.append((before & U32, layout.ANCHOR_ID, after & U32, time & U32))
-                count += 1
-            edge, edges = before // EDGE, edges + 1
-    if recording.fill == "ring" and edges > 1 and count > capacity:
+            rows.append((before & U32, layout.ANCHOR_ID, after & U32, time & U32))
+            edge, anchors, count = before // STEP, anchors + 1, count + 1
+    if recording.fill == "ring" and anchors and count > capacity:
         end = clocks.cycles + read() & U32
-        rows.append((end, layout.LAST_ANCHOR_ID, end, edges - 1))
+        rows.append((end, layout.LAST_ANCHOR_ID, end, anchors))
         count += 1
     return rows, count
 
@@ -160,3 +165,41 @@ def test_a_loop_around_a_loop_with_one_region_has_one_per_turn() -> None:
     (slab, _) = ran(kernel, Recording(records=256), Clocks(0, 0, (EDGE // 8,))).slabs()
     rows = slab.records()
     assert np.count_nonzero(rows["id"] == layout.ANCHOR_ID) > 10 and np.count_nonzero(rows["id"] == LOAD) == 80
+
+
+def _has_disassembler() -> bool:
+    try:
+        return bool(tools.find("cuobjdump") or tools.find("nvdisasm"))
+    except MissingError:
+        return False
+
+
+LOOP = """.visible .entry k(.param .u64 p, .param .u32 n) {
+    .reg .b64 %d<3>; .reg .b32 %r<4>; .reg .pred %p<2>; .reg .f32 %f<3>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, 0; mov.f32 %f1, 0f00000000;
+L:
+    //kscope enter load - - with
+    ld.global.f32 %f2, [%d1];
+    //kscope exit load - - with
+    //kscope enter math - - with
+    fma.rn.f32 %f1, %f1, %f2, %f2;
+    //kscope exit math - - with
+    add.u64 %d1, %d1, 1024; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r1;
+    @%p1 bra L;
+    st.global.f32 [%d1], %f1;
+    ret;
+}
+"""
+
+
+@pytest.mark.skipif(ptxas() is None or not _has_disassembler(), reason="needs ptxas and nvdisasm: pip install triton")
+def test_no_clock_is_read_twice_or_slowly_and_no_lane_waits(tmp_path: Path) -> None:
+    """ptxas reads a clock once more, by S2UR, for an instruction that it gives uniform registers."""
+    source, cubin = tmp_path / "k.ptx", tmp_path / "k.cubin"
+    source.write_text(lower(HEAD.format(arch="90") + LOOP, Recording(), frontend="test").text)
+    subprocess.run([str(ptxas()), "-arch=sm_90", str(source), "-o", str(cubin)], check=True)
+    code = tools.disassembly(cubin)
+    assert len(re.findall(r"SR_CLOCKLO", code)) == 2 + 4 + 2 + 2  # entry, two regions, anchor, end
+    assert not re.search(r"(?<!C)S2U?R[^;]*CLOCK", code)
+    loop = code[code.rindex("IDP.2A", 0, code.rindex("IDP.2A")) :]
+    assert "BSSY" not in loop[: loop.index("STG")]

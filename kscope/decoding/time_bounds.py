@@ -70,7 +70,8 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> Limit
     fast, slow = least / _MARGIN, -most * _MARGIN
     briefly = top = fast
     if max_clock_khz:
-        seen_khz = 0.0 if highest == np.inf else np.ceil(1e6 / highest / _JITTER / _STEP_KHZ) * _STEP_KHZ
+        possible = FASTEST < highest < np.inf  # else there are no anchors, or damaged ones
+        seen_khz = 0.0 if not possible else np.ceil(1e6 / highest / _JITTER / _STEP_KHZ) * _STEP_KHZ
         highest_khz = max(max_clock_khz, seen_khz)
         fast, briefly = (1e6 / (khz * _JITTER) for khz in (highest_khz, highest_khz + _STEP_KHZ))
         top = 1e6 / highest_khz

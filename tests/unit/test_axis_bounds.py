@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from kscope.capture import layout
 from kscope.capture.capture import Capture
+from kscope.decoding.anchors import Anchors, Rows
+from kscope.decoding.time_bounds import limits
 from kscope.trace import Trace, decode
 
 TICK, ZERO, LENGTH = 32, 1_700_000_000_000_000_000, 200_000.0
@@ -210,3 +212,11 @@ def test_times_of_the_global_timer_carry_no_problem_of_the_clock() -> None:
     exact = simulate(braked, 1, timer=True)
     assert exact.error.max() <= TICK
     assert kinds(exact) == set()
+
+
+@pytest.mark.parametrize("end", [-32.0, -1000.0])
+def test_anchors_of_an_impossible_clock_leave_the_stated_highest(end: float) -> None:
+    """Damaged captures: the timer runs back by one tick, or by more."""
+    damaged = Anchors(np.array([0.0, 1000.0]), np.array([1.0, 1.0]), np.array([0.0, end]), np.array([0, 1]))
+    found = limits(damaged, Rows.of(np.zeros(2, np.int64)), 32, 1_980_000)
+    assert found.highest == pytest.approx(1 / 1.98, rel=0.01)

@@ -41,6 +41,8 @@ _LOG2 = Unknown("log2_")
 _LANES, _WARP = AllThreads().spec, Elected().spec
 _NAME = "name"
 """A placeholder: an operand replaces its record id."""
+_ELSEWHERE = ("attempt", "success")
+"""Acts that auto="pipeline" places, and no macro."""
 
 
 def text() -> str:
@@ -71,7 +73,7 @@ def constants() -> dict[str, str]:
         **{name: getattr(layout, name) for name in ("LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
         **{f"FLAG_{name}": getattr(layout, f"FLAG_{name}") for name in ("GLOBALTIMER", "STOP", "LANES", "ANCHORS")},
         **{kind.name: f"{kind:d}" for kind in Kind},
-        **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS)},
+        **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS) if act not in _ELSEWHERE},
         **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
         **{f"TYPE_{kind.upper()}": number for number, kind in enumerate(TYPES) if kind},
         "CODE_SESSION": codes[None],

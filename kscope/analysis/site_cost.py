@@ -62,7 +62,7 @@ class Cost:
         rows: in order of the code.
         build: the build without marks compared with the one with marks; None if unknown.
         unknown: why it is unknown.
-        misplaced: a sentence for each region, but those of auto=, that is empty or whose instructions are elsewhere.
+        misplaced: a sentence for each region of the source that is empty or whose instructions are elsewhere.
     """
 
     kernel: KernelSites
@@ -98,8 +98,8 @@ def cost(kernel: KernelSites) -> Cost:
 
 
 def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, ...]:
-    """What the machine code alone says about regions, but those of auto=, which follow the code."""
-    regions = [one for module in tools.modules_in(marked) for one in module.regions if one.origin != "auto"]
+    """What the machine code alone says about regions of the source; selected ones follow the code."""
+    regions = [one for module in tools.modules_in(marked) for one in module.regions if one.origin == "source"]
     if not regions:
         return ()
     function = SampledFunction(kernel.symbol or kernel.kernel)

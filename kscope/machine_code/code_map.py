@@ -112,7 +112,11 @@ def _by_segments(
 
 
 def _region(name: str, meta: RegionMeta, found: Iterable[Site], placed: Mapping[int, tuple[Place, ...]]) -> CodeRegion:
-    """The region with its source lines: of its `with` statement, else those between the lines of its clock reads."""
+    """The region with its source lines: of its `with` statement, else those between the lines of its clock reads; none
+    of selected code.
+    """
+    if meta.origin != "source":  # its clock reads have the lines of what is beside them
+        return CodeRegion(name)
     if (block := body(meta.where)) is not None:
         return CodeRegion(name, *block)
     wanted = Path((meta.where or "").rpartition(":")[0]).name

@@ -8,16 +8,21 @@ Starts both ranks. The last one's `delayed` takes DELAY_NS longer in every secon
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.multiprocessing as mp
 import triton
 import triton.language as tl
 
 import kscope
+from kscope_runtime.driver import CudaDriver
+
+from .clocks_process import _link
 
 STEPS, DELAY_NS = 200, 50_000
 
@@ -34,24 +39,23 @@ def compute(out, delay):
         tl.store(out + 1, 2.0)
 
 
-@triton.jit(do_not_specialize=["turn"])
-def peer_barrier(mine, peer, turn):
-    with kscope.region("signal"):
-        tl.atomic_xchg(peer, turn, sem="release", scope="sys")
-    with kscope.region("wait"):
-        seen = tl.atomic_add(mine, 0, sem="acquire", scope="sys")
+@triton.jit(do_not_specialize=["mine", "peer", "turn", "rank"])
+def peer_barrier(mine, peer, turn, rank):
+    """mine, peer: addresses. Triton refuses tensors in another GPU's memory."""
+    here, there = tl.cast(mine, tl.pointer_type(tl.int32)), tl.cast(peer, tl.pointer_type(tl.int32))
+    with kscope.region("signal", value=rank):
+        tl.atomic_xchg(there, turn, sem="release", scope="sys")
+    with kscope.region("wait", value=rank):
+        seen = tl.atomic_add(here, 0, sem="acquire", scope="sys")
         while seen < turn:
-            seen = tl.atomic_add(mine, 0, sem="acquire", scope="sys")
+            seen = tl.atomic_add(here, 0, sem="acquire", scope="sys")
 
 
-def main(rank: int, folder: str, send: Any, receive: Any, barrier: Any) -> None:
+def main(rank: int, folder: str, barrier: Any) -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
     torch.cuda.set_device(rank)
     kscope.enable()
-    mine = torch.zeros(1, dtype=torch.int32, device=f"cuda:{rank}")
-    send[rank].put(mine)
-    peer = receive[rank].get()
-    _let_access(1 - rank)
+    mine, peer = _shared(rank, f"kscope-ranks-{Path(folder).name}-{os.getppid()}")
     out = torch.zeros(2, device=f"cuda:{rank}")
     turn = 0
 
@@ -59,7 +63,7 @@ def main(rank: int, folder: str, send: Any, receive: Any, barrier: Any) -> None:
         nonlocal turn
         turn += 1
         compute[(1,)](out, delay)
-        peer_barrier[(1,)](mine, peer, turn)
+        peer_barrier[(1,)](mine, peer, turn, 1 - rank)
 
     barrier.wait()
     for _ in range(3):
@@ -74,24 +78,23 @@ def main(rank: int, folder: str, send: Any, receive: Any, barrier: Any) -> None:
     barrier.wait()
 
 
-def _let_access(other: int) -> None:
-    """Let kernels of the current GPU use the memory of another one."""
-    from cuda.bindings import driver
-
-    error, context = driver.cuDevicePrimaryCtxRetain(driver.cuDeviceGet(other)[1])
-    assert error == driver.CUresult.CUDA_SUCCESS, error
-    (error,) = driver.cuCtxEnablePeerAccess(context, 0)
-    known = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
-    assert error in known, error
+def _shared(rank: int, name: str) -> tuple[int, int]:
+    """Addresses of a cleared page of this GPU's memory, and of the other one's."""
+    torch.zeros(1, device=f"cuda:{rank}")  # makes the GPU's context current
+    driver = CudaDriver()
+    memory, stream = driver.allocate(2 << 20), driver.stream()
+    driver.write(memory.address, np.zeros(4096, np.uint8), stream)
+    driver.synchronize(stream)
+    with _link(name, rank) as link:
+        socket.send_fds(link, [b"+"], [memory.file])
+        _, files, _, _ = socket.recv_fds(link, 1, 1)
+        return memory.address, driver.map(files[0], memory.size)
 
 
 if __name__ == "__main__":
     context = mp.get_context("spawn")
-    queues = [context.Queue(), context.Queue()]
     shared = context.Barrier(2)
-    processes = [
-        context.Process(target=main, args=(rank, sys.argv[1], queues, queues[::-1], shared)) for rank in range(2)
-    ]
+    processes = [context.Process(target=main, args=(rank, sys.argv[1], shared)) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:

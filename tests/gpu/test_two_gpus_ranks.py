@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from kscope.decoding.causal import Evidence, solve
+from kscope.export.timeline import timeline
+from kscope.export.view import view
 from kscope.merging import seats
 from kscope.merging.joined import merge_ranks
 from kscope.merging.rank_clocks import align
@@ -43,6 +45,10 @@ def test_a_delay_of_50_us_on_one_rank_is_named_with_its_region(tmp_path: Path, t
     table("two ranks, bound of the clocks", f"\N{PLUS-MINUS SIGN}{found.bound_ns:,.0f} ns")
     table("two ranks, a planted 50 us", f"{median:,.0f} ns more in the region, skew {delayed[0].skew_ns:,.0f} ns")
     merged = merge_ranks(files, globs=["peer_barrier"])
+    arrows = timeline(merged.trace, view=view(peers=[("signal", "wait")])).flows
+    device = merged.trace.warps.device[merged.trace.track]
+    assert len(arrows) >= len(merged.trace.launches) // 2
+    assert (device[arrows.source] != device[arrows.target]).all()
     assert len(merged.trace.launches) == 2 * len(found.arrivals) * 2
 
 

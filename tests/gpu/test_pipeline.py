@@ -1,4 +1,4 @@
-"""auto="pipeline" on the device: edges that are found equal those that are written by hand, and interleaving is whole."""
+"""auto="pipeline" on the device: edges that are found equal those that are written by hand."""
 
 from __future__ import annotations
 

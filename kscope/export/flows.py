@@ -39,6 +39,14 @@ class Flows:
     def __len__(self) -> int:
         return len(self.source)
 
+    def and_ends(self, source: Int64, target: Int64) -> Flows:
+        """These arrows and others, from sources to the ends of targets."""
+        if not len(source):
+            return self
+        sources, targets = np.concatenate([self.source, source]), np.concatenate([self.target, target])
+        order = np.argsort(sources, kind="stable")
+        return Flows(sources[order], targets[order], np.append(self.at_end, np.ones(len(source), bool))[order])
+
 
 def flows(
     trace: TraceData, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]

@@ -23,7 +23,7 @@ _OURS = {
     regions.__file__,
     *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend", "barriers")),
 }
-_MARKS = (regions.region, regions.scope, regions.instant, regions.counter, regions.role)
+_MARKS = (regions.region, regions.scope, *regions.MARKS_BY_CALL)
 _WORDS = {word.__name__ for word in _MARKS}
 _LIBRARIES = {"numpy", *sys.stdlib_module_names} - {"__main__"}
 _ANY = "any"

@@ -12,7 +12,7 @@ from ..util.runs import extents, group_equal
 from ..util.text import number_ranges
 from .phases import Phases
 from .pipeline_data import RingStats
-from .rings import Ring, released_ns
+from .rings import Ring, follows, released_ns
 from .roles import Roles
 from .table import time_text
 
@@ -125,8 +125,7 @@ def _waiting(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring
 def late_ns(found: Phases, made: tuple[Ring, ...], ring: Ring) -> Float:
     """How long the buffer of each phase of a ring was free before its first operation, ns; NaN if that is unknown."""
     mine = ring.phases
-    follows = (np.diff(found.number[mine]) == 1) & (np.diff(ring.stage) == 0) & (np.diff(found.row[mine]) == 0)
-    free = np.append(np.nan, np.where(follows, released_ns(found, made, ring)[:-1], np.nan))
+    free = np.append(np.nan, np.where(follows(found, ring), released_ns(found, made, ring)[:-1], np.nan))
     return np.asarray(found.first_ns[mine] - free)
 
 

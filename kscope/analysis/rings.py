@@ -58,7 +58,7 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
     for ring in np.unique(number).tolist():
         mine = np.flatnonzero(number == ring)
         places, stage = np.unique(found.barrier[mine], return_inverse=True)
-        order = np.lexsort((found.number[mine], stage.ravel(), found.block[mine], found.launch[mine]))
+        order = np.lexsort((found.number[mine], found.life[mine], stage.ravel(), found.block[mine], found.launch[mine]))
         inside = np.append(number == ring, False)
         waits, signals = np.flatnonzero(inside[found.wait_phase]), np.flatnonzero(inside[found.signal_phase])
         first = mine[0]
@@ -98,6 +98,16 @@ def _connected(trace: TraceData, found: Phases, barriers: Int64, of: Int64) -> I
         kernel, _, needed, copies = barriers[barrier].tolist()
         other = first.setdefault((place, kernel, needed, copies), barrier)
         parent[root(barrier)] = root(other)
+    # code that is unrolled signals each stage in another place; then the place that waits is one
+    size = np.bincount([root(one) for one in range(len(barriers))], minlength=len(barriers))
+    alone = {one for one in range(len(barriers)) if size[root(one)] == 1}
+    waits = np.flatnonzero(found.wait_phase >= 0)
+    region = trace.region[found.wait_record[waits]].astype(np.int64)
+    for place, barrier in np.unique(np.stack([region, of[found.wait_phase[waits]]], axis=1), axis=0).tolist():
+        if barrier in alone:
+            kernel, _, needed, copies = barriers[barrier].tolist()
+            other = first.setdefault((-place, kernel, needed, copies), barrier)
+            parent[root(barrier)] = root(other)
     return np.array([root(one) for one in range(len(barriers))], np.int64)
 
 
@@ -123,6 +133,14 @@ def _paired(trace: TraceData, found: Phases, made: list[Ring]) -> list[Ring]:
     return paired
 
 
+def follows(found: Phases, ring: Ring) -> npt.NDArray[np.bool_]:
+    """(p - 1,) whether each phase of a ring but the first follows the one before it, in the same buffer."""
+    mine = ring.phases
+    same = (np.diff(ring.stage) == 0) & (np.diff(found.row[mine]) == 0)
+    later = np.diff(found.life[mine]) + (np.diff(found.number[mine]) == 1)
+    return np.asarray(same & (later > 0))
+
+
 def released_ns(found: Phases, made: tuple[Ring, ...], ring: Ring) -> Float:
     """When the buffer of each of a ring's phases was free again, ns; NaN where that is not known.
 
@@ -130,21 +148,13 @@ def released_ns(found: Phases, made: tuple[Ring, ...], ring: Ring) -> Float:
     """
     mine = ring.phases
     if ring.back < 0:
-        next_begins = np.append(found.first_ns[mine][1:], np.nan)
-        same = np.append(
-            (found.barrier[mine][1:] == found.barrier[mine][:-1])
-            & (found.block[mine][1:] == found.block[mine][:-1])
-            & (found.launch[mine][1:] == found.launch[mine][:-1])
-            & (found.number[mine][1:] == found.number[mine][:-1] + 1),
-            False,
-        )
-        return np.where(same, next_begins, np.nan)
+        following = np.append(found.first_ns[mine][1:], np.nan)
+        return np.where(np.append(follows(found, ring), False), following, np.nan)
     back = made[ring.back]
 
-    def keys(one: Ring) -> list[tuple[int, int, int, int]]:
-        columns = (found.launch, found.block, found.number)
-        launch, block, number = (column[one.phases].tolist() for column in columns)
-        return list(zip(launch, block, one.stage.tolist(), number, strict=True))
+    def keys(one: Ring) -> list[tuple[int, ...]]:
+        columns = (found.launch, found.block, found.life, found.number)
+        return list(zip(one.stage.tolist(), *(column[one.phases].tolist() for column in columns), strict=True))
 
     over = dict(zip(keys(back), np.where(found.complete, found.issued_ns, np.nan)[back.phases].tolist(), strict=True))
     return np.array([over.get(key, np.nan) for key in keys(ring)])

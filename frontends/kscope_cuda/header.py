@@ -82,7 +82,7 @@ def constants() -> dict[str, str]:
         **{name: getattr(layout, name) for name in ("LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
         **{name: getattr(layout, name) for name in ("FLAG_GLOBALTIMER", "FLAG_STOP", "FLAG_LANES")},
         **{kind.name: f"{kind:d}" for kind in Kind},
-        **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS)},
+        **{f"ACT_{act.upper()}": n for n, act in enumerate(ACTS) if act not in ("attempt", "success")},
         **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
         **{f"TYPE_{kind.upper()}": number for number, kind in enumerate(TYPES) if kind},
         "CODE_SESSION": codes[None],

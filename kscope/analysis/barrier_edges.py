@@ -131,7 +131,7 @@ def _regions(trace: TraceData, found: Phases) -> tuple[Int64, list[Region]]:
     """(the region of each phase, the regions)."""
     keys, of = np.unique(np.stack([found.barrier, found.exact], axis=1), axis=0, return_inverse=True)
     regions = [
-        Region(EXACT if exact else AT_MOST, Kind.SPAN_VALUE, track=f"barrier {barrier:#x}")
+        Region(EXACT if exact else AT_MOST, Kind.SPAN_VALUE, track=f"barrier {barrier:#x}", flight=True)
         for barrier, exact in keys.tolist()
     ]
     return len(trace.regions) + of.ravel(), regions

@@ -88,7 +88,7 @@ def _pairs(trace: TraceData, at: Int64) -> tuple[Int64, Int64]:
 
 def _span(region: Region) -> Region:
     kind = Kind.SPAN_VALUE if region.kind == Kind.INSTANT_VALUE else Kind.SPAN
-    return replace(region, kind=kind, track=region.name)
+    return replace(region, kind=kind, track=region.name, flight=True)
 
 
 def _open(region: Region) -> Region:

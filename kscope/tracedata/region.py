@@ -23,6 +23,7 @@ class Region:
         track: the user's track, None without one.
         ends_at_issue_of: an asynchronous instruction that it issues without waiting for any, see RegionMeta; None if
             modules with this name differ in that.
+        flight: its spans are work in flight, from begin() to end(): the warp does something else meanwhile.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Region:
     where: str | None = None
     track: str | None = None
     ends_at_issue_of: str | None = None
+    flight: bool = False
 
     @property
     def token(self) -> str:

@@ -48,7 +48,7 @@ def compare(trace: Trace, signal: str, wait: str, lag: int = 0, behind: tuple[in
             counts["first"] += 1
         else:
             rounds = {_round(signals, trace, one, inside=False) for one in by_phase.get(phase, ())}
-            if not all(one is not None and one - (place - lag) in behind for one in rounds):
+            if not all((-1 if one is None else one) - (place - lag) in behind for one in rounds):
                 wrong.append((place, tuple(sorted(-1 if one is None else one for one in rounds))))
     return Compared(**counts, wrong=tuple(wrong))
 

@@ -23,7 +23,6 @@ _GROUPS = {
     "cp.async.bulk.commit_group": ("commit", "cp.async.bulk"),
     "cp.async.bulk.wait_group": ("drain", "cp.async.bulk"),
     "cp.async.bulk.wait_group.read": ("drain", "cp.async.bulk"),
-    "wgmma.commit_group.sync.aligned": ("commit", "wgmma"),
     "wgmma.wait_group.sync.aligned": ("drain", "wgmma"),
 }
 

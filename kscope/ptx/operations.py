@@ -71,7 +71,7 @@ def _copied(held: str, when: str) -> str:
 
 
 def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
-    """Before a loop that waits: which barrier and parity, and a clock; the first active lane records.
+    """Before a loop that waits: which barrier and parity, and a clock.
 
     Args:
         kernel: the kernel.
@@ -79,12 +79,7 @@ def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
         operand: of the mark.
     """
     n = slot.index
-    return (
-        f"\t{{ .reg .b32 ks_k, ks_x; {_awaited(operand, f'ks_v{n}', 'ks_x')}\n"
-        "\tactivemask.b32 ks_k; mov.u32 ks_x, %lanemask_lt; and.b32 ks_x, ks_k, ks_x;"
-        f" setp.eq.u32 ks_w{n}, ks_x, 0; }}\n"
-        f"\t{clock(kernel, f'ks_s{n}')}\n"
-    )
+    return f"\t{{ .reg .b32 ks_x; {_awaited(operand, f'ks_v{n}', 'ks_x')} }}\n\t{clock(kernel, f'ks_s{n}')}\n"
 
 
 # if this is no repetition: start = clock, what = barrier and parity
@@ -99,16 +94,11 @@ def attempt(kernel: Kernel, slot: Slot, operand: str) -> str:
     )
 
 
-# if over: end = clock, and the first active lane records
+# if over: end = clock
 def success(kernel: Kernel, slot: Slot, over: str) -> str:
     """After it. over: the predicate that it sets."""
     n = slot.index
-    return (
-        f"\tnot.pred ks_t{n}, {over};\n"
-        f"\t{clock(kernel, f'ks_e{n}')}\n"
-        "\t{ .reg .b32 ks_k, ks_x; activemask.b32 ks_k; mov.u32 ks_x, %lanemask_lt; and.b32 ks_k, ks_k, ks_x;"
-        f" setp.eq.and.u32 ks_w{n}, ks_k, 0, {over}; }}\n"
-    )
+    return f"\tnot.pred ks_t{n}, {over}; mov.pred ks_w{n}, {over};\n\t{clock(kernel, f'ks_e{n}')}\n"
 
 
 def _awaited(operand: str, into: str, scratch: str) -> str:

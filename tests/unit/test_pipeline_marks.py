@@ -70,7 +70,6 @@ def says(body: str) -> list[Named | None]:
         ("cp.async.mbarrier.arrive.noinc.shared.b64 [%r1];", Named("follow"), "%r1"),
         ("cp.async.mbarrier.arrive.shared.b64 [%r1];", Named("follow", count=0), "%r1"),
         ("cp.async.commit_group;", Named("commit", of="cp.async"), "0"),
-        ("wgmma.commit_group.sync.aligned;", Named("commit", of="wgmma"), "0"),
     ],
 )  # fmt: skip
 def test_an_operation_is_marked_before_it_is_executed(code: str, said: Named, operand: str) -> None:

@@ -54,13 +54,13 @@ def gluon(module: Any) -> Callable[[], object]:
     return lambda: module.matmul[grid](*made, module.SIZE, module.BK, module.STAGES, num_warps=4)
 
 
-def persistent(apart: bool) -> Callable[[], object]:
+def persistent(apart: bool, stages: int = 3) -> Callable[[], object]:
     from gpu.pipeline_kernels import TILES, multiply
 
     size = 4096
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
-    options = {"num_warps": 4 if apart else 8, "num_stages": 3}
+    options = {"num_warps": 4 if apart else 8, "num_stages": stages}
     return lambda: multiply[(132,)](a, b, c, size, size, size, **TILES, APART=apart, **options)
 
 
@@ -89,22 +89,27 @@ def main() -> None:
         "Triton, warp-specialized, 4096^3": (persistent(True), None),
     }
     for name, (launch, by_hand) in kernels.items():
-        times: dict[str, list[float]] = {"plain": [], "by hand": [], "pipeline": []}
+        measured: dict[str, list[float]] = {"plain": [], "by hand": [], "pipeline": []}
         for _ in range(ROUNDS):
             launch()
-            times["plain"].append(microseconds(launch))
+            measured["plain"].append(microseconds(launch))
             if by_hand is not None:
                 with kscope.profile(auto=False, pool=4 << 30) as prof:
                     by_hand()
-                    times["by hand"].append(microseconds(by_hand))
+                    measured["by hand"].append(microseconds(by_hand))
             with kscope.profile(auto="pipeline", pool=4 << 30) as prof:
                 launch()
-                times["pipeline"].append(microseconds(launch))
-        plain = statistics.median(times["plain"])
+                measured["pipeline"].append(microseconds(launch))
+        plain = statistics.median(measured["plain"])
         rows = [f"{kind} {statistics.median(found):.1f} us ({statistics.median(found) / plain - 1:+.1%})"
-                for kind, found in times.items() if found]  # fmt: skip
+                for kind, found in measured.items() if found]  # fmt: skip
         print(f"{name}: {', '.join(rows)}; {len(prof.trace):,} records in {LAUNCHES + 1} launches, "
               f"{[one.kind for one in prof.trace.problems]}")  # fmt: skip
+    for stages in (2, 3, 4, 5):  # 3 are too few, says kscope pipeline
+        launch = persistent(False, stages)
+        launch()
+        times = [microseconds(launch) for _ in range(ROUNDS)]
+        print(f"Triton, persistent, {stages} stages: {statistics.median(times):.1f} us")
 
 
 if __name__ == "__main__":

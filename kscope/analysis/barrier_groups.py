@@ -70,7 +70,7 @@ class Groups:
         stop = np.append(first[1:], len(found))
         lost = np.zeros(len(first), bool)
         for group in np.flatnonzero(~whole[found.home[first]] & ~begun & (needed > 0)).tolist():
-            ways = ways_to_count(found.take(np.arange(first[group], stop[group])), int(needed[group]))
+            ways = ways_to_count(found.take(np.arange(int(first[group]), int(stop[group]))), int(needed[group]))
             if len(ways) == 1:
                 offset[group], parity[group] = ways[0]
             else:

@@ -67,6 +67,7 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     size = np.where(found.expected[mine] > 0, found.expected[mine], np.maximum(found.copied[mine], 0)).astype(float)
     flight = np.where(np.isfinite(landed), landed - first, 0.0)
     used = np.nan_to_num(np.minimum(released, ends[block]) - first) if ring.copies else flight
+    known_release = not ring.copies or bool(np.isfinite(released).any())
     cycles = float(np.sum((ends - begins)[block] / tick / np.bincount(block)[block]))
     latency = (landed - first)[exact]
     step = _steps(trace, found, ring)
@@ -76,7 +77,7 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     held_typical = _median(held[np.isfinite(held)])
     needed = None
     if ring.copies and len(latency) and step > 0:
-        whole = float(np.median(latency)) + max(0.0, _zero(held_typical)) + max(0.0, _zero(late_typical))
+        whole = float(np.median(latency)) + max(step, _zero(held_typical)) + max(0.0, _zero(late_typical))
         needed = max(1, math.ceil(whole / step - 0.05))
     bubbles = _bubbles(trace, found, ring)
     return RingStats(
@@ -92,7 +93,7 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
         bytes_per_cycle=float(size[np.isfinite(landed)].sum() / cycles) if cycles and size.any() else math.nan,
         bytes_in_flight=float((size * flight).sum() / span) if span and size.any() else math.nan,
         in_flight=float(flight.sum() / span) if span else math.nan,
-        in_use=float(np.maximum(used, flight).sum() / span) if span else math.nan,
+        in_use=float(np.maximum(used, flight).sum() / span) if span and known_release else math.nan,
         step_ns=step,
         held_ns=held_typical,
         late_ns=_median(late[late >= 0]),

@@ -108,7 +108,7 @@ def _waiting(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring
             f"the producer issues late: {what}, and a free buffer lies there for {time_text(stats.late_ns)} "
             f"(median) before a copy into it is issued: {late:.0%} of that wait"
         ]
-    if stats.needed is None:
+    if stats.needed is None or (stats.needed <= stats.stages and not np.isfinite(stats.held_ns)):
         return []
     times = (
         f"a copy takes {time_text(stats.latency_ns[0])} (median), consumers take {time_text(stats.step_ns)} per step"
@@ -157,13 +157,13 @@ def picture(trace: TraceData, found: Phases, made: tuple[Ring, ...], mine: Seque
                 row[column] = "#"
         lines.append(f"  {barrier:#8x} |{''.join(row)}|")
     for one in (ring, *([made[ring.back]] if ring.back >= 0 else [])):
-        for track in _tracks(trace, found, one, found.row[at[0]]):
+        for track in _tracks(trace, found, one, int(found.row[at[0]])):
             record = found.wait_record[one.waits]
             record = record[trace.track[record] == track]
             start = trace.start_ns[record]
             stop = start + np.nan_to_num(trace.dur_ns[record])
-            waits = ((times[:, None] >= start) & (times[:, None] < stop)).any(axis=1)
-            text = "".join("w" if yes else "." for yes in waits)
+            waits = np.any((times[:, None] >= start) & (times[:, None] < stop), axis=1)
+            text = "".join("w" if yes else "." for yes in np.asarray(waits).tolist())
             lines.append(f"  {f'warp {trace.warps.warp[track]}':>8} |{text}|")
     return tuple(lines)
 

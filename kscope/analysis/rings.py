@@ -8,7 +8,7 @@ wait for the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ class Ring:
         stage: of each.
         waits, signals: indices into Phases.wait_record and Phases.signal_record.
         back: index of the ring that gives its buffers back; -1 without one.
+        alone: the warps that fill its buffers also use them.
     """
 
     kernel: int
@@ -42,6 +43,7 @@ class Ring:
     waits: Int64
     signals: Int64
     back: int = -1
+    alone: bool = False
 
 
 def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
@@ -50,7 +52,7 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
         return ()
     kernel = trace.warps.kernel[found.row]
     copies = _with_copies(found, kernel)
-    key = np.stack([kernel, found.barrier, found.needed, copies], axis=1)
+    key = np.stack([kernel, found.barrier, found.needed, copies.astype(np.int64)], axis=1)
     barriers, of = np.unique(key, axis=0, return_inverse=True)
     of = of.ravel()
     number = _connected(trace, found, barriers, of)[of]
@@ -129,7 +131,8 @@ def _paired(trace: TraceData, found: Phases, made: list[Ring]) -> list[Ring]:
             ),
             -1,
         )  # fmt: skip
-        paired.append(Ring(**{**vars(ring), "back": back}))
+        alone = bool(waiters[at] & signallers[at])
+        paired.append(replace(ring, back=back, alone=alone))
     return paired
 
 
@@ -144,9 +147,12 @@ def follows(found: Phases, ring: Ring) -> npt.NDArray[np.bool_]:
 def released_ns(found: Phases, made: tuple[Ring, ...], ring: Ring) -> Float:
     """When the buffer of each of a ring's phases was free again, ns; NaN where that is not known.
 
-    With a ring that gives buffers back, at the last arrival of its phase; else when the next phase began.
+    With a ring that gives buffers back, at the last arrival of its phase; else, if the same warps fill and use buffers,
+    when the next phase began.
     """
     mine = ring.phases
+    if ring.back < 0 and not ring.alone:
+        return np.full(len(mine), np.nan)
     if ring.back < 0:
         following = np.append(found.first_ns[mine][1:], np.nan)
         return np.where(np.append(follows(found, ring), False), following, np.nan)

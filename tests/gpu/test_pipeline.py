@@ -22,7 +22,11 @@ Table = Callable[[str, str], None]
 hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs an sm_90 GPU"
 )
-pytestmark = [hopper, pytest.mark.filterwarnings("ignore:.*registers")]
+pytestmark = [
+    hopper,
+    pytest.mark.filterwarnings("ignore:.*registers"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # CuTe's, of names that 4.4 still needs
+]
 
 
 @pytest.fixture(autouse=True)

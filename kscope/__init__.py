@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from .language.device import lane_id as lane_id
     from .language.device import smid as smid
     from .language.device import warp_id as warp_id
+    from .language.regions import begin as begin
     from .language.regions import counter as counter
+    from .language.regions import end as end
     from .language.regions import instant as instant
     from .language.regions import region as region
     from .language.regions import role as role
@@ -65,6 +67,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "begin",
     "bind",
     "block_id",
     "clock",
@@ -74,6 +77,7 @@ __all__ = [
     "decode",
     "disable",
     "enable",
+    "end",
     "globaltimer",
     "instant",
     "lane_id",
@@ -103,7 +107,7 @@ _HOME = {
     "transforms": "tracedata.transforms:",
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),
     **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.device"),
-    **dict.fromkeys(("counter", "instant", "region", "role", "scope"), "language.regions"),
+    **dict.fromkeys(("begin", "counter", "end", "instant", "region", "role", "scope"), "language.regions"),
     "profile": "session.profile",
     **dict.fromkeys(("disable", "enable"), "session.states"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),

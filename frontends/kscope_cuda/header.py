@@ -16,7 +16,19 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 from kscope.instrument.recording import AUTO_RECORDS, Clock, Fill, Recording
-from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, ROLE_TRACK, TRACK, TYPES, WORK
+from kscope.marks.grammar import (
+    ACTS,
+    BEGIN_TRACK,
+    END_TRACK,
+    HOWS,
+    PACKED_ANY_LANE,
+    PACKED_STRATEGIES,
+    PREFIX,
+    ROLE_TRACK,
+    TRACK,
+    TYPES,
+    WORK,
+)
 from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0
 from kscope.ptx import inline
 
@@ -100,6 +112,8 @@ def constants() -> dict[str, str]:
         "TRACK": f"\\x{ord(TRACK):02x}",
         "WORK": f"\\x{ord(WORK):02x}",
         "ROLE_TRACK": ROLE_TRACK,
+        "BEGIN_TRACK": BEGIN_TRACK,
+        "END_TRACK": END_TRACK,
     }
     return {name: str(value) for name, value in found.items()}
 

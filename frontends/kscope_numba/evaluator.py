@@ -18,12 +18,11 @@ import numpy as np
 
 from kscope.errors import UsageError
 from kscope.instrument.code_objects import closure
-from kscope.language.regions import counter, instant, role, scope
+from kscope.language.regions import MARKS_BY_CALL, scope
 from kscope.marks.grammar import NEVER, Mark
 
 from .source import location
 
-_CALLS = (instant, counter, role)
 _METHODS = ("enter", "exit", "pin")
 _CHAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
 _CONSTANTS = ("name", "strategy", "track", "open")
@@ -76,7 +75,7 @@ class Evaluator:
         self.scopes: dict[str, scope] = {}
 
     def bound_call(self, node: ast.Call) -> Callable[[], Any] | None:
-        """A function that runs a call of instant(), counter(), role() or a scope's method; None for other calls."""
+        """A function that runs a call of instant() and the like, or of a scope's method; None for other calls."""
         method: Any = None
         if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
             owner = self.scope(node.func.value)
@@ -84,7 +83,7 @@ class Evaluator:
         function = self._resolve(node.func) if method is None else method
         if isinstance(getattr(function, "__self__", None), scope):
             return lambda: function(*self._values(node), **self._keywords(node, ()))
-        if any(function is known for known in _CALLS):
+        if any(function is known for known in MARKS_BY_CALL):
             return lambda: function(*self._name_and_values(node), **self._keywords(node, _CONSTANTS))
         return None
 

@@ -1,4 +1,4 @@
-"""Numba extensions for functions without source: LOAD.enter(), LOAD.exit(), instant(), counter() and role().
+"""Numba extensions for functions without source: LOAD.enter(), LOAD.exit(), instant(), counter(), role() and so on.
 
 Without source there is nothing to rewrite, so Numba types and lowers these calls itself. The extensions are
 registered once and affect only functions that use kscope.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kscope.errors import UsageError
-from kscope.language.regions import counter, instant, role, scope
+from kscope.language.regions import MARKS_BY_CALL, begin, end, role, scope
 from kscope.marks.constants import with_constant
 
 from .emit import signature_and_emitter
@@ -42,7 +42,7 @@ def register(emits_marks: Callable[[], bool]) -> None:
     _registered = True
     _extending.register_model(ScopeType)(_models.OpaqueModel)
     _extending.typeof_impl.register(scope)(lambda declared, context: ScopeType(declared))
-    for function in (instant, counter, role):
+    for function in MARKS_BY_CALL:
         _register_function(function, emits_marks)
     methods = {name: _method(name, emits_marks) for name in _METHODS}
 
@@ -56,7 +56,7 @@ def register(emits_marks: Callable[[], bool]) -> None:
 
 
 def _register_function(function: Any, emits_marks: Callable[[], bool]) -> None:
-    """Register instant(), counter() or role(); the name must be a literal."""
+    """Register instant(), counter() and the like; the name must be a literal."""
 
     def bind(arguments: tuple[Any, ...]) -> tuple[Callable[[], Any], Any]:
         name = getattr(arguments[0], "literal_value", None)
@@ -68,6 +68,8 @@ def _register_function(function: Any, emits_marks: Callable[[], bool]) -> None:
         return lambda: function(name, *arguments[1:]), value
 
     shape = inspect.signature((lambda name: None) if function is role else lambda name, value=None: None)
+    if function in (begin, end):
+        shape = inspect.signature(lambda name, key=None: None)
     template = _template(function, bind, shape, emits_marks)
     _templates.infer_global(function, _types.Function(template))
 

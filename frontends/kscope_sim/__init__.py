@@ -14,9 +14,10 @@ simulator records.
 from __future__ import annotations
 
 from .backend import SimBackend
+from .barriers import Barrier
 from .frontend import SimFrontend
 from .launch import launch
 from .machine import Machine
 from .warp import Warp
 
-__all__ = ["Machine", "SimBackend", "SimFrontend", "Warp", "launch"]
+__all__ = ["Barrier", "Machine", "SimBackend", "SimFrontend", "Warp", "launch"]

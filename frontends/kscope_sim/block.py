@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from kscope.errors import UsageError
 
@@ -52,6 +53,7 @@ class Block:
         self._hangs = hangs
         self.strands: list[Strand] = []
         self.shared: dict[Hashable, object] = {}
+        self.barriers: dict[Hashable, Any] = {}  # barriers.Phases
         self._arrivals: dict[Hashable, list[int]] = {}
         self._syncs: list[dict[Strand, int]] = []
         self._back = threading.Semaphore(0)
@@ -146,6 +148,10 @@ class Block:
             return times[arrivals - 1] if len(times) >= arrivals else None
 
         self._wait(strand, f"{event!r} ({arrivals})", ready)
+
+    def wait_until(self, strand: Strand, waits: str, ready: Callable[[], int | None]) -> None:
+        """Block until `ready` returns a cycle. waits: what for, in words."""
+        self._wait(strand, waits, ready)
 
     def sync(self, strand: Strand, turn: int) -> None:
         """Block-wide barrier number `turn`; warps that have exited count as arrived."""

@@ -24,6 +24,7 @@ class SimFrontend(Frontend):
 
     name: ClassVar[str] = "sim"
     backend: ClassVar[str] = "sim"
+    selects = frozenset({"pipeline"})
 
     def enable(self, recording: Recording) -> None:
         """Kernels launched from now on have marks."""

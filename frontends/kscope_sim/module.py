@@ -19,8 +19,11 @@ from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.grammar import Mark, ValueType, format_name
 from kscope.marks.strategies import AllThreads, Elected, Strategy
 
-_OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
-_MARKS = (regions.region, regions.scope, regions.instant, regions.counter, regions.role)
+_OURS = {
+    regions.__file__,
+    *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend", "barriers")),
+}
+_MARKS = (regions.region, regions.scope, *regions.MARKS_BY_CALL)
 _WORDS = {word.__name__ for word in _MARKS}
 _LIBRARIES = {"numpy", *sys.stdlib_module_names} - {"__main__"}
 _ANY = "any"
@@ -71,7 +74,7 @@ class Module:
                 raise UsageError(
                     f"the names {format_name(twin)} and {mark.display_name} have the same 28-bit hash: rename one"
                 )
-            self._where[mark.name] = _caller()
+            self._where[mark.name] = caller()
         if mark.origin != "source" or mark.name not in self._origins:
             self._origins[mark.name] = mark.origin
         if mark.act != "exit":
@@ -140,7 +143,7 @@ def is_ours(code: CodeType) -> bool:
     return code.co_filename in _OURS
 
 
-def _caller() -> str | None:
+def caller() -> str | None:
     """file:line of the user's code that placed the mark."""
     frame = words = inspect.currentframe()
     while words is not None and words.f_code.co_filename != regions.__file__:

@@ -20,13 +20,15 @@ import numpy as np
 from kscope.capture.layout import FLAG_ANY, FLAG_LANES, Kind
 from kscope.errors import UsageError
 from kscope.marks.grammar import Mark
+from kscope.marks.operations import PIPELINE, Operation
 from kscope.marks.strategies import AllThreads, Strategy, parse_strategy
 
 from . import samples
+from .barriers import Barrier, mark_of
 from .block import Block, Strand, Trapped
 from .machine import READ_CYCLES, Machine
 from .memory import U32, Memory
-from .module import Module, elects
+from .module import Module, caller, elects
 from .nesting import Nesting
 from .protocol import Anchor, Slab, Thread, add_flags, announce, claim
 from .samples import SampledWarp
@@ -144,6 +146,22 @@ class Warp:
         before = self.now
         self._block.wait(self.strand, event, arrivals)
         self._stood(self.now - before, samples.EVENT, "wait")
+
+    def barrier(self, key: Hashable, arrivals: int) -> Barrier:
+        """An mbarrier of this block; the first call for a key initializes it.
+
+        Args:
+            key: any hashable object that names the barrier.
+            arrivals: how many end a phase.
+        """
+        return Barrier(self._block, self.strand, key, arrivals, lambda: self._active.bit_count(), self._operation)
+
+    def _operation(self, what: str, operation: Operation, word: int) -> None:
+        """Record an operation on a barrier, with auto="pipeline"."""
+        selected = self._module is not None and self._module.recording.selection.of_kernel(self.kernel)
+        if selected and PIPELINE in selected.kinds:
+            mark = mark_of(what, operation, caller())
+            self.mark(mark, None if mark.act == "exit" else np.uint32(word))
 
     # lanes
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from kscope.language import regions
 
-__all__ = ["counter", "instant", "region"]
+__all__ = ["begin", "counter", "end", "instant", "region"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,3 +39,4 @@ def _of_this_module(function: F) -> F:
 
 
 instant, counter = _of_this_module(regions.instant), _of_this_module(regions.counter)
+begin, end = _of_this_module(regions.begin), _of_this_module(regions.end)

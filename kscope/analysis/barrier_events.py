@@ -36,7 +36,9 @@ class Events:
         start, end: ticks of the clock of `home`; equal but for waits.
         parity: what a wait waits for.
         weight: arrivals that it makes, or that a phase has (INIT).
-        bytes: that it expects or copies; UNKNOWN if its size is not known.
+        bytes: that it expects; 0 for other operations.
+        copies: how many copies it is or includes.
+        copied: their bytes; UNKNOWN if their sizes are not known.
         multicast: it goes to several blocks.
         slack: ticks that start and end may be off, because another block did it.
     """
@@ -50,6 +52,8 @@ class Events:
     parity: Int64
     weight: Int64
     bytes: Int64
+    copies: Int64
+    copied: Int64
     multicast: npt.NDArray[np.bool_]
     slack: Int64
 
@@ -113,7 +117,12 @@ def events(trace: TraceData, homes: Homes) -> tuple[Events, int]:
     weight = np.where(np.isin(operation, (ARRIVE, EXPECT, FOLLOW)), count * lanes, 0)
     weight = np.where((operation == ARRIVE) & (size >= 0), size * lanes, weight)
     weight = np.where(operation == INIT, np.where(size >= 0, size, count), weight)
-    size = np.where((size >= 0) & np.isin(operation, (EXPECT, EXPECT_TX, COPY)), size * lanes, UNKNOWN)
+    copies = np.array([0 if one is None else one.copies for one in known], np.int64)[region]
+    copies = np.where(operation == COPY, np.maximum(copies, 1), copies) * lanes
+    copied = np.array([UNKNOWN if one is None or one.copied is None else one.copied for one in known], np.int64)[region]
+    copied = np.where(operation == COPY, size, copied)
+    copied = np.where(copied >= 0, copied * lanes, UNKNOWN)
+    size = np.where(np.isin(operation, (EXPECT, EXPECT_TX)), np.maximum(size, 0) * lanes, 0)
     start = trace.start_ticks[record].astype(np.int64)
     end = start + np.maximum(trace.dur_cycles[record], 0)
     own = homes.of[trace.track[record]]
@@ -121,7 +130,9 @@ def events(trace: TraceData, homes: Homes) -> tuple[Events, int]:
     multicast = np.array([one is not None and one.multicast for one in known])[region]
     barrier, parity = bits & operations.ADDRESS_MASK, bits >> operations.PARITY_SHIFT & 1
     slack = np.zeros(len(record), np.int64)
-    made = Events(record, operation, home, barrier, start, end, parity, weight, size, multicast, slack)
+    made = Events(
+        record, operation, home, barrier, start, end, parity, weight, size, copies, copied, multicast, slack
+    )  # fmt: skip
     return _moved(trace, homes, made, own).take(np.flatnonzero(found)), int(np.count_nonzero(~found))
 
 

@@ -30,6 +30,7 @@ class Groups:
         first: index of its first operation.
         needed: arrivals of a phase; 0 if its phases are not known.
         offset: arrivals of its first phase that were made before its first record.
+        life: how many groups of its barrier come before it.
         parity: of its phase 0: 1 if an odd number of phases came before its first record.
         uncounted, lost: groups without a known count, and those whose records do not show how to go on.
         waits: waits of these.
@@ -39,6 +40,7 @@ class Groups:
     first: Int64
     needed: Int64
     offset: Int64
+    life: Int64
     parity: Int64
     uncounted: int
     lost: int
@@ -68,14 +70,16 @@ class Groups:
         stop = np.append(first[1:], len(found))
         lost = np.zeros(len(first), bool)
         for group in np.flatnonzero(~whole[found.home[first]] & ~begun & (needed > 0)).tolist():
-            ways = ways_to_count(found.take(np.arange(first[group], stop[group])), int(needed[group]))
+            ways = ways_to_count(found.take(np.arange(int(first[group]), int(stop[group]))), int(needed[group]))
             if len(ways) == 1:
                 offset[group], parity[group] = ways[0]
             else:
                 lost[group] = True
         needed = np.where(lost, 0, needed)
         waits = int(np.count_nonzero((found.operation == be.WAIT) & (needed[of] == 0)))
-        return Groups(of, first, needed, offset, parity, int(uncounted.sum()), int(lost.sum()), waits)
+        other = fresh(found.home[first], found.barrier[first])
+        life = np.arange(len(first)) - np.maximum.accumulate(np.where(other, np.arange(len(first)), 0))
+        return Groups(of, first, needed, offset, life, parity, int(uncounted.sum()), int(lost.sum()), waits)
 
 
 def _only_initialized(found: Events, of: Int64, count: int) -> Bool:

@@ -29,6 +29,8 @@ from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import fresh, ranges
 from ..util.text import counted, nearest, some
+from .barrier_edges import barrier_edges
+from .barrier_events import recorded
 from .overlap import NO_REGION, WAIT_WORDS
 from .segments import NONE, flatten, span_names
 from .shown import Shown
@@ -117,7 +119,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
 
     Args:
         trace: the trace.
-        edges: signals and the waits that they satisfy.
+        edges: signals and the waits that they satisfy; none for those of barriers, recorded with auto="pipeline".
         launch: index into Trace.launches.
         block: one block, as for Trace.filter().
 
@@ -125,7 +127,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
         UsageError: no block or several, no records, an edge with a region that is not in the block, or a negative lag.
     """
     edges = tuple(edges)
-    if not edges:
+    if not edges and not recorded(trace):
         raise UsageError(f"no edge: name a region that signals and one that waits for it; {offered(trace)}")
     mine = filters.select(trace, {"launch": launch, "block": block})
     if not len(mine) or not mine.is_span.any():
@@ -215,12 +217,30 @@ class _Waits:
         found = _Waits()
         names, code = span_names(trace)
         name = np.where(trace.dur_cycles >= 0, code[trace.region], -1)
+        if not edges and recorded(trace):
+            found._barriers(trace)
         for edge in edges:
             signals, waits = (np.flatnonzero(name == names.index(one)) for one in (edge.signal, edge.wait))
             found._add(trace, edge, signals, waits)
         for blocked in found.by_row.values():
             blocked.sort()
         return found
+
+    def _barriers(self, trace: TraceData) -> None:
+        """The waits for barriers, with what their phases know."""
+        whole, edges = trace.whole, barrier_edges(trace)
+        begin, took = whole.start_ns[edges.wait], np.nan_to_num(whole.dur_ns[edges.wait])
+        own = np.isin(edges.wait, trace.kept)
+        shortest = float(took.min(initial=np.inf))
+        blocked = own & ((edges.issued_ns > begin) | (took > _LONG * shortest))
+        for at in np.flatnonzero(blocked).tolist():
+            wait, signal = int(edges.wait[at]), int(edges.signal[at])
+            stop = float(begin[at] + took[at])
+            via = " -> ".join(whole.regions[int(whole.region[one])].name for one in (signal, wait))
+            row = int(whole.track[signal])
+            came = min(float(edges.issued_ns[at]), stop)
+            self.by_row.setdefault(int(whole.track[wait]), []).append((stop, came, row, via))
+        self.unmatched += edges.unknown
 
     def _add(self, trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> None:
         end = trace.start_ns + np.nan_to_num(trace.dur_ns)

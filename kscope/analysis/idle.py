@@ -9,6 +9,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.progress import Step, no_progress
+from .barrier_waits import BarrierWait, barrier_waits
 from .gaps import Between, Gap, between, longest
 from .overlap import Wait, waits
 from .roles import Named
@@ -23,6 +24,7 @@ class Gaps(Shown):
         waits: time in waiting regions and in no region, by role, with what other warps did meanwhile.
         between: gaps by neighboring regions, longest total first.
         longest: the longest single gaps.
+        barriers: waits for barriers by what they waited for, of a trace that was recorded with auto="pipeline".
         of: the region within which gaps were searched; None for time in no region.
         top: how many single gaps were requested.
         caveat: as in Info.
@@ -31,6 +33,7 @@ class Gaps(Shown):
     waits: tuple[Wait, ...]
     between: tuple[Between, ...]
     longest: tuple[Gap, ...]
+    barriers: tuple[BarrierWait, ...]
     of: str | None
     top: int
     caveat: str
@@ -61,6 +64,5 @@ def gaps(
     if top < 0:
         raise UsageError(f"top={top}: expected a number of gaps")
     found = between(trace, of), longest(trace, top, of)
-    return Gaps(
-        waits(trace, list(wait) if wait is not None else None, roles, step), *found, of, top, info(trace).caveat
-    )
+    waiting = waits(trace, list(wait) if wait is not None else None, roles, step)
+    return Gaps(waiting, *found, barrier_waits(trace, roles), of, top, info(trace).caveat)

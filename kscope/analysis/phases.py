@@ -23,6 +23,7 @@ from ..tracedata.data import TraceData
 from . import barrier_events as be
 from .barrier_events import Events, Homes
 from .barrier_groups import FIRST, Groups, counts_by_barrier, window
+from .remote_waits import remote_waits
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -40,6 +41,7 @@ class Phases:
     Attributes:
         launch, block, barrier: index into Trace.launches, linear block, offset of the barrier in shared memory.
         row: a row of Trace.warps of the block.
+        life: how often the barrier was initialized before.
         number: of the phase since the barrier was initialized; counted from the first record where earlier ones are
             missing.
         needed, arrived: arrivals that end the phase, and that were recorded.
@@ -62,6 +64,7 @@ class Phases:
     block: Int64
     barrier: Int64
     row: Int64
+    life: Int64
     number: Int64
     needed: Int64
     arrived: Int64
@@ -130,6 +133,11 @@ def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) ->
     waited = np.where((done - 1) % 2 == parity, done - 1, done - 2)
     number = np.where(is_wait, waited, number)
     fits = known & (~is_wait | (number >= NO_PHASE))
+    for group in np.unique(of[(found.slack > 0) & known]).tolist():
+        mine = np.flatnonzero(of == group)
+        waits = mine[is_wait[mine]]
+        number[waits] = remote_waits(trace, found.take(mine), done[mine], int(groups.parity[group]))
+        fits[waits] = number[waits] >= NO_PHASE
     # copies: of the phase that the last operation that expects bytes belongs to, or of the next, if that one is over
     copies = np.flatnonzero((found.operation == be.COPY) & known)
     number[copies] = _last_expecting(found, of, number, done, copies)
@@ -164,11 +172,9 @@ def _table(
     first, issued = np.full(count, _NEVER), np.full(count, -_NEVER)
     np.minimum.at(first, where, found.start[signals] - found.slack[signals])
     np.maximum.at(issued, where, found.start[signals] - found.slack[signals])
-    size = np.maximum(found.bytes[signals], 0)
-    is_copy = operation == be.COPY
-    expects = np.isin(operation, (be.EXPECT, be.EXPECT_TX))
-    unsized = np.bincount(where, is_copy & (found.bytes[signals] < 0), count) > 0
-    copied = np.where(unsized, be.UNKNOWN, np.bincount(where, size * is_copy, count).astype(np.int64))
+    copies, brought = found.copies[signals], found.copied[signals]
+    unsized = np.bincount(where, (copies > 0) & (brought < 0), count) > 0
+    copied = np.where(unsized, be.UNKNOWN, np.bincount(where, np.maximum(brought, 0), count).astype(np.int64))
     used = np.flatnonzero(np.bincount(where, minlength=count))
     place = np.full(count + 1, NO_PHASE)
     place[used] = np.arange(len(used))
@@ -186,12 +192,13 @@ def _table(
         block=trace.warps.block[row],
         barrier=found.barrier[groups.first][group[used]],
         row=row,
+        life=groups.life[group[used]],
         number=used - (np.cumsum(sizes) - sizes)[group[used]] + groups.parity[group[used]],
         needed=groups.needed[group[used]],
         arrived=total(found.weight[signals] * arrives[signals]),
-        expected=total(size * expects),
+        expected=total(found.bytes[signals]),
         copied=copied[used],
-        copies=total(is_copy | (operation == be.FOLLOW)),
+        copies=total(copies + (operation == be.FOLLOW)),
         first_ns=homes.ns(trace, home[used], first[used]),
         issued_ns=homes.ns(trace, home[used], issued[used]),
         landed_ns=over,

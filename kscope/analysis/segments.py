@@ -70,10 +70,11 @@ class Segments:
 
 
 def span_names(trace: TraceData) -> tuple[tuple[str, ...], Int64]:
-    """(sorted names of spans, index of each of Trace.regions into them; -1 for points)."""
-    names = tuple(sorted({region.name for region in trace.regions if region.kind in SPANS}))
+    """(sorted names of spans, index of each of Trace.regions into them; -1 for points and for work in flight)."""
+    own = [region.kind in SPANS and not region.flight for region in trace.regions]
+    names = tuple(sorted({region.name for region, is_own in zip(trace.regions, own, strict=True) if is_own}))
     index = {name: number for number, name in enumerate(names)}
-    codes = [index[region.name] if region.kind in SPANS else -1 for region in trace.regions]
+    codes = [index[region.name] if is_own else -1 for region, is_own in zip(trace.regions, own, strict=True)]
     return names, np.array(codes, np.int64)
 
 

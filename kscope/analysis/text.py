@@ -7,13 +7,15 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from . import crosscheck_text, rates_text, stall_text
+from . import crosscheck_text, pipeline_text, rates_text, stall_text
+from .barrier_waits import BarrierWait
 from .compare import Change, Comparison
 from .critical import Path
 from .crosscheck import Crosscheck
 from .idle import Gaps
 from .occupancy import Occupancy, SmUse, Waves
 from .overlap import Overlap, Wait
+from .pipeline_data import Pipelines
 from .rates import Rates
 from .shown import rendered
 from .stalls import Stalls
@@ -42,12 +44,17 @@ def _rates(found: Rates, width: int | None) -> str:
 
 
 @rendered.register
+def _pipelines(found: Pipelines, width: int | None) -> str:
+    return pipeline_text.text(found, width)
+
+
+@rendered.register
 def _gaps(found: Gaps, width: int | None) -> str:
     """Waits, gaps by neighboring regions, and the longest gaps."""
     width = terminal(width)
     if not found.between:
         return "no records"
-    lines = caveats(found.caveat, width) + _waits(found.waits, width)
+    lines = caveats(found.caveat, width) + _waits(found.waits, width) + _barriers(found.barriers, width)
     inside = f"in {found.of} and no nested region" if found.of else "in no region"
     lines += ["", cut(f"time {inside}, by neighboring regions", width)]
     shown = found.between[: max(found.top, _LEAST_BETWEEN)]
@@ -75,6 +82,22 @@ def _waits(rows: tuple[Wait, ...], width: int) -> list[str]:
     for row, line in reversed(list(enumerate(lines[1:], 1))):
         beside = _beside([(f"{role}: {name}", part) for role, name, part in rows[row - 1].beside])
         lines[row : row + 1] = [line, *wrapped(f"meanwhile {beside}", width, "      ")] if beside else [line]
+    return lines
+
+
+def _barriers(rows: tuple[BarrierWait, ...], width: int) -> list[str]:
+    if not rows:
+        return []
+    columns = {
+        "warp time": [time_text(row.warp_time_ns) for row in rows],
+        "not issued": [part_text(row.not_issued) for row in rows],
+        "in flight": [part_text(row.in_flight) for row in rows],
+        "landed": [part_text(row.landed) for row in rows],
+    }
+    lines = ["", *grid("waits for barriers", [f"{row.role}: {row.region}" for row in rows], columns, width)]
+    for row, line in reversed(list(enumerate(lines[2:], 2))):
+        signals = _beside([(f"{role}: {name}", part) for role, name, part in rows[row - 2].signals])
+        lines[row : row + 1] = [line, *wrapped(f"for {signals}", width, "      ")] if signals else [line]
     return lines
 
 

@@ -32,7 +32,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "record": ("demo", "run", "sample", "include", "doctor"),
     "why does it hang": ("watch",),
     "look": ("summary", "view", "export", "merge", "query", "info"),
-    "why is it slow": ("gaps", "overlap", "path", "occupancy", "stalls", "annotate", "rates", "ranks"),
+    "why is it slow": ("gaps", "overlap", "path", "pipeline", "occupancy", "stalls", "annotate", "rates", "ranks"),
     "compare and check": ("compare", "assert"),
     "can I trust this": ("trust", "crosscheck"),
 }

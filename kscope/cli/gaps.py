@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
+from ..analysis.barrier_events import recorded
 from ..analysis.critical import critical_path, offered
 from ..errors import UsageError
 from . import answers, filters
@@ -45,7 +46,9 @@ def gaps(options: argparse.Namespace) -> int:
     with filters.watched(len(trace), "waits") as step:
         found = idle.gaps(trace, of=options.of, wait=options.wait, roles=roles, top=options.top or _GAPS, step=step)
     if options.json:
-        lists = {name: [asdict(row) for row in getattr(found, name)] for name in ("between", "longest", "waits")}
+        lists = {
+            name: [asdict(row) for row in getattr(found, name)] for name in ("between", "longest", "waits", "barriers")
+        }
         print(answers.answer(options, lists, trace))
     else:
         print(found)
@@ -74,8 +77,11 @@ def critical(options: argparse.Namespace) -> int:
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     trace = filters.read(options)
-    if not edges:
-        raise UsageError(f"expected --edge SIGNAL:WAIT, such as --edge load:wait_full; {offered(trace)}")
+    if not edges and not recorded(trace):
+        raise UsageError(
+            f'expected --edge SIGNAL:WAIT, such as --edge load:wait_full, or a capture with auto="pipeline"; '
+            f"{offered(trace)}"
+        )
     with filters.computing(len(trace), "path"):
         found = critical_path(trace, edges, launch, block)
     if options.json:

@@ -18,6 +18,7 @@ from ..util.runs import group_equal, heads
 from ..util.text import counted
 from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
+from .flights import with_flights
 from .ids import IdTable, Names
 from .lane_joining import join
 from .launch_lines import calls as calls_of
@@ -116,7 +117,8 @@ def assemble(capture: CaptureData) -> TraceData:
         calls=calls,
     )
     roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
-    return with_roles(join(trace, launches.in_turn), [roles.get(number, ()) for number in kernel_ids.tolist()])
+    joined = join(trace, launches.in_turn)
+    return with_flights(with_roles(joined, [roles.get(number, ()) for number in kernel_ids.tolist()]))
 
 
 def _about(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> Recorded:

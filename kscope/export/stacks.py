@@ -54,7 +54,7 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
     Returns:
         The nodes, parents first.
     """
-    spans = np.flatnonzero(trace.is_span)
+    spans = np.flatnonzero(trace.is_span & ~trace.flights)
     track = trace.track[spans]
     start, length = trace.start_ticks[spans], trace.dur_cycles[spans]
     parent = _parents(start, start + length, track)

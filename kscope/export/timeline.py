@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ..analysis.barrier_edges import with_phases
 from ..analysis.roles import Roles, roles
 from ..analysis.warp_stats import warp_ends
 from ..capture.model import Problem
@@ -119,6 +120,7 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
     """
     view = view or View()
     trace, problems = first(trace, limit)
+    trace, phases = with_phases(trace)
     drawn, empty, hidden = _drawn(trace)
     begin, end, exact, base = _whole_ns(trace, empty, view.args)
     span = trace.is_span
@@ -129,7 +131,8 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
     track = np.concatenate([track, empty.astype(np.int32)])
     arrows, unlinked = flows(trace, begin, end, view.flows)
     between, unmatched = peer_flows(trace, begin, end, view.peers)
-    arrows = arrows.with_more(between)
+    waited = Flows(phases.source, phases.target, np.ones(len(phases.source), bool))
+    arrows = arrows.with_more(between).with_more(waited)
     return Timeline(
         trace, begin, end, track, span, more, drawn, empty, roles(trace), trace.origin + base, exact, arrows, view,
         (*problems, *hidden, *unlinked, *unmatched, *trace.problems),

@@ -37,12 +37,12 @@ class Frontend(ABC):
     Attributes:
         name: the frontend's name in the registry.
         backend: the name of the backend that its kernels record into.
-        selects: what it can mark in unannotated kernels, see Recording.selection.
+        selects: what it can mark in unannotated kernels, see Recording.selection; "pipeline" is one of the kinds.
     """
 
     name: ClassVar[str]
     backend: ClassVar[str] = "cuda"
-    selects: ClassVar[frozenset[Literal["kinds", "lines"]]] = frozenset()
+    selects: ClassVar[frozenset[Literal["kinds", "lines", "pipeline"]]] = frozenset()
 
     @abstractmethod
     def enable(self, recording: Recording) -> None:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ..instrument import registry
-from ..marks.grammar import ROLE_TRACK, Act, How, Mark, check_name
+from ..marks.grammar import BEGIN_TRACK, END_TRACK, ROLE_TRACK, Act, How, Mark, check_name
 from ..marks.predicates import constant_predicate
 from ..marks.strategies import Strategy, strategy_of
 from ..marks.work import declared
@@ -234,5 +234,56 @@ def role(name: Any, *, strategy: Strategy | None = None, _semantic: Any = None) 
     _place("instant", check_name(name, ROLE_TRACK), _spec(strategy), "call", None, _semantic)
 
 
-for _builtin in (instant, counter, role, scope.enter, scope.exit, scope.pin):
+def begin(
+    name: Any,
+    key: Any = None,
+    *,
+    strategy: Strategy | str | None = None,
+    when: Any = None,
+    _semantic: Any = None,
+) -> None:
+    """Begin a span of work that is in flight: end() with the same name and key ends it, in any warp of the block, in
+    another iteration or another function.
+
+    Any number may be open at once, also with one key: the oldest ends first. What never ends is a problem of the trace.
+
+    Args:
+        name: constant string, 1 to 512 bytes of UTF-8.
+        key: i32, u32 or f32 that tells spans of one name apart, such as a stage or an iteration. None for no key.
+        strategy: which lanes record, such as Elected(any_lane=True); None for the session's strategy.
+        when: bool or integer, begins if nonzero. A constant False emits no code. None for always.
+
+    Raises:
+        UsageError: an argument is invalid; see scope.
+    """
+    if constant_predicate(when) is not False:
+        _place("instant", check_name(name, BEGIN_TRACK), _spec(strategy), "call", key, _semantic, when)
+
+
+def end(
+    name: Any,
+    key: Any = None,
+    *,
+    strategy: Strategy | str | None = None,
+    when: Any = None,
+    _semantic: Any = None,
+) -> None:
+    """End the oldest open span that begin() began in this block with the same name and key.
+
+    Args:
+        name: constant string, as in begin().
+        key: as in begin().
+        strategy: which lanes record; None for the session's strategy.
+        when: bool or integer, ends if nonzero. A constant False emits no code. None for always.
+
+    Raises:
+        UsageError: an argument is invalid; see scope.
+    """
+    if constant_predicate(when) is not False:
+        _place("instant", check_name(name, END_TRACK), _spec(strategy), "call", key, _semantic, when)
+
+
+MARKS_BY_CALL = (instant, counter, role, begin, end)
+"""Functions that place a mark; a name comes first, then a value or a key."""
+for _builtin in (*MARKS_BY_CALL, scope.enter, scope.exit, scope.pin):
     vars(_builtin)["__triton_builtin__"] = True  # read by the compiler's call protocol

@@ -25,6 +25,13 @@ def key_of(mark: Mark, depth: int) -> Key:
     return mark.name, sort, depth
 
 
+def waits(mark: Mark) -> bool:
+    """Whether a mark is of a wait of a pipeline, which each lane with a slab records: lane 0, and those that arrived or
+    copied before.
+    """
+    return mark.how == "pipeline" and mark.act in ("enter", "exit", "success")
+
+
 def is_wait(mark: Mark) -> bool:
     """Whether a mark is of a wait for a barrier."""
     known = operations.of_name(mark.name) if mark.how == "pipeline" else None
@@ -39,11 +46,14 @@ def is_number(mark: Mark) -> bool:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record that waits to be stored. spec: its mark's strategy. loop: the loop whose registers it uses."""
+    """A record that waits to be stored. spec: its mark's strategy. elected: one of the lanes that were there together
+    stores it, which may have no slab yet. loop: the loop whose registers it uses.
+    """
 
     slot: ptx.Slot
     kind: layout.Kind
     spec: str | None
+    elected: bool
     loop: loop_registers.Loop | None = None
 
 
@@ -104,6 +114,8 @@ class Emitter:
         owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)
         if mark.act == "enter" and is_wait(mark):
             return text + ptx.operations.begin(self.kernel, slot, mark.operand or "0")
+        if mark.act == "enter" and waits(mark):
+            return text + ptx.enter(self.kernel, slot, mark.operand)
         if mark.act == "enter":
             if loop is not None:
                 return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
@@ -129,7 +141,8 @@ class Emitter:
             text += ptx.loop_records.leave(self.kernel, owner, loop.number, loop.long)
         else:
             text += ptx.leave(self.kernel, slot)
-        self.pending.append(_Record(slot, kind, mark.strategy, loop))
+        elected = self.kernel.elects(mark.strategy) and not waits(mark)
+        self.pending.append(_Record(slot, kind, mark.strategy, elected, loop))
         self.ended = slot
         return text + self._flush(keep=0 if mark.act == "exit" and mark.name in self.opens else self.limit)
 
@@ -189,7 +202,7 @@ class Emitter:
             return ""
         out, self.pending = self.pending[:count], self.pending[count:]
         text = self._claim()
-        elected = [f"ks_w{record.slot.index}" for record in out if self.kernel.elects(record.spec)]
+        elected = [f"ks_w{record.slot.index}" for record in out if record.elected]
         text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
         self.stored = out[-1]
         return text + "".join(map(self._store, out))

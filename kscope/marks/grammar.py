@@ -47,6 +47,8 @@ WORK = "\x1e"
 """Separates both from the region's work, see work.py."""
 ROLE_TRACK = "kscope.role"
 """The track of instants that name the role of their warp."""
+BEGIN_TRACK, END_TRACK = "kscope.begin", "kscope.end"
+"""The tracks of instants that are the two ends of a span."""
 
 ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))

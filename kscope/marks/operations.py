@@ -43,7 +43,8 @@ class Named:
         operation: the kind.
         count: of an init, the arrivals of a phase; of arrivals, how many each lane makes.
         bytes: how many bytes it expects or copies; None if its code does not fix them.
-        copies: how many copies one record stands for.
+        copies: how many copies of the same lane follow directly, and are part of the record; of a copy, itself too.
+        copied: their bytes; None if their code does not fix them.
         multicast: the copy goes to several blocks of the cluster.
         of: the instruction of a group, such as "wgmma".
         where: file:line without folders; empty if it is unknown.
@@ -52,7 +53,8 @@ class Named:
     operation: Operation
     count: int = 1
     bytes: int | None = None
-    copies: int = 1
+    copies: int = 0
+    copied: int | None = None
     multicast: bool = False
     of: str = ""
     where: str = ""
@@ -70,7 +72,7 @@ def of_name(name: str) -> Named | None:
     if found is None:
         return None
     fixed = dict(word.split("=") for word in found[2].split())
-    numbers = {key: int(fixed[key]) for key in ("count", "bytes", "copies") if fixed.get(key, "").isdecimal()}
+    numbers = {key: int(fixed[key]) for key in ("count", "bytes", "copies", "copied") if fixed.get(key, "").isdecimal()}
     return Named(
         found[1],  # type: ignore[arg-type]  # the pattern matches only these values
         **numbers,

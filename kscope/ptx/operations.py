@@ -1,7 +1,7 @@
 """Records of operations on barriers: any lane may execute one, and the record says which barrier and how many lanes.
 
 The operand of a mark is ADDRESS or ADDRESS|PARITY, where ADDRESS is what the instruction has in brackets: a register or
-a symbol, and an offset (%r1+8), after `generic:` if it is no shared address.
+a symbol, and an offset (%r1+8), after `generic:` if it is no shared address. `one:` and `each:` may come first.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _LANES, _PARITY = operations.LANES_SHIFT, operations.PARITY_SHIFT
 _KEPT = operations.ADDRESS_MASK | operations.BLOCK_MASK
 WIDE = "wide:"
 """Before the register of a 64-bit address."""
+ONE, EACH = "one:", "each:"
+"""Before all else: one lane executes it; lanes may have different addresses, and one lane records for each."""
 
 
 def declared(slot: Slot) -> str:
@@ -37,22 +39,39 @@ def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: b
         barrier: the operand is a barrier; else a number, and lanes are not counted.
     """
     value, held = f"ks_v{slot.index}", f"ks_w{slot.index}"
-    lanes = (
-        " popc.b32 ks_x, ks_k; sub.u32 ks_x, ks_x, 1; and.b32 ks_x, ks_x, 31;"
-        f" mad.lo.u32 {value}, ks_x, {1 << _LANES}, {value};"
-    )
+    how, operand = _how(operand)
+    what = _barrier(operand, value) if barrier else f"mov.b32 {value}, {operand};"
+    read = f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};\n"
+    if how == ONE and when is not None:
+        return f"\t{what} {_copied(held, when)}\n{read}"
+    guard = f"@{when} " if when is not None else ""
+    lanes = f" {guard}match.any.sync.b32 ks_k, {value}, ks_k;" if barrier and how == EACH else ""
+    if barrier:
+        lanes += (
+            " popc.b32 ks_x, ks_k; sub.u32 ks_x, ks_x, 1; and.b32 ks_x, ks_x, 31;"
+            f" mad.lo.u32 {value}, ks_x, {1 << _LANES}, {value};"
+        )
     ballot = f" vote.sync.ballot.b32 ks_k, {when}, ks_k;" if when is not None else ""
     first = f"setp.eq.and.u32 {held}, ks_x, 0, {when};" if when is not None else f"setp.eq.u32 {held}, ks_x, 0;"
     return (
         f"\t{{ .reg .b32 ks_k, ks_x; activemask.b32 ks_k;{ballot}\n"
-        f"\t{_barrier(operand, value) + lanes if barrier else f'mov.b32 {value}, {operand};'}\n"
+        f"\t{what}{lanes}\n"
         f"\tmov.u32 ks_x, %lanemask_lt; and.b32 ks_x, ks_k, ks_x; {first} }}\n"
-        f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};\n"
+        f"{read}"
     )
 
 
+def _how(operand: str) -> tuple[str, str]:
+    """ONE, EACH or nothing, and the operand behind it."""
+    return next(((how, operand.removeprefix(how)) for how in (ONE, EACH) if operand.startswith(how)), ("", operand))
+
+
+def _copied(held: str, when: str) -> str:
+    return f"not.pred {held}, {when[1:]};" if when.startswith("!") else f"mov.pred {held}, {when};"
+
+
 def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
-    """Before a loop that waits: which barrier and parity, and a clock; the first active lane records.
+    """Before a loop that waits: which barrier and parity, and a clock.
 
     Args:
         kernel: the kernel.
@@ -60,12 +79,7 @@ def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
         operand: of the mark.
     """
     n = slot.index
-    return (
-        f"\t{{ .reg .b32 ks_k, ks_x; {_awaited(operand, f'ks_v{n}', 'ks_x')}\n"
-        "\tactivemask.b32 ks_k; mov.u32 ks_x, %lanemask_lt; and.b32 ks_x, ks_k, ks_x;"
-        f" setp.eq.u32 ks_w{n}, ks_x, 0; }}\n"
-        f"\t{clock(kernel, f'ks_s{n}')}\n"
-    )
+    return f"\t{{ .reg .b32 ks_x; {_awaited(operand, f'ks_v{n}', 'ks_x')} }}\n\t{clock(kernel, f'ks_s{n}')}\n"
 
 
 # if this is no repetition: start = clock, what = barrier and parity
@@ -80,16 +94,11 @@ def attempt(kernel: Kernel, slot: Slot, operand: str) -> str:
     )
 
 
-# if over: end = clock, and the first active lane records
+# if over: end = clock
 def success(kernel: Kernel, slot: Slot, over: str) -> str:
     """After it. over: the predicate that it sets."""
     n = slot.index
-    return (
-        f"\tnot.pred ks_t{n}, {over};\n"
-        f"\t{clock(kernel, f'ks_e{n}')}\n"
-        "\t{ .reg .b32 ks_k, ks_x; activemask.b32 ks_k; mov.u32 ks_x, %lanemask_lt; and.b32 ks_k, ks_k, ks_x;"
-        f" setp.eq.and.u32 ks_w{n}, ks_k, 0, {over}; }}\n"
-    )
+    return f"\tnot.pred ks_t{n}, {over}; mov.pred ks_w{n}, {over};\n\t{clock(kernel, f'ks_e{n}')}\n"
 
 
 def _awaited(operand: str, into: str, scratch: str) -> str:

@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from .._version import __version__
+from ..analysis.barrier_edges import with_phases
 from ..analysis.critical import Edge, GivenEdge, as_edges
 from ..analysis.roles import roles
 from ..analysis.summary import Summary, summarize
@@ -50,7 +51,7 @@ def pieces(trace: TraceData, step: Step = no_progress, edges: Iterable[GivenEdge
     """The text of the page; arguments as in write()."""
     named = as_edges(edges)
     summary = summarize(trace)
-    shown = scene(trace, summary)
+    shown = scene(with_phases(trace)[0], summary)
     about = _about(shown, summary, named)
     return written(about, _payloads(shown, about, step))
 

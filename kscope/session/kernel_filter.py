@@ -15,6 +15,7 @@ from ..decoding import slabs
 from ..errors import UsageError
 from ..instrument import registry
 from ..instrument.selection.auto import Selection, unmatched
+from ..marks.operations import PIPELINE
 from ..tracedata.kernel_names import hashed
 
 
@@ -72,14 +73,22 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
 def unselected(selection: Selection, modules: Sequence[ModuleMeta], frontends: Sequence[str]) -> list[Problem]:
     """Problems of auto= and mark= that marked nothing in the modules, or that no frontend supports."""
     able = {what for name in frontends for what in registry.frontend(name).selects}
-    possible = replace(selection, kinds=selection.kinds if "kinds" in able else ())
+    if "kinds" in able:
+        able.add("pipeline")
+    possible = replace(selection, kinds=tuple(kind for kind in selection.kinds if _what(kind) in able))
     found = list(unmatched(possible, modules))
-    texts = {"kinds": "auto= (kinds of operation)", "lines": "mark= (lines of source)"}
-    missing = [text for what, text in texts.items() if getattr(selection, what) and what not in able]
+    texts = {"kinds": "auto= (kinds of operation)", "pipeline": 'auto="pipeline"', "lines": "mark= (lines of source)"}
+    wanted = {*map(_what, selection.kinds), *(["lines"] if selection.lines else [])}
+    missing = [text for what, text in texts.items() if what in wanted and what not in able]
     if missing and frontends:
         names = ", ".join(frontends)
         found.append(Problem("nothing", f"{' and '.join(missing)}: not supported by the imported DSLs ({names})"))
     return found
+
+
+def _what(kind: str) -> str:
+    """What a frontend needs to select for a kind of operation, see Frontend.selects."""
+    return PIPELINE if kind == PIPELINE else "kinds"
 
 
 def _kernels(device: DeviceCapture, epoch: int) -> list[int]:

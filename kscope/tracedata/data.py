@@ -210,6 +210,11 @@ class TraceData:
         spans = np.array([region.kind in _SPANS for region in self.regions])
         return np.asarray(spans[self.region] & (self.dur_cycles >= 0))
 
+    @property
+    def flights(self) -> npt.NDArray[np.bool_]:
+        """(n,) bool: spans from begin() to end(), in which the warp does something else."""
+        return np.array([region.flight for region in self.regions], bool)[self.region]
+
     @cached_property
     def start_ns(self) -> Float:
         """(n,) float64, ns after `origin`."""
@@ -228,12 +233,16 @@ class TraceData:
 
     @cached_property
     def depth(self) -> npt.NDArray[np.uint8]:
-        """(n,) uint8: how many spans of the same warp contain the record, counted in the unfiltered trace."""
+        """(n,) uint8: how many spans of the same warp, but for flights, contain the record in the unfiltered trace."""
         if self._whole is not None:
             whole, index = self._whole
             return np.asarray(whole.depth[index])
         end = self.start_ticks + np.maximum(self.dur_cycles, 0)
-        return nest(self.start_ticks, end, self.track)[0]
+        if not self.flights.any():
+            return nest(self.start_ticks, end, self.track)[0]
+        depth, own = np.zeros(len(self), np.uint8), np.flatnonzero(~self.flights)
+        depth[own] = nest(self.start_ticks[own], end[own], self.track[own])[0]
+        return depth
 
     @cached_property
     def value(self) -> Float:

@@ -24,6 +24,7 @@ class Region:
         ends_at_issue_of: an asynchronous instruction that it issues without waiting for any, see RegionMeta; None if
             modules with this name differ in that.
         work: the work that its mark declares, as marks/work.py writes it; empty without.
+        flight: its spans are work in flight, from begin() to end(): the warp does something else meanwhile.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Region:
     track: str | None = None
     ends_at_issue_of: str | None = None
     work: str = ""
+    flight: bool = False
 
     @property
     def token(self) -> str:

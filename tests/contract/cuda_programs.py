@@ -292,12 +292,16 @@ extern "C" __global__ void tracks(int* out, int n) {
     KSCOPE_REGION("load" KSCOPE_TRACK("a"));
     KSCOPE_INSTANT("done" KSCOPE_TRACK("a"));
     KSCOPE_ROLE("worker");
+    KSCOPE_BEGIN("flight", n);
     {
         KSCOPE_REGION("load" KSCOPE_TRACK("b c"));
         out[0] = 1;
     }
-    KSCOPE_REGION("load");
-    out[1] = 2;
+    {
+        KSCOPE_REGION("load");
+        out[1] = 2;
+    }
+    KSCOPE_END("flight", n);
 }
 
 extern "C" __global__ void words(int* out, int n) {

@@ -267,10 +267,12 @@ def tracks(out: cute.Tensor, n: cutlass.Int32):
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
         kscope.role("worker")
+        kscope.begin("flight", n)
         with kscope.region("load", track="b c"):
             out[0] = 1
         with kscope.region("load"):
             out[1] = 2
+        kscope.end("flight", key=n)
 
 
 @cute.kernel

@@ -266,10 +266,12 @@ def tracks(out, n):
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
         kscope.role("worker")
+        kscope.begin("flight", n)
         with kscope.region("load", track="b c"):
             out[0] = 1
         with kscope.region("load"):
             out[1] = 2
+        kscope.end("flight", key=n)
 
 
 @cuda.jit

@@ -229,10 +229,12 @@ def tracks(warp: Warp, n: int) -> None:
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
         kscope.role("worker")
+        kscope.begin("flight", n)
         with kscope.region("load", track="b c"):
             warp.work(1)
         with kscope.region("load"):
             warp.work(2)
+        kscope.end("flight", key=n)
 
 
 def words(warp: Warp, n: int) -> None:

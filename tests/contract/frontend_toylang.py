@@ -236,10 +236,12 @@ def tracks(k: Tracer, out: str, n: Value) -> None:
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
         kscope.role("worker")
+        kscope.begin("flight", n)
         with kscope.region("load", track="b c"):
             k.store(out, 0, 1)
         with kscope.region("load"):
             k.store(out, 1, 2)
+        kscope.end("flight", key=n)
 
 
 def words(k: Tracer, out: str, n: Value) -> None:

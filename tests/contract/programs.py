@@ -137,7 +137,11 @@ PROGRAMS = (
     Program("constants", "a constant of every Python and numpy type", ("constants",)),
     Program("points", "instants and counters in a loop, with separate strategies", ("points",), n=3),
     Program("chosen", "marks that a predicate of the running kernel chooses, and of the compiler", ("chosen",), n=5),
-    Program("tracks", "one name on two tracks of the user's and on none; the warp names its role", ("tracks",)),
+    Program(
+        "tracks",
+        "one name on two tracks of the user's and on none; the warp names its role; a span with a key",
+        ("tracks",),
+    ),
     Program(
         "words",
         "what every thread learns of its place; the value on 'sm' is compared with the header",

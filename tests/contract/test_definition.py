@@ -177,7 +177,8 @@ def test_threads_read_their_position() -> None:
 
 def test_a_name_on_another_track_is_another_region() -> None:
     assert regions(recorded("tracks")[0]) == [
-        "done\x1fa", "worker\x1fkscope.role", "load\x1fb c", "load", "load\x1fa",
+        "done\x1fa", "worker\x1fkscope.role", "flight\x1fkscope.begin", "load\x1fb c", "load", "flight\x1fkscope.end",
+        "load\x1fa",
     ]  # fmt: skip
 
 

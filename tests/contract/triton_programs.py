@@ -202,10 +202,12 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
         with kscope.region("load", track="a"):
             kscope.instant("done", track="a")
             kscope.role("worker")
+            kscope.begin("flight", n)
             with kscope.region("load", track="b c"):
                 tl.store(out, 1)
             with kscope.region("load"):
                 tl.store(out, 2)
+            kscope.end("flight", key=n)
 
     @jit
     def words(out, n):

@@ -339,6 +339,10 @@ class Ops:
             raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
         return []
 
+    def op_match(self, i: Instr) -> list[str]:
+        """As if only this lane were active."""
+        return self.set(i, i.args[0], "1 << t.lane", "b32")
+
     def op_activemask(self, i: Instr) -> list[str]:
         return self.set(i, i.args[0], "t.active()", "b32")
 

@@ -184,7 +184,8 @@ def test_view_refuses_filters_for_exported_files(name: str, capture: Path, capsy
 
 
 OPENING = [
-    ("summary",), ("gaps",), ("overlap",), ("occupancy",), ("path", "--edge", "load:load"), ("assert", "dropped == 0"),
+    ("summary",), ("gaps",), ("overlap",), ("occupancy",), ("pipeline",), ("path", "--edge", "load:load"),
+    ("assert", "dropped == 0"),
     ("trust overhead", "--cost", "28"), ("export", "-o", "x.json"), ("compare", "some.kscope"),
     ("trust ipc", "--code", "x.sass"), ("view", "--no-browser"),
 ]  # fmt: skip

@@ -108,8 +108,8 @@ def test_a_missing_file_is_answered_with_the_captures_of_its_folder(
     [
         (
             ("path", WS),
-            "expected --edge SIGNAL:WAIT, such as --edge load:wait_full; this trace has waits wait_empty, wait_ready, "
-            "and regions ask, multiply, store",
+            'expected --edge SIGNAL:WAIT, such as --edge load:wait_full, or a capture with auto="pipeline"; this trace '
+            "has waits wait_empty, wait_ready, and regions ask, multiply, store",
         ),
         (("trust", "overhead", WS), "spans of multiply (512), wait_ready (512)"),
         (("export", WS), "-o FILE for these 1,296 records, with a suffix of .pftrace"),

@@ -18,6 +18,7 @@ from kscope.analysis.phases import NO_PHASE, Phases, phases
 from kscope.marks import operations
 
 SHAPES = [Shape(loop=loop, stages=stages, dynamic=stages == 2) for loop in LOOPS for stages in (1, 2, 3)]
+PARTS = 20
 SEEDS = range(400 if THOROUGH else 6)
 
 
@@ -51,9 +52,10 @@ def test_every_completion_is_inside_its_interval(shape: Shape) -> None:
 
 
 @pytest.mark.slow
-def test_a_million_completions_are_inside_their_intervals() -> None:
-    count, seed = 0, 1000
-    while count < (1_000_000 if THOROUGH else 2_000):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_million_completions_are_inside_their_intervals(part: int) -> None:
+    count, seed = 0, 1_000_000 * (part + 1)
+    while count < (1_000_000 if THOROUGH else 8_000) / PARTS:
         trace, barriers = pipelines.recorded(Shape(200, seed % 4 + 1, loop=list(LOOPS)[seed % 3]), seed, records=4096)
         known = completions(trace, phases(trace), barriers)
         assert all(issued <= over <= landed for issued, over, landed in known)

@@ -48,10 +48,10 @@ def says(body: str) -> list[Named | None]:
 @pytest.mark.parametrize(
     ("code", "said", "operand"),
     [
-        ("mbarrier.init.shared.b64 [%r1], 8;", Named("init", count=8), "%r1"),
+        ("mbarrier.init.shared.b64 [%r1], 8;", Named("init", count=8), "each:%r1"),
         ("mbarrier.arrive.shared.b64 _, [%r1+16];", Named("arrive"), "%r1+16"),
         ("mbarrier.arrive.shared::cta.b64 %rd1, [%r1], 4;", Named("arrive", count=4), "%r1"),
-        ("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];", Named("arrive"), "%r1"),
+        ("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];", Named("arrive"), "each:%r1"),
         ("mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 512;", Named("expect", bytes=512), "%r1"),
         ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 512;", Named("expect_tx", bytes=512), "%r1"),
         ("mbarrier.arrive.b64 _, [%rd1];", Named("arrive"), "generic:%rd1"),
@@ -70,7 +70,6 @@ def says(body: str) -> list[Named | None]:
         ("cp.async.mbarrier.arrive.noinc.shared.b64 [%r1];", Named("follow"), "%r1"),
         ("cp.async.mbarrier.arrive.shared.b64 [%r1];", Named("follow", count=0), "%r1"),
         ("cp.async.commit_group;", Named("commit", of="cp.async"), "0"),
-        ("wgmma.commit_group.sync.aligned;", Named("commit", of="wgmma"), "0"),
     ],
 )  # fmt: skip
 def test_an_operation_is_marked_before_it_is_executed(code: str, said: Named, operand: str) -> None:
@@ -89,6 +88,40 @@ def test_numbers_that_only_registers_have_are_records_that_follow() -> None:
     assert [one and one.operation for one in says(f"ld.global.u32 %r2, [%rd1]; {body}")] == ["expect", "bytes"]
     assert says(f"mov.b32 %r2, 96; {body}") == [Named("expect", bytes=96)]
     assert len(says(f"mov.b32 %r2, 96; @%p1 mov.b32 %r2, 64; {body}")) == 2
+
+
+ELECT = "elect.sync %r1|%p1, -1; and.pred %p2, %p3, %p1;"
+BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 64, [%r4];"
+
+
+def test_an_elected_lane_is_known_to_be_one() -> None:
+    assert [mark.operand for mark in marks(f"{ELECT} @%p2 {TMA}")] == ["one:%r4"]
+    assert [mark.operand for mark in marks(f"@%p2 {TMA}")] == ["%r4"]
+    assert [mark.operand for mark in marks(f"{ELECT} @%p4 mov.pred %p2, %p4; @%p2 {TMA}")] == ["%r4"]
+
+
+def test_copies_to_one_barrier_in_a_row_are_one_record() -> None:
+    expect = "mbarrier.arrive.expect_tx.shared.b64 _, [%r4], 128;"
+    assert says(f"{expect} {BULK} {BULK}") == [Named("expect", bytes=128, copies=2, copied=128)]
+    assert says(f"{BULK} {BULK} {BULK}") == [Named("copy", bytes=192, copies=3)]
+    assert says(f"{TMA} {TMA}") == [Named("copy", copies=2)]
+    assert says(f"@%p1 {expect} @%p1 {BULK}") == [Named("expect", bytes=128, copies=1, copied=64)]
+    more = ELECT.replace("%p1", "%p4").replace("%p2", "%p5")
+    assert says(f"{ELECT} {more} @%p2 {BULK} @%p5 {BULK}") == [Named("copy", bytes=128, copies=2)], "one lane each"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{BULK} A: {BULK} @%p1 bra A;",
+        f"@%p1 {BULK} @%p2 {BULK}",
+        f"{BULK} {BULK.replace('%r4', '%r5')}",
+        f"mov.b32 %r4, 8; {BULK} mov.b32 %r4, 16; {BULK}",
+        f"{BULK} mbarrier.arrive.shared.b64 _, [%r5]; {BULK}",
+    ],
+)
+def test_other_copies_have_their_own_records(body: str) -> None:
+    assert [one and one.operation for one in says(body)].count("copy") == 2
 
 
 @pytest.mark.parametrize(
@@ -184,8 +217,9 @@ def test_the_tma_example_is_recorded_whole() -> None:
     names = [of_name(region.name) for region in made.meta.regions]
     counts = sorted(one.count for one in names if one is not None and one.operation == "init")
     assert counts == [1, 8]
-    assert {one.bytes for one in names if one is not None and one.operation == "copy"} == {4096}
-    assert {one.operation for one in names if one is not None} == {"init", "expect", "copy", "wait", "arrive"}
+    (expect,) = (one for one in names if one is not None and one.operation == "expect")
+    assert (expect.bytes, expect.copies, expect.copied) == (8192, 2, 8192)
+    assert {one.operation for one in names if one is not None} == {"init", "expect", "wait", "arrive"}
 
 
 def test_the_machine_code_of_a_kernel_is_not_recorded_with_it() -> None:

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from kscope.instrument.hooks import Hook
 from kscope.language.mistakes import refuse_mistakes
-from kscope.language.regions import counter, instant, role, scope
+from kscope.language.regions import MARKS_BY_CALL, scope
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
@@ -29,7 +29,6 @@ from .hook_points import expressions, translator, types
 _MACRO = "KSCOPE_JIT"
 _STATEMENT, _STATEMENTS, _EXPRESSION = "_transpile_stmt", "_transpile_stmts", "_transpile_expr"
 _WRAPPER, _FUNCTION = "transpile_function_wrapper", "_transpile_func_obj"
-_POINTS = (instant, counter, role)
 _TYPES: dict[str, tuple[ValueType, str, str]] = {
     **dict.fromkeys(("int8", "int16", "int32"), ("i32", "int", "r")),
     **dict.fromkeys(("uint8", "uint16", "uint32"), ("u32", "unsigned int", "r")),
@@ -127,7 +126,7 @@ class JitHooks:
             return self._return(original(statement, is_toplevel, env), opened)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             function = _constant(statement.value.func, env)
-            if function in _POINTS or isinstance(getattr(function, "__self__", None), scope):
+            if function in MARKS_BY_CALL or isinstance(getattr(function, "__self__", None), scope):
                 return self._lines(lambda: self._called(statement.value, function, env))
         return original(statement, is_toplevel, env)
 

@@ -15,6 +15,7 @@
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads"));  drawn on a track of that name, below its warp; any name can have one
 //   KSCOPE_REGION("load" KSCOPE_WORK("bytes=4096"));  for kscope rates: bytes and flops of a block in one execution
 //   KSCOPE_ROLE("producer");                      what this warp does: labels its row
+//   KSCOPE_BEGIN("tma", k); KSCOPE_END("tma", k);  a span with a key, from one warp or iteration to another
 //   KSCOPE_PIN(x);                                the computation of x stays before this line
 //
 // After the name or the value a mark may name its strategy: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads,
@@ -174,6 +175,8 @@ int kscope_control(int unit, unsigned long long* address) {
 #define KSCOPE_INSTANT_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_COUNTER(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_ROLE(...)
+#define KSCOPE_BEGIN(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_END(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_REGION_IF(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_REGION_V_IF(name, value, ...) KSCOPE_UNUSED_(value), KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_INSTANT_IF(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
@@ -1254,5 +1257,7 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #define KSCOPE_COUNTER(name, ...) \
   KSCOPE_MARK_V_(counter, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_ROLE(name) KSCOPE_INSTANT(name KSCOPE_TRACK("kscope.role"))
+#define KSCOPE_BEGIN(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK("kscope.begin"), __VA_ARGS__)
+#define KSCOPE_END(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK("kscope.end"), __VA_ARGS__)
 #endif  // KSCOPE, device code
 #endif  // KSCOPE_CUH

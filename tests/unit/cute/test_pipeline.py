@@ -58,6 +58,6 @@ def test_a_gemm_in_clusters_records_every_kind_of_operation_and_names_what_is_no
     module = load(GEMM)
     frontend.enable(RECORDING)
     made = compile(module.matmul, *module.fakes(2048), 132, module.driver.CUstream(0))
-    assert operations(made).keys() >= {"init", "wait", "expect", "copy", "arrive", "commit", "drain"}
+    assert operations(made).keys() >= {"init", "wait", "expect", "copy", "arrive", "drain"}
     (problem,) = [one for one in metadata_of(made).problems if one.kind == "pipeline"]
     assert "several blocks" in problem.text

@@ -1,0 +1,34 @@
+"""`kscope pipeline CAPTURE`: stages, waits and copies in flight of kernels recorded with auto="pipeline"."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from ..analysis.pipeline import pipelines
+from . import answers, filters
+from .command import Command
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command(
+        "pipeline", pipeline, "stages, waits and copies in flight",
+        description='Rebuilds the phases of barriers of kernels recorded with auto="pipeline" (--kinds pipeline).',
+    )  # fmt: skip
+    filters.add(parser)
+    answers.add(parser)
+
+
+def pipeline(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    trace = filters.read(options)
+    with filters.computing(len(trace), "pipeline"):
+        found = pipelines(trace)
+    if options.json:
+        data = asdict(found) | {"problems": [one.as_dict() for one in found.problems]}
+        data.pop("caveat")
+        print(answers.answer(options, data, trace))
+    else:
+        print(found)
+    return 0

@@ -9,9 +9,9 @@ def kernel(warp, n):
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -26,6 +26,7 @@ from kscope.marks.strategies import AllThreads, Strategy, parse_strategy
 from . import samples
 from .barriers import Barrier, mark_of
 from .block import Block, Strand, Trapped
+from .lanes import Lane, Lanes, mask
 from .machine import READ_CYCLES, Machine
 from .memory import U32, Memory
 from .module import Module, caller, elects
@@ -34,8 +35,6 @@ from .protocol import Anchor, Slab, Thread, add_flags, announce, claim
 from .samples import SampledWarp
 from .values import predicate, words
 
-Lanes = int | Iterable[int] | Callable[[int], bool]
-
 _running = threading.local()
 
 
@@ -43,15 +42,6 @@ def current() -> Warp | None:
     """The warp running on this host thread; None outside of a kernel."""
     warp: Warp | None = getattr(_running, "warp", None)
     return warp
-
-
-@dataclass
-class _Lane:
-    """Registers of a recording lane: its slab, and start, value and predicate of each open region."""
-
-    slab: Slab | None
-    late: bool = False  # claims at its first store
-    starts: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
 class Warp:
@@ -80,7 +70,7 @@ class Warp:
         self._active = (1 << min(32, size - 32 * thread.warp)) - 1  # a partial warp has fewer lanes
         self._left = 0
         self._nesting = Nesting(kernel, thread.warp)
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, Lane] = {}
         self.strand = Strand(lambda: None, now)
 
     # place
@@ -173,7 +163,7 @@ class Warp:
             lanes: a bit mask, lane numbers, or a function of the lane. Without active lanes no time passes and no mark
                 records.
         """
-        before, self._active = self._active, self._active & _mask(lanes)
+        before, self._active = self._active, self._active & mask(lanes)
         try:
             yield
         finally:
@@ -185,7 +175,7 @@ class Warp:
         Args:
             lanes: as for where().
         """
-        leaving = self._active & _mask(lanes)
+        leaving = self._active & mask(lanes)
         self._nesting.at_return(leaving if self._memory is not None else 0)
         if leaving and self._memory is not None and self._lanes:
             end = self._anchor()
@@ -232,10 +222,10 @@ class Warp:
             if self._module.recording.strategy.records(self.index, lane):
                 self._lane(lane, isinstance(self._module.recording.strategy, AllThreads))
 
-    def _lane(self, lane: int, every: bool = False) -> _Lane:
+    def _lane(self, lane: int, every: bool = False) -> Lane:
         """The state of a recording lane; claims its slab on first use."""
         if lane not in self._lanes:
-            self._lanes[lane] = _Lane(self._slab(lane, FLAG_LANES if every else 0))
+            self._lanes[lane] = Lane(self._slab(lane, FLAG_LANES if every else 0))
         return self._lanes[lane]
 
     def _slab(self, lane: int, flags: int) -> Slab | None:
@@ -324,7 +314,7 @@ class Warp:
         if strategy.records(self.index, number):
             lane = self._lane(number, isinstance(strategy, AllThreads))
         else:  # claims at its first store
-            lane = self._lanes.setdefault(number, _Lane(None, late=True))
+            lane = self._lanes.setdefault(number, Lane(None, late=True))
         if mark.act == "enter":
             # enter: one clock read into a register, and whether the exit is to record; memory is touched only if
             # sessions survive, where any region may last
@@ -349,13 +339,6 @@ class Warp:
                 instant = Kind.INSTANT if value is None else Kind.INSTANT_VALUE
                 lane.slab.store(mark.name, Kind.COUNTER if mark.act == "counter" else instant, tick, tick, value)
 
-    def _claim_late(self, number: int, lane: _Lane, held: bool) -> None:
+    def _claim_late(self, number: int, lane: Lane, held: bool) -> None:
         if lane.late and held:
             lane.late, lane.slab = False, self._slab(number, FLAG_ANY)
-
-
-def _mask(lanes: Lanes) -> int:
-    if isinstance(lanes, int):
-        return lanes & U32
-    numbers = filter(lanes, range(32)) if callable(lanes) else lanes
-    return sum(1 << lane for lane in set(numbers) if 0 <= lane < 32)

@@ -15,7 +15,7 @@ SIDE_BY_SIDE := -n 2 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 # setuptools warns of every editable install
 QUIET := PYTHONWARNINGS=ignore
-.PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
+.PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-hta test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
@@ -69,7 +69,7 @@ help:  ## list the targets
 # Holistic Trace Analysis, which reads torch.profiler's files.
 .venv-hta/.test:
 	@.ci/venv .venv-hta $(PYTHON)
-	.venv-hta/bin/pip install -q holistictraceanalysis
+	.venv-hta/bin/pip install -q "holistictraceanalysis==0.5.0"
 	@touch $@
 
 # Other packages that write timelines, for the benchmark.
@@ -122,10 +122,12 @@ test-inductor: .venv/.torch  ## tests of torch.compile
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "$(TESTS)" -k "inductor or interpret" \
 	    tests/unit/triton/test_inductor.py tests/unit/triton/test_device.py tests/unit/test_examples.py
 
-test-viewers: .venv/.test .venv-viewers/.test .venv-hta/.test $(CACHE)/speedscope  ## open exported files in other tools
+test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## open exported files in other tools
 	KSCOPE_PROTON_VIEWER=.venv-viewers/bin/proton-viewer KSCOPE_SPEEDSCOPE=$(CACHE)/speedscope/package/dist/release \
-		KSCOPE_HTA=.venv-hta/bin/python \
 		.venv/bin/python -m pytest tests/viewers
+
+test-hta: .venv/.test .venv-hta/.test  ## open merged files in Holistic Trace Analysis
+	KSCOPE_HTA=.venv-hta/bin/python .venv/bin/python -m pytest tests/viewers/test_hta.py
 
 test-cupy: .venv/.cupy  ## tests of CuPy, NVRTC and cuda.core
 	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py

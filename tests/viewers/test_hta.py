@@ -19,7 +19,7 @@ import kscope
 from kscope.trace import decode
 
 HTA = os.environ.get("KSCOPE_HTA")
-pytestmark = pytest.mark.skipif(not HTA, reason="no HTA: make test-viewers")
+pytestmark = pytest.mark.skipif(not HTA, reason="no HTA: make test-hta")
 READ = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)

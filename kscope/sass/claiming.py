@@ -2,20 +2,21 @@
 on their way.
 
     begin   at the entry: clocks, the control block's address, loads of the gate
-    claim   in front of the first wait for memory: lanes, atomic, head
+    test    in front of the first wait for memory: is the gate open?
+    claim   behind the kernel's own code, and back: lanes, atomic, head
 
-Until the claim, what the begin loads is in registers that the kernel does not use yet. A kernel without such a place,
-or without the registers, claims at its entry.
+Until the test, what the begin loads is in registers that the kernel does not use yet. A kernel without such a place,
+or without the registers, claims at its entry. If the gate is shut, only begin and test run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .. import ptx
 from ..errors import UnsupportedError
-from . import forms, fragments, hazards, lending, registers
+from . import fragments, hazards, insert, lending, registers, timing, writing
 from .control import SCOREBOARDS, Control
 from .fragments import Fragment
 from .hazards import CONTROL_FLOW
@@ -25,11 +26,12 @@ from .registers import DESCRIPTOR, State
 from .renaming import Names
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
-_STOPS = frozenset({"BAR", "SYNCS", "DEPBAR", "LDGDEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
+_STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 _STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
 _HIGHEST, _UNIFORM, _PREDICATES = 254, 60, 7
 _RESERVED = frozenset({0, 1})
+_LABEL = "claim"
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,14 @@ class Claim:
 
     Attributes:
         begin: what stands at the entry.
-        claim: what stands at `at`.
-        behind: what stands behind the kernel.
-        at: the instruction that the claim stands in front of.
+        test: what stands at `at`.
+        behind: what stands behind the kernel: the claim.
+        at: the instruction that the test stands in front of.
         highest: the highest number of a register that begin and claim use.
     """
 
     begin: tuple[New, ...]
-    claim: tuple[New, ...]
+    test: tuple[New, ...]
     behind: tuple[New, ...]
     at: int
     highest: int
@@ -56,7 +58,8 @@ def placed(
     pieces: tuple[Fragment, Fragment],
     kernel: ptx.Kernel,
     allocation: registers.Allocation,
-    marks: tuple[int, int],
+    opened: Mapping[int, frozenset[int]],
+    stores: int,
     control: int,
     most: int,
 ) -> Claim:
@@ -67,18 +70,19 @@ def placed(
         pieces: begin and claim.
         kernel: what their texts depend on.
         allocation: registers of records and state.
-        marks: the first address at which a region begins, and the first at which one is stored.
+        opened: by the address of a region's begin, or of a mark's value: the registers that it writes.
+        stores: the first address at which a record is stored.
         control: offset of the control block's address in constant bank 3.
         most: registers a thread that it may use.
 
     Raises:
         UnsupportedError: it cannot be placed at the entry either.
     """
-    begins, stores = marks
+    known = _Known(function, lending.live(function), hazards.in_flight(function))
     for at in (*range(_late(function, stores), 0, -_STEP), 0):
-        kept = _numbers(allocation) if begins < at else allocation.state.registers
+        written = frozenset[int]().union(*(some for first, some in opened.items() if first < at))
         try:
-            found = _at(function, pieces, kernel, allocation.state, control, at, kept)
+            found = _at(known, pieces, kernel, allocation, control, at, written)
         except UnsupportedError:
             if not at:
                 raise
@@ -104,74 +108,114 @@ def _late(function: Function, stores: int) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A function with the registers that have values, and those that are in flight, in front of each instruction."""
+
+    function: Function
+    valued: Mapping[int, frozenset[str]]
+    flying: Mapping[int, frozenset[str]]
+
+
 def _at(
-    function: Function,
+    known: _Known,
     pieces: tuple[Fragment, Fragment],
     kernel: ptx.Kernel,
-    state: State,
+    allocation: registers.Allocation,
     control: int,
     at: int,
-    taken: frozenset[int],
+    written: frozenset[int],
 ) -> Claim:
-    begin, claim = pieces
+    function, (begin, claim), state = known.function, pieces, allocation.state
     values = fragments.between(kernel)
-    free = _free(function, at, taken)
-    first = blocks(begin, free, {})
+    early, late = _free(known, at, written | state.registers)
+    first = blocks(begin, early, {})
     where = {
         name: first[begin.register(door)] for door, number in sorted(begin.goes.items()) for name in (values[number],)
     }
     same = _coalesced(claim, values, where)
-    second = blocks(claim, [one for one in free if one not in where.values()], same)
+    second = blocks(claim, [one for one in late if one not in where.values()], same)
     uniform = _uniform(function, claim.used("UR") | begin.used("UR"), at)
     boards, gate = _boards(function, at)
     predicates, saved = _predicates(function, claim, at)
     names = Names(first, uniform, {}), Names(second, uniform, predicates)
-    left = [one for one in free if one not in where.values() and one not in second.values()]
+    left = [one for one in late if one not in where.values() and one not in second.values()]
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
     keep, give = _kept(saved, left)
 
-    def control_word(name: str, number: int, code: Control) -> list[New]:
-        of = DESCRIPTOR + fragments.CONTROL.index(name)
-        return [New(forms.word(f"MOV R{number}, UR{of}", Control(stall=fragments.MOVED)))]
+    def control_word(name: str, number: int) -> list[New]:
+        return [writing.new(f"MOV R{number}, UR{DESCRIPTOR + fragments.CONTROL.index(name)}")]
 
-    def nothing(name: str, number: int, code: Control) -> list[New]:
+    def nothing(name: str, number: int) -> list[New]:
         return []
 
-    def comes(name: str, number: int, code: Control) -> list[New]:
-        if where[name] == number:
-            return []
-        return [New(forms.word(f"MOV R{number}, R{where[name]}", Control(stall=fragments.MOVED)))]
+    def comes(name: str, number: int) -> list[New]:
+        return [] if where[name] == number else [writing.new(f"MOV R{number}, R{where[name]}")]
 
-    def goes(name: str, number: int, code: Control) -> list[New]:
-        return [New(forms.word(f"MOV R{_of(state, name)}, R{number}", Control(stall=2, waits=code.waits)))]
+    def goes(name: str, number: int) -> list[New]:
+        return [writing.new(f"MOV R{_of(state, name)}, R{number}")]
 
-    load = New(forms.word(f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]", Control(stall=fragments.SETTLED)))
-    to_gate = dict.fromkeys(SCOREBOARDS, gate)
     through = fragments.CONTROL, values
-    started, none = fragments.spliced(begin, through, names[0], to_gate, control_word, nothing, "begin ", True)
+    started, none = fragments.spliced(
+        begin, through, names[0], dict.fromkeys(SCOREBOARDS, gate), control_word, nothing, "begin ", True
+    )
     if none:
         raise UnsupportedError("ptxas put a part of a kernel's begin elsewhere")
+    started = [writing.new(f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]"), *started]
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
-    code, behind = fragments.spliced(claim, (values, state_names), names[1], boards, comes, goes, "claim ")
+    code, behind = fragments.spliced(claim, (values, state_names), names[1], boards, comes, goes, f"{_LABEL} ")
+    descriptor = writing.new(f"ULDC.64 UR{DESCRIPTOR}, {fragments.descriptor(claim)}")
     after = [
-        New(forms.word(f"MOV R{state.offset}, RZ", Control(stall=fragments.SETTLED))),
+        writing.new(f"MOV R{state.offset}, RZ"),
         *_recording(state),
-        New(forms.word(f"ULDC.64 UR{DESCRIPTOR}, {fragments.descriptor(claim)}", Control(stall=fragments.SETTLED))),
+        *(() if state.on is None else (descriptor,)),
+        *(() if state.on is None else _ids(allocation)),
+        *give,
+        writing.new("BRA `()", Control(stall=5), to=insert.own(at)),
     ]
-    started = [load, *started]
-    come = New(forms.word("NOP", Control(stall=hazards.GUARD, waits=frozenset({gate}))))
+    start = writing.new("NOP", label=_LABEL)
+    epoch = where[values[0]]
+    test = [
+        *(() if state.on is not None else (descriptor, *_at_rest(state), *_ids(allocation))),
+        *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
+    ]
     highest = max(*first.values(), *second.values(), *left[: len(saved)])
-    counts = New(forms.word("NOP", Control(stall=hazards.COUNTED)))
-    return Claim(tuple(started), (counts, come, *keep, *code, *after, *give), tuple(behind), at, highest)
+    cold = timing.tight([start, *keep, *code, *after, *behind])
+    return Claim(tuple(timing.tight(started)), tuple(timing.tight(test)), tuple(cold), at, highest)
+
+
+def _at_rest(state: State) -> list[New]:
+    """What a lane knows if the gate is shut, in a kernel without a predicate for it."""
+    return [writing.new(f"MOV R{number}, RZ") for number in sorted(state.registers)]
+
+
+def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[New]:
+    """A branch to the claim if the gate is open."""
+    free = [one for one in range(_PREDICATES) if f"P{one}" not in needed] if state.on is None else [state.on]
+    if not free:
+        raise UnsupportedError("the kernel needs every predicate where it would claim")
+    waits = Control(waits=frozenset({gate}))
+    return [
+        writing.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{epoch}, RZ, PT", waits),
+        writing.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_LABEL),
+    ]
+
+
+def _ids(allocation: registers.Allocation) -> list[New]:
+    """The ids and values of records that have registers of their own; of others, marks write all words."""
+    return [
+        writing.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}")
+        for quad, own in sorted(allocation.own.items())
+        for word, value in ((1, own), (3, 0))
+    ]
 
 
 def _kept(predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
     """Instructions that keep predicates in registers, and that bring them back."""
-    moved, tested = Control(stall=fragments.MOVED), Control(stall=hazards.GUARD)
     pairs = list(zip(predicates, free, strict=False))
-    keep = [New(forms.word(f"P2R R{into}, PR, RZ, {1 << one:#x}", moved)) for one, into in pairs]
-    give = [New(forms.word(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT", tested)) for one, of in pairs]
+    keep = [writing.new(f"P2R R{into}, PR, RZ, {1 << one:#x}") for one, into in pairs]
+    give = [writing.new(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT") for one, of in pairs]
     return keep, give
 
 
@@ -186,23 +230,23 @@ def _recording(state: State) -> list[New]:
     """A lane without a slab has the high word 0."""
     if state.on is None:
         return []
-    return [New(forms.word(f"ISETP.NE.U32.AND P{state.on}, PT, R{state.address + 1}, RZ, PT", Control(stall=13)))]
+    return [writing.new(f"ISETP.NE.U32.AND P{state.on}, PT, R{state.address + 1}, RZ, PT")]
 
 
-def _numbers(allocation: registers.Allocation) -> frozenset[int]:
-    """Every register of records and state."""
-    records = {first + n for first in allocation.quads.values() for n in range(registers.RECORD)}
-    return frozenset(records) | allocation.state.registers
-
-
-def _free(function: Function, at: int, taken: frozenset[int]) -> list[int]:
-    """Registers without a value in front of an instruction of the entry's block, and that nothing used before it."""
-    ahead = [one for one in function.instructions if one.at < at]
+def _free(known: _Known, at: int, taken: frozenset[int]) -> tuple[list[int], list[int]]:
+    """Registers without a value in front of an instruction of the entry's block: those that nothing used before it; and
+    all that no instruction in flight uses.
+    """
+    ahead = [one for one in known.function.instructions if one.at < at]
     touched = frozenset[str]().union(*(one.reads | one.writes for one in ahead))
-    if at:
-        touched |= lending.live(function)[at]
-    busy = {int(name[1:]) for name in touched if name[0] == "R"} | taken | _RESERVED
-    return [number for number in range(_HIGHEST + 1) if number not in busy]
+    nothing = frozenset[str]()
+    valued, flying = (some.get(at, nothing) if at else nothing for some in (known.valued, known.flying))
+    early, late = (
+        {int(name[1:]) for name in names if name[0] == "R"} | taken | _RESERVED
+        for names in (valued | touched, valued | flying)
+    )
+    every = range(_HIGHEST + 1)
+    return [one for one in every if one not in early], [one for one in every if one not in late]
 
 
 def _uniform(function: Function, used: frozenset[int], at: int) -> dict[int, int]:
@@ -236,7 +280,8 @@ def _boards(function: Function, at: int) -> tuple[dict[int, int], int]:
     free = registers.uncounted(function)
     ahead = [one.control for one in function.instructions if one.at < at]
     uses = [board for code in ahead for board in (code.writes, code.reads, *code.waits)]
-    gate = min(free, key=lambda board: (uses.count(board), board))
+    free.sort(key=uses.count)
+    gate = free[0]
     return {board: free[board % len(free)] for board in SCOREBOARDS}, gate
 
 

@@ -7,7 +7,7 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -28,6 +28,7 @@ from . import (
     insert,
     labels,
     lending,
+    marking,
     paths,
     place,
     reading,
@@ -36,17 +37,21 @@ from . import (
     registers,
     sections,
     stores_in_flight,
+    timing,
+    writing,
 )
 from .control import SCOREBOARDS, Control
 from .fragments import Fragment
 from .insert import Insertion, New
-from .instructions import BYTES, Function
+from .instructions import BYTES, Function, Instruction
 from .registers import DESCRIPTOR, State
 from .renaming import Names
 
 Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
 _BANK = ".nv.constant3"
+_END = "end"
+"""Label of the end of the slab."""
 _MOST, _WARP = 255, 32
 """Registers that a thread can have; threads of a warp."""
 
@@ -113,41 +118,29 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     state = chosen.state
     most = _most(max(before, chosen.count), threads)
     acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
-    written = [at for act, spot in acts for at in (spot.value, spot.when, spot.next if act == "enter" else None)]
-    begins = min((at for at in written if at is not None), default=function.size)
     stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
-    where = claiming.placed(function, (begin, claim), kernel, chosen, (begins, stores), _control(file), most)
-    count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
-    ids = [
-        New(forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)))
-        for quad, own in sorted(chosen.own.items())  # of others, marks write all words
-        for word, value in ((1, own), (3, 0))
-    ]
-    controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
-    replaced, behind_own = dict[int, int](), dict[int, list[New]]()
-    settled = New(forms.word("NOP", Control(stall=fragments.SETTLED)))
-    put[0] = [*where.begin, *(ids if begins < where.at else ())]
-    put.setdefault(where.at, []).extend([*where.claim, *(ids if begins >= where.at else ()), settled])
-    writer = records.Writer(state, records.last(state, kernel.last))
     sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
+    where = claiming.placed(
+        function, (begin, claim), kernel, chosen, _opened(sites), stores, _control(file), most
+    )
+    count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
+    controls, put = dict[int, Control](), dict[int, list[New]]()
+    put[0] = [*where.begin]
+    put.setdefault(where.at, []).extend(where.test)
+    writer = records.Writer(state, records.last(state, kernel.last))
     waiting = stores_in_flight.waiting(function, [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites])
-    for spot, site in zip(spots, sites, strict=True):
-        here = (behind_own if spot.after else put).setdefault(spot.at, [])
-        if spot.behind_wait and not here:
-            here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
-        predicates = records.Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
-        if spot.guard and spot.guard.lstrip("@!") not in predicates.calm:
-            here.append(New(forms.word("NOP", Control(stall=hazards.GUARD))))
-        here.extend(writer.inserted(replace(site, waits=spot in waiting), predicates))
-        replaced |= writer.replaced(site)
+    sites = [replace(one, waits=one.spot in waiting) for one in sites]
+    made = marking.placed(function, sites, writer, where.at, free.busy)
+    for at, some in made.before.items():
+        put.setdefault(at, []).extend(some)
     for at in chosen.waits:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
         if one.name == "EXIT":
-            put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
+            put.setdefault(one.at, []).extend(_leaves(function, one, state))
             controls |= _read_before(function, one.at, state)
     insertion = Insertion(
-        put, behind_own, where.behind, registers=count, attributes=claim.stack, controls=controls, replaced=replaced
+        put, made.after, [*where.behind, *_end(end, state)], registers=count, attributes=claim.stack, controls=controls, replaced=made.replaced
     )
     out = insert.inserted(data, function, insertion)
     _check(out, function, insertion)
@@ -277,35 +270,55 @@ def _read_before(function: Function, at: int, state: State) -> dict[int, Control
     return {}
 
 
-def _end(function: Function, at: int, end: Fragment, state: State) -> Iterator[New]:
-    """In front of an exit: the end of the slab, for the threads that leave."""
-    leaves = function.instructions[at // BYTES]
-    waits = Control(stall=2, waits=frozenset(SCOREBOARDS))
+def _leaves(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
+    """In front of an exit: recording threads that leave go to the end of the slab instead."""
     if leaves.conditional:
         # the others pass it by; these leave by an exit of their own, because their predicate may be overwritten
         guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"
         if leaves.guard.lstrip("@!").startswith("U"):
-            raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {at:#x}")
-        yield New(forms.word(f"@{guard} BRA `()", Control(stall=5, waits=leaves.control.waits)), to=f"stay {at:x}")
-    yield New(forms.word("NOP", Control(stall=hazards.COUNTED)))
-    yield New(forms.word("NOP", waits))
-    yield from _closing(end, state, f"end {at:x} ")
+            raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
+        code = Control(stall=5, waits=leaves.control.waits)
+        yield writing.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
+    on = state.on
+    if on is None:  # at an exit, no predicate has a value for those that leave
+        on = 0
+        yield writing.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
+    yield writing.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
     if leaves.conditional:
-        yield New(forms.word("EXIT", Control(stall=5)))
-        yield New(forms.word("NOP", Control(stall=2)), label=f"stay {at:x}")
+        yield writing.new("EXIT", Control(stall=5))
+
+
+def _end(end: Fragment, state: State) -> list[New]:
+    """Behind the kernel: the end of the slab."""
+    waits = Control(waits=frozenset(SCOREBOARDS))
+    code = [writing.new("NOP", label=_END), writing.new("NOP", waits), *_closing(end, state, f"{_END} ")]
+    return timing.tight([*code, writing.new("EXIT", Control(stall=5))])
+
+
+def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
+    """The registers that hold a part of an open record, by the address at which they are written."""
+    found = defaultdict[int, frozenset[int]](frozenset)
+    for site in sites:
+        alone = site.own and site.held == (None, None)
+        written = frozenset(range(site.quad, site.quad + (1 if alone else registers.RECORD)))
+        enters = site.spot.next if site.act == "enter" else None
+        for at in (site.spot.value, site.spot.when, enters):
+            if at is not None:
+                found[at] |= written
+    return found
 
 
 def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
     """The end of a slab. At an exit, only the state has a value."""
 
-    def comes(name: str, number: int, control: Control) -> list[New]:
+    def comes(name: str, number: int) -> list[New]:
         text = {
             "base lo": f"MOV R{number}, R{state.base}",
             "base hi": f"MOV R{number}, R{state.address + 1}",
             "count": f"SHF.R.U32.HI R{number}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
             "clocks": f"MOV R{number}, R{state.clocks}",
         }[name]
-        return [New(forms.word(text, Control(stall=fragments.MOVED)))]
+        return [writing.new(text)]
 
     if len(uniform := sorted(end.used("UR"))) > 2 or end.used("UP"):
         raise UnsupportedError("ptxas put into the end of a slab what belongs to the warp")

@@ -22,6 +22,9 @@ _RECENT = 13
 """Instructions after which every predicate is there."""
 _TRIES = 12
 """Registers to lend that are compared."""
+_LASTS = dict.fromkeys(("LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"), 30)
+_SHORT, _TURNS = 1, 16
+"""How long instructions keep a scoreboard, relative to each other; and how often loops are assumed to turn."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 
@@ -184,9 +187,21 @@ def _take(free: list[int], many: int, function: Function) -> int:
 
 
 def _scoreboard(function: Function) -> int:
-    """The scoreboard that the fewest instructions use, of those that no DEPBAR counts in flight."""
-    uses = [board for one in function.instructions for board in (one.control.writes, one.control.reads)]
-    return min(uncounted(function), key=uses.count)
+    """The scoreboard on which a record waits least for the kernel's own instructions, of those that no DEPBAR counts in
+    flight.
+    """
+    loops = [
+        range(one.target, one.at + 1)
+        for one in function.instructions
+        if one.target is not None and one.target <= one.at and one.name == "BRA"
+    ]
+    costs = dict.fromkeys(SCOREBOARDS, 0)
+    for one in function.instructions:
+        turns = _TURNS ** sum(one.at in loop for loop in loops)
+        for board, cost in ((one.control.writes, _LASTS.get(one.name, _SHORT)), (one.control.reads, _SHORT)):
+            if board is not None:
+                costs[board] += turns * cost
+    return min(uncounted(function), key=lambda board: costs[board])
 
 
 def uncounted(function: Function) -> list[int]:

@@ -94,6 +94,8 @@ _TENSOR, _TENSOR_CORES = "tensor cores", frozenset({"HGMMA", "IGMMA", "QGMMA", "
 """Asynchronous: until WARPGROUP.DEPBAR waits for all of them, their registers are in use."""
 _SOON = frozenset({"SYNCS"})
 """Of variable latency, but it reads its operands as late as one that computes."""
+_ASKS = frozenset({"VOTE", "VOTEU"})
+"""Read predicates as late as guards are."""
 CONTROL_FLOW = frozenset({"BRA", "BRX", "BSSY", "BSYNC", "BREAK", "CALL", "EXIT", "JMP", "RET", "WARPSYNC"})
 """Instructions at which code may come from, or go, elsewhere."""
 _LEAVES = frozenset({"BRA", "EXIT", "RET", "KILL", "BPT", "BRX", "JMP"})
@@ -217,7 +219,7 @@ def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
     """Cycles that must pass between the two."""
     memory = consumer.name in _VARIABLE - _SOON - _PIPES.keys()
     if register.startswith(("P", "UP")):
-        return GUARD if memory or consumer.guard.lstrip("@!") == register else _ALU
+        return GUARD if memory or consumer.name in _ASKS or consumer.guard.lstrip("@!") == register else _ALU
     if register.startswith("UR"):
         if producer.name in _UNIFORM_SOON:
             return 2

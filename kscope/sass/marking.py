@@ -50,30 +50,38 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
     for number, site in enumerate(sites):
         spot = site.spot
         made.replaced |= writer.replaced(site)
+        known = clocks.get(spot.at)
         lent = bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
-        ahead = [] if lent else list(_ahead(function, sites[number:], claim))
+        ahead = [] if lent else list(_ahead(function, sites[number:], claim, known.at if known else spot.at))
         if writer.flexible(site) and (on := _on(writer, site, ahead, needed)) is not None:
-            _spread(site, writer, on, ahead, made.before, clocks)
+            others = frozenset(other.spot.next for other in sites[number + 1 :]) - {spot.at}
+            _spread(site, writer.steps(site, on), ahead, list(_quiet(ahead, others)), made.before, clocks)
             continue
-        here = (made.after if spot.after else made.before).setdefault(spot.at, [])
+        here = (made.after if spot.after else made.before).setdefault(known.at if known else spot.at, [])
         if spot.behind_wait and not here:
             here.append(writing.new("NOP", Control(stall=place.STOPS)))
         predicates = Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
         if spot.guard and spot.guard.lstrip("@!") not in predicates.calm:
             here.append(writing.new("NOP", Control(stall=hazards.GUARD)))
         here.extend(writer.inserted(site, predicates))
-        clocks.pop(spot.at, None)
+        if known:
+            known.last = None
     return made
 
 
 @dataclass
 class _Clock:
-    """The last clock that was read for the marks of one spot: the own instruction in front of which it stands, and its
-    place among the inserted ones there.
+    """The last clock that was read for the marks of one spot.
+
+    Attributes:
+        at: the own instruction in front of which it stands.
+        last: its place among the inserted ones there; None if others must stand behind all of these.
+        stored: registers of records that were stored behind it.
     """
 
     at: int
-    place: int
+    last: int | None
+    stored: set[int] = field(default_factory=set)
 
 
 def _on(writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -> int | None:
@@ -88,39 +96,39 @@ def _on(writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mappin
 
 def _spread(
     site: Site,
-    writer: Writer,
-    on: int,
+    steps: tuple[New, list[New]],
     ahead: Sequence[Instruction],
+    quiet: Sequence[Instruction],
     before: dict[int, list[New]],
     clocks: dict[int, _Clock],
 ) -> None:
     """Add the instructions of a flexible site.
 
     Behind a barrier or a wait, own instructions that only compute take the time until it has stopped the warp. Marks of
-    one spot read their clocks one behind the other.
+    one spot read their clocks one behind the other, as far as their registers allow.
     """
-    read, follows = writer.steps(site, on)
-    spot, many = site.spot, 0
-    starts = [spot.at, *(one.at + BYTES for one in ahead)]
-    known = clocks.get(spot.at)
-    if known is None or site.waits:
-        stops = place.STOPS if spot.behind_wait and known is None else 0
-        quiet = list(_quiet(ahead)) if stops else []
-        groups = spreading.spread([read], quiet, stops)
-        many = next(place for place, group in enumerate(groups) if group)
-        before.setdefault(starts[many], []).extend(groups[many])
-        known = clocks[spot.at] = _Clock(starts[many], len(before[starts[many]]) - 1)
+    read, follows = steps
+    spot, many, known = site.spot, 0, clocks.get(site.spot.at)
+    starts = [known.at if known else spot.at, *(one.at + BYTES for one in ahead)]
+    if known is not None and known.last is not None and site.quad not in known.stored and not site.waits:
+        known.last += 1
+        before[known.at].insert(known.last, read)
     else:
-        known.place += 1
-        before[known.at].insert(known.place, read)
-        many = starts.index(known.at) if known.at in starts else 0
-    assert known is not None
+        stops = place.STOPS if spot.behind_wait and known is None else 0
+        groups = spreading.spread([read], quiet if stops else (), stops)
+        many = next(place for place, group in enumerate(groups) if group)
+        here = before.setdefault(starts[many], [])
+        here.extend(groups[many])
+        known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
     for start, group in zip(starts[many:], spreading.spread([read, *follows], ahead[many:]), strict=True):
         for new in group:
             if new.seen is read.seen:  # with the cycles that it takes
-                before[known.at][known.place] = replace(before[known.at][known.place], word=_with(read, new))
+                assert known.last is not None
+                before[known.at][known.last] = replace(before[known.at][known.last], word=_with(read, new))
             else:
                 before.setdefault(start, []).append(new)
+    if site.act != "enter":
+        known.stored.add(site.quad)
 
 
 def _with(read: New, new: New) -> int:
@@ -128,25 +136,26 @@ def _with(read: New, new: New) -> int:
     return controlled(read.word, replace(control(read.word), stall=control(new.word).stall))
 
 
-def _ahead(function: Function, sites: Sequence[Site], claim: int) -> Iterator[Instruction]:
+def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) -> Iterator[Instruction]:
     """The own instructions that the first site's instructions may stand behind: those in front of the next mark that
     stores, or uses its registers.
     """
     site, *others = sites
     targets = function.targets
-    for one in function.instructions[site.spot.at // BYTES :][:_FAR]:
+    for one in function.instructions[start // BYTES :][:_FAR]:
         stops = any(
-            other.spot.next == one.at and (other.act != "enter" or other.quad == site.quad) for other in others
+            other.spot.next in (one.at, site.spot.at) and (other.act != "enter" or other.quad == site.quad)
+            for other in others
         )
-        entered = one.at != site.spot.at and (one.at in targets or one.at == claim)
+        entered = one.at != start and (one.at in targets or one.at == claim)
         if stops or entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
             return
         yield one
 
 
-def _quiet(ahead: Sequence[Instruction]) -> Iterator[Instruction]:
-    """The instructions up to the first that does more than computing, or waits."""
+def _quiet(ahead: Sequence[Instruction], marks: frozenset[int]) -> Iterator[Instruction]:
+    """The instructions up to the first that does more than computing, waits, or has other marks in front."""
     for one in ahead:
-        if one.name in LANDMARKS or one.name in _LOUD or one.control.waits:
+        if one.at in marks or one.name in LANDMARKS or one.name in _LOUD or one.control.waits:
             return
         yield one

@@ -42,14 +42,13 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
     while work:
         at = work.pop()
         stored = states[at]
+        here = stored  # clocks of one place may be read one behind the other, in front of all its stores
         for use in (*before[at], *behind[at]):
-            if use.act == "exit":
-                stored = frozenset({use.quad})
-                continue
-            if use.quad in stored:
+            if use.act != "exit" and use.quad in here:
                 found.add(use.spot)
             if use.act != "enter":
                 stored = frozenset({use.quad})
+                here |= stored
         for to in successors(by_address[at]):
             if to in by_address:
                 merged = states.get(to, frozenset()) | stored

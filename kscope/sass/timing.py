@@ -20,6 +20,11 @@ _COUNTED = 2
 """Cycles after which a scoreboard counts an instruction."""
 _MOVES = frozenset({"BRA", "BSSY", "BSYNC", "EXIT", "WARPSYNC", "CALL", "RET"})
 _MEMORY = frozenset({"LDG", "STG", "ATOMG", "REDG", "LD", "ST", "ATOM", "RED", "SHFL", "LDL", "STL", "CCTL", "MEMBAR"})
+_COMPUTES = frozenset(
+    {"CS2R", "FMNMX", "FADD", "FFMA", "FMUL", "IADD3", "IABS", "IMAD", "IMNMX", "ISETP", "LEA", "LOP3", "MOV", "PLOP3"}
+    | {"PRMT", "SEL", "SHF", "SGXT", "VIADD", "VIADDMNMX", "VIMNMX"}
+)
+"""Instructions that read their operands soon; all others, such as VOTE, are taken for as slow as those of memory."""
 _GUARD, _UNIFORM, _UNIFORM_OF_MEMORY = 13, 6, 12
 _ALU = 4
 _SLOW = {"HFMA2": 6, "IMAD.WIDE": 5, "R2UR": 13, "VOTE": 13, "PRMT": 4}
@@ -117,16 +122,14 @@ def _nop(cycles: int, waits: frozenset[int] = frozenset()) -> New:
 
 
 def least(new: New) -> int:
-    """Cycles until the next instruction can be issued, whatever it is."""
+    """Cycles until the next instruction can be issued, whatever it is: what ptxas gave it, if it is ptxas's."""
     one = _about(new)
-    if one.name in _MOVES:
-        return max(1, control(new.word).stall)
-    return 2 if one.code == "CS2R" or one.name == "STG" else 1
+    return max(2 if one.code == "CS2R" or one.name == "STG" else 1, control(new.word).stall)
 
 
 def _takes(producer: Instruction, reader: Instruction | None, register: str) -> int:
     """Cycles until a result can be read; without a reader, until any instruction can."""
-    memory = reader is None or reader.name in _MEMORY
+    memory = reader is None or reader.name not in _COMPUTES
     if register.startswith(("P", "UP")):
         guard = reader is None or reader.guard.lstrip("@!") == register
         return _GUARD if memory or guard or producer.name == "VOTE" else _ALU

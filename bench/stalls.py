@@ -1,12 +1,16 @@
 """What sampling of stalls costs: kernel time with samples beside none, in turns, and shares by clocks and samples.
 
-    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--turns 5]
+    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--turns 5] [--kernels matmul] [--only shares launches]
 
 Kernels: torch's matmul (cuBLAS, no marks); matmul, attention and layer norm in Triton with marks, of which those of one
 block record while costs are measured. A time is that of a CUDA graph of many launches, divided by their number, so that
 the host's launches do not count. Sessions with and without samples take turns, and begin and end outside of the timed
 part; a cost is the median over turns of the sampled session's median beside the mean of its two neighbours' medians.
 `before` has the times before this process used CUPTI.
+
+Proton's PC sampling (mode "pcsampling") serializes kernels, so it is compared by launches from the host: the time of
+LAUNCHES of them, from the first one's begin to the last one's end, by both profilers in processes of their own, without
+and with sampling. kscope compiles no marks then: both only sample.
 """
 
 from __future__ import annotations
@@ -14,8 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,8 +34,17 @@ import on_triton  # noqa: E402  # the examples' folder has its kernels
 
 import kscope  # noqa: E402
 from kscope.analysis.crosscheck import crosscheck  # noqa: E402
+from kscope.session.sample_session import sample  # noqa: E402
 
 PERIODS, REPLAYS = (8, 10, 12), 25
+LAUNCHES, REPEATS = 100, 7
+INTERVAL = 1024
+"""Cycles between two samples where profilers are compared."""
+TORCH = "matmul of torch"
+KERNELS = (TORCH, "matmul", "persistent", "attention", "layernorm")
+PARTS = ("costs", "shares", "launches")
+ALONE = "ALONE "
+"""Begins the line of results of a process of its own."""
 GRAPH_US = 4000
 """About how long a graph takes."""
 WARM_US = 200_000
@@ -108,6 +124,82 @@ class Share:
     verdict: str
 
 
+@dataclass(frozen=True)
+class Launches:
+    """A kernel launched from the host: us a launch without and with sampling."""
+
+    kernel: str
+    profiler: str
+    plain_us: float
+    sampled_us: float
+
+    @property
+    def overhead(self) -> float:
+        return self.sampled_us / self.plain_us - 1
+
+
+def launched_us(work: Work) -> float:
+    """A launch from the host: the median of a few runs of LAUNCHES."""
+    taken = []
+    for _ in range(REPEATS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(LAUNCHES):
+            work.launch()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) * 1000 / LAUNCHES)
+    return statistics.median(taken)
+
+
+@contextmanager
+def by_kscope() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, sample(f"{folder}/x.kscope", period=INTERVAL):
+        yield
+
+
+@contextmanager
+def by_proton() -> Iterator[None]:
+    import triton.profiler as proton
+
+    with tempfile.TemporaryDirectory() as folder:
+        proton.start(f"{folder}/proton", backend="cupti", mode=f"pcsampling:interval={INTERVAL}")
+        try:
+            yield
+        finally:
+            proton.finalize()
+
+
+PROFILERS = {"kscope": by_kscope, "Proton": by_proton}
+
+
+def alone(profiler: str, names: list[str]) -> None:
+    """In a process of its own, because one profiler at a time uses the GPU's counters: print the results."""
+    found = list[Launches]()
+    for work in works(names):
+        work.launch()
+        torch.cuda.synchronize()
+        before = launched_us(work)
+        with PROFILERS[profiler]():
+            work.launch()
+            sampled = launched_us(work)
+        plain = (before + launched_us(work)) / 2
+        found.append(Launches(work.name, profiler, plain, sampled))
+    print(ALONE + json.dumps(list(map(asdict, found))))
+
+
+def launches(names: list[str]) -> Iterator[Launches]:
+    """Both profilers, one after the other."""
+    for profiler in PROFILERS:
+        command = [sys.executable, __file__, "--alone", profiler, "--kernels", *names]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = [line for line in done.stdout.splitlines() if line.startswith(ALONE)]
+        if not lines:
+            print(f"  {profiler}: {' '.join((done.stderr or done.stdout).split())[-300:]}")
+        for line in lines:
+            yield from (Launches(**one) for one in json.loads(line.removeprefix(ALONE)))
+
+
 def cost(work: Work, period: int, turns: int) -> Cost:
     """Sessions without and with samples, in turns; the first and the last are without."""
     times, samples = list[float](), None
@@ -141,11 +233,12 @@ def shares(work: Work) -> list[Share]:
     return [Share(work.name, r.region, r.clocks, r.samples, r.margin, r.verdict) for r in found.rows]
 
 
-def works() -> Iterator[Work]:
-    a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
-    out = torch.empty_like(a)
-    yield Work("matmul of torch", lambda: torch.mm(a, a, out=out))
-    for name, work in on_triton.workloads(("matmul", "persistent", "attention", "layernorm")).items():
+def works(names: list[str]) -> Iterator[Work]:
+    if TORCH in names:
+        a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+        out = torch.empty_like(a)
+        yield Work(TORCH, lambda: torch.mm(a, a, out=out))
+    for name, work in on_triton.workloads([one for one in names if one != TORCH]).items():
         yield Work(name, partial(work.launch, name, on_triton.annotated(name, False), 0))
 
 
@@ -154,14 +247,23 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("bench-stalls.json"))
     parser.add_argument("--periods", type=int, nargs="+", default=PERIODS, metavar="POWER", help="of two, in cycles")
     parser.add_argument("--turns", type=int, default=5, help="sampled sessions of each kernel and period")
+    parser.add_argument("--kernels", nargs="+", default=KERNELS, choices=KERNELS)
+    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--alone", choices=PROFILERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    todo = list(works())
-    for work in todo:
-        with kscope.profile(block=0):
-            work.prepare()
-    costs = [cost(work, period, options.turns) for work in todo for period in options.periods]
-    agreed = [row for work in todo[1:] for row in shares(work)]
+    if options.alone:
+        alone(options.alone, options.kernels)
+        return
     print(torch.cuda.get_device_name())
+    compared = list(launches(options.kernels)) if "launches" in options.only else []
+    todo = list(works(options.kernels))
+    costs = list[Cost]()
+    if "costs" in options.only:
+        for work in todo:
+            with kscope.profile(block=0):
+                work.prepare()
+        costs = [cost(work, period, options.turns) for work in todo for period in options.periods]
+    agreed = [row for work in todo if work.name != TORCH and "shares" in options.only for row in shares(work)]
     heads = f"{'before us':>10} {'plain us':>10} {'sampled us':>11} {'cost':>8} {'spread':>7} {'samples':>12}"
     print(f"{'kernel':<16} {'period':>7} {heads} {'dropped':>8} full")
     for one in costs:
@@ -172,7 +274,12 @@ def main() -> None:
     for row in agreed:
         parts = f"{row.clocks:>10.2%} {row.samples:>11.2%} {row.margin:>7.2%} {row.verdict}"
         print(f"{row.kernel:<16} {row.region:<16} {parts}")
-    found = {"costs": list(map(asdict, costs)), "shares": list(map(asdict, agreed))}
+    print(f"\n{'kernel':<16} {'profiler':<9} {'plain us':>10} {'sampled us':>11} {'cost':>10}")
+    for pair in compared:
+        times = f"{pair.plain_us:>10.2f} {pair.sampled_us:>11.2f} {pair.overhead:>+10.1%}"
+        print(f"{pair.kernel:<16} {pair.profiler:<9} {times}")
+    lists = {"costs": costs, "shares": agreed, "launches": compared}
+    found = {name: [asdict(one) for one in rows] for name, rows in lists.items()}
     options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 

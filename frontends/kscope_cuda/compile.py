@@ -16,7 +16,7 @@ from typing import Any
 
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.marks.grammar import PREFIX
+from kscope.lowering.pipeline import concerns
 from kscope.session.states import STATE
 
 from . import nvrtc, select
@@ -62,7 +62,7 @@ class Compilation:
             UnsupportedError, PairingError, UsageError: the marks cannot be lowered.
         """
         text = (ptx if isinstance(ptx, str) else ptx.decode()).rstrip("\0")
-        if self.recording is None or PREFIX not in text:
+        if self.recording is None or not concerns(text, self.recording):
             return text.encode()
         return nvrtc.lower(text, self.recording, frontend=CudaFrontend.name, arch=arch)
 

@@ -16,7 +16,7 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 from kscope.instrument.recording import AUTO_RECORDS, Clock, Fill, Recording
-from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, ROLE_TRACK, TRACK, TYPES
+from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, ROLE_TRACK, TRACK, TYPES, WORK
 from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0
 from kscope.ptx import inline
 
@@ -96,6 +96,7 @@ def constants() -> dict[str, str]:
         "CONTROL_FUNCTION": CONTROL_FUNCTION,
         "DEBUG_REFUSED": DEBUG_REFUSED,
         "TRACK": f"\\x{ord(TRACK):02x}",
+        "WORK": f"\\x{ord(WORK):02x}",
         "ROLE_TRACK": ROLE_TRACK,
     }
     return {name: str(value) for name, value in found.items()}

@@ -31,11 +31,12 @@ from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
+from kscope.marks.operations import PIPELINE
 
 from . import assembler, compilations, cubin, fatbin, hook_points, loops, sites, tvm_ffi
 from .load import user_function
 from .source_comments import source_info, without_source_comments
-from .traced import TracedModule, erase_selected, kernels, kernels_without_marks, restore, skipped
+from .traced import TracedModule, adopt, erase_selected, kernels, kernels_without_marks, restore, skipped
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _BACKEND = "CUTE_DSL_COMPILER_BACKEND"
@@ -106,6 +107,7 @@ class CompilerHooks:
 
         Selected marks never break a program: a module that does not compile with them is compiled without them.
         """
+        self._adopt(module)
         traced = None if self.recording is None or compilations.began_plain() else TracedModule.of(module)
         self._compiling(module, pipeline)
         if traced is None:
@@ -158,9 +160,16 @@ class CompilerHooks:
 
     def _look_up(self, original: Callable[..., Any], dsl: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Around the key of CuTe's caches, which is computed of each module before it is launched."""
+        self._adopt(module)
         self._traced_without_marks(kernels_without_marks(module))
         self._compiling(module, None)
         return original(dsl, module, *args, **kwargs)
+
+    def _adopt(self, module: Any) -> None:
+        """With auto="pipeline", kernels without marks are lowered, too."""
+        selected = self.recording is not None and PIPELINE in self.recording.selection.kinds
+        if selected and not compilations.began_plain():
+            adopt(module, self.tag)
 
     def _trace(self, original: Callable[..., Any], dsl: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Around CuTe's tracing and compilation of a host function, and of the kernels that it launches."""

@@ -11,8 +11,9 @@ from cutlass._mlir import ir
 
 from kscope.capture.model import Problem
 from kscope.marks.grammar import Mark, format_name, parse
+from kscope.marks.operations import PIPELINE
 
-from .emit import TAG
+from .emit import TAG, assembly
 from .source_comments import place_of
 
 _PIPELINED = "cutlass.pipelining"
@@ -118,6 +119,23 @@ def skipped(region: str, where: str, reason: str) -> Problem:
 def marks_in(operation: Any) -> Iterator[PlacedMark]:
     """The marks inside an operation, in order."""
     return (found for one in walk(operation) if (found := placed_mark(one)) is not None)
+
+
+def adopt(module: Any, tag: str) -> None:
+    """Let kernels without marks be lowered, too: what is recorded is found in their PTX. Idempotent.
+
+    Args:
+        module: before it is compiled, and before CuTe computes its key.
+        tag: Recording.tag() of the options.
+    """
+    for found in _gpu_modules(module):
+        if TAG in found.attributes and next(marks_in(found), None) is not None:
+            continue
+        for kernel in children(found):
+            if "sym_name" in kernel.attributes and kernel.regions and len(kernel.regions[0].blocks):
+                with ir.InsertionPoint.at_block_begin(kernel.regions[0].blocks[0]), kernel.location:
+                    assembly(f"//\n\t{Mark('kernel', PIPELINE).comment()}", "~{memory}")
+        found.attributes[TAG] = ir.StringAttr.get(tag, context=found.context)
 
 
 def erase_selected(module: Any) -> None:

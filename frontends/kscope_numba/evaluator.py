@@ -28,6 +28,8 @@ _METHODS = ("enter", "exit", "pin")
 _CHAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
 _CONSTANTS = ("name", "strategy", "track")
 """Arguments that must be known at compile time."""
+_AMOUNTS = ("bytes", "flops")
+"""Arguments that are constants if they are computed from constants."""
 _collecting = threading.local()
 
 
@@ -127,8 +129,8 @@ class Evaluator:
         for keyword in call.keywords:
             if keyword.arg is None:
                 raise self.error(keyword.value, f"{ast.unparse(call)}: write the arguments out")
-            read = self._constant if keyword.arg in constants else self._value
-            found[keyword.arg] = read(keyword.value)
+            known = keyword.arg in constants or (keyword.arg in _AMOUNTS and self._computed(keyword.value))
+            found[keyword.arg] = (self._constant if known else self._value)(keyword.value)
         return found
 
     def _constant(self, expression: ast.expr) -> Any:
@@ -144,6 +146,11 @@ class Evaluator:
             return self._evaluate(expression)
         except Exception as error:
             raise self.error(expression, f"{ast.unparse(expression)}: {type(error).__name__}: {error}") from error
+
+    def _computed(self, expression: ast.expr) -> bool:
+        """Whether an expression is arithmetic of constants."""
+        simple = all(isinstance(node, (*_CHAIN, ast.BinOp, ast.operator)) for node in ast.walk(expression))
+        return simple and not any(map(self._is_runtime, _names(expression)))
 
     def _value(self, expression: ast.expr) -> Any:
         """A compile-time number or None, else a RuntimeValue."""

@@ -28,7 +28,8 @@ from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import without_marks
-from kscope.marks.grammar import Mark, format_name, parse
+from kscope.lowering.source_lines import without_assembly_lines
+from kscope.marks.grammar import PREFIX, Mark, format_name, parse
 from kscope.util.text import install_command
 
 from . import assembler, compilations
@@ -215,6 +216,8 @@ class Pipeline:
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
             self._thread.marked = None
             text = inner(source, metadata)
+            if PREFIX in text:
+                text = without_assembly_lines(text)
             kernel = metadata["name"]
             lost = _removed(kernel, text, names)
             known = lost + [replace(one, text=f"kernel {kernel}: {one.text}") for one in marking.problems]

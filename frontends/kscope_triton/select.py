@@ -18,6 +18,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument.selection.auto import Selection
 from kscope.lowering.lowered import SourceInfo
 from kscope.marks.grammar import PREFIX, format_name
+from kscope.marks.operations import PIPELINE
 
 from . import inserting, partitions
 from .operations import mark_in
@@ -78,7 +79,7 @@ class Marking:
             if self._selection:
                 done = inserting.insert(module, self._selection)
                 module, self.spans = done.module, done.spans
-            if self._placed or self.spans:
+            if self._placed or self.spans or PIPELINE in self._selection.kinds:
                 self._roles = partitions.roles(module, self._partitions)
             return stage(module, metadata)
 

@@ -7,17 +7,17 @@ or the marks change what they measure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from ..capture.samples import CodeRegion, SampledFunction, Samples
+from ..capture.samples import Samples
+from ..machine_code.moved import WeighedCode, parts
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from .shown import Shown
-from .stalls import HEADER, shown_place, user_place
 from .warp_regions import WarpRegions, warp_regions
 
 Verdict = Literal["agrees", "moved", "empty", "perturbed", "unknown"]
@@ -32,7 +32,6 @@ _Z = 1.96
 _LEAST = 50
 """Fewer samples do not show that instructions were moved."""
 _MOST_NAMED = 5
-_IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV", "CS2R", "CS2R.32", "S2UR", "S2R")
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,20 @@ class Crosscheck(Shown):
         """Whether both measures agree in every region."""
         return bool(self.rows) and all(row.verdict == "agrees" for row in self.rows)
 
+    @property
+    def doubts(self) -> Iterator[str]:
+        """A sentence for each region that is empty, or whose instructions are elsewhere."""
+        for row in self.rows:
+            if row.verdict == "empty":
+                yield f"kernel {row.kernel}: region {row.region}: no instruction is between its clock readings"
+            if row.verdict == "moved":
+                parts = (
+                    f"{row.moved_in:.0%} of its samples are at other lines' instructions" * (row.moved_in > MOVED),
+                    f"{row.moved_out:.0%} of its lines' samples are outside of it" * (row.moved_out > MOVED),
+                )
+                what = " and ".join(part for part in parts if part)
+                yield f"kernel {row.kernel}: region {row.region}: {what}; kscope crosscheck names them"
+
 
 def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
     """Compare clocks with samples, for each kernel that has both.
@@ -131,7 +144,7 @@ def _clocks(trace: TraceData, spans: WarpRegions, kernel: int) -> dict[str, tupl
 
 def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int]) -> list[Crossed]:
     inside = dict.fromkeys(clocks, 0)
-    code = [_Code(samples, one) for one in members]
+    code = [_sampled(samples, one) for one in members]
     for one in code:
         for region in inside:
             inside[region] += one.inside(region)
@@ -154,7 +167,7 @@ def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples,
 
 
 def _verdict(
-    code: Iterable[_Code], region: str, difference: float, margin: float, moved_in: float, moved_out: float
+    code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float
 ) -> Verdict:
     code = list(code)
     if all(not one.has(region) for one in code):
@@ -168,19 +181,22 @@ def _verdict(
     return "agrees" if difference <= max(AGREES, margin) else "perturbed"
 
 
+def _sampled(samples: Samples, number: int) -> WeighedCode:
+    """A function's instructions with their samples."""
+    function, whole = samples.functions[number], samples.whole
+    own = whole[whole["function"] == number]
+    at = function.index(own["pc"])
+    counts = np.bincount(at[at >= 0], weights=own["count"][at >= 0], minlength=len(function.at))
+    return WeighedCode(function, counts.astype(np.float64))
+
+
 def _parts(
-    code: list[_Code], region: str, inside: int, foreign: dict[str, int], missing: dict[str, int]
+    code: list[WeighedCode], region: str, inside: int, foreign: dict[str, int], missing: dict[str, int]
 ) -> tuple[float, float]:
-    if not any((found := one.lines(region)) and found.last for one in code):
+    known = any((found := one.lines(region)) and found.last for one in code)
+    if not known or inside + sum(missing.values()) < _LEAST:
         return float("nan"), float("nan")
-    out = sum(missing.values())
-    own = inside - sum(foreign.values())
-    if inside + out < _LEAST:
-        return float("nan"), float("nan")
-    return (
-        sum(foreign.values()) / inside if inside else float("nan"),
-        out / (own + out) if own + out else float("nan"),
-    )
+    return parts(inside, sum(foreign.values()), sum(missing.values()))
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -193,76 +209,3 @@ def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 def _named(found: dict[str, int]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: (-found[name], name))[:_MOST_NAMED])
-
-
-class _Code:
-    """One function's instructions with their samples."""
-
-    def __init__(self, samples: Samples, number: int) -> None:
-        self.function: SampledFunction = samples.functions[number]
-        whole = samples.whole
-        own = whole[whole["function"] == number]
-        at = self.function.index(own["pc"])
-        self.counts = np.bincount(at[at >= 0], weights=own["count"][at >= 0], minlength=len(self.function.at))
-        self._stack = [self.function.stack(one) for one in range(len(self.function.at))]
-
-    def lines(self, region: str) -> CodeRegion | None:
-        """The region's place in the code and its source lines."""
-        return next((one for one in self.function.regions if one.name == region), None)
-
-    def has(self, region: str) -> bool:
-        return self.lines(region) is not None and region not in self.function.unresolved
-
-    def inside(self, region: str) -> int:
-        """Samples in the region, without those in nested ones."""
-        return int(sum(self.counts[one] for one, stack in enumerate(self._stack) if stack[-1:] == (region,)))
-
-    def empty(self, region: str) -> bool:
-        """Whether the region has no instruction but its clock reads and moves; also none of nested regions."""
-        found = [one for one, stack in enumerate(self._stack) if region in stack]
-        return all(self._word(one) in _IDLE for one in found)
-
-    def foreign(self, region: str) -> dict[str, int]:
-        """Samples of instructions in the region that belong to other lines, by text."""
-        lines = self.lines(region)
-        if lines is None or not lines.last:
-            return {}
-        found: dict[str, int] = {}
-        for one, stack in enumerate(self._stack):
-            chain = self.function.chain(one)
-            elsewhere = not lines.has(chain) and any(file == lines.file for file, _ in chain)
-            if elsewhere and stack[-1:] == (region,) and self.counts[one] and not self._marks(one):
-                found[self._named(one)] = found.get(self._named(one), 0) + int(self.counts[one])
-        return found
-
-    def missing(self, region: str) -> dict[str, int]:
-        """Samples of instructions of the region's lines that are not in it, by text; not of its marks' own lines."""
-        lines = self.lines(region)
-        if lines is None or not lines.last:
-            return {}
-        marks = (lines.first,) if lines.file.endswith(".py") else (lines.first, lines.last)
-        nested = [one for one in self.function.regions if one.file == lines.file and one.name != region
-                  and lines.first <= one.first and one.last <= lines.last]  # fmt: skip
-        found: dict[str, int] = {}
-        for one, stack in enumerate(self._stack):
-            chain = self.function.chain(one)
-            own = [line for file, line in chain if file == lines.file and lines.first <= line <= lines.last]
-            if region in stack or not own or not self.counts[one] or self._marks(one):
-                continue
-            if not any(line in marks for line in own) and not any(part.has(chain) for part in nested):
-                found[self._named(one)] = found.get(self._named(one), 0) + int(self.counts[one])
-        return found
-
-    def _word(self, one: int) -> str:
-        words = self.function.text[one].split()
-        return next((word for word in words if not word.startswith("@")), "")
-
-    def _marks(self, one: int) -> bool:
-        """Whether kscope's header has written the instruction, or it reads the clock."""
-        return "SR_CLOCK" in self.function.text[one] or any(
-            file.endswith(HEADER) for file, _ in self.function.chain(one)
-        )
-
-    def _named(self, one: int) -> str:
-        place = shown_place(user_place(self.function, one))
-        return f"{self.function.at[one]:#06x} {self.function.text[one]}{f' ({place})' if place else ''}"

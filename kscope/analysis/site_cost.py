@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..capture.layout import record_id
+from ..capture.samples import SampledFunction
 from ..errors import KscopeError
 from ..instrument.selection.catalog import KernelSites, Site
-from ..machine_code import tools
+from ..machine_code import code_map, moved, tools
 from ..machine_code.sass import functions, sites
 from .perturbation import Perturbation, perturbation
 from .warp_regions import SPANS
@@ -61,25 +62,29 @@ class Cost:
         rows: in order of the code.
         build: the build without marks compared with the one with marks; None if unknown.
         unknown: why it is unknown.
+        misplaced: a sentence for each region, but those of auto=, that is empty or whose instructions are elsewhere.
     """
 
     kernel: KernelSites
     rows: tuple[Row, ...]
     build: Perturbation | None
     unknown: str = ""
+    misplaced: tuple[str, ...] = ()
 
 
 def cost(kernel: KernelSites) -> Cost:
     """The sites of a kernel, and how marking all of them changes its code."""
     build, code, unknown = None, dict[str, tuple[tuple[int, ...], bool]](), ""
-    if kernel.sites and kernel.build is not None:
+    misplaced: tuple[str, ...] = ()
+    if kernel.build is not None:
         with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
             try:
                 paths = kernel.build(Path(folder))
                 if paths is None:
                     unknown = "the assembler refused it"
-                else:
+                elif kernel.sites:
                     build, code = perturbation(*paths, kernel=kernel.symbol or kernel.kernel), _code(kernel, paths[1])
+                misplaced = () if paths is None else _misplaced(kernel, *(one.read_bytes() for one in paths))
             except KscopeError as error:  # no disassembler: the sites are known all the same
                 unknown = str(error)
     groups: dict[tuple[str, tuple[str, ...], str], list[Site]] = {}
@@ -89,7 +94,17 @@ def cost(kernel: KernelSites) -> Cost:
         Row(region, _all(found), loops, group, len(found), *code.get(region, ((), False)))
         for (region, loops, group), found in groups.items()
     )
-    return Cost(kernel, rows, build, unknown)
+    return Cost(kernel, rows, build, unknown if kernel.sites else "", misplaced)
+
+
+def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, ...]:
+    """What the machine code alone says about regions, but those of auto=, which follow the code."""
+    regions = [one for module in tools.modules_in(marked) for one in module.regions if one.origin != "auto"]
+    if not regions:
+        return ()
+    function = SampledFunction(kernel.symbol or kernel.kernel)
+    [without], [found] = (code_map.described([function], *one) for one in ((plain, ()), (marked, regions)))
+    return tuple(moved.findings(moved.placed(found, without)))
 
 
 def _code(kernel: KernelSites, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..capture.samples import Place, SampledFunction, Samples
+from ..capture.samples import SampledFunction, Samples
 from ..errors import UsageError
+from ..machine_code.moved import shown_place, user_place
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import of_kernels
 from ..util.packages import import_pandas
@@ -18,11 +18,11 @@ from .shown import Shown
 from .stall_reasons import ISSUED
 
 KEYS = ("region", "line", "instruction", "kernel")
+SELECTIVE = ("block", "warp", "sm")
+"""Options of a session in which only some warps record."""
 NO_REGION = "(no region)"
 UNKNOWN = "(code unknown)"
 NO_LINE = "(no line)"
-HEADER = "kscope.cuh"
-"""Marks of CUDA C++ are its code: their own lines, and no user's."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
 
 
 def executions(trace: TraceData) -> dict[tuple[int, str], int]:
-    """Spans of a trace by kernel id and region."""
-    if not len(trace):
+    """Spans of a trace by kernel id and region; none if only some warps recorded, because all were sampled."""
+    if not len(trace) or trace.filtered or any(trace.recorded.options.get(one) is not None for one in SELECTIVE):
         return {}
     ids, names = of_kernels(trace), trace.region_names()
     codes = trace.kernel * len(names) + trace.region
@@ -176,17 +176,6 @@ def _row(
         function.name, name, where, count, count / whole if whole else float("nan"),
         found.get(ISSUED, 0) / count if count else float("nan"), dict(waits), executions,
     )  # fmt: skip
-
-
-def user_place(function: SampledFunction, instruction: int) -> Place | None:
-    """The innermost line of an instruction that is not in kscope's header; None if it is unknown."""
-    chain = function.chain(instruction)
-    return next((place for place in chain if not place[0].endswith(HEADER)), None)
-
-
-def shown_place(place: Place | None) -> str:
-    """k.py:7"""
-    return "" if place is None else f"{Path(place[0]).name}:{place[1]}"
 
 
 def innermost(function: SampledFunction, instruction: int) -> str:

@@ -7,13 +7,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from . import crosscheck_text, stall_text
+from . import crosscheck_text, rates_text, stall_text
 from .compare import Change, Comparison
 from .critical import Path
 from .crosscheck import Crosscheck
 from .idle import Gaps
 from .occupancy import Occupancy, SmUse, Waves
 from .overlap import Overlap, Wait
+from .rates import Rates
 from .shown import rendered
 from .stalls import Stalls
 from .table import caveats, cut, grid, part_text, terminal, time_text, wrapped
@@ -33,6 +34,11 @@ def _stalls(found: Stalls, width: int | None) -> str:
 @rendered.register
 def _crosscheck(found: Crosscheck, width: int | None) -> str:
     return crosscheck_text.text(found, width)
+
+
+@rendered.register
+def _rates(found: Rates, width: int | None) -> str:
+    return rates_text.text(found, width=width)
 
 
 @rendered.register

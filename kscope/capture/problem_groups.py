@@ -15,7 +15,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "changed": ("hollow", "moved", "occupancy", "placement", "registers"),
     "uncertain": (
         "ambiguous", "assumed", "blocks", "clock", "collision", "compensated", "foreign", "garbled", "lines",
-        "nameless", "order", "rate", "unknown", "unlinked", "unpaired", "version", "wrap",
+        "nameless", "order", "pipeline", "rate", "unknown", "unlinked", "unpaired", "version", "wrap",
     ),
 }  # fmt: skip
 """Group -> its kinds. docs/problems/GROUP.md explains each and gives its remedy."""

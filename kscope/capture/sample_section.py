@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +10,7 @@ import orjson
 
 from ..errors import FormatError
 from ..util.portable import dump_json
-from .samples import NO_PLACE, ROW, CodeRegion, Place, SampledFunction, Samples
+from .samples import NO_PLACE, ROW, CodeRegion, CodeWork, Place, SampledFunction, Samples
 
 _SIZE = 8
 _COUNTS = ("dropped", "full", "elsewhere", "left_out")
@@ -60,7 +60,7 @@ def from_bytes(data: bytes) -> Samples:
 def _function_to_dict(function: SampledFunction) -> dict[str, Any]:
     """The fields that differ from their defaults; regions as lists."""
     found = {one.name: getattr(function, one.name) for one in fields(function)}
-    found["regions"] = [[one.name, one.file, one.first, one.last] for one in function.regions]
+    found["regions"] = [_region_to_list(one) for one in function.regions]
     return {name: value for name, value in found.items() if value not in ((), [], None, "")}
 
 
@@ -94,10 +94,17 @@ def _function(found: object) -> SampledFunction:
     )
 
 
+def _region_to_list(region: CodeRegion) -> list[Any]:
+    return [region.name, region.file, region.first, region.last, *(astuple(region.work) if region.work else ())]
+
+
 def _region(found: object) -> CodeRegion:
     match found:
         case [str(name), str(file), int(first), int(last)]:
             return CodeRegion(name, file, first, last)
+        case [str(name), str(file), int(first), int(last), moved, shared, flops, bool(matrix), bool(most), str(why)]:
+            moved, shared, flops = (_number(one, "a region's work", 0, 1 << 62) for one in (moved, shared, flops))
+            return CodeRegion(name, file, first, last, CodeWork(moved, shared, flops, matrix, most, why))
         case _:
             pass
     return _refuse("a region", found)

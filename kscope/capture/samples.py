@@ -26,6 +26,27 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
+class CodeWork:
+    """What one warp does in one execution of a region, with that of regions in it.
+
+    Attributes:
+        bytes: to and from global memory.
+        shared: bytes to and from shared memory.
+        flops: floating-point operations; a multiply-add is two.
+        matrix: some of them are those of matrix instructions.
+        most: some instructions have a predicate, and amounts are those of lanes that execute all.
+        unknown: why the amounts are unknown; empty if they are known.
+    """
+
+    bytes: int = 0
+    shared: int = 0
+    flops: int = 0
+    matrix: bool = False
+    most: bool = False
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
 class CodeRegion:
     """A region in a function's machine code.
 
@@ -33,12 +54,14 @@ class CodeRegion:
         name: its name.
         file: the source file of its lines; empty if they are unknown.
         first, last: its source lines, with those of the marks; 0 if they are unknown.
+        work: what it moves and computes; None if its code was not read.
     """
 
     name: str
     file: str = ""
     first: int = 0
     last: int = 0
+    work: CodeWork | None = None
 
     def has(self, chain: Iterable[Place]) -> bool:
         """Whether an instruction of these places belongs to the region's source lines."""

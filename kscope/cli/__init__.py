@@ -31,7 +31,7 @@ ERROR, BROKEN_PIPE = 2, 141
 GROUPS: dict[str, tuple[str, ...]] = {
     "record": ("demo", "run", "sample", "include", "doctor"),
     "look": ("summary", "view", "export", "merge", "query", "info"),
-    "why is it slow": ("gaps", "overlap", "path", "occupancy", "stalls", "annotate", "ranks"),
+    "why is it slow": ("gaps", "overlap", "path", "occupancy", "stalls", "annotate", "rates", "ranks"),
     "compare and check": ("compare", "assert"),
     "can I trust this": ("trust", "crosscheck"),
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
+from ..instrument import registry
+from . import outputs
 from .checkup import examine
 from .command import Command
 
@@ -12,11 +15,18 @@ _MARK = {"ok": "ok", "missing": "--", "broken": "!!"}
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    command("doctor", doctor, "what works on this machine, and what a region costs on it")
+    parser = command("doctor", doctor, "what works on this machine, and what a region costs on it")
+    about = "measure what the first GPU reaches at most instead, and write it for kscope rates --peaks FILE"
+    parser.add_argument("--peaks", metavar="FILE", type=Path, help=about)
 
 
 def doctor(options: argparse.Namespace) -> int:
     """Run the command; returns 1 if a component is installed but broken, else 0."""
+    if options.peaks is not None:
+        found = registry.backend("cuda").peaks()
+        outputs.text("--peaks", options.peaks, found.to_json().decode())
+        print(f"{found.gpu}: {found}")
+        return 0
     broken = False
     for finding in examine():
         print(f"{_MARK[finding.state]}  {finding.subject:10} {finding.text}", flush=True)

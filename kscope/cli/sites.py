@@ -50,7 +50,7 @@ def _kernel(found: Cost, times: int) -> list[str]:
     head = f"{kernel.kernel} ({kernel.frontend}, {kernel.target}): {count}{several}"
     lines = [cut(head, len(head))]  # torch.compile's names are long, and one that is cut names nothing
     if not found.rows:
-        return lines
+        return [*lines, *_misplaced(found, width)]
     columns = {
         "where": [row.where for row in found.rows],
         "records per warp": [row.records for row in found.rows],
@@ -67,4 +67,8 @@ def _kernel(found: Cost, times: int) -> list[str]:
         )
     if found.unknown:
         lines += wrapped(f"its machine code is unknown: {found.unknown}", width, "  ")
-    return lines
+    return [*lines, *_misplaced(found, width)]
+
+
+def _misplaced(found: Cost, width: int) -> list[str]:
+    return [line for one in found.misplaced for line in wrapped(f"! {one}", width, "  ")]

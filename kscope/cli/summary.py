@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..analysis.crosscheck import crosscheck
 from ..analysis.groups import CALL_KEYS, KEYS
 from ..analysis.summary import summarize
+from ..analysis.table import terminal, wrapped
 from . import answers, filters
 from .command import Command
 from .outputs import STRICT
@@ -42,9 +44,12 @@ def summary(options: argparse.Namespace) -> int:
     with filters.computing(len(trace), "summary"):
         found = summarize(trace, options.by, roles)
     waits = trace.stalls() if options.stalls else None
+    doubts = list(crosscheck(trace, trace.samples).doubts) if trace.samples is not None and not trace.filtered else []
     if options.json:
         data = found.to_dict(options.top or answers.MOST)
-        print(answers.answer(options, data if waits is None else {**data, "stalls": waits.to_dicts()}, trace))
+        data |= {} if waits is None else {"stalls": waits.to_dicts()}
+        data |= {} if trace.samples is None else {"doubts": doubts}
+        print(answers.answer(options, data, trace))
     elif options.csv:
         print(found.csv(options.top), end="")
     elif options.markdown:
@@ -53,4 +58,6 @@ def summary(options: argparse.Namespace) -> int:
         print(found.text(top=options.top or 50))
         if waits is not None:
             print(f"\n{waits}")
+        for doubt in doubts:
+            print("\n".join(wrapped(f"! {doubt}", terminal())))
     return STRICT if options.strict and trace.problems else 0

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind, name_hash
 from ..capture.model import ModuleMeta, Problem, RegionMeta
-from ..marks.grammar import format_name, split
+from ..marks.grammar import format_name, split, work_of
 from ..tracedata.region import MOST_REGIONS, Region
 
 MISSING = np.uint16(0xFFFF)
@@ -62,7 +62,7 @@ def _described(names: Mapping[str, RegionMeta]) -> Region:
     if len(names) > 1:
         return Region(_several(names), Kind.SPAN, where=first.where)
     name, track = split(first.name)
-    return Region(name, Kind.SPAN, where=first.where, track=track, ends_at_issue_of=first.ends_at_issue_of)
+    return Region(name, Kind.SPAN, True, first.where, track, first.ends_at_issue_of, work_of(first.name))
 
 
 def _several(names: Iterable[str], between: str = " | ") -> str:

@@ -10,6 +10,7 @@ from ..analysis.warp_stats import warp_ends
 from ..tracedata.calls import Call
 from ..util.runs import heads
 from ..util.text import counted
+from .sample_notes import notes
 from .timeline import Timeline
 
 LATENCY, DRAIN = "launch latency", "drain"
@@ -43,7 +44,7 @@ def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
     if not len(order):
         return {}
     ends, records = np.nan_to_num(warp_ends(trace)), np.bincount(trace.track, minlength=len(warps))
-    found, first = {}, heads(warps.launch[order])
+    found, first, waits = {}, heads(warps.launch[order]), notes(trace)
     for rows in np.split(order, first[1:]):
         launch = int(warps.launch[rows[0]])
         info = trace.launches[launch]
@@ -60,6 +61,7 @@ def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
             "kernel": info.hash,
             "start_unix_ns": timeline.origin + begin,
         }
+        arguments |= waits.get(info.kernel_id, {})
         around: tuple[tuple[str, int, int], ...] = ()
         if launch < len(trace.calls):
             call = trace.calls[launch]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..capture.model import DeviceCapture, ModuleMeta, Problem
     from ..marks.grammar import Mark
+    from .peaks import Peaks
     from .recording import Recording
     from .sampled import SampledCode
     from .sampling import Sampling
@@ -180,6 +181,10 @@ class Backend(ABC):
             SM cycles that a region adds to its warp, and the part of them between its two clock readings.
         """
         raise UnsupportedError(f"{type(self).__name__} cannot measure the cost of a region")
+
+    def peaks(self) -> Peaks:
+        """Measure what the first device reaches at most."""
+        raise UnsupportedError(f"{type(self).__name__} cannot measure peaks")
 
 
 class BlockLaunch(Protocol):

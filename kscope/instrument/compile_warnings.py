@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable
 
 from ..capture.model import Problem
+from ..marks.operations import PIPELINE
 from .selection.auto import UNMATCHED
 
 _warned: set[str] = set()
@@ -21,6 +22,6 @@ def warn(problems: Iterable[Problem]) -> None:
 def warn_once(problems: Iterable[Problem]) -> None:
     """Warn of the problems of a kernel that was loaded, except for those that this process has warned of."""
     for problem in problems:
-        if problem.kind != UNMATCHED and problem.text not in _warned:
+        if problem.kind not in (UNMATCHED, PIPELINE) and problem.text not in _warned:
             _warned.add(problem.text)
             warnings.warn(f"kscope: {problem.text}", stacklevel=3)

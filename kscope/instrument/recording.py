@@ -11,6 +11,7 @@ from typing import Literal
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
 from ..errors import UsageError
+from ..marks.operations import PIPELINE
 from ..marks.strategies import Elected, Strategy, strategy_of
 from .selection.auto import Selection
 
@@ -73,6 +74,8 @@ class Recording:
                 f"placement={self.placement!r}: expected 'fence' (exact boundaries) or 'schedule' (the kernel's own "
                 "machine code)"
             )
+        if self.placement == "schedule" and PIPELINE in self.selection.kinds:
+            raise UsageError('placement="schedule": auto="pipeline" is not built for it; expected placement="fence"')
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 

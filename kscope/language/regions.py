@@ -13,6 +13,7 @@ from ..instrument import registry
 from ..marks.grammar import ROLE_TRACK, Act, How, Mark, check_name
 from ..marks.predicates import constant_predicate
 from ..marks.strategies import Strategy, strategy_of
+from ..marks.work import declared
 
 
 def _spec(strategy: Any) -> str | None:
@@ -45,9 +46,13 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
         track: constant string; draw the scope on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, evaluated once, on entry; the scope is recorded if it is nonzero. A constant False
             emits no code. None for always.
+        bytes: that a block moves from and to memory in one execution, all its warps together, for ``kscope rates``:
+            an integer, or a run-time value, which then is the record's value. None for those of its machine code.
+        flops: floating-point operations, likewise; a multiply-add is two.
 
     Raises:
-        UsageError: the name or track is not a constant string, or there is no such strategy.
+        UsageError: the name or track is not a constant string, there is no such strategy, or both work and value are
+            known only at run time.
     """
 
     __triton_builtin__ = True
@@ -62,9 +67,12 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
         value: Any = None,
         track: Any = None,
         when: Any = None,
+        bytes: Any = None,
+        flops: Any = None,
         _semantic: Any = None,
     ) -> None:
-        self.name = check_name(name, track)
+        work, value = declared(getattr(name, "value", name), value, bytes=bytes, flops=flops)
+        self.name = check_name(name, track, work)
         self._spec, self._value, self._when, self._context = _spec(strategy), value, when, _semantic
         # Triton hashes a global aggregate into the kernel's cache key.
         vars(self).update(__triton_aggregate__=True, __annotations__={})

@@ -8,17 +8,33 @@ from dataclasses import dataclass
 from .. import ptx
 from ..capture import layout
 from ..instrument.recording import Recording
+from ..marks import operations
 from ..marks.grammar import Mark
 from ..ptx import cfg
 from . import loop_registers
 
 Key = tuple[str, str, int]
 """Of a slot: name, sort of mark, depth of recursion."""
+_TRIED = "attempt"
+"""Sort of a slot of instructions that may fail to wait."""
 
 
 def key_of(mark: Mark, depth: int) -> Key:
     """The slot of a mark; spans come before points of the same name."""
-    return mark.name, "" if mark.act in ("enter", "exit") else mark.act, depth
+    sort = {"enter": "", "exit": "", "success": _TRIED}.get(mark.act, mark.act)
+    return mark.name, sort, depth
+
+
+def is_wait(mark: Mark) -> bool:
+    """Whether a mark is of a wait for a barrier."""
+    known = operations.of_name(mark.name) if mark.how == "pipeline" else None
+    return known is not None and known.operation == "wait"
+
+
+def is_number(mark: Mark) -> bool:
+    """Whether a mark of a pipeline has a number for its value, and no barrier."""
+    known = operations.of_name(mark.name)
+    return known is not None and known.operation in ("bytes", "commit")
 
 
 @dataclass(frozen=True)
@@ -67,6 +83,7 @@ class Emitter:
     def begin(self) -> str:
         """At the top of the entry: declare the loops' registers; a live recording claims at once."""
         declared = "".join(ptx.loop_records.declared(loop.number) for loop in self.loops)
+        declared += "".join(ptx.operations.declared(slot) for key, slot in self.slots.items() if key[1] == _TRIED)
         return declared + (self._claim() if self.recording.live else "")
 
     def mark(self, i: int, mark: Mark) -> str:
@@ -76,8 +93,12 @@ class Emitter:
             return ptx.pin(mark.operand or "0")
         slot = self._slot(i, mark)
         text = self._flush(through=slot) + self._fence(i)
+        if mark.act == "attempt":
+            return text + ptx.operations.attempt(self.kernel, slot, mark.operand or "0")
         loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
         owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)
+        if mark.act == "enter" and is_wait(mark):
+            return text + ptx.operations.begin(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter":
             if loop is not None:
                 return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
@@ -85,7 +106,12 @@ class Emitter:
             elect = self.kernel.elects(mark.strategy)
             return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended)
         kind = slot.kind
-        if mark.act != "exit":
+        if mark.act == "success":
+            text += ptx.operations.success(self.kernel, slot, mark.operand or "0")
+        elif mark.how == "pipeline" and mark.act == "instant":
+            kind = layout.Kind.INSTANT_VALUE
+            text += ptx.operations.point(self.kernel, slot, mark.operand or "0", mark.when, not is_number(mark))
+        elif mark.act != "exit":
             kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
             kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
             text += ptx.point(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import ptx
 from ..capture.model import ModuleMeta, Problem, RoleMeta
@@ -51,3 +51,7 @@ class SourceInfo:
     places: Mapping[str, str] = field(default_factory=dict)
     taken_apart: str = ""
     roles: tuple[RoleMeta, ...] = ()
+
+    def with_places(self, places: Mapping[str, str]) -> SourceInfo:
+        """The same with places of more regions."""
+        return replace(self, places={**self.places, **places}) if places else self

@@ -15,9 +15,20 @@ from ..errors import PairingError, UnsupportedError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
+from ..marks.operations import PIPELINE
 from ..marks.strategies import ANY_LANE, parse_strategy
 from ..ptx import cfg
-from . import async_issue, barrier_fences, dead_marks, hoist, loop_registers, pairing, shared_reads, source_lines
+from . import (
+    async_issue,
+    barrier_fences,
+    dead_marks,
+    hoist,
+    loop_registers,
+    pairing,
+    pipeline,
+    shared_reads,
+    source_lines,
+)
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of
@@ -61,16 +72,19 @@ def lower(
             compiler: they are left out and become problems.
         UsageError: two names have one hash, or a name has values of two types.
     """
+    source, unknown = source or SourceInfo(), tuple[Problem, ...]()
+    if PIPELINE in recording.selection.kinds:
+        marked = pipeline.marked(text, source.kernels, recording.selection)
+        text, source, unknown = marked.text, source.with_places(marked.places), marked.problems
     if PREFIX not in text or PREFIX not in cfg.bare(text):
         return Lowered(text, empty(recording, frontend))
     files = source_lines.files(text)
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, ptx.Kernel]] = []
     kept = list[tuple[int, int, str]]()  # the edits that leave the text without the marks that are not lowered
-    problems, notes = list(known), list[Problem]()
+    problems, notes = list(known), list(unknown)
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
     target = _TARGET.search(cfg.bare(text))
-    source = source or SourceInfo()
     has_removed_marks = has_spare_registers = False
     functions = cfg.functions(text)
     _check_all_read(text, functions)
@@ -243,7 +257,7 @@ class _Body:
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
-        stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
+        stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter", "success")]
         sized = recording.records == "auto" and bool(looped.intersection(stores))
         needed = AUTO_RECORDS if sized else max(1, len(stores))
         per_warp = needed if recording.records == "auto" else recording.records

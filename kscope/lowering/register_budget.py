@@ -237,8 +237,9 @@ def _lower_to_fit(
         kernels = [kernel.name for kernel in fits.meta.kernels]
         if (problem := change(kernels, plain, usage, limits)) is None:
             return found
-        about = replace(found.meta, problems=(*found.problems, problem))
-        return replace(found, text=metadata_patch.with_meta(found.text, about), meta=about, problems=about.problems)
+        about = replace(found.meta, problems=(*found.meta.problems, problem))
+        changed = metadata_patch.with_meta(found.text, about)
+        return replace(found, text=changed, meta=about, problems=(*found.problems, problem))
 
     fewer = [pending for pending in (FEW, 0) if pending < recording.pending and not recording.live]
     directed = {function.name for function in cfg.functions(text) if _has_directive(function)}

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 
 from .pairing import Fault
 
+_ASSEMBLY = re.compile(r"// begin inline asm\n.*?// end inline asm", re.S)
+_LOC = re.compile(r"^[ \t]*\.loc[ \t][^\n]*\n", re.M)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
+
+
+def without_assembly_lines(text: str) -> str:
+    """The text without line information inside of inline assembly.
+
+    LLVM counts the lines of an inline assembly from that of its statement on: the load in a `tl.load` in line 53 would
+    be in line 57, and with it what follows up to the next line information.
+    """
+    return _ASSEMBLY.sub(lambda found: _LOC.sub("", found[0]), text)
 
 
 def files(text: str) -> dict[int, str]:

@@ -18,6 +18,7 @@ from . import elf, tools
 from .open_regions import open_regions
 from .sass import Function, Site, functions, sites
 from .source_lines import body, lines, texts
+from .work import region_work
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _FUNCTION_TYPE = 2
@@ -32,13 +33,14 @@ def described(sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterabl
         cubin: the module that was loaded.
         regions: the regions that it may have.
     """
+    regions = tuple(regions)
     try:
         text = _disassembly(cubin, {one.name for one in sampled})
     except (MissingError, FormatError, OSError) as error:
         return [replace(one, why_unknown=str(error)) for one in sampled]
     code = {one.name: one for one in functions(text)}
     printed, placed, known = texts(text), lines(text), {split(one.name)[0]: one for one in regions}
-    ids = {record_id(one.name, kind): name for name, one in known.items() for kind in _SPANS}
+    ids = {record_id(one.name, kind): split(one.name)[0] for one in regions for kind in _SPANS}
     return [
         _function(one, code[one.name], printed[one.name], placed[one.name], ids, known)
         if one.name in code
@@ -81,6 +83,7 @@ def _function(
     names = tuple(dict.fromkeys(site.region for site in found.sites))
     stacks = tuple(dict.fromkeys([(), *opened.values()]))
     chains = tuple(dict.fromkeys(placed[one] for one in at if one in placed))
+    work = region_work(code, found)
     chain_number, stack_number = ({one: number for number, one in enumerate(row)} for row in (chains, stacks))
     return replace(
         sampled,
@@ -90,7 +93,7 @@ def _function(
         places=chains,
         opened=tuple(stack_number[opened.get(one, ())] for one in at),
         stacks=tuple(tuple(names.index(name) for name in stack) for stack in stacks),
-        regions=tuple(_region(name, known[name], found.sites, placed) for name in names),
+        regions=tuple(replace(_region(name, known[name], found.sites, placed), work=work.get(name)) for name in names),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
     )
 

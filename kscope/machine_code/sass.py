@@ -89,11 +89,19 @@ class Site:
 
 @dataclass(frozen=True)
 class Sites:
-    """Regions of a function, in order of address. unresolved: regions whose clock reads could not be traced."""
+    """Regions of a function, in order of address.
+
+    Attributes:
+        function: its name.
+        sites: the places of its regions.
+        unresolved: regions whose clock reads could not be traced.
+        stores: addresses of the stores of records.
+    """
 
     function: str
     sites: tuple[Site, ...]
     unresolved: tuple[str, ...]
+    stores: frozenset[int] = frozenset()
 
 
 def functions(text: str) -> tuple[Function, ...]:
@@ -134,7 +142,7 @@ def functions(text: str) -> tuple[Function, ...]:
 def sites(function: Function, regions: Mapping[int, str]) -> Sites:
     """The regions of a function. regions: names by id word (layout.record_id) of spans."""
     code = function.instructions
-    found, unresolved = list[Site](), list[str]()
+    found, unresolved, stores = list[Site](), list[str](), set[int]()
     jumps = sorted(function.targets)
     for index, one in enumerate(code):
         if one.name != "STG" or ".128" not in one.code or not one.operands:
@@ -146,6 +154,7 @@ def sites(function: Function, regions: Mapping[int, str]) -> Sites:
         region = regions.get(number) if number is not None else None
         if region is None:
             continue
+        stores.add(one.at)
         begin, end = (_clock(code, index, f"R{quad + word}") for word in (0, 2))
         if begin is None or end is None or begin >= end:
             unresolved.append(region)
@@ -154,7 +163,8 @@ def sites(function: Function, regions: Mapping[int, str]) -> Sites:
         branches = any(step.name in _BRANCHES for step in inside)
         entered = any(code[begin].at < jump <= code[end].at for jump in jumps)
         found.append(Site(region, code[begin].at, code[end].at, len(inside), not branches and not entered))
-    return Sites(function.name, tuple(sorted(found, key=lambda site: site.begin)), tuple(unresolved))
+    ordered = tuple(sorted(found, key=lambda site: site.begin))
+    return Sites(function.name, ordered, tuple(unresolved), frozenset(stores))
 
 
 def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..capture import metadata
+from ..capture.model import ModuleMeta
 from ..errors import FormatError, MissingError
 from ..util import bounded_reading
 from ..util.cuda_home import cuda_folders
@@ -68,15 +69,18 @@ def builds(path: Path) -> dict[str, int]:
 
 def builds_in(data: bytes) -> dict[str, int]:
     """As builds(), of the bytes of a cubin."""
-    found = dict[str, int]()
+    return {kernel.name: kernel.id for module in modules_in(data) for kernel in module.kernels}
+
+
+def modules_in(data: bytes) -> tuple[ModuleMeta, ...]:
+    """The metadata in the bytes of a cubin that was compiled for recording."""
+    found = list[ModuleMeta]()
     at = data.find(_META)
     while at >= 0:
         with suppress(FormatError):  # other text that begins so
-            found.update(
-                {kernel.name: kernel.id for kernel in metadata.from_json(data[at : at + metadata.MAX_BYTES]).kernels}
-            )
+            found.append(metadata.from_json(data[at : at + metadata.MAX_BYTES]))
         at = data.find(_META, at + 1)
-    return found
+    return tuple(found)
 
 
 def binary(path: Path) -> bool:

@@ -22,17 +22,18 @@ from typing import Literal, get_args
 from ..errors import UsageError
 from .strategies import ANY_LANE, TargetWarp
 
-Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
-"""What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks."""
+Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel", "attempt", "success"]
+"""What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks. "attempt" and "success"
+are around an instruction that waits and may fail (lowering/pipeline.py)."""
 ValueType = Literal["i32", "u32", "f32"]
 Origin = Literal["source", "auto", "lines"]
-How = Literal["with", "call", "auto", "lines"]
-"""What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code."""
+How = Literal["with", "call", "auto", "lines", "pipeline"]
+"""What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code; auto="pipeline" in PTX."""
 
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
 _ACTS = "|".join(get_args(Act))
-_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines){_REST}")
+_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines|pipeline){_REST}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
 MAX_NAME_BYTES = 512
@@ -40,6 +41,8 @@ NEVER = "0"
 """A predicate that is always false."""
 TRACK = "\x1f"
 """Separates a region's name from its track in Mark.name."""
+WORK = "\x1e"
+"""Separates both from the region's work, see work.py."""
 ROLE_TRACK = "kscope.role"
 """The track of instants that name the role of their warp."""
 
@@ -58,12 +61,14 @@ class Mark:
 
     Attributes:
         act: what it does.
-        name: the region's name, with its track after TRACK.
+        name: the region's name, with its track after TRACK and its work after WORK.
         type: type of its value; None without a value.
         strategy: spec of its strategy; None for the session's.
         how: what placed it. All but "call" are paired by the source.
-        operand: register, immediate or placeholder (``$1``) that holds the value.
-        when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always.
+        operand: register, immediate or placeholder (``$1``) that holds the value. How "pipeline": see
+            ptx/operations.py.
+        when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always. How "pipeline": a
+            predicate register, with ! before it if it is negated.
     """
 
     act: Act
@@ -77,6 +82,8 @@ class Mark:
     @property
     def origin(self) -> Origin:
         """ "source", "auto" or "lines": see RegionMeta.origin."""
+        if self.how == "pipeline":
+            return "auto"
         return self.how if self.how in ("auto", "lines") else "source"
 
     @property
@@ -154,20 +161,23 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
         ) from error
 
 
-def check_name(name: object, track: object = None) -> str:
+def check_name(name: object, track: object = None, work: str = "") -> str:
     """Validate a region's name and track.
 
     Args:
         name: a constant string of at most MAX_NAME_BYTES bytes, or a DSL's constant with a `value`.
         track: the same, or None.
+        work: the text of its work; empty without.
 
     Returns:
-        The name, with the track after TRACK.
+        The name, with the track after TRACK and the work after WORK.
 
     Raises:
         UsageError: either is not a constant, non-empty string of valid Unicode.
     """
     name, track = getattr(name, "value", name), getattr(track, "value", track)
+    if work:
+        return _checked(f"{check_name(name, track)}{WORK}{work}")
     if track is not None:
         if not isinstance(track, str) or not track or TRACK in f"{name}{track}":
             raise UsageError(
@@ -178,9 +188,15 @@ def check_name(name: object, track: object = None) -> str:
 
 
 def split(name: str) -> tuple[str, str | None]:
-    """Split what check_name() joined into a region's name and its track or None."""
+    """Split what check_name() joined into a region's name and its track or None; its work is left out."""
+    name = name.partition(WORK)[0] or name
     region, _, track = name.partition(TRACK)
     return (region, track) if region and track else (name, None)
+
+
+def work_of(name: str) -> str:
+    """The text of a region's work; empty without."""
+    return name.partition(WORK)[2]
 
 
 def format_name(name: str) -> str:

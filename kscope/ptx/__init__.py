@@ -8,6 +8,7 @@ declared once at the entry's function scope and shared by name with every later 
     ks_base  .b64   address of the slab             ks_e<i>  .b64  clock at its exit, until stored
     ks_n     .b32   records so far                  ks_v<i>  .b32  its value
                                                     ks_w<i>  .pred whether the enter's predicate held
+                                                    ks_t<i>  .pred whether a wait of auto="pipeline" is going on
 
 A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane may
 still claim; ks_own, it claimed at the entry. There ks_w<i> also means that the lane was elected at the enter.
@@ -19,6 +20,7 @@ named like a kernel crashes ptxas 13.0.
 from __future__ import annotations
 
 from . import loop_records as loop_records
+from . import operations as operations
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
@@ -45,6 +47,7 @@ __all__ = [
     "leave",
     "loop_records",
     "metadata_symbol",
+    "operations",
     "pin",
     "point",
     "store",

@@ -191,8 +191,10 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "\t@!ks_q bra KS_LATE;\n"
         # these lanes try only once
         "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
-        # computed anew: kept since the entry, they would hold two registers in the whole kernel
+        # computed and loaded anew: kept since the entry, they would hold five registers in the whole kernel
         f"\t{thread_id('ks_thread', kernel.flat)} mov.u32 ks_sm, %smid;\n"
+        f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}]; mov.u32 ks_stripes, 0;"
+        f" @ks_l ld.global.u32 ks_stripes, {gate('stripes')};\n"
         f"\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n{_units(kernel)}"
         f"{_take(units)}"
         "KS_SEEN:\n"

@@ -9,12 +9,8 @@ from ..analysis.annotated import UNREAD, Annotated, File, Line
 from ..analysis.stall_reasons import ISSUED, meaning, remedy
 from ..analysis.table import part_text, time_text
 from ..util.portable import clean
+from . import reasons
 
-_COLORS = (
-    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#499894", "#d37295",
-    "#86bcb6", "#8cd17d",
-)  # fmt: skip
-_ISSUED_COLOR = "#59a14f"
 _MOST_CODE = 20
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #888; }
@@ -43,7 +39,7 @@ def page(found: Annotated, title: str) -> str:
         found: the lines.
         title: of the page.
     """
-    colors = _colors(found)
+    colors = reasons.colors(line.reasons for file in found.files for line in file.lines)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>{_text(title)}</title><style>{_STYLE}</style>",
@@ -55,16 +51,6 @@ def page(found: Annotated, title: str) -> str:
         rows = ", ".join(f"{_text(name)}: {count:,}" for name, count in found.elsewhere.items())
         parts.append(f"<p class=dim>Samples without a source line: {rows}</p>")
     return "\n".join(parts) + "\n"
-
-
-def _colors(found: Annotated) -> dict[str, str]:
-    """A color for each reason, the most frequent first."""
-    total: dict[str, int] = {}
-    for line in (line for file in found.files for line in file.lines):
-        for name, count in line.reasons.items():
-            total[name] = total.get(name, 0) + count
-    order = sorted(total, key=lambda name: -total[name])
-    return {ISSUED: _ISSUED_COLOR, **{name: _COLORS[at % len(_COLORS)] for at, name in enumerate(order)}}
 
 
 def _legend(colors: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step, no_progress
 from ..util.runs import extents
-from . import figures, heat, slices
+from . import figures, heat, reasons, slices
 from .figures import Figures
 from .heat import Heat
 from .pack import Packed, narrow, pack
@@ -100,6 +100,7 @@ def _about(shown: Scene, summary: Summary, edges: tuple[Edge, ...]) -> dict[str,
     trace, drawn, codes = shown.trace, shown.drawn, shown.codes
     typed, of_role = slices.valued_codes(shown), roles(trace)
     alive = sum(one.alive_ns for one in summary.warps)
+    waits = reasons.bars(trace)
     wheres = {one.name: clean(one.where) for one in reversed(trace.regions) if one.where}  # the first of a name
     return {
         "version": __version__, "origin": str(trace.origin), "base": drawn.base, "span": drawn.span,
@@ -111,8 +112,11 @@ def _about(shown: Scene, summary: Summary, edges: tuple[Edge, ...]) -> dict[str,
         "devices": list(trace.devices), "places": drawn.places, "far": heat.MOST_NAMES,
         "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,
                   "types": np.ascontiguousarray(trace.types[:, codes.region])},
-        "table": [{key: clean(value) if isinstance(value, str) else value
-                   for key, value in (asdict(row) | {"hint": row.hint}).items()} for row in summary.regions],
+        "table": [
+            {key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
+            | {"hint": clean(row.hint), "waits": waits.get((row.kernel, row.region))}
+            for row in summary.regions
+        ],
         "points": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                    for row in summary.points],
         "clock": trace.recorded.clock, "recorded": clean(info(trace).line),

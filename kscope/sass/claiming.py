@@ -12,7 +12,7 @@ or without the registers, claims at its entry. If the gate is shut, only begin a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import ptx
 from ..errors import UnsupportedError
@@ -22,6 +22,7 @@ from .fragments import Fragment
 from .hazards import CONTROL_FLOW
 from .insert import New
 from .instructions import BYTES, Function
+from .record_words import Word
 from .registers import DESCRIPTOR, State
 from .renaming import Names
 
@@ -170,7 +171,7 @@ def _at(
         writing.new(f"MOV R{state.offset}, RZ"),
         *_recording(state),
         *(() if state.on is None else (descriptor,)),
-        *(() if state.on is None else _ids(allocation)),
+        *_ids(allocation),
         *give,
         writing.new("BRA `()", Control(stall=5), to=insert.own(at)),
     ]
@@ -204,8 +205,9 @@ def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[N
 
 def _ids(allocation: registers.Allocation) -> list[New]:
     """The ids and values of records that have registers of their own; of others, marks write all words."""
+    keys = {quad: key for key, quad in allocation.quads.items()}
     return [
-        writing.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}")
+        replace(writing.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always"))
         for quad, own in sorted(allocation.own.items())
         for word, value in ((1, own), (3, 0))
     ]

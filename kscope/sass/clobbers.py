@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from .hazards import CONTROL_FLOW, Hazard, successors
 from .instructions import Function, Instruction
+from .record_words import narrowed
 
 _WARP_WIDE = ("UR", "UP")
 _BARRIER = re.compile(r"\bB\d+\b")
@@ -236,22 +237,13 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
             name: always - one.writes if name[1:] in one.writes else None if some is None else some - one.writes
             for name, some in before.items()
         }
-    narrowed = f"@{_narrowed(one)}"
+    of = f"@{narrowed(one)}"
     found: _Written = {}
     for name, some in before.items():
         if name[1:] in one.writes:  # true only where the predicate is that it is narrowed from
-            some = always if one.conditional else before.get(narrowed, always)
+            some = always if one.conditional else before.get(of, always)
         found[name] = None if some is None else some | one.writes
     return found
-
-
-def _narrowed(one: Instruction) -> str:
-    """The predicate that is true wherever the result of an instruction is; empty if there is none."""
-    if one.code.startswith("ISETP") and ".AND" in one.code:
-        return one.operands[-1]
-    if one.code == "PLOP3.LUT" and one.operands[-2] in ("0x80", "0x20"):
-        return one.operands[2]
-    return ""
 
 
 def _taken(branch: Instruction, written: _Written, to: int) -> _Written:

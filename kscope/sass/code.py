@@ -85,6 +85,10 @@ class Text:
         """Whether a statement has a predicate."""
         return bool(self.labels.kernel.statements[statement].predicate)
 
+    def branch(self, statement: int) -> bool:
+        """Whether a statement is a branch or an exit."""
+        return self.labels.kernel.statements[statement].sort in ("jump", "leave")
+
     def within(self, block: int) -> range:
         """The statements of a block."""
         return range(self.labels.blocks[block].first, self.labels.blocks[block].last)

@@ -172,7 +172,8 @@ def _without_landmarks(blocks: tuple[int, ...], text: Text, machine: Machine) ->
     flow = machine.flow
     where: tuple[Some, Some] = (defaultdict(list), defaultdict(list))
     for block in flow.order:
-        sure = set(_sure((block,), text, machine))
+        # of a store under a predicate ptxas may make a branch
+        sure = {one for one in _sure((block,), text, machine) if text.branch(one) or not text.conditional(one)}
         for _, one, statement in machine.labeled(block):
             if text.block[statement] in blocks:
                 where[statement not in sure][flow.group[block]].append((statement, one))

@@ -16,7 +16,7 @@ from .. import ptx
 from ..capture import wire
 from ..errors import UnsupportedError
 from . import elf, forms, hazards, info, renaming, writing
-from .control import SCOREBOARDS, Control, control, controlled
+from .control import SCOREBOARDS, Control, controlled
 from .insert import New
 from .instructions import BYTES, Function, Instruction
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from . import branches, elf, frames, info, lines, sections
 from .control import Control, control, controlled
 from .instructions import BYTES, Function, Instruction, encoded
+from .record_words import Word
 
 _PADDING = 0x000FC000000000000000000000007918
 """A NOP as ptxas pads with."""
@@ -27,6 +28,7 @@ class New:
         label: its name among the inserted instructions; empty for none.
         listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
         borrowed: registers of the function's own that it reads.
+        word_of: which record's word it writes, or which record it stores; None for neither.
         proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
         seen: what it reads and writes; None if nobody needs to know.
     """
@@ -36,6 +38,7 @@ class New:
     label: str = ""
     listed: tuple[int, ...] = ()
     borrowed: frozenset[str] = frozenset()
+    word_of: Word | None = None
     proof: Callable[[Instruction], bool] | None = None
     seen: Instruction | None = None
 

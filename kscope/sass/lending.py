@@ -7,11 +7,14 @@ has read it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
 from . import hazards
 from .instructions import Function, Instruction
+from .regions import Key
 
 
 @dataclass(frozen=True)
@@ -40,21 +43,34 @@ class Lender:
     def _flight(self) -> dict[int, frozenset[str]]:
         return hazards.in_flight(self.function)
 
-    def busy(self, span: Span) -> frozenset[str]:
-        """The registers that cannot be lent to a record."""
+    def inside(self, span: Span) -> frozenset[int]:
+        """The instructions at which a record is open: those that run from a begin to an end."""
         inside, work = set[int](), list(span.begins)
-        found = set[str]()
         while work:
             at = work.pop()
-            if at in inside:
-                continue
-            inside.add(at)
-            one = self._by_address[at]
-            found |= one.reads | one.writes
-            work += [to for to in self._next(one) if to not in span.ends]
+            if at not in inside:
+                inside.add(at)
+                work += [to for to in self._next(self._by_address[at]) if to not in span.ends]
+        return frozenset(inside)
+
+    def busy(self, span: Span) -> frozenset[str]:
+        """The registers that cannot be lent to a record."""
+        inside, found = self.inside(span), set[str]()
+        for at in inside:
+            found |= self._by_address[at].reads | self._by_address[at].writes
         for at in inside | span.ends:
             found |= self._live[at] | self._flight.get(at, frozenset())
         return frozenset(found)
+
+    def overlapping(self, spans: Mapping[Key, Span]) -> frozenset[frozenset[Key]]:
+        """Pairs of records that are open at the same instruction: the value of one may be there before it begins."""
+        inside = {key: self.inside(span) for key, span in spans.items()}
+        points = {key: span.ends for key, span in spans.items() if not span.begins}  # instants without a value
+        return frozenset(
+            frozenset((one, other))
+            for one, other in permutations(spans, 2)
+            if inside[one] & inside[other] or points.get(one, frozenset()) & (inside[other] - spans[other].begins)
+        )
 
     def _next(self, one: Instruction) -> list[int]:
         return [to for to in hazards.successors(one) if to in self._by_address]

@@ -11,8 +11,8 @@ from .control import Control, control, controlled
 from .hazards import CONTROL_FLOW
 from .insert import New
 from .instructions import BYTES, Function, Instruction
+from .record_words import Word
 from .records import PREDICATES, Needed, Site, Writer
-
 
 _FAR = 32
 """Own instructions that are looked at."""
@@ -28,11 +28,13 @@ class Marks:
         before: by the address of an own instruction, what stands in front of it.
         after: by the address of an own instruction, what stands behind it.
         replaced: other instructions in place of own ones.
+        holding: the replaced instructions, with what each holds.
     """
 
     before: dict[int, list[New]] = field(default_factory=dict)
     after: dict[int, list[New]] = field(default_factory=dict)
     replaced: dict[int, int] = field(default_factory=dict)
+    holding: dict[int, Word] = field(default_factory=dict)
 
 
 def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int, used: frozenset[int]) -> Marks:
@@ -50,6 +52,7 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
     for number, site in enumerate(sites):
         spot = site.spot
         made.replaced |= writer.replaced(site)
+        made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
         known = clocks.get(spot.at)
         lent = bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
         ahead = [] if lent else list(_ahead(function, sites[number:], claim, known.at if known else spot.at))

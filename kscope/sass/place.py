@@ -86,11 +86,11 @@ class _Placing:
         mark, statement = self.text.labels.marks[number], self.text.marks[number]
         first, last = self._window(statement, least)
         held = [None if one is None else self._landmark(one) for one in self.text.labels.held[statement]]
-        if mark.act != "enter":  # which stores its values at once
-            first = max([first, *((number, place + 1) for number, place in filter(None, held))])
+        if mark.act != "enter":  # which stores its record at once
+            first, last = self._between_values(number, first, last)
         costs = self._costs(statement, first, last)
         if not costs:
-            raise UnsupportedError(f"{_about(mark)} has memory accesses out of its order in the machine code")
+            raise UnsupportedError(f"{_about(mark)} has memory accesses or values out of order in the machine code")
         latest = mark.act == "enter"
         best = min(costs.values())[0]
         slots = [slot for slot, (cost, _) in costs.items() if cost == best]
@@ -104,6 +104,22 @@ class _Placing:
         value, when = (None if one is None else block[one[1]].at for one in held)
         at = block[slot[1] - after].at
         return Spot(number, at, costs[slot][1], behind, self.copy.guard, value, when, after), slot
+
+    def _between_values(self, number: int, first: Position, last: Position) -> tuple[Position, Position]:
+        """The slots behind the values of the record that a mark stores, and in front of those of its next ones."""
+        text, landmarks = self.text, dict(self.copy.landmarks)
+        mark, statement = text.labels.marks[number], text.marks[number]
+        instant = mark.act != "exit"
+        for other, held in text.labels.held.items():
+            one = text.labels.mark(other)
+            if one.name != mark.name or one.act != (mark.act if instant else "enter"):
+                continue
+            for place in (landmarks[holder] for holder in held if holder in landmarks):
+                if other == statement or text.before(other, statement):
+                    first = max(first, (place[0], place[1] + 1))
+                elif text.before(statement, other):
+                    last = min(last, place)
+        return first, last
 
     def _end(self, block: int) -> int:
         """The last slot of a block: in front of the instruction that leaves it, or behind its last one."""

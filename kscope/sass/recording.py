@@ -17,8 +17,8 @@ from ..errors import UnsupportedError
 from ..machine_code.occupancy import warps_by_registers
 from ..marks.grammar import Mark
 from . import (
+    checking,
     claiming,
-    clobbers,
     code,
     elf,
     forms,
@@ -114,15 +114,15 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized)
     marks = frozenset(spot.at for spot in spots if not spot.after)
-    chosen = _chosen(free, found, together, _spans(labeled, found, spots), marks, before, threads)
+    spans = _spans(labeled, found, spots)
+    together |= lending.Lender(function).overlapping(spans)
+    chosen = _chosen(free, found, together, spans, marks, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads)
     acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
     stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
     sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
-    where = claiming.placed(
-        function, (begin, claim), kernel, chosen, _opened(sites), stores, _control(file), most
-    )
+    where = claiming.placed(function, (begin, claim), kernel, chosen, _opened(sites), stores, _control(file), most)
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*where.begin]
@@ -140,10 +140,16 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             put.setdefault(one.at, []).extend(_leaves(function, one, state))
             controls |= _read_before(function, one.at, state)
     insertion = Insertion(
-        put, made.after, [*where.behind, *_end(end, state)], registers=count, attributes=claim.stack, controls=controls, replaced=made.replaced
+        put,
+        made.after,
+        [*where.behind, *_end(end, state)],
+        registers=count,
+        attributes=claim.stack,
+        controls=controls,
+        replaced=made.replaced,
     )
     out = insert.inserted(data, function, insertion)
-    _check(out, function, insertion)
+    checking.check(out, function, insertion, made.holding)
     warps = (warps_by_registers(before), warps_by_registers(count))
     return Recorded(out, (before, count), warps, labeled.marks, spots)
 
@@ -331,17 +337,3 @@ def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
     if behind:
         raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
     return made
-
-
-def _check(data: bytes, before: Function, insertion: Insertion) -> None:
-    """Refuse code that nvdisasm reads as another one, or that either checker finds wrong."""
-    (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added, places = insert.added(before, insertion), insert.places(before, insertion)
-    for one in function.instructions:
-        if one.at in added and (proof := added[one.at].proof) is not None and not proof(one):
-            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was meant")
-    new = added.keys()
-    moves = insert.borrowed(before, insertion)
-    moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
-    if found := (*hazards.check(function, new | moves.keys()), *clobbers.check(function, new, moves)):
-        raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

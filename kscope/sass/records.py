@@ -7,7 +7,7 @@ the predicate of the mark, if the record has one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..capture import layout, wire
 from ..errors import UnsupportedError
@@ -16,6 +16,7 @@ from .control import Control
 from .insert import New
 from .instructions import Instruction
 from .paths import Spot
+from .record_words import Word
 from .regions import Record
 from .registers import DESCRIPTOR, State
 
@@ -82,33 +83,40 @@ class Writer:
             recording: the predicate of the lanes that record; without one in the kernel, one that is free there.
         """
         state, quad = self.state, site.quad
+        done = frozenset({state.scoreboard})
+
+        def new(text: str, code: Control | None = None) -> New:
+            return replace(writing.new(text, code), word_of=Word(site.record.key))
+
         on, test = f"@P{recording} ", list[New]()
         if state.on is None:
-            on, test = "", [writing.new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.address + 1}, RZ, PT")]
-        done = frozenset({state.scoreboard})
-        constants = [writing.new(text) for text, _ in self._constants(site)]
-        masked = f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
+            on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.address + 1}, RZ, PT")]
+        constants = [new(text) for text, _ in self._constants(site)]
         address = f"desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}]"
         store = [
             *test,
-            writing.new(f"{on}{masked}", Control(waits=done)),
-            writing.new(f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ"),
-            writing.new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
-            writing.new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
+            new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
+            new(f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ"),
+            new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
+            new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
         ]
         if site.act == "exit":
-            return writing.new(f"CS2R.32 R{quad + _END}, SR_CLOCKLO"), store
-        read = writing.new(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=done) if site.waits else Control())
+            return new(f"CS2R.32 R{quad + _END}, SR_CLOCKLO"), store
+        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=done) if site.waits else Control())
         if site.act == "enter":
             return read, constants
-        return read, [*constants, writing.new(f"MOV R{quad + _END}, R{quad}"), *store]
+        return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""
         made = {"enter": self._enter, "exit": self._leave}.get(site.act, self._point)
         guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
         return [
-            New(forms.word(text, code), borrowed=frozenset(one for one in (guard, saved) if one and one in text))
+            New(
+                forms.word(text, code),
+                borrowed=frozenset(one for one in (guard, saved) if one and one in text),
+                word_of=Word(site.record.key),
+            )
             for text, code in made(site, needed)
         ]
 

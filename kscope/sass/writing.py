@@ -17,7 +17,9 @@ _PREDICATE = re.compile(r"(?<![\w.])U?P\d\b")
 _ALL_PREDICATES = 7
 
 
-def new(text: str, code: Control | None = None, to: int | str | None = None, label: str = "", borrowed: str = "") -> New:
+def new(
+    text: str, code: Control | None = None, to: int | str | None = None, label: str = "", borrowed: str = ""
+) -> New:
     """An instruction to insert.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..capture.layout import Kind
-from ..marks.grammar import TRACK
+from ..marks.grammar import TRACK, WORK
 
 MOST_REGIONS = 0xFF00
 """Most distinct ids; more are noise and share region 0."""
@@ -23,6 +23,7 @@ class Region:
         track: the user's track, None without one.
         ends_at_issue_of: an asynchronous instruction that it issues without waiting for any, see RegionMeta; None if
             modules with this name differ in that.
+        work: the work that its mark declares, as marks/work.py writes it; empty without.
     """
 
     name: str
@@ -31,8 +32,10 @@ class Region:
     where: str | None = None
     track: str | None = None
     ends_at_issue_of: str | None = None
+    work: str = ""
 
     @property
     def token(self) -> str:
-        """The name with its track, as in module metadata."""
-        return self.name if self.track is None else f"{self.name}{TRACK}{self.track}"
+        """The name with its track and work, as in module metadata."""
+        name = self.name if self.track is None else f"{self.name}{TRACK}{self.track}"
+        return f"{name}{WORK}{self.work}" if self.work else name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +13,17 @@ from typing import Any
 from kscope.capture import wire
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UnsupportedError, UsageError
-from kscope.instrument.backend import Backend
 from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
 from kscope.instrument.two_forms import SETTABLE
 
-from . import handles, probe
+from . import handles
 from .arming import Modules
 from .device import Device
 from .device_memory import Allocation
 from .drain import Drain
 from .driver import CudaDriver, Driver, Memory
+from .measured import MeasuredBackend
 from .pc_sampling import Library, PcSampler
 from .salvage import SalvagedMemory
 
@@ -40,7 +40,7 @@ class _Session:
     folder: Path | None
 
 
-class CudaBackend(Backend):
+class CudaBackend(MeasuredBackend):
     """One per process. A device is identified by the context that was current when a module was loaded or a session
     armed; a device first used later joins the session then.
 
@@ -205,14 +205,6 @@ class CudaBackend(Backend):
         """Problems since arm()."""
         drained = [problem for drain in self._drains.values() for problem in drain.problems()]
         return (*self._problems, *drained, *self._modules.problems)
-
-    def describe(self) -> Iterator[tuple[str, str]]:
-        """(subject, sentence) about every GPU, then the first one's timer and what a region costs on it."""
-        yield from probe.describe(self)
-
-    def region_cost(self) -> tuple[float, float]:
-        """Measure what a region costs on the first GPU: (cycles it adds to its warp, those between its readings)."""
-        return probe.region_cost(self)
 
     # devices
 

@@ -332,10 +332,10 @@ class CudaDriver:
         except (ValueError, DriverError):
             return  # the launch that needs it will say so
 
-    def launch(self, module: int, name: str, argument: int, stream: int) -> None:
-        """Launch one thread of a kernel with one 64-bit argument."""
-        function = self._call("cuModuleGetFunction", module, name.encode())
-        self._call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, ((argument,), (ctypes.c_uint64,)), 0)
+    def launch(self, module: int, name: str, argument: int, stream: int, blocks: int = 1, threads: int = 1) -> None:
+        """Launch a kernel with one 64-bit argument."""
+        function, given = self._call("cuModuleGetFunction", module, name.encode()), ((argument,), (ctypes.c_uint64,))
+        self._call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, given, 0)
 
     @contextmanager
     def relaxed(self) -> Generator[None, None, None]:

@@ -135,3 +135,17 @@ def test_the_table_says_which_regions_end_at_the_issue(show: Show) -> None:
     assert text(page, "#table tbody .hint") == "ends at the issue of cp.async.bulk, not at its arrival; time the wait"
     cells = page.run("[...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].children.length)")
     assert cells == [1, 2]
+
+
+def test_the_table_has_a_bar_of_reasons_as_wide_as_their_shares(show: Show) -> None:
+    from unit.stalls import programs
+
+    page = show(decode(programs.recorded()))
+    bars = page.run("""[...document.querySelectorAll("#table .waits")].map((bar) =>
+        [...bar.children].map((part) => [part.title, part.getBoundingClientRect().width]))""")
+    assert len(bars) == 3
+    for bar in bars:
+        assert sum(width for _, width in bar) > 100
+        assert all(title.endswith("%") for title, _ in bar)
+    assert any(title.startswith("long_scoreboard") and width > 100 for bar in bars for title, width in bar)
+    assert "waits for" not in text(show(golden("matmul")), "#table .body thead")

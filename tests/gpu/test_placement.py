@@ -73,9 +73,10 @@ def test_results_are_bitwise_equal_and_counts_are_those_of_the_other_placement(t
     plain, fence, schedule = (Case(t, name, tag) for tag in (90, 91, 92))
     expected = plain()
     repeats = name not in ADDS_IN_ANY_ORDER and all(same(plain(), expected) for _ in range(3))
-    with kscope.profile(records=512) as first:
+    records = 16 if name == "softmax" else 512  # 65,536 warps
+    with kscope.profile(records=records) as first:
         fence()
-    with kscope.profile(records=512, placement="schedule") as second:
+    with kscope.profile(records=records, placement="schedule") as second:
         found = [schedule() for _ in range(3)]
     assert is_recorded_there(second.trace, name)
     assert not [one for one in doubts(second.trace) if "placement" not in one]

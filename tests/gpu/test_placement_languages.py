@@ -43,6 +43,7 @@ def refused(capture: Capture) -> dict[str, str]:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:(?s)kscope.*is recorded with placement='fence':UserWarning")
 @pytest.mark.parametrize("program", [one for one in PROGRAMS if one.state != "plain"], ids=lambda one: one.name)
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_the_records_are_those_of_the_other_placement(

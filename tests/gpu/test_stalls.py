@@ -124,6 +124,29 @@ def test_shares_by_samples_and_by_clocks_agree_within_a_point(recorded: tuple[Pa
     assert {row.region: row.verdict for row in found.rows if abs(row.clocks - row.samples) > 0.01} == {}
 
 
+@pytest.mark.parametrize("name", ["matmul", "persistent", "attention", "layernorm"])
+def test_shares_of_triton_kernels_agree_within_a_point(
+    name: str, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    for folder in ("bench", "examples"):
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / folder))
+    import on_triton
+
+    [work] = on_triton.workloads([name]).values()
+    kernel = on_triton.annotated(name, False)
+    with kscope.profile(stalls=True, pool=1 << 30) as prof:
+        for _ in range(20):
+            work.launch(name, kernel, 0)
+    found = crosscheck(prof.trace, sampled(prof.trace))
+    for row in found.rows:
+        shares = f"{row.clocks:.2%}, {row.samples:.2%} +- {row.margin:.2%}, {row.verdict}"
+        table(f"{name}, {row.region}: by clocks, by samples", shares)
+    assert found.rows and not found.problems, found.problems
+    apart = {row.region: row.samples - row.clocks for row in found.rows if abs(row.clocks - row.samples) > 0.01}
+    assert apart == {}
+
+
 def test_reasons_are_those_of_the_work(recorded: tuple[Path, Trace], table: Table) -> None:
     _, trace = recorded
     rows = by_region(sampled(trace), "work")

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Literal
 
 from .compiler import Meeting, ThreadBody, ThreadState, compile_kernel
+from .mbarriers import Barriers
 from .memory import FaultError, Memory
 from .parser import parse_module
 from .syntax import Module
@@ -58,6 +59,8 @@ class Thread:
     followers: frozenset[int] = frozenset()
     elapsed: int = 0
     reads: int = 0
+    barriers: Barriers = field(default_factory=Barriers)
+    shared_clock: bool = False
     quit: bool = False
     uni: dict[tuple[int, int], int] = field(default_factory=dict)  # shared by the warp
     passed: Counter[int] = field(default_factory=Counter)
@@ -77,6 +80,8 @@ class Thread:
         return self.key[3] % 32
 
     def tick(self) -> int:
+        if self.shared_clock:
+            return self.barriers.tick()
         step = self.clocks.steps[self.reads % len(self.clocks.steps)]
         self.reads += 1
         self.elapsed += step
@@ -162,6 +167,8 @@ class Launch:
     garbage: int = 0x5A5A5A5A_DEADBEEF
     on_mark: Callable[[Thread, Any, int | None, bool, int], None] | None = None
     followers: frozenset[int] = frozenset()
+    barriers: Barriers | None = None
+    """Where they are given, all threads share their clock."""
 
     def start(self) -> list[Started]:
         """Every thread at its first instruction."""
@@ -178,6 +185,8 @@ class Launch:
             for linear in self.threads if self.threads is not None else range(self.shape.threads):
                 thread = Thread((*block, linear), common | self._own(linear), self.clocks, self.on_mark)
                 thread.followers = self.followers
+                if self.barriers is not None:
+                    thread.barriers, thread.shared_clock = self.barriers, True
                 thread.uni = uni.setdefault((block, thread.warp), {})
                 started.append((thread, body(thread, self.memory, addresses, self.garbage)))
         return started

@@ -297,14 +297,34 @@ class Ops:
         value = self.value(i, i.args[1], "pred")
         if isinstance(full, Reg) and kind == "pred" and how == "any":  # of those that an activemask found
             return self.set(i, i.args[0], f"t.any({i.line}, {value})", kind)
+        if isinstance(full, Reg) and how == "ballot":  # as if only this lane were active
+            return self.set(i, i.args[0], f"{value} << t.lane", kind)
         if not isinstance(full, Imm) or full.value != ones(32):
             raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
         return [f"tmp = yield ({i.line}, {how!r}, {value})", *self.set(i, i.args[0], "tmp", kind)]
 
     op_barrier = op_membar = op_fence = op_nanosleep = nothing
 
+    def op_mbarrier(self, i: Instr) -> list[str]:
+        place = next(n for n, arg in enumerate(i.args) if isinstance(arg, Addr))
+        at = f"t, {self.address(i, i.args[place])}"
+        more = self.value(i, i.args[place + 1], "u32") if len(i.args) > place + 1 else "1"
+        match i.op[1]:
+            case "init":
+                return [f"t.barriers.init({at}, {more})"]
+            case "arrive":
+                return [f"t.barriers.arrive({at}, {f'1, {more}' if 'expect_tx' in i.op else more})"]
+            case "expect_tx":
+                return [f"t.barriers.arrive({at}, 0, {more})"]
+            case "try_wait" | "test_wait":
+                return self.set(i, i.args[0], f"t.barriers.test({at}, {more})", "pred")
+        raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
+
     def op_cp(self, i: Instr) -> list[str]:
-        """Waits for copies, which are complete at once."""
+        """Bulk copies to shared memory; waits for others, which are complete at once."""
+        if "mbarrier::complete_tx::bytes" in i.text:
+            barrier = self.address(i, i.args[3])
+            return [f"t.barriers.copy(t, {barrier}, {self.value(i, i.args[2], 'u32')})"]
         if i.op[:3] not in (
             ("cp", "async", "wait_all"),
             ("cp", "async", "wait_group"),
@@ -352,5 +372,5 @@ def permute(a: int, b: int, how: int) -> int:
     return result
 
 
-PAUSE = ("ld", "st", "atom", "red", "bar", "barrier")
+PAUSE = ("ld", "st", "atom", "red", "bar", "barrier", "mbarrier", "cp")
 """Instructions before which the scheduler may switch to another thread (those on memory that others see)."""

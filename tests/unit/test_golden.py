@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 # records by region: blocks x recording warps x records of a warp, as the kernels' sources have them
 COUNTS = {
     "matmul": {"mainloop": 4 * 8, "load": 4 * 8 * 32, "dot": 4 * 8 * 32, "epilogue": 4 * 8},
+    "stalls": {"mainloop": 4 * 8, "load": 4 * 8 * 32, "dot": 4 * 8 * 32, "epilogue": 4 * 8},
     "attention": {
         **dict.fromkeys(("load_q", "store"), 4 * 8),
         **dict.fromkeys(("load_k", "qk", "softmax", "load_v", "pv"), 4 * 8 * 32),

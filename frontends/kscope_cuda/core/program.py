@@ -12,7 +12,7 @@ from kscope.capture.wire import CTL_SYMBOL
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.marks.grammar import PREFIX
+from kscope.lowering.pipeline import concerns
 
 from .. import assembler, dry_run, nvrtc, select
 from ..empty_scopes import refuse_empty_scopes
@@ -48,7 +48,7 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     text = nvrtc.with_header(source if marked is None else marked.text, name=nvrtc.FILE)
     code = cuda_core.Program(text, "c++", replace(options, lineinfo=True)).compile("ptx", name_expressions)
     ptx = bytes(code.code).decode().rstrip("\0")
-    if PREFIX not in ptx:
+    if not concerns(ptx, recording):
         return cuda_core.Program(nvrtc.with_header(source), "c++", options).compile("cubin", name_expressions)
     names = {bytes(mangled).decode(): name for name, mangled in code.symbol_mapping.items()}
     with dry_run.compiling(marked):

@@ -8,6 +8,7 @@ from typing import Any
 from kscope.errors import UnsupportedError
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
+from kscope.marks.operations import PIPELINE
 
 from .. import assembler, dry_run, nvrtc, select
 from ..empty_scopes import refuse_empty_scopes
@@ -62,7 +63,7 @@ class CompilerHooks:
         if recording is not None:
             refuse_empty_scopes(source, nvrtc.FILE)
             marked = select.marked(source, recording.selection, kinds=self._loader.compiling_raw)
-        if marked is None and not nvrtc.uses_kscope(source, options):
+        if marked is None and not nvrtc.uses_kscope(source, options) and not self._records_operations(recording):
             return original(source, options, *args, **named)
 
         def load_plain() -> Any:
@@ -126,6 +127,10 @@ class CompilerHooks:
         names = {mangled: name for name, mangled in (mapping or {}).items()}
         flags = assembler.flags(nvrtc.without_kscope(options))
         return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names)
+
+    def _records_operations(self, recording: Recording | None) -> bool:
+        """Whether auto="pipeline" may find something in the PTX of this thread's source."""
+        return recording is not None and PIPELINE in recording.selection.kinds and self._loader.compiling_raw
 
     @property
     def recording(self) -> Recording | None:

@@ -13,6 +13,7 @@
 //   KSCOPE_REGION_IF("load", k % 8 == 0);         recorded if the predicate holds on entry; also REGION_V_IF,
 //                                                 INSTANT_IF, INSTANT_V_IF, COUNTER_IF: the predicate comes last
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads"));  drawn on a track of that name, below its warp; any name can have one
+//   KSCOPE_REGION("load" KSCOPE_WORK("bytes=4096"));  for kscope rates: bytes and flops of a block in one execution
 //   KSCOPE_ROLE("producer");                      what this warp does: labels its row
 //   KSCOPE_PIN(x);                                the computation of x stays before this line
 //
@@ -31,6 +32,7 @@
 #define KSCOPE KSCOPE_MARKS
 #endif
 #define KSCOPE_TRACK(track) "\x1f" track  // after a name: the track that it is on
+#define KSCOPE_WORK(work) "\x1e" work  // at a name's end: "bytes=4096,flops=256"; "bytes=value" is the mark's value
 
 // ---- device helpers: they work also without recording
 #ifdef __CUDACC__

@@ -28,6 +28,7 @@ KINDS: dict[str, str] = {
     "barrier": "barriers and arrivals at them",
     "loop": "whole loops",
     "iteration": "each iteration of a loop",
+    "pipeline": "operations on barriers, and copies",
 }
 """Kind of operation -> description. Plurals are accepted."""
 WIDER = {"async_wait": ("wait",), "tma": ("load", "store"), "wgmma": ("dot",), "mma": ("dot",)}

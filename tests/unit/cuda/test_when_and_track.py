@@ -93,6 +93,14 @@ def test_notes_carry_the_track() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+def test_marks_carry_their_work(mode: str) -> None:
+    body = '  KSCOPE_REGION_V("copy" KSCOPE_TRACK("t") KSCOPE_WORK("bytes=value,flops=8"), n); out[0] = n;'
+    found = recorded(compiled(kernel(body), IN_PLACE), 3)
+    [(name, *_)] = found[0]
+    assert (*grammar.split(name), grammar.work_of(name)) == ("copy", "t", "bytes=value,flops=8")
+
+
 @pytest.mark.parametrize("arch", ["75", "80", "90", "100"])
 @pytest.mark.parametrize("mode", [IN_PLACE, "-DKSCOPE=1 -DKSCOPE_FILL=stop", MARKS, PLAIN])
 def test_every_state_assembles(mode: str, arch: str) -> None:

@@ -56,3 +56,14 @@ def test_the_first_lane_that_gets_there_records(make: Callable[..., Made], arch:
     )
     assert made.ptx.count("%lanemask_lt") == 1
     assert made.ptx.count("KS_LATE:") == 1
+
+
+def test_a_mark_carries_its_work(make: Callable[..., Made]) -> None:
+    body = """
+    with region("fixed", bytes=4 * 512):
+        x[0] = 1.0
+    with region("varying", flops=n):
+        x[1] = 2.0
+"""
+    found = {(grammar.split(name)[0], grammar.work_of(name)) for name in names(make(body))}
+    assert found == {("fixed", "bytes=2048"), ("varying", "flops=value")}

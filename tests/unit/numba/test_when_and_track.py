@@ -51,6 +51,23 @@ def test_a_mark_carries_its_predicate_and_its_track(
     assert "setp.eq.u64 ks_w" not in text
 
 
+def test_a_mark_carries_its_work(enabled: Any, written: Written) -> None:
+    space = written("""
+        SIZE = 512
+
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("fixed", bytes=4 * SIZE, flops=SIZE):
+                x[0] = n
+            with kscope.region("varying", bytes=n):
+                x[1] = n
+    """)
+    found = {
+        (grammar.split(name)[0], grammar.work_of(name)) for name in regions(ptx(built(space["kernel"], SIGNATURE)))
+    }
+    assert found == {("fixed", "bytes=2048,flops=512"), ("varying", "bytes=value")}
+
+
 @pytest.mark.parametrize("value", ["False", "0", "np.bool_(False)", "np.int32(0)"])
 def test_a_constant_false_predicate_emits_no_marks(enabled: Any, written: Written, value: str) -> None:
     space = written(f"""

@@ -62,6 +62,8 @@ KERNELS = {
     f"{region('st.global.f32 [%d3], %f1;', 'other')}PAST:\n{AFTER}",
     "left": f"{BEFORE}    //kscope enter part - - with\n    {STORE} setp.lt.u32 %p3, %r2, %r1;\n"
     "    //kscope exit part - - with\n    @%p3 bra OUT;\n    st.global.f32 [%d3+2048], %f1;\nOUT:    ret;\n",
+    "leaving": f"{BEFORE}@%p2 st.global.f32 [%d3], %f1; setp.lt.u32 %p3, %r3, %r1;\n@%p3 bra GO;\nbra OUT;\nGO:\n"
+    f"{region('@%p2 st.global.f32 [%d3+512], %f1;')}OUT:    ret;\n",
     "conditional_store": f"{BEFORE}{region('@%p2 st.global.f32 [%d3], %f1;')}    ret;\n",
 }  # fmt: skip
 

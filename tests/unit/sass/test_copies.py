@@ -84,6 +84,7 @@ def test_a_store_under_a_predicate_of_its_own_leaves_the_marks_without() -> None
     [
         ("selected", "without memory accesses"),
         ("unrolled_computing", "without memory accesses"),
+        ("leaving", "without memory accesses"),
         ("invariant", "memory accesses are outside of it"),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from nvcc import compiled, needs_nvcc
 
+from kscope.capture import sample_section
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.capture.samples import NO_PLACE, ROW, SampledFunction, Samples
 from kscope.errors import MissingError
@@ -172,6 +173,15 @@ def test_code_by_nvcc_has_regions_and_lines(cubin: bytes) -> None:
     lines = {region.name: (region.first, region.last) for region in function.regions}
     assert lines["math"][0] == line('"math"') and lines["math"][1] >= line("helper((int)x")
     assert lines["outer"][0] <= lines["wait"][0] and lines["wait"][1] <= lines["outer"][1]
+
+
+@needs_nvcc
+def test_regions_know_what_their_code_moves_and_a_capture_keeps_it(cubin: bytes) -> None:
+    [function] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    work = {region.name: region.work for region in function.regions}
+    assert work["outer"] is not None and work["outer"].unknown == "it has branches"
+    samples = Samples(1024, ("wait",), (function,))
+    assert sample_section.from_bytes(sample_section.to_bytes(samples)).functions == (function,)
 
 
 @needs_nvcc

@@ -96,6 +96,10 @@ def test_instructions_of_other_lines_inside_a_region_are_named(tmp_path: Path, c
     moved.save(tmp_path / "moved.kscope")
     assert main(["crosscheck", str(tmp_path / "moved.kscope")]) == 1
     assert "are at instructions of other lines" in (text := capsys.readouterr().out) and "outside of it" in text
+    assert main(["summary", str(tmp_path / "moved.kscope")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "! kernel three: region load: " in text and "samples are at other lines' instructions; kscope" in text
+    assert "! kernel three: region math: 99% of its lines' samples are outside of it" in text
 
 
 def test_instructions_of_the_header_of_marks_are_nobody_s(capture: Capture) -> None:

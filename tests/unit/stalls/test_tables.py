@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import reports
 
 import kscope
 from kscope.cli import main
@@ -94,6 +95,29 @@ def test_the_page_has_a_tab_of_stalls(trace: Trace) -> None:
     load = next(row for row in found.rows if row[0] == "load")
     assert load[1] == "long_scoreboard 100%" and "64 cycles" in found.note
     assert "stalls" not in {one.name for one in tables(decode(replace(programs.recorded(), samples=None)))}
+
+
+def test_the_page_s_table_has_a_bar_of_reasons_for_each_region(trace: Trace) -> None:
+    waits = {row["region"]: row["waits"] for row in reports.written(trace).about["table"]}
+    [issued, waiting] = waits["load"]
+    assert (issued[0], waiting[0]) == ("selected", "long_scoreboard")
+    assert issued[1] + waiting[1] == pytest.approx(1) and waiting[1] > 0.9
+    assert len({color for row in waits.values() for _, _, color in row}) == len(
+        {reason for row in waits.values() for reason, _, _ in row}
+    )
+    without = decode(replace(programs.recorded(), samples=None))
+    assert {row["waits"] for row in reports.written(without).about["table"]} == {None}
+
+
+def test_launches_of_a_timeline_have_their_kernel_s_samples(trace: Trace, tmp_path: Path) -> None:
+    trace.export(tmp_path / "x.json")
+    events = json.loads((tmp_path / "x.json").read_text())["traceEvents"]
+    [launch] = [one for one in events if one.get("cat") == "launch"]
+    assert launch["args"]["samples of all launches"] == len(trace.samples or ())
+    assert launch["args"]["waits in load"].endswith("; long_scoreboard 100%")
+    assert " of samples, " in launch["args"]["waits in (no region)"]
+    trace.export(tmp_path / "x.pftrace")
+    assert b"waits in load" in (tmp_path / "x.pftrace").read_bytes()
 
 
 def test_a_trace_without_samples_says_how_to_record_them() -> None:

@@ -135,3 +135,28 @@ def test_invalid_dry_run_options_are_refused_before_the_script_starts(tmp_path, 
     script.write_text("raise SystemExit('the script ran')")
     assert main(["run", *options, str(script)]) == 2
     assert reason in capsys.readouterr().err
+
+
+ANNOTATED = """
+import sys
+sys.path[:0] = [{root!r}, {examples!r}]
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton_matmul import matmul
+kinds = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32")
+kinds = {{name: kinds.get(name, "constexpr") for name in matmul.arg_names}}
+divisible = {{(at,): [["tt.divisibility", 16]] for at in range(6)}}
+made = ASTSource(matmul, kinds, dict(BM=128, BN=128, BK=64), divisible)
+triton.compile(made, target=GPUTarget("cuda", 90, 32), options=dict(num_warps=8, num_stages=3))
+"""
+
+
+def test_loads_that_the_pipeline_issues_elsewhere_are_named_with_their_line(dry):
+    more = ANNOTATED.format(root=str(ROOT / "tests"), examples=str(ROOT / "examples"))
+    done = dry("--dry-run", "--kinds", "barrier", names=(), more=more)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    where = r"0x\w+ LDGSTS\S+ .*?triton_matmul\.py:35"
+    assert re.search(rf"! region load: 9\d% of its lines' working instructions are outside of it: {where}", text)
+    assert not re.search("! region (mainloop|dot|epilogue)", text), done.stdout

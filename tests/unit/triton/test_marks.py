@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import pytest
@@ -314,3 +315,26 @@ def test_a_pin_of_64_bits_is_refused(compiler, module):
     """)
     with pytest.raises(CompilationError, match="8, 16 or 32-bit elements"):
         compiler(kernels.kernel, out="*i32", n="i64")
+
+
+@triton.jit
+def summed(x, out, n, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.float32)
+    with kscope.region("sum"):
+        for start in range(0, n, BLOCK):
+            total += tl.load(x + start + tl.arange(0, BLOCK)).to(tl.float32)
+    tl.store(out + tl.arange(0, BLOCK), total)
+
+
+def test_a_load_has_the_line_of_its_statement(compiler):
+    """LLVM gives each line of an inline assembly the next line number."""
+    text = compiler(summed, x="*fp16", out="*fp32", n="i32", BLOCK=1024).asm["ptx"]
+    first = summed.fn.__code__.co_firstlineno
+    line = next(first + n for n, one in enumerate(summed.src.splitlines(), 1) if "total += " in one)
+    lines, found = 0, []
+    for statement in text.splitlines():
+        if match := re.match(r"\s*\.loc\s+\d+ (\d+)", statement):
+            lines = int(match[1])
+        if re.match(r"\s*(@%\w+ )?ld\.global\.(v\d\.)?b", statement):
+            found.append(lines)
+    assert found and set(found) == {line}

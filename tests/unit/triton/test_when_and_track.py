@@ -141,3 +141,22 @@ def silent_call(out, DEBUG: tl.constexpr):
 def test_a_never_recording_explicit_enter_removes_its_exit(compiler):
     assert "ks_" not in compiler(silent_call, out="*i32", DEBUG=False).asm["ptx"]
     assert "ks_w0" not in compiler(silent_call, out="*i32", DEBUG=True).asm["ptx"]
+
+
+@triton.jit
+def working(out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    with kscope.region("fixed", bytes=BLOCK * 4, flops=2 * BLOCK):
+        tl.store(out + at, at)
+    with kscope.region("varying", bytes=n):
+        tl.store(out + at, at + n, mask=at < n)
+
+
+def test_a_mark_carries_its_work_and_a_run_time_amount_is_its_value(compiler):
+    compiler(working, out="*i32", n="i32", BLOCK=128)
+    found = [grammar.parse(line) for line in compiler.texts[-1].splitlines()]
+    works = [(grammar.split(m.name)[0], grammar.work_of(m.name), m.operand is not None) for m in found if m]
+    assert works == [
+        ("fixed", "bytes=512,flops=256", False), ("fixed", "bytes=512,flops=256", False),
+        ("varying", "bytes=value", True), ("varying", "bytes=value", False),
+    ]  # fmt: skip

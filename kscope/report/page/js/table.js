@@ -9,6 +9,7 @@ const COLUMNS = [
   ["share", (row) => row.share, (row) => shareText(row.share)],
   ["imbalance", (row) => row.imbalance, (row) => (row.imbalance === null ? "-" : `${row.imbalance.toFixed(2)}×`)],
   ["self", (row) => row.self_ns, (row) => timeText(row.self_ns)],
+  ["waits for", null, null],
   ["mean", (row) => row.mean_ns, (row) => timeText(row.mean_ns)],
   ["p50", (row) => row.p50_ns, (row) => timeText(row.p50_ns)],
   ["p99", (row) => row.p99_ns, (row) => timeText(row.p99_ns)],
@@ -101,11 +102,17 @@ const sparks = new IntersectionObserver((seen) => {
   }
 });
 
-/** Without nested regions, self equals warp time. A narrow window has no room for every column. */
+/** Without nested regions, self equals warp time; without samples, nothing is known of waits. A narrow window has no
+ * room for every column. */
 function shownColumns() {
   table.nested ??= model.about.table.some((row) => row.self_ns < row.warp_time_ns * 0.9999);
   const roomy = innerWidth >= ALL_COLUMNS;
-  return COLUMNS.filter(([name]) => (name !== "self" || table.nested) && (roomy || !WIDE.has(name)));
+  const absent = new Set([
+    ...(table.nested ? [] : ["self"]),
+    ...(roomy ? [] : WIDE),
+    ...(model.about.table.some((row) => row.waits) ? [] : ["waits for"]),
+  ]);
+  return COLUMNS.filter(([name]) => !absent.has(name));
 }
 
 const HEADS = {
@@ -114,6 +121,7 @@ const HEADS = {
   share: "share of the warps' lifetime",
   self: "warp time minus the time in nested regions",
   imbalance: "largest warp time of an SM, block or warp divided by the median",
+  "waits for": "samples by reason; what was issued is green",
   durations: "histogram of durations, logarithmic axis",
 };
 
@@ -143,7 +151,8 @@ function tableRow(row) {
     if (column === "region") {
       cell.append(element("span", { className: "region" }, swatch(colors.css[name]), nameText(row.region)));
       if (row.hint) cell.append(element("span", { className: "hint" }, row.hint));
-    } else if (column === "durations") cell.append(element("canvas", { "data-name": name }));
+    } else if (column === "waits for") cell.append(waitsBar(row.waits ?? []));
+    else if (column === "durations") cell.append(element("canvas", { "data-name": name }));
     else cell.append(text(row));
     if (column === "share") {
       cell.classList.add("share");
@@ -163,6 +172,17 @@ function tableRow(row) {
     chooseFocus(name);
   };
   return made;
+}
+
+/** A part for each reason, as wide as its share of the region's samples. */
+function waitsBar(waits) {
+  const parts = waits.map(([reason, share, color]) => {
+    const part = element("span", { title: `${reason} ${shareText(share)}` });
+    part.style.background = color;
+    part.style.width = `${share * 100}%`;
+    return part;
+  });
+  return element("div", { className: "waits" }, ...parts);
 }
 
 function pointText(row) {

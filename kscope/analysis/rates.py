@@ -1,0 +1,229 @@
+"""How fast each region moves bytes and computes, and how near to what the GPU reaches at most.
+
+    rate = amounts of all executions / mean over SMs of the time in which any of their warps is in the region
+
+Amounts are those that marks declare or a reader gives, of a block with all its warps; else those of the machine code,
+of each recording warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..capture.samples import CodeWork
+from ..instrument.peaks import Peaks
+from ..marks.work import VALUE, Amount, Work, parse
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names, of_kernels
+from .shown import Shown
+from .stalls import SELECTIVE
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+_PARTIAL = ("lane0-warp0", "warps:")
+"""Strategies by which only some warps of a block record."""
+GIVEN, DECLARED, CODE = "given", "declared", "code"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A region of a kernel.
+
+    Attributes:
+        kernel, region: their names.
+        executions: of recording warps.
+        busy_ns: mean over SMs of the time in which a warp is in the region.
+        bytes: from and to global memory by all executions; NaN if unknown.
+        flops: floating-point operations, likewise.
+        bytes_from, flops_from: "given", "declared" or "code"; empty if unknown.
+        most: amounts are upper limits: instructions of the code have a predicate.
+        bandwidth: bytes per ns: GB/s.
+        speed: floating-point operations per ns: GFLOP/s.
+        roof: "memory" or "compute", which limits it; empty if unknown.
+        part: of that limit; NaN if unknown.
+        unknown: why an amount is unknown; empty if both are known, or were not asked of the code.
+    """
+
+    kernel: str
+    region: str
+    executions: int
+    busy_ns: float
+    bytes: float
+    flops: float
+    bytes_from: str
+    flops_from: str
+    most: bool
+    bandwidth: float
+    speed: float
+    roof: str
+    part: float
+    unknown: str
+
+    @property
+    def intensity(self) -> float:
+        """Floating-point operations per byte; NaN if unknown."""
+        return self.flops / self.bytes if self.bytes else float("nan")
+
+
+@dataclass(frozen=True, repr=False)
+class Rates(Shown):
+    """Rates of regions; ``str()`` is the table for a terminal.
+
+    Attributes:
+        rows: of each kernel the longest first.
+        peaks: what they are compared with; None without.
+        problems: what a reader must know.
+    """
+
+    rows: tuple[Rate, ...]
+    peaks: Peaks | None
+    problems: tuple[str, ...]
+
+
+def rates(
+    trace: TraceData, code: Mapping[tuple[int, str], CodeWork] | None = None,
+    given: Mapping[str, Work] | None = None, peaks: Peaks | None = None,
+) -> Rates:  # fmt: skip
+    """The rates of every region.
+
+    Args:
+        trace: the recording.
+        code: work of a warp's execution by kernel id and region; None for that of the trace's samples.
+        given: work of a block's execution by region, before what marks declare.
+        peaks: of the GPU.
+    """
+    code = of_samples(trace) if code is None else code
+    rows, problems = list[Rate](), list(_partial(trace))
+    if peaks is not None and trace.recorded.gpus and all(one.name != peaks.gpu for one in trace.recorded.gpus):
+        problems.append(f"the peaks are those of a {peaks.gpu}, and {trace.recorded.gpus[0].name} was recorded")
+    at = np.flatnonzero(trace.is_span & _first_lanes(trace)[trace.track])
+    names = trace.region_names()
+    for kernel, (name, number) in enumerate(zip(kernel_names(trace), of_kernels(trace), strict=True)):
+        mine = at[trace.kernel[at] == kernel]
+        found = [
+            _rate(
+                trace, (name, str(region)), own, code.get((number, str(region))), (given or {}).get(str(region)), peaks
+            )
+            for region in sorted({str(one) for one in names[trace.region[mine]]})
+            if len(own := mine[names[trace.region[mine]] == region])
+        ]
+        rows += sorted(found, key=lambda row: -row.busy_ns)
+    return Rates(tuple(rows), peaks, tuple(problems))
+
+
+def of_samples(trace: TraceData) -> dict[tuple[int, str], CodeWork]:
+    """The work of regions in the machine code that samples brought, by kernel id and region."""
+    functions = trace.samples.functions if trace.samples else ()
+    return {
+        (function.kernel, region.name): region.work
+        for function in functions
+        if function.kernel is not None
+        for region in function.regions
+        if region.work is not None
+    }
+
+
+def _partial(trace: TraceData) -> Iterator[str]:
+    selective = [name for name in SELECTIVE if trace.recorded.options.get(name) is not None]
+    if selective or trace.filtered:
+        why = f"{', '.join(selective)} selected" if selective else "filters left"
+        yield f"{why} some warps only: rates are those of what is shown, and the rest of the GPU worked beside it"
+    if any(spec.startswith(_PARTIAL) for spec in trace.recorded.strategies):
+        yield "some warps of a block record: amounts of the machine code are those of recording warps only"
+
+
+def _first_lanes(trace: TraceData) -> npt.NDArray[np.bool_]:
+    """(w,) rows of Trace.warps of the first recording lane of each warp."""
+    warps = trace.warps
+    order = np.lexsort((warps.lane, warps.warp, warps.block, warps.launch))
+    first = np.zeros(len(warps), bool)
+    if len(order):
+        keys = np.array([warps.launch[order], warps.block[order], warps.warp[order]], np.int64)
+        first[order] = np.concatenate([[True], (np.diff(keys) != 0).any(axis=0)])
+    return first
+
+
+def _rate(
+    trace: TraceData, names: tuple[str, str], at: Int64, code: CodeWork | None, given: Work | None, peaks: Peaks | None
+) -> Rate:
+    found, sources = dict[str, float](), dict[str, str]()
+    for kind in ("bytes", "flops"):
+        found[kind], sources[kind] = _amount(trace, at, kind, code, given)
+    used = [kind for kind in found if sources[kind] == CODE]
+    busy, sms = _busy(trace, at)
+    devices = max(1, len(np.unique(trace.warps.device[trace.track[at]])))
+    bandwidth, speed = (found[kind] / devices / busy if busy else float("nan") for kind in ("bytes", "flops"))
+    roof, part = _roof(bandwidth, speed, sms / devices, code, peaks)
+    return Rate(
+        *names, len(at), busy, found["bytes"], found["flops"], sources["bytes"], sources["flops"],
+        bool(used) and code is not None and code.most, bandwidth, speed, roof, part,
+        code.unknown if code is not None and not all(sources.values()) else "",
+    )  # fmt: skip
+
+
+def _amount(trace: TraceData, at: Int64, kind: str, code: CodeWork | None, given: Work | None) -> tuple[float, str]:
+    """The sum over all executions, and where it is from."""
+    if given is not None and (amount := getattr(given, kind)) is not None:
+        return _of_blocks(trace, at, amount), GIVEN
+    regions = np.unique(trace.region[at]).tolist()
+    declared = {region: getattr(parse(trace.regions[region].work) or Work(), kind) for region in regions}
+    if any(amount is not None for amount in declared.values()):
+        parts = (
+            _of_blocks(trace, at[trace.region[at] == region], amount)
+            for region, amount in declared.items()
+            if amount is not None
+        )
+        return sum(parts), DECLARED
+    if code is not None and not code.unknown:
+        return float(getattr(code, kind)) * len(at), CODE
+    return float("nan"), ""
+
+
+def _of_blocks(trace: TraceData, at: Int64, amount: Amount) -> float:
+    """The sum over blocks: of each the warp with the most, because an amount is that of all warps of a block."""
+    each = trace.value[at] if amount == VALUE else np.full(len(at), float(amount))
+    track, of = np.unique(trace.track[at], return_inverse=True)
+    of_warp = np.bincount(of, weights=np.nan_to_num(each))
+    warps = trace.warps
+    _, block = np.unique(
+        np.array([warps.launch[track], warps.block[track]], np.int64), axis=1, return_inverse=True
+    )  # fmt: skip
+    most = np.zeros(int(block.max(initial=-1)) + 1)
+    np.maximum.at(most, block.ravel(), of_warp)
+    return float(most.sum())
+
+
+def _busy(trace: TraceData, at: Int64) -> tuple[float, int]:
+    """Mean over SMs of the time in which a span is open, ns, and the number of SMs."""
+    track = trace.track[at]
+    sm = trace.warps.device[track].astype(np.int64) << 32 | trace.warps.sm[track]
+    begin, end = trace.start_ns[at], trace.start_ns[at] + trace.dur_ns[at]
+    order = np.lexsort((begin, sm))
+    sm, begin, end = sm[order], begin[order], end[order]
+    total, count = 0.0, 0
+    for part in np.split(np.arange(len(sm)), np.flatnonzero(np.diff(sm)) + 1):
+        if not len(part):
+            continue
+        reach = np.maximum.accumulate(end[part])
+        before = np.concatenate([[-np.inf], reach[:-1]])
+        total += float(np.maximum(0, reach - np.maximum(begin[part], before)).sum())
+        count += 1
+    return (total / count if count else 0.0), count
+
+
+def _roof(bandwidth: float, speed: float, sms: float, code: CodeWork | None, peaks: Peaks | None) -> tuple[str, float]:
+    """What limits a region, and how much of that it reaches; of one with an amount alone, that one's limit."""
+    if peaks is None:
+        return "", float("nan")
+    used = min(1.0, sms / peaks.sms)
+    matrix = peaks.matrix if code is None or code.matrix else 0.0
+    parts = {"memory": bandwidth / (used * peaks.bandwidth), "compute": speed / (used * max(peaks.fma, matrix))}
+    known = {roof: part for roof, part in parts.items() if part > 0}  # NaN is not
+    if not known:
+        return "", float("nan")
+    roof = max(known, key=lambda one: known[one])
+    return roof, known[roof]

@@ -1,0 +1,93 @@
+"""`kscope rates CAPTURE`: how fast regions move bytes and compute."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from ..analysis import rates as analysis
+from ..analysis import rates_text
+from ..capture.layout import Kind, record_id
+from ..capture.samples import CodeWork
+from ..errors import UsageError
+from ..instrument.peaks import Peaks
+from ..machine_code import sass, tools
+from ..machine_code.work import region_work
+from ..marks.work import Work, parse
+from ..trace import Trace
+from ..tracedata.kernel_names import of_kernels
+from ..util import bounded_reading
+from ..util.text import nearest
+from . import answers, filters
+from .command import Command
+
+_SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
+
+
+def add(command: Command) -> None:
+    """Add the command to the parser."""
+    parser = command(
+        "rates", rates, "how fast regions move bytes and compute",
+        description="Achieved GB/s and TFLOP/s of each region, and how much that is of what the GPU reaches at most. "
+        "Amounts are those that marks declare with bytes= and flops=, else those of the machine code, which a capture "
+        "with samples has.",
+    )  # fmt: skip
+    filters.add(parser)
+    group = parser.add_argument_group("amounts")
+    about = "of a block in one execution of a region, all its warps together; `value` for the record's value"
+    for kind in ("bytes", "flops"):
+        group.add_argument(
+            f"--{kind}", metavar="REGION=N", action="append", default=[], help=f"{kind} {about}; may be repeated"
+        )
+    group.add_argument("--code", metavar="CUBIN", type=Path, help="count in this machine code")
+    group.add_argument("--peaks", metavar="FILE", type=Path, help="the GPU's peaks, from kscope doctor --peaks FILE")
+    answers.add(parser)
+
+
+def rates(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    trace = filters.read(options)
+    peaks = options.peaks and Peaks.from_json(bounded_reading.read_bytes(options.peaks), str(options.peaks))
+    given = _given(options, {region.name for region in trace.regions})
+    code = None if options.code is None else _of_code(trace, options.code)
+    with filters.computing(len(trace), "rates"):
+        found = analysis.rates(trace, code, given, peaks)
+    if options.json:
+        rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
+        print(answers.answer(options, asdict(found) | {"rows": rows}, trace))
+    else:
+        print(rates_text.text(found, options.top or 50))
+    return 0
+
+
+def _given(options: argparse.Namespace, known: set[str]) -> dict[str, Work]:
+    """The work that flags give, by region."""
+    found: dict[str, dict[str, object]] = {}
+    for kind in ("bytes", "flops"):
+        for typed in getattr(options, kind):
+            region, _, amount = typed.rpartition("=")
+            work = parse(f"{kind}={amount}")
+            if not region or work is None:
+                raise UsageError(f"--{kind} {typed}: expected REGION=N with a whole number, or REGION=value")
+            if region not in known:
+                raise UsageError(f"--{kind} {typed}: no region has this name{nearest(region, known)}")
+            found.setdefault(region, {})[kind] = getattr(work, kind)
+    return {region: Work(**amounts) for region, amounts in found.items()}  # type: ignore[arg-type]  # of parse()
+
+
+def _of_code(trace: Trace, path: Path) -> dict[tuple[int, str], CodeWork]:
+    code = {one.name: one for one in sass.functions(tools.disassembly(path))}
+    builds = tools.builds(path)
+    ids = {record_id(region.token, kind): region.name for region in trace.regions for kind in _SPANS}
+    found: dict[tuple[int, str], CodeWork] = {}
+    for name, number in zip(trace.kernels, of_kernels(trace), strict=True):
+        if name in code and builds.get(name, number) == number:
+            function = code[name]
+            found |= {
+                (number, region): work for region, work in region_work(function, sass.sites(function, ids)).items()
+            }
+    if not found:
+        names = ", ".join(sorted(code)) or "nothing"
+        raise UsageError(f"--code {path}: has no region of this capture's kernels; it has {names}, or another build")
+    return found

@@ -1,0 +1,80 @@
+"""Operations on pipelines that auto="pipeline" records: what the name and the value of such a record say.
+
+    name    pipeline expect bytes=32768 gemm.py:46
+                     kind   what the code fixes   place, or #number where it is unknown
+    value   the barrier, in 32 bits:
+
+              31..24        23..19          18        17..0
+            +-------+------------------+--------+----------------+
+            | block | active lanes - 1 | parity | shared address |
+            +-------+------------------+--------+----------------+
+
+`block` is the rank in its cluster of the block whose shared memory has the barrier: the hardware puts it into the upper
+byte of every shared address. Of a wait, `parity` is what it waits for. Records of `bytes` have a number of bytes
+instead: that of the record of the same lane directly before, whose code does not fix it. Those of a group (`commit` and
+`drain`) have no barrier: a drain's value is how many groups may stay in flight.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+PIPELINE = "pipeline"
+"""The kind of auto= and the how of its marks, the first word of names, and the kind of problem: what is not known."""
+Operation = Literal["init", "wait", "arrive", "expect", "expect_tx", "copy", "follow", "bytes", "commit", "drain"]
+"""init: mbarrier.init. wait: a wait that ended. arrive: arrivals. expect: an arrival that also expects bytes.
+expect_tx: expects bytes without arriving. copy: a bulk copy that completes at the barrier. follow: an arrival that the
+hardware makes when earlier work of the thread completes. bytes: see above. commit, drain: of groups."""
+
+ADDRESS_BITS, PARITY_SHIFT, LANES_SHIFT, BLOCK_SHIFT = 18, 18, 19, 24
+ADDRESS_MASK, BLOCK_MASK = (1 << ADDRESS_BITS) - 1, 0xFF << BLOCK_SHIFT
+
+_NAME = re.compile(rf"{PIPELINE} ({'|'.join(get_args(Operation))})((?: [a-z]+=[\w.]+)*)(?: (?:(\S.*:\d+)|#\d+))?")
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a name says.
+
+    Attributes:
+        operation: the kind.
+        count: of an init, the arrivals of a phase; of arrivals, how many each lane makes.
+        bytes: how many bytes it expects or copies; None if its code does not fix them.
+        copies: how many copies one record stands for.
+        multicast: the copy goes to several blocks of the cluster.
+        of: the instruction of a group, such as "wgmma".
+        where: file:line without folders; empty if it is unknown.
+    """
+
+    operation: Operation
+    count: int = 1
+    bytes: int | None = None
+    copies: int = 1
+    multicast: bool = False
+    of: str = ""
+    where: str = ""
+
+
+def named(operation: Operation, place: str, **fixed: int | str) -> str:
+    """The name of an operation's records. place: file:line or #number."""
+    return " ".join([PIPELINE, operation, *(f"{key}={value}" for key, value in fixed.items()), place])
+
+
+@lru_cache
+def of_name(name: str) -> Named | None:
+    """What a region's name says; None if it is no such name."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    fixed = dict(word.split("=") for word in found[2].split())
+    numbers = {key: int(fixed[key]) for key in ("count", "bytes", "copies") if fixed.get(key, "").isdecimal()}
+    return Named(
+        found[1],  # type: ignore[arg-type]  # the pattern matches only these values
+        **numbers,
+        multicast="multicast" in fixed,
+        of=fixed.get("of", ""),
+        where=found[3] or "",
+    )

@@ -1,0 +1,116 @@
+"""Records of operations on barriers: any lane may execute one, and the record says which barrier and how many lanes.
+
+The operand of a mark is ADDRESS or ADDRESS|PARITY, where ADDRESS is what the instruction has in brackets: a register or
+a symbol, and an offset (%r1+8), after `generic:` if it is no shared address.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..marks import operations
+from .kernel import Kernel, Slot
+from .record import clock
+
+_ADDRESS = re.compile(r"(generic:)?([%\w$.]+)(?:\+(-?\w+))?")
+_LANES, _PARITY = operations.LANES_SHIFT, operations.PARITY_SHIFT
+_KEPT = operations.ADDRESS_MASK | operations.BLOCK_MASK
+WIDE = "wide:"
+"""Before the register of a 64-bit address."""
+
+
+def declared(slot: Slot) -> str:
+    """At the top of the entry, for a slot of waits: ks_t<i>, whether the lane waits for what ks_v<i> has."""
+    return (
+        f"\t.reg .pred ks_t{slot.index}; setp.ne.u64 ks_t{slot.index}, ks_ctl, ks_ctl; mov.b32 ks_v{slot.index}, 0;\n"
+    )
+
+
+def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: bool = True) -> str:
+    """Before an operation: what it is about, the number of lanes that execute it, and a clock; the first one records.
+
+    Args:
+        kernel: the kernel.
+        slot: the registers.
+        operand: of the mark.
+        when: the predicate of the instruction.
+        barrier: the operand is a barrier; else a number, and lanes are not counted.
+    """
+    value, held = f"ks_v{slot.index}", f"ks_w{slot.index}"
+    lanes = (
+        " popc.b32 ks_x, ks_k; sub.u32 ks_x, ks_x, 1; and.b32 ks_x, ks_x, 31;"
+        f" mad.lo.u32 {value}, ks_x, {1 << _LANES}, {value};"
+    )
+    ballot = f" vote.sync.ballot.b32 ks_k, {when}, ks_k;" if when is not None else ""
+    first = f"setp.eq.and.u32 {held}, ks_x, 0, {when};" if when is not None else f"setp.eq.u32 {held}, ks_x, 0;"
+    return (
+        f"\t{{ .reg .b32 ks_k, ks_x; activemask.b32 ks_k;{ballot}\n"
+        f"\t{_barrier(operand, value) + lanes if barrier else f'mov.b32 {value}, {operand};'}\n"
+        f"\tmov.u32 ks_x, %lanemask_lt; and.b32 ks_x, ks_k, ks_x; {first} }}\n"
+        f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};\n"
+    )
+
+
+def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
+    """Before a loop that waits: which barrier and parity, and a clock; the first active lane records.
+
+    Args:
+        kernel: the kernel.
+        slot: the registers.
+        operand: of the mark.
+    """
+    n = slot.index
+    return (
+        f"\t{{ .reg .b32 ks_k, ks_x; {_awaited(operand, f'ks_v{n}', 'ks_x')}\n"
+        "\tactivemask.b32 ks_k; mov.u32 ks_x, %lanemask_lt; and.b32 ks_x, ks_k, ks_x;"
+        f" setp.eq.u32 ks_w{n}, ks_x, 0; }}\n"
+        f"\t{clock(kernel, f'ks_s{n}')}\n"
+    )
+
+
+# if this is no repetition: start = clock, what = barrier and parity
+def attempt(kernel: Kernel, slot: Slot, operand: str) -> str:
+    """Before an instruction that waits: a failed one that is tried again is one wait."""
+    n = slot.index
+    return (
+        "\t{ .reg .b32 ks_x, ks_y; .reg .pred ks_q;\n"
+        f"\t{_awaited(operand, 'ks_x', 'ks_y')}\n"
+        f"\tsetp.ne.or.u32 ks_q, ks_x, ks_v{n}, !ks_t{n};\n"
+        f"\t@ks_q {clock(kernel, f'ks_s{n}')} mov.b32 ks_v{n}, ks_x; }}\n"
+    )
+
+
+# if over: end = clock, and the first active lane records
+def success(kernel: Kernel, slot: Slot, over: str) -> str:
+    """After it. over: the predicate that it sets."""
+    n = slot.index
+    return (
+        f"\tnot.pred ks_t{n}, {over};\n"
+        f"\t{clock(kernel, f'ks_e{n}')}\n"
+        "\t{ .reg .b32 ks_k, ks_x; activemask.b32 ks_k; mov.u32 ks_x, %lanemask_lt; and.b32 ks_k, ks_k, ks_x;"
+        f" setp.eq.and.u32 ks_w{n}, ks_k, 0, {over}; }}\n"
+    )
+
+
+def _awaited(operand: str, into: str, scratch: str) -> str:
+    """Set a 32-bit register to a barrier and a parity."""
+    address, _, parity = operand.partition("|")
+    return (
+        f"{_barrier(address, into)} and.b32 {scratch}, {parity}, 1;"
+        f" mad.lo.u32 {into}, {scratch}, {1 << _PARITY}, {into};"
+    )
+
+
+def _barrier(operand: str, into: str) -> str:
+    """Set a 32-bit register to the block and the address of a barrier."""
+    found = _ADDRESS.fullmatch(operand.removeprefix(WIDE))
+    assert found is not None, operand
+    generic, base, offset = found.groups()
+    add = f" add.u32 {into}, {into}, {offset};" if offset else ""
+    if generic:
+        load = f"{{ .reg .b64 ks_g1; cvta.to.shared.u64 ks_g1, {base}; cvt.u32.u64 {into}, ks_g1; }}"
+    elif operand.startswith(WIDE):
+        load = f"cvt.u32.u64 {into}, {base};"
+    else:
+        load = f"mov.b32 {into}, {base};"
+    return f"{load}{add} and.b32 {into}, {into}, {_KEPT};"

@@ -1,0 +1,52 @@
+"""Bars of why warps waited: each reason has one color on all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..analysis.stall_reasons import ISSUED
+from ..analysis.stalls import stalls
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names, of_kernels
+from ..util.portable import clean
+
+_COLORS = (
+    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#499894", "#d37295",
+    "#86bcb6", "#8cd17d",
+)  # fmt: skip
+_ISSUED_COLOR = "#59a14f"
+
+
+def colors(rows: Iterable[Mapping[str, int]]) -> dict[str, str]:
+    """A color for each reason, the most frequent first.
+
+    Args:
+        rows: samples by reason; what was issued has a color of its own.
+    """
+    total: dict[str, int] = {}
+    for row in rows:
+        for name, count in row.items():
+            total[name] = total.get(name, 0) + count
+    order = sorted((name for name in total if name != ISSUED), key=lambda name: -total[name])
+    return {ISSUED: _ISSUED_COLOR, **{name: _COLORS[at % len(_COLORS)] for at, name in enumerate(order)}}
+
+
+def bars(trace: TraceData) -> dict[tuple[str, str], list[tuple[str, float, str]]]:
+    """By kernel and region: each reason with its share of the region's samples and its color, the issued ones first."""
+    if trace.samples is None:
+        return {}
+    names = dict(zip(of_kernels(trace), kernel_names(trace), strict=True))
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for number, function in enumerate(trace.samples.functions):
+        if function.kernel not in names:
+            continue
+        for row in stalls(trace.samples.of([number])).rows:
+            own = counts.setdefault((names[function.kernel], row.name), {})
+            issued = {ISSUED: row.samples - sum(row.reasons.values())}
+            for name, count in (issued | row.reasons).items():
+                own[name] = own.get(name, 0) + count
+    color = colors(counts.values())
+    return {
+        key: [(clean(name), count / sum(own.values()), color[name]) for name, count in own.items() if count]
+        for key, own in counts.items()
+    }

@@ -1,0 +1,29 @@
+"""What `kscope doctor` and `kscope trust` measure on the first GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kscope.instrument.backend import Backend
+from kscope.instrument.peaks import Peaks
+
+from . import peaks, probe
+from .driver import CudaDriver
+
+
+class MeasuredBackend(Backend):
+    """A backend of a GPU that can be measured."""
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        """(subject, sentence) about every GPU, then the first one's timer and what a region costs on it."""
+        yield from probe.describe(self)
+
+    def region_cost(self) -> tuple[float, float]:
+        """Measure what a region costs on the first GPU: (cycles it adds to its warp, those between its readings)."""
+        return probe.region_cost(self)
+
+    def peaks(self) -> Peaks:
+        """Measure what the first GPU reaches at most, which takes about a second."""
+        driver = CudaDriver()
+        driver.use(0)
+        return peaks.peaks(driver)

@@ -1,0 +1,93 @@
+"""auto="pipeline" in Triton and Gluon: operations on barriers are found in the PTX."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from typing import Any
+
+import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+
+from kscope.capture.metadata import from_json
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
+from kscope.marks.operations import PIPELINE, Named, of_name
+from kscope_triton.compile import META
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*more bytes of registers spill")
+TILES = {"BM": 128, "BN": 128, "BK": 64}
+
+
+@triton.jit
+def multiply(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, APART: tl.constexpr):
+    across = N // BN
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    product = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    for tile in tl.range(tl.program_id(0), (M // BM) * across, tl.num_programs(0), warp_specialize=APART):
+        row, column = tile // across * BM, tile % across * BN
+        total = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, K, BK):
+            total = tl.dot(left.load([row, k]), right.load([column, k]).T, total)
+        product.store([row, column], total.to(tl.float16))
+
+
+@triton.jit
+def plain(out, n):
+    tl.store(out, n)
+
+
+def recorded(made: Any) -> list[Named]:
+    """The operations that a compiled kernel records."""
+    found = (of_name(region.name) for region in from_json(made.metadata._asdict()[META].encode()).regions)
+    return [one for one in found if one is not None]
+
+
+@pytest.fixture
+def piped(plain_compiler, frontend):
+    frontend.enable(Recording(selection=Selection((PIPELINE,))))
+    return plain_compiler
+
+
+def test_a_persistent_matmul_records_its_copies_its_waits_and_its_groups(piped):
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}
+    made = piped(multiply, 90, {"num_warps": 8, "num_stages": 3}, **types, **TILES, APART=False)
+    found = Counter(one.operation for one in recorded(made))
+    assert found.keys() == {"init", "expect", "copy", "wait", "commit", "drain"}
+    assert {one.bytes for one in recorded(made) if one.operation == "expect"} == {(128 + 128) * 64 * 2}
+    lines = {one.where for one in recorded(made) if one.operation == "copy"}
+    (loads,) = {where.rpartition(":")[0] for where in lines}
+    assert loads == "test_pipeline.py"
+
+
+def test_a_warp_specialized_matmul_in_gluon_records_both_sides(piped, monkeypatch):
+    monkeypatch.syspath_prepend("examples")
+    example = importlib.import_module("gluon_warp_specialized")
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    tiles = {"a": (128, 64), "b": (64, 128), "c": (128, 128)}
+    types = {
+        name: f"tensordesc<fp16[{x}, {y}],{gl.NVMMASharedLayout.get_default_for([x, y], gl.float16)!r}>"
+        for name, (x, y) in tiles.items()
+    }
+    types |= {"K": "i32", "BK": "constexpr", "STAGES": "constexpr"}
+    source = GluonASTSource(example.matmul, types, {"BK": 64, "STAGES": 4})
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    found = recorded(made)
+    assert Counter(one.operation for one in found if one.operation not in ("commit", "drain")) == {
+        "init": 2, "wait": 2, "expect": 1, "copy": 2, "arrive": 1,
+    }  # fmt: skip
+    assert [one.of for one in found if one.operation == "drain"] == ["cp.async.bulk", "wgmma"]
+    roles = from_json(made.metadata._asdict()[META].encode()).kernels[0].roles
+    assert [role.name for role in roles] == ["multiply", "fetch"]
+
+
+def test_a_kernel_without_barriers_stays_plain(piped, frontend):
+    text = piped(plain, out="*i32", n="i32").asm["ptx"]
+    assert "ks_" not in text
+    frontend.disable()
+    assert piped(plain, out="*i32", n="i32").asm["ptx"] == text

@@ -171,14 +171,14 @@ def _at(
         writing.new(f"MOV R{state.offset}, RZ"),
         *_recording(state),
         *(() if state.on is None else (descriptor,)),
-        *_ids(allocation),
+        *_ids(allocation, written),
         *give,
         writing.new("BRA `()", Control(stall=5), to=insert.own(at)),
     ]
     start = writing.new("NOP", label=_LABEL)
     epoch = where[values[0]]
     test = [
-        *(() if state.on is not None else (descriptor, *_at_rest(state), *_ids(allocation))),
+        *(() if state.on is not None else (descriptor, *_at_rest(state), *_ids(allocation, written))),
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
     ]
     highest = max(*first.values(), *second.values(), *left[: len(saved)])
@@ -203,13 +203,14 @@ def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[N
     ]
 
 
-def _ids(allocation: registers.Allocation) -> list[New]:
+def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]:
     """The ids and values of records that have registers of their own; of others, marks write all words."""
     keys = {quad: key for key, quad in allocation.quads.items()}
     return [
         replace(writing.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always"))
         for quad, own in sorted(allocation.own.items())
         for word, value in ((1, own), (3, 0))
+        if quad + word not in written
     ]
 
 

@@ -305,12 +305,10 @@ def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
     """The registers that hold a part of an open record, by the address at which they are written."""
     found = defaultdict[int, frozenset[int]](frozenset)
     for site in sites:
-        alone = site.own and site.held == (None, None)
-        written = frozenset(range(site.quad, site.quad + (1 if alone else registers.RECORD)))
         enters = site.spot.next if site.act == "enter" else None
         for at in (site.spot.value, site.spot.when, enters):
             if at is not None:
-                found[at] |= written
+                found[at] |= site.early
     return found
 
 

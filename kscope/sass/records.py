@@ -57,6 +57,18 @@ class Site:
     held: tuple[Instruction | None, Instruction | None]
     waits: bool = True
 
+    @property
+    def early(self) -> frozenset[int]:
+        """The registers that are written up to the record's begin."""
+        words = {_BEGIN}
+        if not self.own:
+            words |= {_ID, _VALUE}
+        if self.value is not None or self.held[0] is not None:
+            words.add(_VALUE)
+        if self.record.conditional:
+            words.add(_END)
+        return frozenset(self.quad + word for word in words)
+
 
 @dataclass(frozen=True)
 class Writer:

@@ -1,12 +1,13 @@
 """Where a kernel claims its slab: the gate is asked for at the entry, the rest stands where the kernel's own loads are
 on their way.
 
-    begin   at the entry: clocks, the control block's address, loads of the gate
+    begin   at the entry: clocks, the control block's address
+    ask     where the kernel first waits for anything: loads of the gate
     test    in front of the first wait for memory: is the gate open?
     claim   behind the kernel's own code, and back: lanes, atomic, head
 
 Until the test, what the begin loads is in registers that the kernel does not use yet. A kernel without such a place,
-or without the registers, claims at its entry. If the gate is shut, only begin and test run.
+or without the registers, claims at its entry. If the gate is shut, the claim does not run.
 """
 
 from __future__ import annotations
@@ -41,15 +42,19 @@ class Claim:
 
     Attributes:
         begin: what stands at the entry.
+        ask: what stands at `asked`.
         test: what stands at `at`.
         behind: what stands behind the kernel: the claim.
+        asked: the instruction that the loads of the gate stand in front of.
         at: the instruction that the test stands in front of.
         highest: the highest number of a register that begin and claim use.
     """
 
     begin: tuple[New, ...]
+    ask: tuple[New, ...]
     test: tuple[New, ...]
     behind: tuple[New, ...]
+    asked: int
     at: int
     highest: int
 
@@ -139,14 +144,15 @@ def _at(
     uniform = _uniform(function, claim.used("UR") | begin.used("UR"), at)
     boards, gate = _boards(function, at)
     predicates, saved = _predicates(function, claim, at)
-    names = Names(first, uniform, {}), Names(second, uniform, predicates)
+    asked = _asked(function, at)
+    asking, lost = _predicates(function, begin, asked)
+    if lost:
+        raise UnsupportedError("the kernel needs every predicate where it would ask for the gate")
+    names = Names(first, uniform, asking), Names(second, uniform, predicates)
     left = [one for one in late if one not in where.values() and one not in second.values()]
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
     keep, give = _kept(saved, left)
-
-    def control_word(name: str, number: int) -> list[New]:
-        return [writing.new(f"MOV R{number}, UR{DESCRIPTOR + fragments.CONTROL.index(name)}")]
 
     def nothing(name: str, number: int) -> list[New]:
         return []
@@ -159,11 +165,17 @@ def _at(
 
     through = fragments.CONTROL, values
     started, none = fragments.spliced(
-        begin, through, names[0], dict.fromkeys(SCOREBOARDS, gate), control_word, nothing, "begin ", True
+        begin, through, names[0], dict.fromkeys(SCOREBOARDS, gate), nothing, nothing, "begin ", True
     )
     if none:
         raise UnsupportedError("ptxas put a part of a kernel's begin elsewhere")
-    started = [writing.new(f"ULDC.64 UR{DESCRIPTOR}, c[0x3][{control:#x}]"), *started]
+    words = {fragments.CONTROL[number]: first[begin.register(door)] for door, number in begin.comes.items()}
+    low, high = (words[name] for name in fragments.CONTROL)
+    if low % 2 or high != low + 1:
+        raise UnsupportedError("ptxas gave the control block's address no pair of registers")
+    load = writing.new(f"LDC.64 R{low}, c[0x3][{control:#x}]", Control(writes=gate))
+    clocks, loads = _parted(started, frozenset({f"R{low}", f"R{high}"}))
+    loads = [writing.new("NOP", Control(waits=frozenset({gate}))), *loads]
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
     code, behind = fragments.spliced(claim, (values, state_names), names[1], boards, comes, goes, f"{_LABEL} ")
     descriptor = writing.new(f"ULDC.64 UR{DESCRIPTOR}, {fragments.descriptor(claim)}")
@@ -183,7 +195,29 @@ def _at(
     ]
     highest = max(*first.values(), *second.values(), *left[: len(saved)])
     cold = timing.tight([start, *keep, *code, *after, *behind])
-    return Claim(tuple(timing.tight(started)), tuple(timing.tight(test)), tuple(cold), at, highest)
+    begins = [load, *clocks]
+    parts = [timing.tight(one) for one in (begins, loads, test)]
+    if asked == at:  # with all waits in between
+        parts = [parts[0], [], timing.tight([*loads, *test])]
+    if not at:
+        parts = [timing.tight([*begins, *loads, *test]), [], []]
+    return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), asked, at, highest)
+
+
+def _asked(function: Function, at: int) -> int:
+    """The first instruction in front of another one, in the entry's block, that waits for a scoreboard."""
+    return next((one.at for one in function.instructions if one.at >= at or one.control.waits), at)
+
+
+def _parted(code: list[New], address: frozenset[str]) -> tuple[list[New], list[New]]:
+    """The instructions that do not depend on an address, and those that do."""
+    known, free, bound = set(address), list[New](), list[New]()
+    for new in code:
+        assert new.seen is not None
+        depends = bool(new.seen.reads & known)
+        (bound if depends else free).append(new)
+        known = known | new.seen.writes if depends else known - new.seen.writes
+    return free, bound
 
 
 def _at_rest(state: State) -> list[New]:

@@ -266,7 +266,7 @@ def _issued(one: Instruction, ages: dict[tuple[str, int], int], flight: frozense
         if code.writes is not None or code.reads is not None:
             flight = frozenset(_counted(pending, pipe, code.writes, code.reads) for pending in flight)
         result = frozenset(() if code.writes is None else (code.writes,))
-        operand = result if code.reads is None else frozenset((code.reads,))
+        operand = result if code.reads is None else result | {code.reads}  # what is finished has read its operands
         flight |= {_Pending(one.at, register, True, pipe, result) for register in one.writes}
         # predicates and uniform registers are read at once
         flight |= {_Pending(one.at, register, False, pipe, operand) for register in one.reads if register[0] == "R"}

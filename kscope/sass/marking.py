@@ -14,10 +14,13 @@ from .instructions import BYTES, Function, Instruction
 from .record_words import Word
 from .records import PREDICATES, Needed, Site, Writer
 
-_FAR = 32
+_FAR = 96
 """Own instructions that are looked at."""
+_TENSOR_CORES = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
+_TENSORS = _TENSOR_CORES | {"WARPGROUP"}
+_WAITS = frozenset({"WARPGROUP", "BAR", "DEPBAR", "SYNCS"})
 _LIMITS = frozenset({"USETMAXREG", "BRX", "RET"})
-_LOUD = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA", "HMMA", "IMMA", "DMMA", "SHFL", "MUFU"})
+_LOUD = frozenset({"HMMA", "IMMA", "DMMA", "SHFL", "MUFU"})
 
 
 @dataclass
@@ -123,7 +126,14 @@ def _spread(
         here = before.setdefault(starts[many], [])
         here.extend(groups[many])
         known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
-    for start, group in zip(starts[many:], spreading.spread([read, *follows], ahead[many:]), strict=True):
+    if any(one.name in _TENSORS for one in ahead[many:]):
+        late = _behind_tensors(ahead[many:])
+        groups = spreading.spread([read], ()) if late else spreading.spread([read, *follows], ())
+        starts[many:] = [starts[many], *([starts[many + late]] if late else [])]
+        groups += spreading.spread(follows, ()) if late else []
+    else:
+        groups = spreading.spread([read, *follows], ahead[many:])
+    for start, group in zip(starts[many:], groups, strict=True):
         for new in group:
             if new.seen is read.seen:  # with the cycles that it takes
                 assert known.last is not None
@@ -132,6 +142,21 @@ def _spread(
                 before.setdefault(start, []).append(new)
     if site.act != "enter":
         known.stored.add(site.quad)
+
+
+def _behind_tensors(ahead: Sequence[Instruction]) -> int:
+    """How many own instructions there are up to the last one that starts tensor cores, if these are all; else 0.
+
+    A store in front of these costs as much as twenty instructions, also one that does not run; behind them, the warp
+    mostly waits.
+    """
+    last = 0
+    for number, one in enumerate(ahead):
+        if one.name in _TENSOR_CORES:
+            last = number + 1
+        elif last and one.name in _WAITS:
+            return last
+    return 0
 
 
 def _with(read: New, new: New) -> int:
@@ -158,6 +183,8 @@ def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) ->
 
 def _quiet(ahead: Sequence[Instruction], marks: frozenset[int]) -> Iterator[Instruction]:
     """The instructions up to the first that does more than computing, waits, or has other marks in front."""
+    if any(one.name in _TENSORS for one in ahead):
+        return
     for one in ahead:
         if one.at in marks or one.name in LANDMARKS or one.name in _LOUD or one.control.waits:
             return

@@ -126,6 +126,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*where.begin]
+    put.setdefault(where.asked, []).extend(where.ask)
     put.setdefault(where.at, []).extend(where.test)
     writer = records.Writer(state, records.last(state, kernel.last))
     waiting = stores_in_flight.waiting(function, [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites])

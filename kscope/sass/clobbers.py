@@ -40,7 +40,7 @@ def check(
     live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
     whole = _whole(flow, by_address, new)
-    held, lost = _held(function, flow, new, live)
+    held, lost = _held(function, flow, new, live, begun)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
     limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
@@ -124,6 +124,7 @@ def _held(
     flow: Mapping[int, tuple[int, ...]],
     new: Set[int],
     live: Mapping[int, _Names],
+    begun: Set[int],
 ) -> tuple[dict[int, _Names], set[Hazard]]:
     """The predicates that may be overwritten in front of each instruction, because a register holds their values; and
     own instructions that are reached before such a value is back.
@@ -137,7 +138,8 @@ def _held(
         one, (held, gone) = by_address[at], states[at]
         if at in new:
             back = {name for name, register in held if _brings_back(one, name, register)}
-            gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
+            if at in begun:  # before, no predicate has a value
+                gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
             held = frozenset(pair for pair in held if pair[1] not in one.writes)
             if one.name == "P2R" and not one.conditional:
                 (into,) = one.writes

@@ -96,8 +96,7 @@ class Line:
     def finished(self) -> list[New]:
         """All of them; behind the last one, every result is there."""
         end = max([self.times[-1] + least(self.made[-1]), *map(self._there, self.results)]) if self.made else 0
-        if self.waits:
-            end = max([end, *(self.counted.get(board, 0) + _COUNTED for board in self.waits)])
+        end = max([end, *(at + _COUNTED for at in self.counted.values())])  # what follows may wait for any of them
         found = list[New]()
         for new, at, then in zip(self.made, self.times, [*self.times[1:], end], strict=True):
             stall = min(then - at, LONGEST)

@@ -13,6 +13,8 @@ from .instructions import Instruction
 _TEXT = re.compile(r"^(@!?U?P\w+)?\s*([A-Z][\w.]*)\s*(.*)$")
 _STORES = frozenset({"STG", "REDG"})
 _NOTHING = frozenset({"NOP", "BRA", "EXIT", "BSSY", "BSYNC"})
+_CARRIES = frozenset({"ISETP", "PLOP3", "IADD3", "LEA", "LOP3"})
+"""Instructions whose second operand may be a predicate that they write."""
 _PREDICATE = re.compile(r"(?<![\w.])U?P\d\b")
 _ALL_PREDICATES = 7
 
@@ -42,15 +44,11 @@ def _seen(text: str) -> Instruction:
     one = Instruction(0, 0, guard, code, operands)
     reads = {guard.lstrip("@!")} if guard else set[str]()
     writes = set[str]()
-    results = 0 if one.name in _STORES | _NOTHING else 2 if operands[1:2] and _result(operands[1]) else 1
+    carries = one.name in _CARRIES and bool(operands[1:2]) and bool(re.fullmatch(r"P[\dT]", operands[1]))
+    results = 0 if one.name in _STORES | _NOTHING else 2 if carries else 1
     for position, operand in enumerate(operands):
         (writes if position < results else reads).update(_names(one, position, operand))
     return Instruction(0, 0, guard, code, operands, frozenset(reads), frozenset(writes))
-
-
-def _result(operand: str) -> bool:
-    """Whether the second operand is a predicate that an instruction writes beside its first result."""
-    return bool(re.fullmatch(r"P[\dT]", operand))
 
 
 def _names(one: Instruction, position: int, operand: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -21,6 +21,7 @@ from . import (
     claiming,
     code,
     elf,
+    ending,
     forms,
     fragments,
     hazards,
@@ -37,21 +38,14 @@ from . import (
     registers,
     sections,
     stores_in_flight,
-    timing,
-    writing,
 )
-from .control import SCOREBOARDS, Control
-from .fragments import Fragment
+from .control import Control, control
 from .insert import Insertion, New
-from .instructions import BYTES, Function, Instruction
-from .registers import DESCRIPTOR, State
-from .renaming import Names
+from .instructions import BYTES, Function
 
 Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
 _BANK = ".nv.constant3"
-_END = "end"
-"""Label of the end of the slab."""
 _MOST, _WARP = 255, 32
 """Registers that a thread can have; threads of a warp."""
 
@@ -138,12 +132,13 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
         if one.name == "EXIT":
-            put.setdefault(one.at, []).extend(_leaves(function, one, state))
-            controls |= _read_before(function, one.at, state)
+            put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
+            controls |= ending.read_before(function, one.at, state)
+    controls |= _counted(function, put, controls)
     insertion = Insertion(
         put,
         made.after,
-        [*where.behind, *_end(end, state)],
+        [*where.behind, *ending.end(end, state)],
         registers=count,
         attributes=claim.stack,
         controls=controls,
@@ -261,45 +256,15 @@ def _site(
     )
 
 
-def _read_before(function: Function, at: int, state: State) -> dict[int, Control]:
-    """ptxas counts no store right in front of an exit. With a scoreboard, the end of the slab can wait for it.
-
-    The instructions of memory read their operands in order, so the last one counts for all.
-    """
-    number = at // BYTES - 1
-    while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
-        one = function.instructions[number]
-        if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
-            now = one.control
-            counted = now.reads is not None or now.writes is not None
-            return {} if counted else {one.at: replace(now, reads=state.scoreboard)}
-        number -= 1
-    return {}
-
-
-def _leaves(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
-    """In front of an exit: recording threads that leave go to the end of the slab instead."""
-    if leaves.conditional:
-        # the others pass it by; these leave by an exit of their own, because their predicate may be overwritten
-        guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"
-        if leaves.guard.lstrip("@!").startswith("U"):
-            raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
-        code = Control(stall=5, waits=leaves.control.waits)
-        yield writing.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
-    on = state.on
-    if on is None:  # at an exit, no predicate has a value for those that leave
-        on = 0
-        yield writing.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
-    yield writing.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
-    if leaves.conditional:
-        yield writing.new("EXIT", Control(stall=5))
-
-
-def _end(end: Fragment, state: State) -> list[New]:
-    """Behind the kernel: the end of the slab."""
-    waits = Control(waits=frozenset(SCOREBOARDS))
-    code = [writing.new("NOP", label=_END), writing.new("NOP", waits), *_closing(end, state, f"{_END} ")]
-    return timing.tight([*code, writing.new("EXIT", Control(stall=5))])
+def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control]) -> dict[int, Control]:
+    """Own instructions get a second cycle if the inserted one behind them waits for their scoreboard."""
+    found = dict[int, Control]()
+    for at, some in put.items():
+        if at and some:
+            code = controls.get(at - BYTES, function.instructions[at // BYTES - 1].control)
+            if {code.writes, code.reads} & control(some[0].word).waits and code.stall < hazards.COUNTED:
+                found[at - BYTES] = replace(code, stall=hazards.COUNTED)
+    return found
 
 
 def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
@@ -311,28 +276,3 @@ def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
             if at is not None:
                 found[at] |= site.early
     return found
-
-
-def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
-    """The end of a slab. At an exit, only the state has a value."""
-
-    def comes(name: str, number: int) -> list[New]:
-        text = {
-            "base lo": f"MOV R{number}, R{state.base}",
-            "base hi": f"MOV R{number}, R{state.address + 1}",
-            "count": f"SHF.R.U32.HI R{number}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
-            "clocks": f"MOV R{number}, R{state.clocks}",
-        }[name]
-        return [writing.new(text)]
-
-    if len(uniform := sorted(end.used("UR"))) > 2 or end.used("UP"):
-        raise UnsupportedError("ptxas put into the end of a slab what belongs to the warp")
-    busy = state.registers
-    numbers = claiming.blocks(end, [one for one in range(2, _MOST) if one not in busy], {})
-    names = Names(numbers, dict(zip(uniform, (DESCRIPTOR, DESCRIPTOR + 1), strict=False)), {})
-    made, behind = fragments.spliced(
-        end, (fragments.END, ()), names, fragments.every_board(), comes, lambda *_: [], prefix
-    )
-    if behind:
-        raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
-    return made

@@ -17,7 +17,8 @@ DESCRIPTOR = 60
 block."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
-_NUMBERS, _PREDICATES = 255, 7
+NUMBERS, _PREDICATES = 255, 7
+"""Registers, and predicates, of a thread."""
 _RECENT = 13
 """Instructions after which every predicate is there."""
 _TRIES = 12
@@ -155,7 +156,7 @@ class Pool:
 
     def _free(self) -> list[int]:
         """The registers that the kernel never uses."""
-        return [number for number in range(_NUMBERS) if number not in self.busy]
+        return [number for number in range(NUMBERS) if number not in self.busy]
 
     def _state(self, free: Sequence[int]) -> State:
         """Registers for what a lane knows, of those that are free."""

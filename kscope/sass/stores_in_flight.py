@@ -14,7 +14,6 @@ from .hazards import successors
 from .instructions import Function
 from .paths import Spot
 
-
 _Stored = tuple[frozenset[int], frozenset[int]]
 """Registers of the records that the last store but one, and the last one, may have stored."""
 

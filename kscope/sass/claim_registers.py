@@ -26,9 +26,9 @@ class Known:
     flying: Mapping[int, frozenset[str]]
 
 
-def free(known: Known, at: int, taken: frozenset[int]) -> tuple[list[int], list[int]]:
+def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) -> tuple[list[int], list[int]]:
     """Registers without a value in front of an instruction of the entry's block: those that nothing used before it; and
-    all that no instruction in flight uses.
+    all that no instruction in flight uses, among them those of what a lane knows.
     """
     ahead = [one for one in known.function.instructions if one.at < at]
     touched = frozenset[str]().union(*(one.reads | one.writes for one in ahead))
@@ -39,7 +39,7 @@ def free(known: Known, at: int, taken: frozenset[int]) -> tuple[list[int], list[
         for names in (valued | touched, valued | flying)
     )
     every = range(_HIGHEST + 1)
-    return [one for one in every if one not in early], [one for one in every if one not in late]
+    return [one for one in every if one not in early | state], [one for one in every if one not in late]
 
 
 def uniform(function: Function, used: frozenset[int], at: int) -> dict[int, int]:
@@ -118,13 +118,16 @@ def _rows(fragment: Fragment) -> tuple[tuple[int, int], ...]:
     return tuple(merged)
 
 
-def blocks(fragment: Fragment, free: list[int], given: dict[int, int]) -> dict[int, int]:
+def blocks(
+    fragment: Fragment, free: list[int], given: dict[int, int], last: frozenset[int] = frozenset()
+) -> dict[int, int]:
     """Other numbers for a fragment's registers.
 
     Args:
         fragment: the fragment.
         free: the numbers that may be used.
         given: registers that have their numbers already.
+        last: numbers of registers that the values that go are moved to at last: no such value is in one of them.
     """
     code = fragment.code
     used = {int(name[1:]) for one in code for name in one.reads | one.writes if name[0] == "R"}
@@ -132,9 +135,11 @@ def blocks(fragment: Fragment, free: list[int], given: dict[int, int]) -> dict[i
     rows = [(first, count) for first, count in _rows(fragment) if first not in given]
     single = used - {first + n for first, count in _rows(fragment) for n in range(count)} - given.keys()
     found, left = dict(given), [one for one in free if one not in given.values()]
+    goes = {fragment.register(at) for at in fragment.goes}
     for first, count in [*sorted(rows, key=lambda row: -row[1]), *((one, 1) for one in sorted(single))]:
         step = 4 if count > 2 else count
-        start = next(_starts(left, first, count, step), None)
+        busy = last if goes & set(range(first, first + count)) else frozenset[int]()
+        start = next(_starts([one for one in left if one not in busy], first, count, step), None)
         if start is None:
             raise UnsupportedError("the kernel leaves too few registers for the claim")
         for n in range(count):

@@ -123,13 +123,13 @@ def _at(
 ) -> Claim:
     function, (begin, claim), state = known.function, pieces, allocation.state
     values = fragments.between(kernel)
-    early, late = claim_registers.free(known, at, written | state.registers)
+    early, late = claim_registers.free(known, at, written, state.registers)
     first = claim_registers.blocks(begin, early, {})
     where = {
         name: first[begin.register(door)] for door, number in sorted(begin.goes.items()) for name in (values[number],)
     }
     same = claim_registers.coalesced(claim, values, where)
-    second = claim_registers.blocks(claim, [one for one in late if one not in where.values()], same)
+    second = claim_registers.blocks(claim, [one for one in late if one not in where.values()], same, state.registers)
     uniform = claim_registers.uniform(function, claim.used("UR") | begin.used("UR"), at)
     boards, gate = claim_registers.boards(function, at)
     predicates, saved = claim_registers.predicates(function, claim, at)
@@ -138,7 +138,8 @@ def _at(
     if lost:
         raise UnsupportedError("the kernel needs every predicate where it would ask for the gate")
     names = Names(first, uniform, asking), Names(second, uniform, predicates)
-    left = [one for one in late if one not in where.values() and one not in second.values()]
+    used = {*where.values(), *second.values()} | state.registers
+    left = [one for one in late if one not in used]
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
     keep, give = _kept(saved, left)

@@ -274,6 +274,8 @@ def spliced(
             to = None if one.target is None else f"{prefix}{one.target:x}"
             seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
             made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
+        if one.at in fragment.goes and not leaves_early:  # what they are moved to may have been used until now
+            waits |= {boards[board] for board in counted}
         if one.at in gone and waits and not (leaves_early and one.at not in fragment.comes):
             made = [writing.new("NOP", Control(waits=waits)), *made]
         waiting.append(label)

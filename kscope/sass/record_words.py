@@ -46,9 +46,9 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     by_address = {one.at: one for one in function.instructions}
     guards = frozenset(one.guard[1:] for at, one in by_address.items() if at in words and one.conditional)
     # by address and the predicates that are false there, which no store under them has to do with
-    start = (0, frozenset[str]())
+    start: tuple[int, frozenset[str]] = (0, frozenset())
     states: dict[tuple[int, frozenset[str]], _State] = {start: {}}
-    work = [start]
+    work: list[tuple[int, frozenset[str]]] = [start]
     while work:
         at, off = place = work.pop()
         one = by_address[at]

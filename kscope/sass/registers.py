@@ -23,8 +23,8 @@ _RECENT = 13
 """Instructions after which every predicate is there."""
 _TRIES = 12
 """Registers to lend that are compared."""
-_LASTS = dict.fromkeys(("LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"), 30)
-_SHORT, _TURNS = 1, 16
+_LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"})
+_LONG, _SHORT, _TURNS = 30, 1, 16
 """How long instructions keep a scoreboard, relative to each other; and how often loops are assumed to turn."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
@@ -199,7 +199,7 @@ def _scoreboard(function: Function) -> int:
     costs = dict.fromkeys(SCOREBOARDS, 0)
     for one in function.instructions:
         turns = _TURNS ** sum(one.at in loop for loop in loops)
-        for board, cost in ((one.control.writes, _LASTS.get(one.name, _SHORT)), (one.control.reads, _SHORT)):
+        for board, cost in ((one.control.writes, _LONG if one.name in _LAST else _SHORT), (one.control.reads, _SHORT)):
             if board is not None:
                 costs[board] += turns * cost
     return min(uncounted(function), key=lambda board: costs[board])

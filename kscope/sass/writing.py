@@ -44,7 +44,7 @@ def _seen(text: str) -> Instruction:
     one = Instruction(0, 0, guard, code, operands)
     reads = {guard.lstrip("@!")} if guard else set[str]()
     writes = set[str]()
-    carries = one.name in _CARRIES and bool(operands[1:2]) and bool(re.fullmatch(r"P[\dT]", operands[1]))
+    carries = one.name in _CARRIES and any(re.fullmatch(r"P[\dT]", second) for second in operands[1:2])
     results = 0 if one.name in _STORES | _NOTHING else 2 if carries else 1
     for position, operand in enumerate(operands):
         (writes if position < results else reads).update(_names(one, position, operand))

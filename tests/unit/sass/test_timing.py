@@ -27,7 +27,7 @@ def own(*stalls: int) -> list[Instruction]:
 def apart(*texts: str) -> int:
     """Cycles from the first instruction to the last one."""
     made = timing.tight([writing.new(text) for text in texts])
-    last = next(n for n in reversed(range(len(made))) if made[n].seen and made[n].seen.name != "NOP")
+    last = next(n for n in reversed(range(len(made))) if (seen := made[n].seen) is not None and seen.name != "NOP")
     return sum(max(1, control(one.word).stall) for one in made[:last])
 
 

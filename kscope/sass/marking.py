@@ -18,6 +18,8 @@ _FAR = 96
 """Own instructions that are looked at."""
 _TENSOR_CORES = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
 _TENSORS = _TENSOR_CORES | {"WARPGROUP"}
+_BATCH = 24
+"""Own instructions around those of tensor cores."""
 _WAITS = frozenset({"WARPGROUP", "BAR", "DEPBAR", "SYNCS"})
 _LIMITS = frozenset({"USETMAXREG", "BRX", "RET"})
 _LOUD = frozenset({"HMMA", "IMMA", "DMMA", "SHFL", "MUFU"})
@@ -51,6 +53,7 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         used: registers that the kernel uses.
     """
     needed = registers.needed_predicates(function)
+    tensors = any(one.name in _TENSOR_CORES for one in function.instructions)
     made, clocks = Marks(), dict[int, _Clock]()
     for number, site in enumerate(sites):
         spot = site.spot
@@ -58,10 +61,12 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
         known = clocks.get(spot.at)
         lent = bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
-        ahead = [] if lent else list(_ahead(function, sites[number:], claim, known.at if known else spot.at))
+        ahead, open_end = _ahead(function, sites[number:], claim, known.at if known else spot.at)
+        ahead = [] if lent else ahead
         if writer.flexible(site) and (on := _on(writer, site, ahead, needed)) is not None:
             others = frozenset(other.spot.next for other in sites[number + 1 :]) - {spot.at}
-            _spread(site, writer.steps(site, on), ahead, list(_quiet(ahead, others)), made.before, clocks)
+            around = _Around(ahead, list(_quiet(ahead, others)), open_end if tensors else None)
+            _spread(site, writer.steps(site, on), around, made.before, clocks)
             continue
         here = (made.after if spot.after else made.before).setdefault(known.at if known else spot.at, [])
         if spot.behind_wait and not here:
@@ -90,6 +95,22 @@ class _Clock:
     stored: set[int] = field(default_factory=set)
 
 
+@dataclass(frozen=True)
+class _Around:
+    """The own instructions that a site's may stand behind.
+
+    Attributes:
+        ahead: all of them.
+        quiet: those that only compute, which its clock may stand behind.
+        open_end: no other mark needs the place behind these: the block ends, or nobody looked further. None in a kernel
+            without tensor cores.
+    """
+
+    ahead: Sequence[Instruction]
+    quiet: Sequence[Instruction]
+    open_end: bool | None
+
+
 def _on(writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -> int | None:
     """The predicate of the lanes that record: the kernel's, or one that is free up to the last of the own instructions
     that the site's may stand behind. None if there is none.
@@ -103,8 +124,7 @@ def _on(writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mappin
 def _spread(
     site: Site,
     steps: tuple[New, list[New]],
-    ahead: Sequence[Instruction],
-    quiet: Sequence[Instruction],
+    around: _Around,
     before: dict[int, list[New]],
     clocks: dict[int, _Clock],
 ) -> None:
@@ -114,6 +134,7 @@ def _spread(
     one spot read their clocks one behind the other, as far as their registers allow.
     """
     read, follows = steps
+    ahead, quiet, open_end = around.ahead, around.quiet, around.open_end
     spot, many, known = site.spot, 0, clocks.get(site.spot.at)
     starts = [known.at if known else spot.at, *(one.at + BYTES for one in ahead)]
     if known is not None and known.last is not None and site.quad not in known.stored and not site.waits:
@@ -126,8 +147,8 @@ def _spread(
         here = before.setdefault(starts[many], [])
         here.extend(groups[many])
         known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
-    if any(one.name in _TENSORS for one in ahead[many:]):
-        late = _behind_tensors(ahead[many:])
+    late = _late(ahead[many:], open_end) if follows else 0
+    if late or any(one.name in _TENSORS for one in ahead[many:]):
         groups = spreading.spread([read], ()) if late else spreading.spread([read, *follows], ())
         starts[many:] = [starts[many], *([starts[many + late]] if late else [])]
         groups += spreading.spread(follows, ()) if late else []
@@ -144,19 +165,19 @@ def _spread(
         known.stored.add(site.quad)
 
 
-def _behind_tensors(ahead: Sequence[Instruction]) -> int:
-    """How many own instructions there are up to the last one that starts tensor cores, if these are all; else 0.
+def _late(ahead: Sequence[Instruction], open_end: bool | None) -> int:
+    """How many own instructions stand in front of a record's store in a kernel with tensor cores; 0 for as few as its
+    clock needs.
 
-    A store in front of these costs as much as twenty instructions, also one that does not run; behind them, the warp
-    mostly waits.
+    A store in front of these, or of copies, delays them, also one that does not run. So it stands in front of the last
+    wait that the next record leaves room for, or at the end of the block.
     """
-    last = 0
-    for number, one in enumerate(ahead):
-        if one.name in _TENSOR_CORES:
-            last = number + 1
-        elif last and one.name in _WAITS:
-            return last
-    return 0
+    if open_end is None:
+        return 0
+    waits = [number for number, one in enumerate(ahead) if one.name in _WAITS and one.code != "WARPGROUP.ARRIVE"]
+    if open_end:
+        return len(ahead) if not any(one.name in _TENSORS for one in ahead[-_BATCH:]) else max([0, *waits])
+    return max([0, *waits])
 
 
 def _with(read: New, new: New) -> int:
@@ -164,21 +185,23 @@ def _with(read: New, new: New) -> int:
     return controlled(read.word, replace(control(read.word), stall=control(new.word).stall))
 
 
-def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) -> Iterator[Instruction]:
+def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) -> tuple[list[Instruction], bool]:
     """The own instructions that the first site's instructions may stand behind: those in front of the next mark that
-    stores, or uses its registers.
+    stores, or uses its registers. And whether it is not such a mark that ends them.
     """
     site, *others = sites
-    targets = function.targets
+    targets, found = function.targets, list[Instruction]()
     for one in function.instructions[start // BYTES :][:_FAR]:
-        stops = any(
+        if any(
             other.spot.next in (one.at, site.spot.at) and (other.act != "enter" or other.quad == site.quad)
             for other in others
-        )
+        ):
+            return found, False
         entered = one.at != start and (one.at in targets or one.at == claim)
-        if stops or entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
-            return
-        yield one
+        if entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
+            break
+        found.append(one)
+    return found, True
 
 
 def _quiet(ahead: Sequence[Instruction], marks: frozenset[int]) -> Iterator[Instruction]:

@@ -122,9 +122,9 @@ def test_it_stands_in_front_of_the_first_mark_that_stores() -> None:
     assert placed(first).at <= first
 
 
-@pytest.mark.parametrize("most", [40, 255])
+@pytest.mark.parametrize("most", [30, 255])
 def test_without_registers_it_stands_at_the_entry(most: int) -> None:
-    assert (placed(most=most).at == 0) == (most == 40)
+    assert (placed(most=most).at == 0) == (most == 30)
 
 
 def test_registers_of_records_that_are_open_there_are_left_alone() -> None:

@@ -193,7 +193,8 @@ def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) ->
     targets, found = function.targets, list[Instruction]()
     for one in function.instructions[start // BYTES :][:_FAR]:
         if any(
-            other.spot.next in (one.at, site.spot.at) and (other.act != "enter" or other.quad == site.quad)
+            (other.spot.next in (one.at, site.spot.at) and (other.act != "enter" or other.quad == site.quad))
+            or (one.at in (other.spot.value, other.spot.when) and other.quad == site.quad)
             for other in others
         ):
             return found, False

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from .hazards import CONTROL_FLOW, Hazard, successors
 from .instructions import Function, Instruction
+from .record_words import narrowed
 
 _WARP_WIDE = ("UR", "UP")
 _BARRIER = re.compile(r"\bB\d+\b")
@@ -39,7 +40,7 @@ def check(
     live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
     whole = _whole(flow, by_address, new)
-    held, lost = _held(function, flow, new, live)
+    held, lost = _held(function, flow, new, live, begun)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
     limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
@@ -123,6 +124,7 @@ def _held(
     flow: Mapping[int, tuple[int, ...]],
     new: Set[int],
     live: Mapping[int, _Names],
+    begun: Set[int],
 ) -> tuple[dict[int, _Names], set[Hazard]]:
     """The predicates that may be overwritten in front of each instruction, because a register holds their values; and
     own instructions that are reached before such a value is back.
@@ -136,7 +138,8 @@ def _held(
         one, (held, gone) = by_address[at], states[at]
         if at in new:
             back = {name for name, register in held if _brings_back(one, name, register)}
-            gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
+            if at in begun:  # before, no predicate has a value
+                gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
             held = frozenset(pair for pair in held if pair[1] not in one.writes)
             if one.name == "P2R" and not one.conditional:
                 (into,) = one.writes
@@ -182,26 +185,81 @@ def _strangers(
 ) -> Iterator[Hazard]:
     """Inserted instructions that read what an own instruction wrote, or what nothing wrote."""
     by_address = {one.at: one for one in function.instructions}
-    # registers that an inserted instruction wrote, and no own one after it, on every path to an address
-    good: dict[int, _Names | None] = dict.fromkeys(flow)
-    good[0] = frozenset()
+    states = _written(flow, by_address, new)
+    for at in flow:
+        one, before = by_address[at], states[at]
+        if at in new and before is not None and one.name not in _OF_THE_CODE:
+            guard = one.guard if one.guard in before else ""
+            for name in sorted(one.reads - before[guard] - borrowed.get(at, frozenset())):
+                yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
+
+
+_Written = dict[str, frozenset[str] | None]
+"""Registers that an inserted instruction wrote, and no own one after it: on every path (""), and on every one on which
+a predicate may be true ("@P6"); None for all registers, where it is never true."""
+
+
+def _written(
+    flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
+) -> dict[int, dict[str, _Names] | None]:
+    """What inserted instructions may read in front of each instruction, by their guard."""
+    guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@P\d", one.guard)}
+    states: dict[int, _Written | None] = dict.fromkeys(flow)
+    states[0] = dict.fromkeys(("", *guards), frozenset[str]())
     work = [0]
     while work:
         at = work.pop()
-        one, before = by_address[at], good[at]
+        one, before = by_address[at], states[at]
         assert before is not None
-        after = before | one.writes if at in new else before - one.writes
+        after = _after(one, before, at in new)
         for to in flow[at]:
-            held = good[to]
-            merged = after if held is None else held & after
+            way = _taken(one, after, to) if at in new and one.name == "BRA" else after
+            held = states[to]
+            merged = way if held is None else {name: _both(held[name], some) for name, some in way.items()}
             if merged != held:
-                good[to] = merged
+                states[to] = merged
                 work.append(to)
-    for at in flow:
-        one, before = by_address[at], good[at]
-        if at in new and before is not None and one.name not in _OF_THE_CODE:
-            for name in sorted(one.reads - before - borrowed.get(at, frozenset())):
-                yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
+    everything = frozenset[str]().union(*(one.reads for one in by_address.values()))
+    return {
+        at: None if held is None else {name: everything if some is None else some for name, some in held.items()}
+        for at, held in states.items()
+    }
+
+
+def _both(one: _Names | None, other: _Names | None) -> _Names | None:
+    return other if one is None else one if other is None else one & other
+
+
+def _after(one: Instruction, before: _Written, new: bool) -> _Written:
+    """What is written behind an instruction."""
+    always = before[""]
+    assert always is not None
+    if not new:
+        return {
+            name: always - one.writes if name[1:] in one.writes else None if some is None else some - one.writes
+            for name, some in before.items()
+        }
+    of = f"@{narrowed(one)}"
+    found: _Written = {}
+    for name, some in before.items():
+        if name[1:] in one.writes:  # true only where the predicate is that it is narrowed from
+            some = always if one.conditional else before.get(of, always)
+        found[name] = None if some is None else some | one.writes
+    return found
+
+
+def _taken(branch: Instruction, written: _Written, to: int) -> _Written:
+    """What is written on one way behind a branch of an inserted instruction, which knows its guard there."""
+    if branch.guard not in written:
+        return written
+    if to == branch.target:
+        always = written[branch.guard]
+        return {name: _most(some, always) for name, some in written.items()}
+    return {**written, branch.guard: None}
+
+
+def _most(some: _Names | None, always: _Names | None) -> _Names | None:
+    return None if some is None or always is None else some | always
 
 
 def _barriers(one: Instruction) -> _Names:

@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 from .. import ptx
 from ..capture import wire
 from ..errors import UnsupportedError
-from . import elf, forms, hazards, info, renaming
-from .control import SCOREBOARDS, Control, control, controlled
+from . import elf, forms, hazards, info, renaming, writing
+from .control import SCOREBOARDS, Control, controlled
 from .insert import New
 from .instructions import BYTES, Function, Instruction
 
@@ -28,8 +27,6 @@ _IN, _OUT, _STEP = 4096, 8192, 4
 _DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
 _STACK = "R1"
 """The stack's address, which every kernel loads first."""
-SETTLED, MOVED = 12, 5
-"""Cycles after which every result of fixed latency, and that of a move, is there."""
 LOG2_RECORD = 4
 """log2 of a record's bytes."""
 CONTROL = ("ctl lo", "ctl hi")
@@ -207,8 +204,8 @@ def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
     )
 
 
-Door = Callable[[str, int, Control], "list[New]"]
-"""What stands in place of a door: by the value's name, its register, and the door's control code."""
+Door = Callable[[str, int], "list[New]"]
+"""What stands in place of a door: by the value's name, and its register."""
 
 
 def spliced(
@@ -221,7 +218,8 @@ def spliced(
     prefix: str,
     leaves_early: bool = False,
 ) -> tuple[list[New], list[New]]:
-    """A fragment's code up to its last exit, which becomes its end, and what lies behind.
+    """A fragment's code up to its last exit, which becomes its end, and what lies behind. Cycles are those of the
+    fragment with its doors; timing.tight() gives it those that it needs.
 
     Args:
         fragment: the fragment.
@@ -238,8 +236,8 @@ def spliced(
     if len(exits) != 1:
         raise UnsupportedError(f"ptxas gave {fragment.name} {len(exits)} exits; expected one")
     gone = {*fragment.comes, *fragment.goes, *fragment.zeros}
-    computed = max(one.at for one in fragment.code if one.name != "EXIT")
     aimed = {one.target for one in code if one.target is not None}
+    targets = {f"{prefix}{at:x}" for at in (*aimed, exits[0])}
     counted = set[int]()
     straight = True
     parts, waiting, alias, last = list[New](), list[str](), dict[str, str](), 0
@@ -259,51 +257,38 @@ def spliced(
             number = fragment.register(one.at)
             number = names.registers.get(number, number)
             if one.at in fragment.comes:
-                made = comes(values[0][fragment.comes[one.at]], number, code_here)
+                made = comes(values[0][fragment.comes[one.at]], number)
             else:
-                made = goes(values[1][fragment.goes[one.at]], number, code_here)
+                made = goes(values[1][fragment.goes[one.at]], number)
         elif one.at in fragment.zeros:
             made = []
         elif one.at == exits[0]:
             everything = frozenset() if leaves_early else frozenset(boards[board] for board in counted)
-            made = [New(forms.word("NOP", Control(stall=1 if leaves_early else SETTLED, waits=everything)))]
+            made = [writing.new("NOP", Control(waits=everything))]
         elif one.name == "EXIT":
             guarded = forms.word("BRA `()", Control(stall=5)) & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
-            made = [New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}")]
+            made = [
+                New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}", seen=renaming.seen(one, names, "BRA"))
+            ]
         else:
             counted |= {board for board in (own.writes, own.reads) if board is not None}
             to = None if one.target is None else f"{prefix}{one.target:x}"
-            word = controlled(renaming.renamed(one, names), code_here)
-            made = [
-                New(word, to=to, listed=fragment.listed(one.at), proof=partial(renaming.same, one=one, names=names))
-            ]
-        if one.at in gone and one.at not in fragment.comes and not made and leaves_early:
-            waits = frozenset()
-        behind = leaves_early and one.at > computed
-        if one.at in gone and not behind and (waits or own.stall > 1):  # code before it counts on the cycles it took
-            if parts and not made and not waits and one.at not in aimed and not waiting:
-                parts[-1] = replace(parts[-1], word=_later(parts[-1].word, own.stall))
-            else:
-                made = [*made, New(forms.word("NOP", Control(stall=own.stall, waits=waits)))]
+            seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
+            made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
+        if one.at in fragment.goes and not leaves_early:  # what they are moved to may have been used until now
+            waits |= {boards[board] for board in counted}
+        if one.at in gone and waits and not (leaves_early and one.at not in fragment.comes):
+            made = [writing.new("NOP", Control(waits=waits)), *made]
         waiting.append(label)
         if made:
             alias |= dict.fromkeys(waiting, label)
-            parts += [replace(made[0], label=label), *made[1:]]
+            named = label if any(name in targets for name in waiting) else ""
+            parts += [replace(made[0], label=named), *made[1:]]
             waiting = []
         if one.at == exits[0]:
             last = len(parts)
-    for number, (first, second) in enumerate(pairwise(parts)):
-        ahead, waits = control(first.word), control(second.word).waits
-        if {ahead.writes, ahead.reads} & waits and ahead.stall < hazards.COUNTED:  # something stood between them
-            parts[number] = replace(first, word=controlled(first.word, replace(ahead, stall=hazards.COUNTED)))
     parts = [replace(one, to=alias[one.to]) if isinstance(one.to, str) and one.to in alias else one for one in parts]
     return parts[:last], parts[last:]
-
-
-def _later(word: int, cycles: int) -> int:
-    """The instruction with more cycles behind it; those that do not fit are more than any result takes."""
-    code = control(word)
-    return controlled(word, replace(code, stall=min(15, code.stall + cycles)))
 
 
 def every_board() -> dict[int, int]:

@@ -94,6 +94,8 @@ _TENSOR, _TENSOR_CORES = "tensor cores", frozenset({"HGMMA", "IGMMA", "QGMMA", "
 """Asynchronous: until WARPGROUP.DEPBAR waits for all of them, their registers are in use."""
 _SOON = frozenset({"SYNCS"})
 """Of variable latency, but it reads its operands as late as one that computes."""
+_ASKS = frozenset({"VOTE", "VOTEU"})
+"""Read predicates as late as guards are."""
 CONTROL_FLOW = frozenset({"BRA", "BRX", "BSSY", "BSYNC", "BREAK", "CALL", "EXIT", "JMP", "RET", "WARPSYNC"})
 """Instructions at which code may come from, or go, elsewhere."""
 _LEAVES = frozenset({"BRA", "EXIT", "RET", "KILL", "BPT", "BRX", "JMP"})
@@ -217,7 +219,7 @@ def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
     """Cycles that must pass between the two."""
     memory = consumer.name in _VARIABLE - _SOON - _PIPES.keys()
     if register.startswith(("P", "UP")):
-        return GUARD if memory or consumer.guard.lstrip("@!") == register else _ALU
+        return GUARD if memory or consumer.name in _ASKS or consumer.guard.lstrip("@!") == register else _ALU
     if register.startswith("UR"):
         if producer.name in _UNIFORM_SOON:
             return 2
@@ -264,7 +266,7 @@ def _issued(one: Instruction, ages: dict[tuple[str, int], int], flight: frozense
         if code.writes is not None or code.reads is not None:
             flight = frozenset(_counted(pending, pipe, code.writes, code.reads) for pending in flight)
         result = frozenset(() if code.writes is None else (code.writes,))
-        operand = result if code.reads is None else frozenset((code.reads,))
+        operand = result if code.reads is None else result | {code.reads}  # what is finished has read its operands
         flight |= {_Pending(one.at, register, True, pipe, result) for register in one.writes}
         # predicates and uniform registers are read at once
         flight |= {_Pending(one.at, register, False, pipe, operand) for register in one.reads if register[0] == "R"}

@@ -30,6 +30,7 @@ class New:
         borrowed: registers of the function's own that it reads.
         word_of: which record's word it writes, or which record it stores; None for neither.
         proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
+        seen: what it reads and writes; None if nobody needs to know.
     """
 
     word: int
@@ -39,6 +40,7 @@ class New:
     borrowed: frozenset[str] = frozenset()
     word_of: Word | None = None
     proof: Callable[[Instruction], bool] | None = None
+    seen: Instruction | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,11 @@ def borrowed(function: Function, insertion: Insertion) -> dict[int, frozenset[st
     return {n * BYTES: one.borrowed for n, one in enumerate(ordered) if isinstance(one, New) and one.borrowed}
 
 
+def own(at: int) -> str:
+    """The label of one of the function's own instructions: a branch to it passes by what stands in front."""
+    return f"own {at:x}"
+
+
 def places(function: Function, insertion: Insertion) -> dict[int, int]:
     """Where the function's own instructions are in the new code, by their addresses before."""
     return _laid_out(function, tuple(_items(function, insertion))).places
@@ -176,7 +183,7 @@ def _laid_out(function: Function, items: Sequence[tuple[int, _Item | None]]) -> 
             starts[address] = at
             continue
         if isinstance(item, Instruction):
-            places[address] = at
+            places[address] = labels[own(address)] = at
         elif item.label:
             if item.label in labels:
                 raise ValueError(f"two inserted instructions are labeled {item.label}")

@@ -44,19 +44,50 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
         What is wrong, by address; empty if nothing is.
     """
     by_address = {one.at: one for one in function.instructions}
-    states: dict[int, _State] = {0: {}}
-    work = [0]
+    guards = frozenset(one.guard[1:] for at, one in by_address.items() if at in words and one.conditional)
+    # by address and the predicates that are false there, which no store under them has to do with
+    start: tuple[int, frozenset[str]] = (0, frozenset())
+    states: dict[tuple[int, frozenset[str]], _State] = {start: {}}
+    work: list[tuple[int, frozenset[str]]] = [start]
     while work:
-        at = work.pop()
-        state = _after(by_address[at], states[at], words)
-        for to in successors(by_address[at]):
-            before = states.get(to)
+        at, off = place = work.pop()
+        one = by_address[at]
+        state = _after(one, states[place], words)
+        for to in successors(one):
+            way = (to, _off(one, off, to) & guards)
+            if to not in by_address or (one.guard[1:] in off and to == one.target):
+                continue
+            before = states.get(way)
             merged = state if before is None else dict(before.items() & state.items())
-            if to in by_address and merged != before:
-                states[to] = merged
-                work.append(to)
-    found = {hazard for at, state in states.items() for hazard in _wrong(by_address[at], state, words)}
+            if merged != before:
+                states[way] = merged
+                work.append(way)
+    found = {
+        hazard
+        for (at, off), state in states.items()
+        if not (by_address[at].guard[1:] in off and by_address[at].conditional)
+        for hazard in _wrong(by_address[at], state, words)
+    }
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
+
+
+def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
+    """The predicates that are false behind an instruction, on the way to an address."""
+    kept = off - one.writes
+    if not one.conditional and one.name in ("ISETP", "PLOP3") and off & {narrowed(one)}:
+        kept |= {name for name in one.writes if name[0] == "P"}
+    if one.name == "BRA" and one.conditional and one.guard[1] != "!" and to != one.target:
+        kept |= {one.guard[1:]}
+    return kept
+
+
+def narrowed(one: Instruction) -> str:
+    """The predicate that is true wherever the result of an instruction is; empty if there is none."""
+    if one.code.startswith("ISETP") and ".AND" in one.code:
+        return one.operands[-1]
+    if one.code == "PLOP3.LUT" and one.operands[-2] in ("0x80", "0x20"):
+        return one.operands[2]
+    return ""
 
 
 def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _State:

@@ -7,7 +7,7 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -21,6 +21,7 @@ from . import (
     claiming,
     code,
     elf,
+    ending,
     forms,
     fragments,
     hazards,
@@ -29,6 +30,7 @@ from . import (
     kept_segments,
     labels,
     lending,
+    marking,
     paths,
     place,
     reading,
@@ -38,13 +40,9 @@ from . import (
     sections,
     stores_in_flight,
 )
-from .control import SCOREBOARDS, Control
-from .fragments import Fragment
+from .control import Control, control
 from .insert import Insertion, New
 from .instructions import BYTES, Function
-from .record_words import Word
-from .registers import DESCRIPTOR, State
-from .renaming import Names
 
 Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
@@ -118,50 +116,38 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     state = chosen.state
     most = _most(max(before, chosen.count), threads)
     acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
-    written = [at for act, spot in acts for at in (spot.value, spot.when, spot.next if act == "enter" else None)]
-    begins = min((at for at in written if at is not None), default=function.size)
     stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
-    where = claiming.placed(function, (begin, claim), kernel, chosen, (begins, stores), _control(file), most)
-    count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
-    keys = {quad: key for key, quad in chosen.quads.items()}
-    ids = [
-        New(
-            forms.word(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}", Control(stall=2)),
-            word_of=Word(keys[quad], "always"),
-        )
-        for quad, own in sorted(chosen.own.items())  # of others, marks write all words
-        for word, value in ((1, own), (3, 0))
-    ]
-    controls, put, needed = dict[int, Control](), dict[int, list[New]](), registers.needed_predicates(function)
-    replaced, behind_own = dict[int, int](), dict[int, list[New]]()
-    holding = dict[int, Word]()
-    settled = New(forms.word("NOP", Control(stall=fragments.SETTLED)))
-    put[0] = [*where.begin, *(ids if begins < where.at else ())]
-    put.setdefault(where.at, []).extend([*where.claim, *(ids if begins >= where.at else ()), settled])
-    writer = records.Writer(state, records.last(state, kernel.last))
     sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
+    where = claiming.placed(function, (begin, claim), kernel, chosen, _opened(sites), stores, _control(file), most)
+    count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
+    controls, put = dict[int, Control](), dict[int, list[New]]()
+    put[0] = [*where.begin]
+    put.setdefault(where.asked, []).extend(where.ask)
+    put.setdefault(where.at, []).extend(where.test)
+    writer = records.Writer(state, records.last(state, kernel.last))
     waiting = stores_in_flight.waiting(function, [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites])
-    for spot, site in zip(spots, sites, strict=True):
-        here = (behind_own if spot.after else put).setdefault(spot.at, [])
-        if spot.behind_wait and not here:
-            here.append(New(forms.word("NOP", Control(stall=place.STOPS))))
-        predicates = records.Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
-        if spot.guard and spot.guard.lstrip("@!") not in predicates.calm:
-            here.append(New(forms.word("NOP", Control(stall=hazards.GUARD))))
-        here.extend(writer.inserted(replace(site, waits=spot in waiting), predicates))
-        replaced |= writer.replaced(site)
-        holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
+    sites = [replace(one, waits=one.spot in waiting) for one in sites]
+    made = marking.placed(function, sites, writer, where.at, free.busy)
+    for at, some in made.before.items():
+        put.setdefault(at, []).extend(some)
     for at in chosen.waits:
         put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
     for one in function.instructions:
         if one.name == "EXIT":
-            put.setdefault(one.at, []).extend(_end(function, one.at, end, state))
-            controls |= _read_before(function, one.at, state)
+            put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
+            controls |= ending.read_before(function, one.at, state)
+    controls |= _counted(function, put, controls)
     insertion = Insertion(
-        put, behind_own, where.behind, registers=count, attributes=claim.stack, controls=controls, replaced=replaced
+        put,
+        made.after,
+        [*where.behind, *ending.end(end, state)],
+        registers=count,
+        attributes=claim.stack,
+        controls=controls,
+        replaced=made.replaced,
     )
     out = insert.inserted(data, function, insertion)
-    checking.check(out, function, insertion, holding)
+    checking.check(out, function, insertion, made.holding)
     out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
     warps = (warps_by_registers(before), warps_by_registers(count))
     return Recorded(out, (before, count), warps, labeled.marks, spots)
@@ -273,60 +259,23 @@ def _site(
     )
 
 
-def _read_before(function: Function, at: int, state: State) -> dict[int, Control]:
-    """ptxas counts no store right in front of an exit. With a scoreboard, the end of the slab can wait for it.
-
-    The instructions of memory read their operands in order, so the last one counts for all.
-    """
-    number = at // BYTES - 1
-    while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
-        one = function.instructions[number]
-        if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
-            now = one.control
-            counted = now.reads is not None or now.writes is not None
-            return {} if counted else {one.at: replace(now, reads=state.scoreboard)}
-        number -= 1
-    return {}
+def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control]) -> dict[int, Control]:
+    """Own instructions get a second cycle if the inserted one behind them waits for their scoreboard."""
+    found = dict[int, Control]()
+    for at, some in put.items():
+        if at and some:
+            code = controls.get(at - BYTES, function.instructions[at // BYTES - 1].control)
+            if {code.writes, code.reads} & control(some[0].word).waits and code.stall < hazards.COUNTED:
+                found[at - BYTES] = replace(code, stall=hazards.COUNTED)
+    return found
 
 
-def _end(function: Function, at: int, end: Fragment, state: State) -> Iterator[New]:
-    """In front of an exit: the end of the slab, for the threads that leave."""
-    leaves = function.instructions[at // BYTES]
-    waits = Control(stall=2, waits=frozenset(SCOREBOARDS))
-    if leaves.conditional:
-        # the others pass it by; these leave by an exit of their own, because their predicate may be overwritten
-        guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"
-        if leaves.guard.lstrip("@!").startswith("U"):
-            raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {at:#x}")
-        yield New(forms.word(f"@{guard} BRA `()", Control(stall=5, waits=leaves.control.waits)), to=f"stay {at:x}")
-    yield New(forms.word("NOP", Control(stall=hazards.COUNTED)))
-    yield New(forms.word("NOP", waits))
-    yield from _closing(end, state, f"end {at:x} ")
-    if leaves.conditional:
-        yield New(forms.word("EXIT", Control(stall=5)))
-        yield New(forms.word("NOP", Control(stall=2)), label=f"stay {at:x}")
-
-
-def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
-    """The end of a slab. At an exit, only the state has a value."""
-
-    def comes(name: str, number: int, control: Control) -> list[New]:
-        text = {
-            "base lo": f"MOV R{number}, R{state.base}",
-            "base hi": f"MOV R{number}, R{state.address + 1}",
-            "count": f"SHF.R.U32.HI R{number}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
-            "clocks": f"MOV R{number}, R{state.clocks}",
-        }[name]
-        return [New(forms.word(text, Control(stall=fragments.MOVED)))]
-
-    if len(uniform := sorted(end.used("UR"))) > 2 or end.used("UP"):
-        raise UnsupportedError("ptxas put into the end of a slab what belongs to the warp")
-    busy = state.registers
-    numbers = claiming.blocks(end, [one for one in range(2, _MOST) if one not in busy], {})
-    names = Names(numbers, dict(zip(uniform, (DESCRIPTOR, DESCRIPTOR + 1), strict=False)), {})
-    made, behind = fragments.spliced(
-        end, (fragments.END, ()), names, fragments.every_board(), comes, lambda *_: [], prefix
-    )
-    if behind:
-        raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
-    return made
+def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
+    """The registers that hold a part of an open record, by the address at which they are written."""
+    found = defaultdict[int, frozenset[int]](frozenset)
+    for site in sites:
+        enters = site.spot.next if site.act == "enter" else None
+        for at in (site.spot.value, site.spot.when, enters):
+            if at is not None:
+                found[at] |= site.early
+    return found

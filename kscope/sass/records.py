@@ -7,11 +7,11 @@ the predicate of the mark, if the record has one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..capture import layout, wire
 from ..errors import UnsupportedError
-from . import forms, fragments
+from . import forms, fragments, writing
 from .control import Control
 from .insert import New
 from .instructions import Instruction
@@ -57,6 +57,18 @@ class Site:
     held: tuple[Instruction | None, Instruction | None]
     waits: bool = True
 
+    @property
+    def early(self) -> frozenset[int]:
+        """The registers that are written up to the record's begin."""
+        words = {_BEGIN}
+        if not self.own:
+            words |= {_ID, _VALUE}
+        if self.value is not None or self.held[0] is not None:
+            words.add(_VALUE)
+        if self.record.conditional:
+            words.add(_END)
+        return frozenset(self.quad + word for word in words)
+
 
 @dataclass(frozen=True)
 class Writer:
@@ -69,6 +81,43 @@ class Writer:
 
     state: State
     last: str
+
+    def flexible(self, site: Site) -> bool:
+        """Whether the kernel's own instructions may stand between those of a site."""
+        spot = site.spot
+        return not (spot.guard or spot.after or site.record.conditional)
+
+    def steps(self, site: Site, recording: int) -> tuple[New, list[New]]:
+        """The instructions of a flexible site: its clock, and what follows. spreading.spread() places them.
+
+        Args:
+            site: the site.
+            recording: the predicate of the lanes that record; without one in the kernel, one that is free there.
+        """
+        state, quad = self.state, site.quad
+        done = frozenset({state.scoreboard})
+
+        def new(text: str, code: Control | None = None) -> New:
+            return replace(writing.new(text, code), word_of=Word(site.record.key))
+
+        on, test = f"@P{recording} ", list[New]()
+        if state.on is None:
+            on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.address + 1}, RZ, PT")]
+        constants = [new(text) for text, _ in self._constants(site)]
+        address = f"desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}]"
+        store = [
+            *test,
+            new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
+            new(f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ"),
+            new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
+            new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
+        ]
+        if site.act == "exit":
+            return new(f"CS2R.32 R{quad + _END}, SR_CLOCKLO"), store
+        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=done) if site.waits else Control())
+        if site.act == "enter":
+            return read, constants
+        return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""
@@ -161,7 +210,11 @@ class Writer:
         if saved := self._saved(site, needed):
             yield f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}", Control(stall=2)
         guard, soon = site.spot.guard.removeprefix("@"), Control(stall=13)
-        if guard or self.state.on is None:
+        if guard and self.state.on is not None:
+            both = 0x20 if guard[0] == "!" else 0x80
+            yield f"PLOP3.LUT P{own}, PT, P{self.state.on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
+            also = f"P{own}"
+        elif guard or self.state.on is None:
             lanes = guard if guard and guard[0] != "!" else "PT"
             yield f"ISETP.NE.U32.AND P{own}, PT, R{self.state.address + 1}, RZ, {lanes}", soon
             if guard.startswith("!"):
@@ -178,12 +231,13 @@ class Writer:
         count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
         # the clock and the address are there when the store reads them: eight and five cycles behind
         soon = site.record.conditional or bool(site.spot.guard)
-        offset = f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
+        on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
+        offset = f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
         yield offset, Control(stall=4 if soon else 1, waits=waits)
         if not soon:  # lanes without a slab may count as well
-            yield count, Control(stall=3)
+            yield on + count, Control(stall=3)
         stall = 13 if computed else 5
-        yield f"IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=stall)
+        yield f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=stall)
         yield (
             f"@P{own} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{site.quad}",
             Control(stall=2, reads=state.scoreboard),

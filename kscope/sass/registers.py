@@ -17,11 +17,15 @@ DESCRIPTOR = 60
 block."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
-_NUMBERS, _PREDICATES = 255, 7
+NUMBERS, _PREDICATES = 255, 7
+"""Registers, and predicates, of a thread."""
 _RECENT = 13
 """Instructions after which every predicate is there."""
 _TRIES = 12
 """Registers to lend that are compared."""
+_LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"})
+_LONG, _SHORT, _TURNS = 30, 1, 16
+"""How long instructions keep a scoreboard, relative to each other; and how often loops are assumed to turn."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 
@@ -152,7 +156,7 @@ class Pool:
 
     def _free(self) -> list[int]:
         """The registers that the kernel never uses."""
-        return [number for number in range(_NUMBERS) if number not in self.busy]
+        return [number for number in range(NUMBERS) if number not in self.busy]
 
     def _state(self, free: Sequence[int]) -> State:
         """Registers for what a lane knows, of those that are free."""
@@ -184,9 +188,21 @@ def _take(free: list[int], many: int, function: Function) -> int:
 
 
 def _scoreboard(function: Function) -> int:
-    """The scoreboard that the fewest instructions use, of those that no DEPBAR counts in flight."""
-    uses = [board for one in function.instructions for board in (one.control.writes, one.control.reads)]
-    return min(uncounted(function), key=uses.count)
+    """The scoreboard on which a record waits least for the kernel's own instructions, of those that no DEPBAR counts in
+    flight.
+    """
+    loops = [
+        range(one.target, one.at + 1)
+        for one in function.instructions
+        if one.target is not None and one.target <= one.at and one.name == "BRA"
+    ]
+    costs = dict.fromkeys(SCOREBOARDS, 0)
+    for one in function.instructions:
+        turns = _TURNS ** sum(one.at in loop for loop in loops)
+        for board, cost in ((one.control.writes, _LONG if one.name in _LAST else _SHORT), (one.control.reads, _SHORT)):
+            if board is not None:
+                costs[board] += turns * cost
+    return min(uncounted(function), key=lambda board: costs[board])
 
 
 def uncounted(function: Function) -> list[int]:

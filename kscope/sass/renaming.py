@@ -16,7 +16,8 @@ from .forms import Field
 from .instructions import Instruction
 
 _RESULT, _A = 16, 24
-_BITS, _ZERO = {"R": 8, "UR": 6}, {"R": 255, "UR": 63}
+_BITS, ZERO = {"R": 8, "UR": 6}, {"R": 255, "UR": 63}
+"""Bits of a register's number, and the one that reads as zero."""
 _FORM_AT = 9
 _WITHOUT_A = ("MOV", "POPC", "FLO", "BREV", "MUFU", "I2F", "F2I", "UMOV", "UFLO", "UPOPC")
 _IN_R64, _IN_UR32 = (("R",), 64), (("UR",), 32)
@@ -82,6 +83,13 @@ def renamed(one: Instruction, names: Names) -> int:
     return word
 
 
+def seen(one: Instruction, names: Names, code: str = "") -> Instruction:
+    """What an instruction with other registers reads and writes. code: another opcode."""
+    reads, writes = (frozenset(map(names.of, some)) for some in (one.reads, one.writes))
+    operands = tuple(_text(operand, names) for operand in one.operands)
+    return Instruction(one.at, renamed(one, names), _text(one.guard, names), code or one.code, operands, reads, writes)
+
+
 def same(made: Instruction, one: Instruction, names: Names) -> bool:
     """Whether nvdisasm reads, in what renamed() made, the instruction with other registers and nothing else."""
     return (
@@ -98,16 +106,16 @@ def groups(instructions: tuple[Instruction, ...]) -> Iterator[tuple[int, int]]:
     """Registers that must stay in a row: the first one's number and how many, of each operand with several."""
     for one in instructions:
         for position, operand in enumerate(one.operands):
-            for kind, number, width in _widths(one, position, operand):
-                if kind == "R" and number != _ZERO["R"] and width > 1:
+            for kind, number, width in widths(one, position, operand):
+                if kind == "R" and number != ZERO["R"] and width > 1:
                     yield number, width
 
 
-def _widths(one: Instruction, position: int, operand: str) -> Iterator[tuple[str, int, int]]:
+def widths(one: Instruction, position: int, operand: str) -> Iterator[tuple[str, int, int]]:
     """Each register of an operand with the number of registers that it stands for."""
     data = {"64": 2, "128": 4}.get(next((part for part in one.code.split(".")[1:] if part in ("64", "128")), ""), 1)
     for match in _TOKEN.finditer(operand):
-        kind, number = match[1], _ZERO[match[1]] if match[2] == "Z" else int(match[2])
+        kind, number = match[1], ZERO[match[1]] if match[2] == "Z" else int(match[2])
         if "[" in operand:
             yield kind, number, 2 if operand[match.end() :].startswith(".64") else 1
         elif one.name in ("LDG", "STG", "ATOMG", "LDC", "ULDC", "LD", "ST"):
@@ -127,7 +135,7 @@ def _operands(one: Instruction) -> Iterator[tuple[str, int, int]]:
         if position > 1 or "[" in operand:  # the result is the first operand, or the second one behind a predicate
             fields = [field for field in fields if field[1] != _RESULT]
         for match in _TOKEN.finditer(operand):
-            kind, number = match[1], _ZERO[match[1]] if match[2] == "Z" else int(match[2])
+            kind, number = match[1], ZERO[match[1]] if match[2] == "Z" else int(match[2])
             if kind == "UR" and _DESCRIPTOR.match(operand):
                 yield kind, number, _checked(one, kind, number, 32 if one.name in _LOADS else 64)
                 continue

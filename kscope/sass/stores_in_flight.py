@@ -1,7 +1,7 @@
 """Which marks must wait for a store of an earlier record: those that write registers that it may not have read yet.
 
-Every store waits for the one before it, because both use the register of the address. So only the last store on each
-way to a mark may be in flight.
+Every store waits for the one before it, because both use the register of the address. The last store on each way to a
+mark may be in flight, and also the one before that, because the last one may stand behind the mark.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from .hazards import successors
 from .instructions import Function
 from .paths import Spot
+
+_Stored = tuple[frozenset[int], frozenset[int]]
+"""Registers of the records that the last store but one, and the last one, may have stored."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +40,22 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
         (behind if use.spot.after else before)[use.spot.at].append(use)
     by_address = {one.at: one for one in function.instructions}
     found = set[Spot]()
-    states: dict[int, frozenset[int]] = {0: frozenset()}
+    states: dict[int, _Stored] = {0: (frozenset(), frozenset())}
     work = [0]
     while work:
         at = work.pop()
-        stored = states[at]
+        ahead, last = states[at]
+        here = ahead | last  # clocks of one place may be read one behind the other, in front of all its stores
         for use in (*before[at], *behind[at]):
-            if use.act == "exit":
-                stored = frozenset({use.quad})
-                continue
-            if use.quad in stored:
+            if use.act != "exit" and use.quad in here:
                 found.add(use.spot)
             if use.act != "enter":
-                stored = frozenset({use.quad})
+                ahead, last = last, frozenset({use.quad})
+                here |= last
         for to in successors(by_address[at]):
             if to in by_address:
-                merged = states.get(to, frozenset()) | stored
+                one, other = states.get(to, (frozenset(), frozenset()))
+                merged = one | ahead, other | last
                 if to not in states or merged != states[to]:
                     states[to] = merged
                     work.append(to)

@@ -109,9 +109,22 @@ def texts() -> Iterator[str]:
         for first in range(0, len(operations), 6):
             yield HEAD + _kernel(operations[first : first + 6], seed)
     yield from (HEAD + _crowded(count) for count in range(12, 40, 2))
+    yield HEAD + _constants()
     for live in (0, 7, 20, 45, 90):
         for state in ({}, {"fill": "stop"}, {"clock": "globaltimer"}):
             yield lower(HEAD + _marked(live), Recording(records=16, **state), frontend="test").text  # type: ignore[arg-type]
+
+
+def _constants() -> str:
+    """A kernel that copies constants of the module and of the launch."""
+    copies = "".join(
+        f"ld.const.u64 %x, [kept+{at}]; st.volatile.global.u64 [%b+{at}], %x;\n" for at in (*range(8, 4096, 344), 8)
+    )
+    parameters = "".join(f"ld.param.u64 %x, [q+{8 * n}]; st.volatile.global.u64 [%b+{8 * n}], %x;\n" for n in range(9))
+    return (
+        ".visible .const .align 8 .b8 kept[4096];\n.visible .entry k(.param .u64 p, .param .align 8 .b8 q[128])"
+        f" {{ .reg .b64 %b, %x; ld.param.u64 %b, [p];\n{copies}{parameters}ret;\n}}\n"
+    )
 
 
 def _crowded(count: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kscope.sass import clobbers, forms, hazards, insert
+from kscope.sass import clobbers, forms, hazards, insert, writing
 from kscope.sass.control import Control
 from kscope.sass.insert import Insertion, New
 from kscope.sass.instructions import Function, Instruction
@@ -332,3 +332,44 @@ def test_a_value_written_on_one_path_only_is_missed() -> None:
         )
 
     assert "R200 is read, which no inserted instruction wrote on every path" in found(BRANCHING, kept)
+
+
+OPEN = "ISETP.NE.U32.AND P5, PT, R200, RZ, PT", SLOW
+
+
+def at_rest(*marks: tuple[str, Control]) -> Chosen:
+    """Code behind the kernel writes R202 if P5 is true; marks stand in front of the store."""
+
+    def chosen(kernel: Function) -> Insertion:
+        first, store = kernel.instructions[1].at, named(kernel, "STG").at
+        asks = [*new(("MOV R200, RZ", SLOW), OPEN), writing.new("@P5 BRA `()", Control(stall=5), to="claim")]
+        back = writing.new("BRA `()", Control(stall=5), to=insert.own(first))
+        claim = [writing.new("MOV R202, RZ", SLOW, label="claim"), back]
+        return Insertion({first: asks, store: new(*marks)}, tail=claim)
+
+    return chosen
+
+
+def test_what_the_claim_writes_is_read_only_under_the_predicate_that_leads_to_it() -> None:
+    assert found(SPIN, at_rest(("@P5 MOV R203, R202", SLOW))) == ""
+    assert "R202 is read, which no inserted instruction wrote" in found(SPIN, at_rest(("MOV R203, R202", SLOW)))
+    assert "R202 is read, which no inserted" in found(SPIN, at_rest(("@!P5 MOV R203, R202", SLOW)))
+
+
+def test_a_predicate_that_is_narrowed_from_another_one_counts_as_that_one() -> None:
+    narrow = "ISETP.NE.U32.AND P4, PT, R200, RZ, P5", SLOW
+    wide = "ISETP.NE.U32.AND P4, PT, R200, RZ, PT", SLOW
+    read = "@P4 MOV R203, R202", SLOW
+    assert found(SPIN, at_rest(narrow, read)) == ""
+    assert "R202 is read" in found(SPIN, at_rest(wide, read))
+
+
+def test_a_predicate_that_is_written_again_proves_nothing() -> None:
+    assert "R202 is read" in found(SPIN, at_rest(OPEN, ("@P5 MOV R203, R202", SLOW)))
+
+
+@pytest.mark.parametrize(("cycles", "wrong"), [(12, True), (13, False)])
+def test_a_vote_reads_predicates_as_late_as_a_guard(cycles: int, wrong: bool) -> None:
+    votes = (OPEN[0], Control(stall=cycles)), ("VOTE.ANY P4, P5", SLOW)
+    said = found(SPIN, before("STG", ("MOV R200, RZ", SLOW), *votes))
+    assert ("P5 is read after 12 cycles" in said) == wrong

@@ -32,9 +32,19 @@ def test_a_region_alone_in_a_loop_waits_for_the_turn_before() -> None:
     assert waits(("enter", 0x10, 4), ("exit", 0x20, 4)) == {0}
 
 
-def test_regions_with_registers_of_their_own_do_not_wait_for_each_other() -> None:
-    """The second one's store waits for the first one's, so the first begins anew when its own was read."""
-    assert waits(("enter", 0x10, 4), ("exit", 0x20, 4), ("enter", 0x20, 8), ("exit", 0x30, 8)) == set()
+def test_the_last_two_stores_may_be_in_flight() -> None:
+    """Each store waits for the one before it, but may stand behind the next region's begin."""
+    two = ("enter", 0x10, 4), ("exit", 0x20, 4), ("enter", 0x20, 8), ("exit", 0x30, 8)
+    three = ("enter", 0x10, 4), ("exit", 0x10, 4), ("enter", 0x20, 8), ("exit", 0x20, 8)
+    assert waits(*two) == {0, 2}
+    assert waits(*three, ("enter", 0x30, 12), ("exit", 0x30, 12)) == set()
+
+
+def test_clocks_of_one_place_may_be_read_in_front_of_all_its_stores() -> None:
+    """So a region that begins where it was stored waits, whatever was stored in between."""
+    marks = ("enter", 0x00, 4), ("enter", 0x00, 8), ("enter", 0x00, 12)
+    ends = ("exit", 0x20, 4), ("exit", 0x20, 8), ("exit", 0x20, 12)
+    assert waits(*marks, *ends, ("enter", 0x20, 4)) == {6}
 
 
 def test_regions_that_share_registers_wait() -> None:

@@ -1,0 +1,153 @@
+"""Registers, predicates and scoreboards that a kernel leaves to its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..errors import UnsupportedError
+from . import fragments, registers
+from .control import SCOREBOARDS
+from .fragments import Fragment
+from .instructions import Function
+
+PREDICATES = 7
+"""Predicates of a thread."""
+_HIGHEST, _UNIFORM = 254, 60
+_RESERVED = frozenset({0, 1})
+
+
+@dataclass(frozen=True)
+class Known:
+    """A function with the registers that have values, and those that are in flight, in front of each instruction."""
+
+    function: Function
+    valued: Mapping[int, frozenset[str]]
+    flying: Mapping[int, frozenset[str]]
+
+
+def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) -> tuple[list[int], list[int]]:
+    """Registers without a value in front of an instruction of the entry's block: those that nothing used before it; and
+    all that no instruction in flight uses, among them those of what a lane knows.
+    """
+    ahead = [one for one in known.function.instructions if one.at < at]
+    touched = frozenset[str]().union(*(one.reads | one.writes for one in ahead))
+    nothing = frozenset[str]()
+    valued, flying = (some.get(at, nothing) if at else nothing for some in (known.valued, known.flying))
+    early, late = (
+        {int(name[1:]) for name in names if name[0] == "R"} | taken | _RESERVED
+        for names in (valued | touched, valued | flying)
+    )
+    every = range(_HIGHEST + 1)
+    return [one for one in every if one not in early | state], [one for one in every if one not in late]
+
+
+def uniform(function: Function, used: frozenset[int], at: int) -> dict[int, int]:
+    """Uniform registers that the kernel does not use; at the entry, all are free."""
+    if not at:
+        return {}
+    busy = {int(name[2:]) for one in function.instructions for name in one.reads | one.writes if name.startswith("UR")}
+    for shift in range(0, _UNIFORM, 2):
+        if all(number + shift < _UNIFORM and number + shift not in busy for number in used):
+            return {number: number + shift for number in used}
+    raise UnsupportedError(f"{function.name} leaves no uniform registers for the claim")
+
+
+def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Other predicates for a fragment's: those without a value in front of an instruction first; and those that have
+    one, which must be kept meanwhile.
+    """
+    if not at:
+        return {}, ()
+    needed = registers.needed_predicates(function)[at]
+    if any(name.startswith("UP") for name in needed) and fragment.used("UP"):
+        raise UnsupportedError(f"{function.name} has a uniform predicate where it would claim")
+    order = sorted(range(PREDICATES), key=lambda number: f"P{number}" in needed)
+    used = sorted(fragment.used("P"))
+    chosen = dict(zip(used, order, strict=False))
+    return chosen, tuple(number for number in chosen.values() if f"P{number}" in needed)
+
+
+def boards(function: Function, at: int) -> tuple[dict[int, int], int]:
+    """Scoreboards of the claim, of which none is counted in flight by a DEPBAR; and the gate's."""
+    free = registers.uncounted(function)
+    ahead = [one.control for one in function.instructions if one.at < at]
+    uses = [board for code in ahead for board in (code.writes, code.reads, *code.waits)]
+    free.sort(key=uses.count)
+    gate = free[0]
+    return {board: free[board % len(free)] for board in SCOREBOARDS}, gate
+
+
+def coalesced(claim: Fragment, values: tuple[str, ...], where: dict[str, int]) -> dict[int, int]:
+    """Registers of the claim that can be those of the begin's values: written by one door, and by nothing before."""
+    doors: dict[int, list[int]] = {}
+    for at in claim.comes:
+        doors.setdefault(claim.register(at), []).append(at)
+    found = {
+        number: where[values[claim.comes[ats[0]]]]
+        for number, ats in doors.items()
+        if len(ats) == 1 and not _written_before(claim, number, ats[0])
+    }
+    rows = _rows(claim)
+    return {
+        number: to
+        for number, to in found.items()
+        if all(
+            found.get(first + n) == found[first] + n and found[first] % (4 if count > 2 else 2) == 0
+            for first, count in rows
+            if first <= number < first + count and first in found
+            for n in range(count)
+        )
+        and all(first in found for first, count in rows if first <= number < first + count)
+    }
+
+
+def _written_before(claim: Fragment, number: int, at: int) -> bool:
+    return any(f"R{number}" in one.writes for one in claim.code if one.at < at)
+
+
+def _rows(fragment: Fragment) -> tuple[tuple[int, int], ...]:
+    """Registers that must stay in a row; rows that overlap are one."""
+    merged = list[tuple[int, int]]()
+    for first, count in sorted(set(fragments.groups(fragment))):
+        if merged and first < merged[-1][0] + merged[-1][1]:
+            begin = merged[-1][0]
+            merged[-1] = begin, max(merged[-1][1], first + count - begin)
+        else:
+            merged.append((first, count))
+    return tuple(merged)
+
+
+def blocks(
+    fragment: Fragment, free: list[int], given: dict[int, int], last: frozenset[int] = frozenset()
+) -> dict[int, int]:
+    """Other numbers for a fragment's registers.
+
+    Args:
+        fragment: the fragment.
+        free: the numbers that may be used.
+        given: registers that have their numbers already.
+        last: numbers of registers that the values that go are moved to at last: no such value is in one of them.
+    """
+    code = fragment.code
+    used = {int(name[1:]) for one in code for name in one.reads | one.writes if name[0] == "R"}
+    used |= {fragment.register(at) for at in (*fragment.comes, *fragment.goes)}
+    rows = [(first, count) for first, count in _rows(fragment) if first not in given]
+    single = used - {first + n for first, count in _rows(fragment) for n in range(count)} - given.keys()
+    found, left = dict(given), [one for one in free if one not in given.values()]
+    goes = {fragment.register(at) for at in fragment.goes}
+    for first, count in [*sorted(rows, key=lambda row: -row[1]), *((one, 1) for one in sorted(single))]:
+        step = 4 if count > 2 else count
+        busy = last if goes & set(range(first, first + count)) else frozenset[int]()
+        start = next(_starts([one for one in left if one not in busy], first, count, step), None)
+        if start is None:
+            raise UnsupportedError("the kernel leaves too few registers for the claim")
+        for n in range(count):
+            found[first + n] = start + n
+            left.remove(start + n)
+    return found
+
+
+def _starts(left: list[int], first: int, count: int, step: int) -> Iterator[int]:
+    """The numbers at which a row fits: as far from a multiple of `step` as it was."""
+    return (one for one in left if one % step == first % step and all(one + n in left for n in range(count)))

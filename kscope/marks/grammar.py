@@ -181,9 +181,11 @@ def check_name(name: object, track: object = None, work: str = "") -> str:
         The name, with the track after TRACK and the work after WORK.
 
     Raises:
-        UsageError: either is not a constant, non-empty string of valid Unicode.
+        UsageError: either is not a constant, non-empty string of valid Unicode without U+001E.
     """
     name, track = getattr(name, "value", name), getattr(track, "value", track)
+    if WORK in f"{name}{track}":
+        raise UsageError(f"kscope.region({name!r}): kscope uses the character U+001E itself; leave it out")
     if work:
         return _checked(f"{check_name(name, track)}{WORK}{work}")
     if track is not None:

@@ -96,8 +96,12 @@ def test_a_running_program_is_watched_from_another_process(
     program = start("signal", tmp_path, "--survive", "shm")
     try:
         wait_for(lambda: any(IN_FULL in groups_of(verdict(pool)) for pool in pool_folder.pools()))
-        assert main(["watch", str(program.pid), "--once"]) == 0, "the number of kscope run itself"
-        assert "consumer warps 1-3 of block 0 are in `wait_full` (value 7)" in capsys.readouterr().out
+
+        def seen() -> bool:
+            assert main(["watch", str(program.pid), "--once"]) == 0, "the number of kscope run itself"
+            return "consumer warps 1-3 of block 0 are in `wait_full` (value 7)" in capsys.readouterr().out
+
+        wait_for(seen)
         assert main(["watch", "--once", "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
         assert answer["schema"] == "kscope.watch" and answer["running"] and answer["launches"][0]["unfinished"] == 4

@@ -17,7 +17,7 @@ from kscope.cli import view
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 WS = str(GOLDEN / "warp_specialized.kscope")
-MOST_COMMANDS = 24
+MOST_COMMANDS = 25
 
 
 def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -37,6 +37,8 @@ def pytest_of(tmp_path: Path, session: str, *flags: str) -> subprocess.Completed
         "-p",
         "no:cacheprovider",
         "-p",
+        "no:kscope",  # the installed one, if there is one
+        "-p",
         "kscope.pytest_plugin",
         "-q",
         "test_it.py",

@@ -30,7 +30,7 @@ EVERYWHERE = ("straight_line", "nested", "names", "grid_3d", "constants", "track
 """Programs that are recorded behind the assembler in every language."""
 NOWHERE = ("stop", "globaltimer", "live", "strategies", "first_lane", "any_lane", "points", "itself", "pinned")
 """Programs with options, strategies or marks that are not supported there."""
-MARKED = [program for program in PROGRAMS if program.state != "plain"]
+MARKED = [program for program in PROGRAMS if program.state != "plain" and not program.recording.survive]
 
 
 def each() -> Iterator[Any]:

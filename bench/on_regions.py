@@ -212,9 +212,17 @@ def reads_clock(instruction: str) -> bool:
     return "SR_CLOCK" in instruction or "GLOBALTIMER" in instruction
 
 
+def _of_marks(reads: list[tuple[int, str]]) -> list[int]:
+    """Places of the clock reads that are not an anchor's, which reads the timer between two of them."""
+    timers = [n for n, (_, one) in enumerate(reads) if "GLOBALTIMER" in one]
+    clocks = {n for n, (_, one) in enumerate(reads) if "SR_CLOCK" in one}
+    anchors = {n + step for n in timers if {n - 1, n + 1} <= clocks for step in (-1, 0, 1)}
+    return [at for n, (at, _) in enumerate(reads) if n not in anchors]
+
+
 def doubt(body: list[str], work: dict[str, int]) -> str:
     """A doubt about the marks in a loop's machine code; "" if its work lies between them."""
-    reads = [at for at, one in enumerate(body) if reads_clock(one)]
+    reads = _of_marks([(at, one) for at, one in enumerate(body) if reads_clock(one)])
     if len(reads) < 2:
         return f"{len(reads)} clock readings in its loop"
     half = len(reads) // 2

@@ -58,12 +58,11 @@ def _take(units: str) -> str:
     """The ks_try lanes claim from ks_stripe; claim() looks at the result."""
     return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n"
-        # in front of the atomic: behind it, the assembler would reuse the register of its operand, and wait for it
+        f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
         f"\t@ks_try ld.volatile.global.u32 ks_limit, {stripe('limit')};\n"
         # two loads: one wide load would be copied at once, and so waited for
         f"\t@ks_try ld.global.u64 ks_ring, {stripe('base')};\n"
         f"\t@ks_try ld.global.u32 ks_mask, {stripe('mask')};\n"
-        f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
     )
 
 

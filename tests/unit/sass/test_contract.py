@@ -26,7 +26,7 @@ pytestmark = needs_tools
 LANGUAGES = ("triton", "gluon", "cupy", "numba", "cute")
 OFTEN = ("straight_line", "partial_warps", "values", "pinned")
 """Programs of every run; of the rest, those that are recorded in every language are variations, others slow."""
-EVERYWHERE = ("straight_line", "nested", "names", "grid_3d", "constants", "tracks", "words")
+EVERYWHERE = ("straight_line", "nested", "names", "grid_3d", "constants", "words")
 """Programs that are recorded behind the assembler in every language."""
 NOWHERE = ("stop", "globaltimer", "live", "strategies", "first_lane", "any_lane", "points", "itself", "pinned")
 """Programs with options, strategies or marks that are not supported there."""

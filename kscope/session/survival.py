@@ -67,6 +67,8 @@ class Survival:
     def has_unfinished(self) -> bool:
         """Whether some warp has not finished."""
         for path in (file.path for file in self._files if not file.is_copy):  # else it fails, if it does not finish
+            if not path.exists():  # the driver did not take it
+                continue
             pool = pool_reading.open_pool(path)
             if not finished(pool.units[pool_reading.slabs(pool)]).all():
                 return True

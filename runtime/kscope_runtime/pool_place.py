@@ -86,7 +86,8 @@ def _in_file(driver: Driver, file: PoolFile) -> PoolPlace:
         driver.register(file.memory)
     except DriverError as error:
         raise UsageError(
-            f"survive: the driver does not take the file {file.path} as memory of kernels ({error}): raise the"
-            " limit of locked memory (ulimit -l), pass a smaller pool=, or set KSCOPE_SURVIVE_FOLDER"
+            f"survive: the driver does not take the file {file.path} as memory of kernels ({error}): it must"
+            " be in a file system in memory (KSCOPE_SURVIVE_FOLDER, usually /dev/shm), below the limit of locked memory"
+            " (ulimit -l)"
         ) from None
     return PoolPlace(Allocation(file.pool.ctypes.data, len(file.pool)), file)

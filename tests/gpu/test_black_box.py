@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +43,18 @@ def states(found: list[Any]) -> dict[tuple[str, str | None], Any]:
 def explained(language: str, fault: str, folder: Path, survive: str = "shm") -> list[str]:
     """Run the program, look while it hangs and when it is gone. Returns what was wrong, or nothing."""
     folder.mkdir(mode=0o700, exist_ok=True)
+    command = [sys.executable, str(PROGRAM), language, fault, survive]
+    with subprocess.Popen(
+        command, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        return _wrong(program, language, fault, folder)
+
+
+def _wrong(program: subprocess.Popen[str], language: str, fault: str, folder: Path) -> list[str]:
     wrong = list[str]()
     region, value, block = EXPECTED[fault]
     if language == "numba" and fault == "trap":
         region = "poke"
-    command = [sys.executable, str(PROGRAM), language, fault, survive]
-    program = subprocess.Popen(
-        command, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
     assert program.stdout is not None and program.stderr is not None
     if "launched" not in program.stdout.readline():
         program.kill()
@@ -84,23 +90,28 @@ def explained(language: str, fault: str, folder: Path, survive: str = "shm") -> 
     return wrong
 
 
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory: the driver takes no other files."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_culprit_is_named_while_it_hangs_and_when_the_program_is_gone(
-    language: str, fault: str, tmp_path: Path
+    language: str, fault: str, memory: Path
 ) -> None:
     pytest.importorskip({"cuda": "cuda.core", "numba": "numba.cuda"}.get(language, language))
-    assert explained(language, fault, tmp_path / "pools") == []
+    assert explained(language, fault, memory) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_keeper_tells_the_same(fault: str, tmp_path: Path) -> None:
-    assert explained("triton", fault, tmp_path / "pools", "keeper") == []
+def test_a_keeper_tells_the_same(fault: str, memory: Path) -> None:
+    assert explained("triton", fault, memory, "keeper") == []
 
 
-def test_another_process_reads_a_program_that_ends_normally_and_its_file_is_gone(tmp_path: Path) -> None:
+def test_another_process_reads_a_program_that_ends_normally_and_its_file_is_gone(memory: Path) -> None:
     source = "import kscope, torch\ntorch.zeros(1, device='cuda')\nwith kscope.profile(survive='shm'): pass\n"
-    folder = tmp_path / "pools"
-    folder.mkdir(mode=0o700)
-    subprocess.run([sys.executable, "-c", source], env=environment(folder), check=True)
-    assert list(folder.iterdir()) == []
+    subprocess.run([sys.executable, "-c", source], env=environment(memory), check=True)
+    assert list(memory.iterdir()) == []

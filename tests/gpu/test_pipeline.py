@@ -89,7 +89,8 @@ def test_a_cute_gemm_in_clusters_has_the_edges_of_its_example(table: Table) -> N
     tensors = [from_dlpack(tensor, assumed_align=16) for tensor in (a, b, c)]
     blocks = torch.cuda.get_device_properties(0).multi_processor_count // one.PAIR * one.PAIR
     stream = one.driver.CUstream(torch.cuda.current_stream().cuda_stream)
-    with kscope.profile(auto="pipeline", records=8192) as prof:
+    # four blocks: of the whole grid records are missing, which leaves nearly all phases unknown
+    with kscope.profile(auto="pipeline", records=8192, block="0:4") as prof:
         one.matmul(*tensors, blocks, stream)
     torch.testing.assert_close(c, a @ b.T, rtol=1e-2, atol=1e-1)
     found = phases(prof.trace)

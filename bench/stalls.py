@@ -44,7 +44,7 @@ TORCH = "matmul of torch"
 KERNELS = (TORCH, "matmul", "persistent", "attention", "layernorm")
 PARTS = ("costs", "shares", "launches")
 ALONE = "ALONE "
-"""Begins the line of results of a process of its own."""
+"""Begins the line of results that a separate process prints."""
 GRAPH_US = 4000
 """About how long a graph takes."""
 WARM_US = 200_000
@@ -174,7 +174,7 @@ PROFILERS = {"kscope": by_kscope, "Proton": by_proton}
 
 
 def alone(profiler: str, names: list[str]) -> None:
-    """In a process of its own, because one profiler at a time uses the GPU's counters: print the results."""
+    """In a separate process, because only one profiler at a time can use the GPU's counters: print the results."""
     found = list[Launches]()
     for work in works(names):
         work.launch()

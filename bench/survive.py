@@ -4,7 +4,7 @@
 
 Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
 records. A time is that of a CUDA graph of a few launches, divided by their number; between replays the pool is emptied,
-so no record is lost (what is lost is printed). Each way has a graph of its own, because the kernels differ. A cost is
+so no record is lost (what is lost is printed). Each way has a separate graph, because the kernels differ. A cost is
 the median over turns of a session's median beside the mean of its two neighbours' medians without recording.
 """
 

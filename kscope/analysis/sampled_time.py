@@ -21,8 +21,8 @@ _PART = 1024
 
 
 def own_times(trace: TraceData, spans: Int64) -> Int64:
-    """What samples see of spans (n,), ascending, without nested ones, in a unit of its own; ticks if not all warps
-    recorded, because then nobody knows how many are alive, and of the simulator, which samples every warp.
+    """What samples see of spans (n,), ascending, without nested ones, in a separate unit; ticks if not all warps
+    recorded, because the number of live warps is unknown then, and of the simulator, which samples every warp.
     """
     track, start = trace.track[spans], trace.start_ticks[spans]
     took = trace.dur_cycles[spans]

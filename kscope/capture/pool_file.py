@@ -116,7 +116,7 @@ class PoolFile:
 
     Attributes:
         at_end: called when the session has ended, and the file is kept or gone.
-        pool: (size,) uint8, on pages of its own.
+        pool: (size,) uint8, on separate pages.
         memory: the whole file, which kernels may access.
         book: (SLOTS,) wire.LAUNCH.
 

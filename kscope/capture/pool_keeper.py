@@ -22,7 +22,7 @@ def listen(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        made.bind(f"/proc/self/fd/{folder}/{path.name}{_SUFFIX}")  # a path of its own may be too long
+        made.bind(f"/proc/self/fd/{folder}/{path.name}{_SUFFIX}")  # the full path may be too long
     finally:
         os.close(folder)
     made.listen()

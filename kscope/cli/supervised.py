@@ -25,7 +25,7 @@ TIMED_OUT, BY_SIGNAL = 124, 128
 """Exit codes: of a program that took too long, as timeout(1) has it; of one that a signal ended, plus its number."""
 _CHILD = "KSCOPE_SUPERVISED"
 _LOOK_S, _GRACE_S = 1.0, 10.0
-"""Between two looks at the pool, and for a program that is told to end."""
+"""Between two looks at the pool, and for a program to end after a signal."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?")

@@ -1,4 +1,4 @@
-"""Whether a region contains the instructions of its source lines: which others are inside, which of its own outside.
+"""Whether a region has the instructions of its source lines: which foreign ones it has, and which it lacks.
 
 One function for both witnesses: with samples as weights (kscope crosscheck), and with the machine code alone, where an
 instruction that works counts 1 and one that only computes addresses or jumps counts 0.

@@ -21,7 +21,7 @@ def colors(rows: Iterable[Mapping[str, int]]) -> dict[str, str]:
     """A color for each reason, the most frequent first.
 
     Args:
-        rows: samples by reason; what was issued has a color of its own.
+        rows: samples by reason; what was issued has a separate color.
     """
     total: dict[str, int] = {}
     for row in rows:

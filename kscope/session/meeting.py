@@ -65,7 +65,7 @@ class Meeting:
         return sorted(found, key=lambda one: one[2] - one[0])[:4]
 
     def leave(self) -> None:
-        """Others that wait are told."""
+        """Notify the others that wait."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._lines.close()

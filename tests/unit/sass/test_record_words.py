@@ -1,4 +1,4 @@
-"""Records that share registers: each is stored with the words of its own marks."""
+"""Records that share registers: each is stored with the words that its marks wrote."""
 
 from __future__ import annotations
 

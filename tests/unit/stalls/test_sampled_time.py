@@ -1,4 +1,4 @@
-"""Clocks as samples see them: a sampler takes one warp of an SM's partition each period, whoever is alive."""
+"""Clocks as samples see them: a sampler takes one live warp of an SM's partition each period."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from ..instrument.peaks import Peaks
 from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
+from .samples.stalls import PARTIAL, SELECTIVE
 from .shown import Shown
-from .stalls import PARTIAL, SELECTIVE
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
-from ..analysis.barrier_events import recorded
 from ..analysis.critical import critical_path, offered
+from ..analysis.pipelines.events import recorded
 from ..errors import UsageError
 from . import answers, filters
 from .command import Command

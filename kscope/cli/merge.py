@@ -11,9 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..analysis.table import cut, time_text
 from ..errors import UsageError
 from ..export import DEFAULT_LIMIT
+from ..util.terminal import cut, time_text
 from ..util.text import counted
 from . import filters, outputs
 from .command import Command

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from ..analysis.table import grid, terminal, time_text
 from ..errors import UsageError
+from ..util.terminal import grid, terminal_width, time_text
 from . import answers
 from .command import Command
 
@@ -65,7 +65,7 @@ def _sketches(options: argparse.Namespace) -> int:
         "slowest rank": [f"{row.slowest}: {time_text(row.slowest_ns)}, {row.times:.2f}x" for row in shown],
     }
     names = [f"{row.kernel}: {row.region}" for row in shown]
-    print("\n".join(grid("region", names, columns, terminal(), ("ranks", "p90", "role"))))
+    print("\n".join(grid("region", names, columns, terminal_width(), ("ranks", "p90", "role"))))
     if len(found) > len(shown):
         print(f"  + {len(found) - len(shown):,} more rows with less time")
     return 0

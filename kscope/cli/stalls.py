@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..analysis import stall_text
-from ..analysis import stalls as analysis
-from ..analysis.named_lines import named
-from ..analysis.stall_reasons import meaning, remedy
+from ..analysis.samples import stalls as analysis
+from ..analysis.samples import stalls_text
+from ..analysis.samples.named_lines import named
+from ..analysis.samples.reasons import meaning, remedy
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..export import sample_rows
@@ -84,7 +84,7 @@ def stalls(options: argparse.Namespace) -> int:
     elif options.json:
         print(answers.answer(options, _data(found), trace))
     else:
-        print(stall_text.text(found, options.top or 50))
+        print(stalls_text.text(found, options.top or 50))
     return 0
 
 

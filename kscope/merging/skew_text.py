@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..analysis.table import cut, grid, terminal, time_text, wrapped
+from ..util.terminal import cut, grid, terminal_width, time_text, wrapped
 from ..util.text import counted
 from .skew import BETWEEN, Arrival, RankReport, Straggler
 
@@ -21,7 +21,7 @@ def text(found: RankReport, top: int = 10, width: int | None = None) -> str:
         top: ranks and launches to list.
         width: columns; None for this terminal's.
     """
-    width = terminal(width)
+    width = terminal_width(width)
     lines = wrapped(
         f"{counted(len(found.stragglers), 'GPU')}, {counted(len(found.arrivals), 'launch')} of collectives; clocks "
         f"within {_PLUS_MINUS}{time_text(found.bound_ns)}",

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.layout import Kind
-from ..tracedata.data import T, TraceData
-from ..tracedata.region import Region
-from .barrier_events import recorded
+from ...capture.layout import Kind
+from ...tracedata.data import T, TraceData
+from ...tracedata.region import Region
+from .events import recorded
 from .phases import NO_PHASE, Phases, phases
 
 Int64 = npt.NDArray[np.int64]

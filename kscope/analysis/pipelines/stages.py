@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..tracedata.data import TraceData
-from ..tracedata.info import info
-from ..tracedata.kernel_names import kernel_names
-from ..util.runs import extents, group_equal
-from . import pipeline_faults
+from ...tracedata.data import TraceData
+from ...tracedata.info import info
+from ...tracedata.kernel_names import kernel_names
+from ...util.runs import extents, group_equal
+from ..roles import Roles, roles
+from . import faults
+from .data import KernelPipeline, Pipelines, RingStats, RoleWaits
 from .phases import NO_PHASE, Phases, phases
-from .pipeline_data import KernelPipeline, Pipelines, RingStats, RoleWaits
 from .rings import Ring, released_ns, rings
-from .roles import Roles, roles
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -45,11 +45,11 @@ def pipelines(trace: TraceData) -> Pipelines:
         mine = [ring for ring in made if ring.kernel == kernel]
         stats = [_ring(whole, found, made, ring, known) for ring in mine]
         rows = np.unique(np.concatenate([found.row[ring.phases] for ring in mine]))
-        findings = pipeline_faults.findings(whole, found, made, mine, stats, known)
+        findings = faults.findings(whole, found, made, mine, stats, known)
         kernels.append(
             KernelPipeline(
                 names[kernel], len(np.unique(whole.warps.launch[rows])), len(rows), tuple(stats), findings,
-                pipeline_faults.picture(whole, found, made, mine),
+                faults.picture(whole, found, made, mine),
             )
         )  # fmt: skip
     recorded = tuple(one for one in whole.problems if one.kind == "pipeline")
@@ -71,7 +71,7 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     cycles = float(np.sum((ends - begins)[block] / tick / np.bincount(block)[block]))
     latency = (landed - first)[exact]
     step = _steps(trace, found, ring)
-    late = pipeline_faults.late_ns(found, made, ring)
+    late = faults.late_ns(found, made, ring)
     held = released - landed
     late_typical = _median(late[late >= 0], 10)
     held_typical = _median(held[np.isfinite(held)])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..capture.samples import Samples
-from ..machine_code.moved import user_place
-from ..tracedata.data import TraceData
-from .stall_reasons import ISSUED
+from ...capture.samples import Samples
+from ...machine_code.moved import user_place
+from ...tracedata.data import TraceData
+from ..summary import summarize
+from .reasons import ISSUED
 from .stalls import innermost
-from .summary import summarize
 
 UNREAD = "(this file was not there when it was recorded)"
 

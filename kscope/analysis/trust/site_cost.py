@@ -6,14 +6,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..capture.layout import record_id
-from ..capture.samples import SampledFunction
-from ..errors import KscopeError
-from ..instrument.selection.catalog import KernelSites, Site
-from ..machine_code import code_map, moved, tools
-from ..machine_code.sass import functions, sites
+from ...capture.layout import record_id
+from ...capture.samples import SampledFunction
+from ...errors import KscopeError
+from ...instrument.selection.catalog import KernelSites, Site
+from ...machine_code import code_map, moved, tools
+from ...machine_code.sass import functions, sites
+from ..warp_regions import SPANS
 from .perturbation import Perturbation, perturbation
-from .warp_regions import SPANS
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..capture.model import Problem
-from .shown import Shown
+from ...capture.model import Problem
+from ..shown import Shown
 
 
 @dataclass(frozen=True)

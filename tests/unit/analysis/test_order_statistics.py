@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.analysis import quantiles, ranks
+from kscope.analysis import order_statistics, quantiles
 
 
 def statistics(values: np.ndarray, cuts: list[int], batch: int, sample: int) -> tuple[float, float, np.ndarray]:
@@ -20,9 +20,9 @@ def statistics(values: np.ndarray, cuts: list[int], batch: int, sample: int) -> 
     length = np.array([len(piece) for piece in pieces])
     begin = np.cumsum(length + 1) - length
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks, "_BATCH", batch)
-        patch.setattr(ranks, "_SAMPLE", sample)
-        ranked = ranks.Ranked(apart, begin, length, np.arange(len(values)))
+        patch.setattr(order_statistics, "_BATCH", batch)
+        patch.setattr(order_statistics, "_SAMPLE", sample)
+        ranked = order_statistics.Ranked(apart, begin, length, np.arange(len(values)))
         for job in ranked.jobs():
             job()
         return ranked.result()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 
-from ..errors import MissingError
-from ..util.cuda_home import cuda_folders
+from ...errors import MissingError
+from ...util.cuda_home import cuda_folders
 
 TIME, REGISTERS, STATIC, DYNAMIC, EXECUTED = METRICS = (
     "gpu__time_duration.sum", "launch__registers_per_thread", "launch__shared_mem_per_block_static",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import barrier_events as be
-from .barrier_events import Events
+from . import events as be
+from .events import Events
 
 _DELAY = 4096
 """Ticks after its record by which an arrival is counted, generously."""

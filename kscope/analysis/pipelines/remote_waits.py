@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..tracedata.data import TraceData
-from . import barrier_events as be
-from .barrier_events import Events
+from ...tracedata.data import TraceData
+from . import events as be
+from .events import Events
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_PHASE = -2

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.model import Problem
-from ..tracedata.data import TraceData
-from . import barrier_events as be
-from .barrier_events import Events, Homes
-from .barrier_groups import FIRST, Groups, counts_by_barrier, window
+from ...capture.model import Problem
+from ...tracedata.data import TraceData
+from . import events as be
+from .events import Events, Homes
+from .groups import FIRST, Groups, counts_by_barrier, window
 from .remote_waits import remote_waits
 
 Int64 = npt.NDArray[np.int64]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.layout import Kind
-from ..marks import operations
-from ..marks.operations import Named
-from ..tracedata.data import TraceData
-from ..util.runs import group_equal
+from ...capture.layout import Kind
+from ...marks import operations
+from ...marks.operations import Named
+from ...tracedata.data import TraceData
+from ...util.runs import group_equal
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1

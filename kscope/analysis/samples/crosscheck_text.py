@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ...util.terminal import cut, grid, part_text, terminal_width, wrapped
 from .crosscheck import MOVED, Crosscheck, Crossed
-from .table import cut, grid, part_text, terminal, wrapped
 
 _MEANING = {
     "moved": "instructions of other source lines are inside the region, or its own are outside",
@@ -23,7 +23,7 @@ def text(found: Crosscheck, width: int | None = None) -> str:
         found: the rows.
         width: columns; None for this terminal's.
     """
-    width = terminal(width)
+    width = terminal_width(width)
     lines: list[str] = []
     for kernel in dict.fromkeys(row.kernel for row in found.rows):
         rows = [row for row in found.rows if row.kernel == kernel]

@@ -9,8 +9,8 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from ..util.packages import import_pandas
-from .data import RegionStats, SummaryData
-from .table import CELLS, hints
+from .summary_data import RegionStats, SummaryData
+from .summary_text import CELLS, hints
 
 _ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mark in "\\|`*_[]"}}
 

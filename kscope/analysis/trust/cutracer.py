@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..errors import FormatError
-from ..tracedata.data import Launch, TraceData
-from ..util import bounded_reading
-from ..util.runs import group_equal, heads
+from ...errors import FormatError
+from ...tracedata.data import Launch, TraceData
+from ...util import bounded_reading
+from ...util.runs import group_equal, heads
 
 _PLACE, _WARP = re.compile(r"Core(\d+)\s+CTA(\d+)"), re.compile(r"warp (\d+)")
 _HASH = re.compile(r"kernel hash\s+(?:0x)?([0-9a-fA-F]{1,16})(?![0-9a-fA-F])")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..capture.samples import CodeRegion, SampledFunction, Samples
-from ..errors import UsageError
-from ..instrument.selection.auto import Lines
+from ...capture.samples import CodeRegion, SampledFunction, Samples
+from ...errors import UsageError
+from ...instrument.selection.auto import Lines
 
 
 def named(samples: Samples, lines: Sequence[Lines]) -> Samples:

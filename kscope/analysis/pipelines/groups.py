@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..tracedata.data import TraceData
-from ..util.runs import fresh
-from . import barrier_events as be
-from .barrier_events import Events, Homes
+from ...tracedata.data import TraceData
+from ...util.runs import fresh
+from . import events as be
+from .events import Events, Homes
 from .resynchronize import ways_to_count
 
 Int64 = npt.NDArray[np.int64]

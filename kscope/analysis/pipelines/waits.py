@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..tracedata.data import TraceData
-from ..tracedata.kernel_names import kernel_names
-from ..util.runs import group_equal
-from .barrier_edges import last_signals
-from .barrier_events import recorded
+from ...tracedata.data import TraceData
+from ...tracedata.kernel_names import kernel_names
+from ...util.runs import group_equal
+from ..roles import Named, roles
+from .edges import last_signals
+from .events import recorded
 from .phases import NO_PHASE, phases
-from .pipeline import split
-from .roles import Named, roles
+from .stages import split
 
 
 @dataclass(frozen=True)

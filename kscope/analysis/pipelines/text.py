@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ..util.text import counted
-from .pipeline_data import KernelPipeline, Pipelines, RingStats
-from .table import caveats, cut, grid, part_text, terminal, time_text, wrapped
+from ...util.terminal import cut, grid, paragraph, part_text, terminal_width, time_text, wrapped
+from ...util.text import counted
+from .data import KernelPipeline, Pipelines, RingStats
 
 NOTHING = 'no record of a barrier: use kscope run --kinds pipeline, or auto="pipeline"'
 
@@ -18,8 +18,8 @@ def text(found: Pipelines, width: int | None = None) -> str:
         found: the pipelines.
         width: columns; None for this terminal's.
     """
-    width = terminal(width)
-    lines = caveats(found.caveat, width)
+    width = terminal_width(width)
+    lines = paragraph(found.caveat, width)
     if not found.kernels:
         lines += wrapped(NOTHING, width)
     for kernel in found.kernels:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..tracedata.data import TraceData
-from ..util.runs import extents, group_equal
-from ..util.text import number_ranges
+from ...tracedata.data import TraceData
+from ...util.runs import extents, group_equal
+from ...util.terminal import time_text
+from ...util.text import number_ranges
+from ..roles import Roles
+from .data import RingStats
 from .phases import Phases
-from .pipeline_data import RingStats
 from .rings import Ring, follows, released_ns
-from .roles import Roles
-from .table import time_text
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]

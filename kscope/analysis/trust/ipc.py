@@ -15,9 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..errors import UsageError
-from ..tracedata.data import TraceData
-from ..util.text import counted, number_ranges
+from ...errors import UsageError
+from ...tracedata.data import TraceData
+from ...util.text import counted, number_ranges
 from .cutracer import Counts, Event, LogLaunch
 
 COLUMNS = (

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.model import Problem
-from ..errors import UsageError
-from ..tracedata.data import T, TraceData
-from ..tracedata.kernel_names import kernel_names
-from ..tracedata.warps import last_ends
-from ..util.text import counted
-from .warp_regions import warp_regions
-from .warp_stats import warp_ends
+from ...capture.model import Problem
+from ...errors import UsageError
+from ...tracedata.data import T, TraceData
+from ...tracedata.kernel_names import kernel_names
+from ...tracedata.warps import last_ends
+from ...util.text import counted
+from ..warp_regions import warp_regions
+from ..warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..tracedata.data import TraceData
-from ..tracedata.nesting import children_weight
+from ...tracedata.data import TraceData
+from ...tracedata.nesting import children_weight
+from ..warp_stats import warp_ends
 from .stalls import all_warps
-from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]

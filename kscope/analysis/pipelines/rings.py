@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..tracedata.data import TraceData
+from ...tracedata.data import TraceData
 from .phases import Phases
 
 Int64 = npt.NDArray[np.int64]

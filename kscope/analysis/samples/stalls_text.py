@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..util.text import counted
-from .stall_reasons import meaning, remedy
+from ...util.terminal import cut, grid, part_text, terminal_width, wrapped
+from ...util.text import counted
+from .reasons import meaning, remedy
 from .stalls import StallRow, Stalls
-from .table import cut, grid, part_text, terminal, wrapped
 
 _REASONS = 3
 """Reasons in a row."""
@@ -23,7 +23,7 @@ def text(found: Stalls, top: int | None = 50, width: int | None = None) -> str:
         top: rows of each kernel; None for all.
         width: columns; None for this terminal's.
     """
-    width = terminal(width)
+    width = terminal_width(width)
     lines = [f"{counted(found.total, 'sample')}, one per SM sub-partition and {found.period:,} cycles"]
     if not found.rows:
         return "no samples: no kernel ran while stalls were sampled"

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..capture.samples import SampledFunction, Samples
-from ..errors import UsageError
-from ..machine_code.moved import shown_place, user_place
-from ..tracedata.data import TraceData
-from ..tracedata.kernel_names import of_kernels
-from ..util.packages import import_pandas
-from .shown import Shown
-from .stall_reasons import ISSUED
+from ...capture.samples import SampledFunction, Samples
+from ...errors import UsageError
+from ...machine_code.moved import shown_place, user_place
+from ...tracedata.data import TraceData
+from ...tracedata.kernel_names import of_kernels
+from ...util.packages import import_pandas
+from ..shown import Shown
+from .reasons import ISSUED
 
 KEYS = ("region", "line", "instruction", "kernel")
 SELECTIVE = ("block", "warp", "sm")

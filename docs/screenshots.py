@@ -16,7 +16,7 @@ from typing import Any
 from browser.chromium import Page, binary
 
 import kscope
-from kscope.merging.joined import merge_ranks
+from kscope.merging.ranks.timeline import merge_ranks
 
 HERE = Path(__file__).resolve().parent
 IMAGES, TUTORIAL, GOLDEN = HERE / "img", HERE / "tutorial", HERE.parent / "tests" / "golden"

@@ -91,24 +91,25 @@ def merge(options: argparse.Namespace) -> int:
 
 def _ranks(options: argparse.Namespace) -> int:
     """Merge a folder."""
-    from ..merging import dataset, joined, seats, torch
+    from ..merging import torch
+    from ..merging.ranks import dataset, gpus, timeline
 
     if options.torch is not None:
         raise UsageError(
             f"--torch {options.torch}: merge a rank's capture with its torch trace, or a folder without one"
         )
     ranks = None if options.ranks is None else members("--ranks", options.ranks)
-    files = seats.captures(options.capture)
-    found: dataset.Dataset | joined.Ranks
+    files = gpus.captures(options.capture)
+    found: dataset.Dataset | timeline.Ranks
     if options.output.suffix:
         torch.checked(options.output)
-        found = joined.merge_ranks(files, ranks, options.launch, options.collective)
+        found = timeline.merge_ranks(files, ranks, options.launch, options.collective)
         limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
         written = found.trace.export(options.output, limit=limit, peers=options.peer)
     else:
         found = dataset.write_dataset(files, options.output, ranks, options.launch, options.collective)
         written = found.records
-    print(f"{options.output}: {written:,} records of {counted(len(found.seats), 'GPU')}")
-    for seat, bound in zip(found.seats[1:], found.bounds[1:], strict=True):
-        print(f"rank {seat.rank}: within \N{PLUS-MINUS SIGN}{time_text(bound)} of rank {found.seats[0].rank}")
+    print(f"{options.output}: {written:,} records of {counted(len(found.gpus), 'GPU')}")
+    for gpu, bound in zip(found.gpus[1:], found.bounds[1:], strict=True):
+        print(f"rank {gpu.rank}: within \N{PLUS-MINUS SIGN}{time_text(bound)} of rank {found.gpus[0].rank}")
     return 0

@@ -85,7 +85,7 @@ def _records(duckdb: Any, options: argparse.Namespace) -> Generator[Any]:
 
 
 def _dataset(folder: Path) -> list[Path]:
-    from ..merging.dataset import partitions  # not needed for a capture
+    from ..merging.ranks.dataset import partitions  # not needed for a capture
 
     found = partitions(folder)
     if not found:

@@ -33,13 +33,13 @@ def add(command: Command) -> None:
 
 def ranks(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    from ..merging import seats, skew, skew_text  # not needed by other commands
+    from ..merging.ranks import gpus, skew, skew_text  # not needed by other commands
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: expected a folder with the captures of a job, one per rank")
     if options.sketch:
         return _sketches(options)
-    found = skew.report(seats.seats(seats.captures(options.folder)), options.collective)
+    found = skew.report(gpus.read_all(gpus.captures(options.folder)), options.collective)
     if options.json:
         print(answers.answer(options, found.to_dict()))
     else:
@@ -48,7 +48,7 @@ def ranks(options: argparse.Namespace) -> int:
 
 
 def _sketches(options: argparse.Namespace) -> int:
-    from ..merging import sketches
+    from ..merging.ranks import sketches
 
     found = sketches.spreads(sketches.files(options.folder))
     if options.json:

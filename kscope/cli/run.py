@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     trace = session.trace
     if options.sketch:
-        from ..merging import sketches  # loaded on first use
+        from ..merging.ranks import sketches  # loaded on first use
 
         made = sketches.write(sketches.of_trace(trace), place().rank)
         outputs.text("--sketch", path.with_name(sketches.FILE), made.decode())

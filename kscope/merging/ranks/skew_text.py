@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..util.terminal import cut, grid, terminal_width, time_text, wrapped
-from ..util.text import counted
+from ...util.terminal import cut, grid, terminal_width, time_text, wrapped
+from ...util.text import counted
 from .skew import BETWEEN, Arrival, RankReport, Straggler
 
 _PLUS_MINUS = "\N{PLUS-MINUS SIGN}"

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..capture.capture import load_capture
-from ..errors import UsageError
-from ..export import check
-from ..trace import Trace, decode
-from ..util.text import number_ranges
-from .axis import moved
-from .joined import shift_on
-from .rank_clocks import RankClock, align
-from .seats import Seat, seats
-from .skew import collective, common
+from ...capture.capture import load_capture
+from ...errors import UsageError
+from ...export import check
+from ...trace import Trace, decode
+from ..axis import moved
+from .clocks import RankClock
+from .collectives import aligned
+from .gpus import RankGpu, check_ranks, read_all
+from .timeline import shift_on
 
 SUFFIX = ".parquet"
 
@@ -32,12 +31,12 @@ class Dataset:
 
     Attributes:
         records: how many.
-        seats: the GPUs.
+        gpus: the GPUs.
         bounds: the most by which the clock of each is wrong against the first one's, ns.
     """
 
     records: int
-    seats: tuple[Seat, ...]
+    gpus: tuple[RankGpu, ...]
     bounds: tuple[float, ...]
 
 
@@ -57,7 +56,7 @@ def write_dataset(
         folder: the dataset's; it is made if it is missing.
         ranks: only these; the first of them is the reference.
         launch: only this launch of each, by its place in the order of begin, from 0.
-        globs: names of collective kernels; without, those of skew.COLLECTIVES.
+        globs: names of collective kernels; without, those of COLLECTIVES.
 
     Raises:
         UsageError: the folder has a dataset already, a rank is missing, or the ranks recorded different collectives.
@@ -71,14 +70,10 @@ def write_dataset(
         )
     folder.mkdir(parents=True, exist_ok=True)
     check(folder / f"records{SUFFIX}")
-    every = [seat for seat in seats(files) if ranks is None or seat.rank in ranks]
-    missing = sorted(set(ranks or ()) - {seat.rank for seat in every})
-    if missing or not every:
-        raise UsageError(f"--ranks: no capture of rank {number_ranges(missing)} among {len(files):,} captures")
-    clocks = [RankClock(None, itself=True)]
-    if len(every) > 1:
-        clocks = align(every, common(every, collective(globs)))
-    placed = [clock.place(seat.first) for clock, seat in zip(clocks, every, strict=True)]
+    every = [gpu for gpu in read_all(files) if ranks is None or gpu.rank in ranks]
+    check_ranks(ranks, every, len(files))
+    clocks = aligned(every, globs)
+    placed = [clock.place(gpu.first) for clock, gpu in zip(clocks, every, strict=True)]
     origin = min((int(one.time.min()) for one in placed if len(one.time)), default=0)
     records = 0
     for (rank, file), group in groupby(zip(every, clocks, strict=True), lambda one: (one[0].rank, one[0].file)):

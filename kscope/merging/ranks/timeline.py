@@ -10,16 +10,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.capture import load_capture
-from ..errors import UsageError
-from ..trace import Trace, decode
-from ..tracedata.concatenation import concatenate
-from ..tracedata.recorded import Gpu
-from ..util.text import number_ranges
-from .axis import Shift, moved
-from .rank_clocks import RankClock, align
-from .seats import Seat, of_trace
-from .skew import collective, common
+from ...capture.capture import load_capture
+from ...trace import Trace, decode
+from ...tracedata.concatenation import concatenate
+from ...tracedata.recorded import Gpu
+from ..axis import Shift, moved
+from .clocks import RankClock
+from .collectives import aligned
+from .gpus import RankGpu, check_ranks, of_trace
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -30,13 +28,13 @@ class Ranks:
     """Ranks on one axis.
 
     Attributes:
-        trace: all of them; its devices are those of `seats`.
-        seats: the GPUs.
+        trace: all of them; its devices are those of `gpus`.
+        gpus: the GPUs.
         bounds: the most by which the clock of each is wrong against the first one's, ns.
     """
 
     trace: Trace
-    seats: tuple[Seat, ...]
+    gpus: tuple[RankGpu, ...]
     bounds: tuple[float, ...]
 
 
@@ -49,37 +47,33 @@ def merge_ranks(
         files: a capture per rank.
         ranks: only these; the first of them is the reference.
         launch: only this launch of each, by its place in the order of begin, from 0.
-        globs: names of collective kernels; without, those of skew.COLLECTIVES.
+        globs: names of collective kernels; without, those of COLLECTIVES.
 
     Raises:
         UsageError: a rank or a launch is missing, or the ranks recorded different collectives.
         FormatError: a file is not a capture.
         OSError: a file cannot be read.
     """
-    found = list[tuple[Trace, list[Seat]]]()
+    found = list[tuple[Trace, list[RankGpu]]]()
     for file in files:
         capture = load_capture(file)
         trace = decode(capture)
-        seats = of_trace(capture, trace, str(file))
-        if seats and (ranks is None or seats[0].rank in ranks):
-            found.append((trace, seats))
+        gpus = of_trace(capture, trace, str(file))
+        if gpus and (ranks is None or gpus[0].rank in ranks):
+            found.append((trace, gpus))
     found.sort(key=lambda one: one[1][0].rank)
-    every = [seat for _, seats in found for seat in seats]
-    missing = sorted(set(ranks or ()) - {seat.rank for seat in every})
-    if missing or not every:
-        raise UsageError(f"--ranks: no capture of rank {number_ranges(missing)} among {len(files):,} captures")
-    clocks = [RankClock(None, itself=True)]
-    if len(every) > 1:
-        clocks = align(every, common(every, collective(globs)))
-    starts = [0, *accumulate(len(seats) for _, seats in found)]
+    every = [gpu for _, gpus in found for gpu in gpus]
+    check_ranks(ranks, every, len(files))
+    clocks = aligned(every, globs)
+    starts = [0, *accumulate(len(gpus) for _, gpus in found)]
     parts = [
-        moved(trace, {at: shift_on(clocks[start + at], trace.origin) for at in range(len(seats))})
-        for (trace, seats), start in zip(found, starts, strict=False)
+        moved(trace, {at: shift_on(clocks[start + at], trace.origin) for at in range(len(gpus))})
+        for (trace, gpus), start in zip(found, starts, strict=False)
     ]
     if launch is not None:
         parts = [part.filter(launch=launch) for part in parts]
-    bounds = [float(clock.place(seat.first).half.max(initial=0.0)) for clock, seat in zip(clocks, every, strict=True)]
-    labels = [f"rank {seats[0].rank}: " for _, seats in found]
+    bounds = [float(clock.place(gpu.first).half.max(initial=0.0)) for clock, gpu in zip(clocks, every, strict=True)]
+    labels = [f"rank {gpus[0].rank}: " for _, gpus in found]
     return Ranks(concatenate(parts, _gpus(found), labels), tuple(every), tuple(bounds))
 
 
@@ -93,14 +87,14 @@ def shift_on(clock: RankClock, origin: int) -> Shift:
     return move
 
 
-def _gpus(found: Sequence[tuple[Trace, list[Seat]]]) -> list[list[Gpu]]:
+def _gpus(found: Sequence[tuple[Trace, list[RankGpu]]]) -> list[list[Gpu]]:
     """The GPUs of each trace. Their number is the rank if every rank has one."""
-    single = all(len(seats) == 1 for _, seats in found)
+    single = all(len(gpus) == 1 for _, gpus in found)
     result, number = list[list[Gpu]](), 0
-    for trace, seats in found:
+    for trace, gpus in found:
         names = [one.name for one in trace.recorded.gpus]
         result.append([])
-        for seat, name in zip(seats, names, strict=True):
-            result[-1].append(Gpu(seat.rank if single else number, f"rank {seat.rank}, {name}"))
+        for gpu, name in zip(gpus, names, strict=True):
+            result[-1].append(Gpu(gpu.rank if single else number, f"rank {gpu.rank}, {name}"))
             number += 1
     return result

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..analysis.roles import roles
-from ..errors import FormatError, MissingError, UsageError
-from ..tracedata.data import TraceData
-from ..tracedata.kernel_names import kernel_names
-from ..util.portable import clean, dump_json
-from ..util.text import install_command
+from ...analysis.roles import roles
+from ...errors import FormatError, MissingError, UsageError
+from ...tracedata.data import TraceData
+from ...tracedata.kernel_names import kernel_names
+from ...util.portable import clean, dump_json
+from ...util.text import install_command
 
 FILE, SCHEMA = "sketch.json", "kscope.sketch"
 ACCURACY = 0.01

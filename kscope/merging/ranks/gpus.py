@@ -1,6 +1,6 @@
-"""What `kscope ranks` needs of each capture of a job: when launches began and ended, and what each warp did in them.
+"""The GPUs of a job's ranks: when launches began and ended on each, and what their warps did, as a few arrays.
 
-A seat is a GPU of a rank. A capture becomes a few arrays, so that thousands of captures fit.
+Captures themselves are not kept, so that thousands fit in memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..analysis.warp_regions import warp_regions
-from ..capture.capture import load_capture
-from ..capture.model import CaptureData
-from ..decoding.assemble import host_offset
-from ..errors import UsageError
-from ..trace import Trace, decode
-from ..util.parallel import one_thread, workers
+from ...analysis.warp_regions import warp_regions
+from ...capture.capture import load_capture
+from ...capture.model import CaptureData
+from ...decoding.assemble import host_offset
+from ...errors import UsageError
+from ...trace import Trace, decode
+from ...util.parallel import one_thread, workers
+from ...util.text import number_ranges
 from .clock_files import Compared, compared
 
 Int64 = npt.NDArray[np.int64]
@@ -35,8 +36,8 @@ _FEW = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Seat:
-    """A GPU of a rank. Times are int64 ns of its %globaltimer, shifted by a constant.
+class RankGpu:
+    """What one GPU of a rank recorded. Times are int64 ns of its %globaltimer, shifted by a constant.
 
     Attributes:
         rank, device, host, file: where it was recorded.
@@ -71,7 +72,7 @@ class Seat:
     shift: int = 0
     compared: Compared = field(default_factory=Compared)
 
-    def of(self, names: Callable[[str], bool]) -> Int64:
+    def launches_of(self, names: Callable[[str], bool]) -> Int64:
         """Launches of the kernels that names() accepts."""
         return np.flatnonzero(np.isin(self.kernel, [at for at, name in enumerate(self.kernels) if names(name)]))
 
@@ -98,8 +99,8 @@ def rank_of(capture: CaptureData) -> int:
     return rank if isinstance(rank, int) and rank >= 0 else 0
 
 
-def seats(files: Sequence[Path]) -> list[Seat]:
-    """The seats of captures, in order of rank and device; in several processes if there are many.
+def read_all(files: Sequence[Path]) -> list[RankGpu]:
+    """The GPUs of captures, in order of rank and device; in several processes if there are many.
 
     Raises:
         UsageError: two captures are of one rank.
@@ -107,11 +108,11 @@ def seats(files: Sequence[Path]) -> list[Seat]:
         OSError: a file cannot be read.
     """
     if len(files) <= _FEW or not hasattr(os, "fork") or threading.active_count() > 1:
-        found = [seat for file in files for seat in read(file)]
+        found = [gpu for file in files for gpu in read(file)]
     else:
         with ProcessPoolExecutor(workers(), mp_context=get_context("fork"), initializer=one_thread) as pool:
             parts = pool.map(read, files, chunksize=max(1, len(files) // (8 * workers())))
-            found = [seat for part in parts for seat in part]
+            found = [gpu for part in parts for gpu in part]
     found.sort(key=lambda one: (one.rank, one.device))
     for a, b in pairwise(found):
         if (a.rank, a.device) == (b.rank, b.device):
@@ -119,14 +120,21 @@ def seats(files: Sequence[Path]) -> list[Seat]:
     return found
 
 
-def read(file: Path) -> list[Seat]:
-    """The seats of one capture."""
+def check_ranks(ranks: Sequence[int] | None, found: Sequence[RankGpu], captures: int) -> None:
+    """Check that all ranks that were named are there. Raises UsageError."""
+    missing = sorted(set(ranks or ()) - {gpu.rank for gpu in found})
+    if missing or not found:
+        raise UsageError(f"--ranks: no capture of rank {number_ranges(missing)} among {captures:,} captures")
+
+
+def read(file: Path) -> list[RankGpu]:
+    """The GPUs of one capture."""
     capture = load_capture(file)
     return of_trace(capture, decode(capture), str(file))
 
 
-def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[Seat]:
-    """The seats of a capture that was decoded."""
+def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
+    """The GPUs of a capture that was decoded."""
     beside = compared(Path(file))
     warps, count = trace.warps, len(trace.launches)
     first, last, error = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
@@ -155,7 +163,7 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[Seat]:
         syncs = [(sync.host_before, sync.globaltimer + offset, sync.host_after) for sync in one.syncs]
         host = capture.host.get("hostname")
         result.append(
-            Seat(
+            RankGpu(
                 rank_of(capture), one.ordinal, host if isinstance(host, str) else "", file, trace.kernels, kernel[at],
                 trace.origin + np.rint(first[at]).astype(np.int64), trace.origin + np.rint(last[at]).astype(np.int64),
                 np.ceil(error[at]).astype(np.int64) + 1, np.array(syncs, np.int64).reshape(-1, 3), found.names,

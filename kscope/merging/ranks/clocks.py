@@ -5,7 +5,7 @@
     hosts         GPUs of one host were compared with the host's clock by each rank
     rank 0        hosts' clocks were compared with that of rank 0's host, over the network (kscope run --ranks)
 
-All are intervals that hold the truth, so it is where they overlap.
+Each gives an interval that contains the true offset, so the offset is where all intervals overlap.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..decoding.causal import Clock, Evidence, solve
-from .seats import Seat
+from ...decoding.causal import Clock, Evidence, solve
+from .gpus import RankGpu
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ _TICK = 32
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Times of a seat on the first seat's clock.
+    """Times of a GPU on the first GPU's clock.
 
     Attributes:
         time: (m,) int64 ns.
@@ -40,22 +40,22 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class RankClock:
-    """A seat's clock against the first seat's.
+    """A GPU's clock against the first GPU's.
 
     Attributes:
-        by_collectives: the first seat's clock, with this seat's as the reference; None without common collectives.
-        by_third: clocks that both were compared with, as the first seat's GPU and as this one's sees it.
-        apart: they contradict the collectives, and were dropped.
-        itself: this is the first seat.
+        by_collectives: the first GPU's clock, with this GPU's as the reference; None without common collectives.
+        by_third: clocks that both were compared with, each as the first GPU and as this one saw it.
+        contradicted: the collectives contradict those, which were dropped.
+        itself: this is the first GPU.
     """
 
     by_collectives: Clock | None
     by_third: tuple[tuple[Clock, Clock], ...] = ()
-    apart: bool = False
+    contradicted: bool = False
     itself: bool = False
 
     def place(self, time: Int64) -> Placed:
-        """Times (m,) of the seat on the first seat's clock."""
+        """Times (m,) of the GPU on the first GPU's clock."""
         if self.itself:
             return Placed(time, np.zeros(len(time)))
         bounds = list[tuple[int, Float, Float]]()
@@ -80,73 +80,73 @@ def _near(clock: Clock, time: Int64) -> Int64:
     return clock.at(time).middle
 
 
-def align(seats: Sequence[Seat], launches: Sequence[Int64]) -> list[RankClock]:
-    """The clock of every seat.
+def align(gpus: Sequence[RankGpu], launches: Sequence[Int64]) -> list[RankClock]:
+    """The clock of every GPU.
 
     Args:
-        seats: the seats.
+        gpus: the GPUs.
         launches: of each, its collective launches (n,), the same ones in the same order.
     """
-    thirds = _thirds(seats)
-    first = seats[0]
+    thirds = _thirds(gpus)
+    first = gpus[0]
     found = [RankClock(None, itself=True)]
-    for number, (seat, mine) in enumerate(zip(seats[1:], launches[1:], strict=True), 1):
-        causal = _collectives(first, launches[0], seat, mine) if len(mine) else None
+    for number, (gpu, mine) in enumerate(zip(gpus[1:], launches[1:], strict=True), 1):
+        causal = _collectives(first, launches[0], gpu, mine) if len(mine) else None
         both = tuple((thirds[0][key], thirds[number][key]) for key in thirds[0] if key in thirds[number])
         clock = RankClock(causal, both)
-        if causal is not None and both and (clock.place(seat.first[mine]).half < 0).any():
-            clock = RankClock(causal, apart=True)  # hosts of one name, or a host's clock that was set
+        if causal is not None and both and (clock.place(gpu.first[mine]).half < 0).any():
+            clock = RankClock(causal, contradicted=True)  # hosts of one name, or a host's clock that was set
         found.append(clock)
     return found
 
 
-def _thirds(seats: Sequence[Seat]) -> list[dict[str, Clock]]:
-    """Of each seat the clocks that it was compared with, each by a name, with the seat's own as the reference."""
+def _thirds(gpus: Sequence[RankGpu]) -> list[dict[str, Clock]]:
+    """Of each GPU the clocks that it was compared with, each by a name, with the GPU's own as the reference."""
     found = []
-    leaders = {peer.gpu: seat for seat in seats if _compared(seat) for peer in seat.compared.peers}
-    for seat in seats:
+    leaders = {peer.gpu: gpu for gpu in gpus if _compared(gpu) for peer in gpu.compared.peers}
+    for gpu in gpus:
         own = dict[str, Clock]()
-        host = _host(seat)
-        if host is not None and seat.host:
-            own[f"host {seat.host}"] = host
-        if host is not None and len(seat.compared.rank_0_clock):
-            own["rank 0's host"] = _through(host, seat)
-        if seat.compared.peers and _compared(seat):
-            own[f"gpu {seat.uuid}"] = _exact(seat)
-        elif seat.uuid in leaders:
-            own[f"gpu {leaders[seat.uuid].uuid}"] = _by_signals(leaders[seat.uuid], seat)
+        host = _host(gpu)
+        if host is not None and gpu.host:
+            own[f"host {gpu.host}"] = host
+        if host is not None and len(gpu.compared.rank_0_clock):
+            own["rank 0's host"] = _through(host, gpu)
+        if gpu.compared.peers and _compared(gpu):
+            own[f"gpu {gpu.uuid}"] = _exact(gpu)
+        elif gpu.uuid in leaders:
+            own[f"gpu {leaders[gpu.uuid].uuid}"] = _by_signals(leaders[gpu.uuid], gpu)
         found.append(own)
     return found
 
 
-def _compared(seat: Seat) -> bool:
-    """Whether it was this seat's GPU that its rank compared."""
-    return seat.compared.gpu == seat.uuid != ""
+def _compared(gpu: RankGpu) -> bool:
+    """Whether this is the GPU that its rank compared."""
+    return gpu.compared.gpu == gpu.uuid != ""
 
 
-def _exact(seat: Seat) -> Clock:
-    """The seat's own clock as a third one."""
-    moments = np.array([seat.first.min(initial=1 << 62), seat.last.max(initial=0)], np.int64)
+def _exact(gpu: RankGpu) -> Clock:
+    """The GPU's own clock as a third one."""
+    moments = np.array([gpu.first.min(initial=1 << 62), gpu.last.max(initial=0)], np.int64)
     return solve(Evidence.joined(Evidence.clock_first(moments, moments), Evidence.reference_first(moments, moments)))
 
 
-def _by_signals(leader: Seat, seat: Seat) -> Clock:
-    """The leader's clock with the seat's own as the reference."""
+def _by_signals(leader: RankGpu, gpu: RankGpu) -> Clock:
+    """The leader's clock with the GPU's own as the reference."""
     parts = list[Evidence]()
     for peer in leader.compared.peers:
-        if peer.gpu == seat.uuid:
+        if peer.gpu == gpu.uuid:
             before, after = peer.mine_first, peer.its_first
-            parts.append(Evidence.clock_first(before[:, 1] + seat.shift, before[:, 0] + leader.shift, _TICK))
-            parts.append(Evidence.reference_first(after[:, 0] + seat.shift, after[:, 1] + leader.shift, _TICK))
+            parts.append(Evidence.clock_first(before[:, 1] + gpu.shift, before[:, 0] + leader.shift, _TICK))
+            parts.append(Evidence.reference_first(after[:, 0] + gpu.shift, after[:, 1] + leader.shift, _TICK))
     return solve(Evidence.joined(*parts))
 
 
-def _through(host: Clock, seat: Seat) -> Clock:
-    """The clock of rank 0's host with the seat's own as the reference, by that of the seat's host."""
-    before, there, after = seat.compared.rank_0_clock.T
+def _through(host: Clock, gpu: RankGpu) -> Clock:
+    """The clock of rank 0's host with the GPU's own as the reference, by that of the GPU's host."""
+    before, there, after = gpu.compared.rank_0_clock.T
 
     def mine(time: Int64) -> tuple[Int64, Int64]:
-        """The seat's times of its host's, and the most by which they are wrong."""
+        """The GPU's times of its host's, and the most by which they are wrong."""
         guess = time - host.at(time - host.at(time).middle).middle
         found = host.at(guess)
         return time - found.middle, np.ceil(found.half).astype(np.int64) + 1
@@ -157,21 +157,21 @@ def _through(host: Clock, seat: Seat) -> Clock:
     )
 
 
-def _collectives(first: Seat, theirs: Int64, seat: Seat, mine: Int64) -> Clock:
-    """The first seat's clock with the seat's own as the reference."""
-    slack = first.error[theirs] + seat.error[mine]
+def _collectives(first: RankGpu, theirs: Int64, gpu: RankGpu, mine: Int64) -> Clock:
+    """The first GPU's clock with the GPU's own as the reference."""
+    slack = first.error[theirs] + gpu.error[mine]
     return solve(
         Evidence.joined(
-            Evidence.reference_first(seat.first[mine], first.last[theirs], slack),
-            Evidence.clock_first(seat.last[mine], first.first[theirs], slack),
+            Evidence.reference_first(gpu.first[mine], first.last[theirs], slack),
+            Evidence.clock_first(gpu.last[mine], first.first[theirs], slack),
         )
     )
 
 
-def _host(seat: Seat) -> Clock | None:
-    """The host's clock with the seat's own as the reference; None if they were never compared."""
-    if not len(seat.syncs):
+def _host(gpu: RankGpu) -> Clock | None:
+    """The host's clock with the GPU's own as the reference; None if they were never compared."""
+    if not len(gpu.syncs):
         return None
-    before, timer, after = seat.syncs.T
+    before, timer, after = gpu.syncs.T
     ends = Evidence.clock_first(timer, before, 2 * _TICK), Evidence.reference_first(timer, after, 2 * _TICK)
     return solve(Evidence.joined(*ends))

@@ -1,5 +1,4 @@
-"""What a trace knows of the time of each launch: the first claim and the last end of its recorded warps, each with a
-bound of its error."""
+"""When each launch of a trace began and ended: the first claim and the last end of its recorded warps, with bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Lives:
+class LaunchTimes:
     """Launches (l,), in int64 ns after the trace's origin.
 
     Attributes:
@@ -35,8 +34,8 @@ class Lives:
         return len(self.first)
 
 
-def lives(trace: TraceData) -> Lives:
-    """The lives of a trace's launches."""
+def launch_times(trace: TraceData) -> LaunchTimes:
+    """The times of a trace's launches."""
     warps, count = trace.warps, len(trace.launches)
     far = 2.0**62
     first, first_by = np.full((2, count), far)
@@ -53,4 +52,4 @@ def lives(trace: TraceData) -> Lives:
     last[unfinished] = first[unfinished]
     last_from[unfinished] = first[unfinished] - error.max(initial=0.0)
     first, last, first_by, last_from = (np.rint(one).astype(np.int64) for one in (first, last, first_by, last_from))
-    return Lives(first, last, first_by, last_from, device)
+    return LaunchTimes(first, last, first_by, last_from, device)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..errors import FormatError
+from ...errors import FormatError
 
 FILE, SCHEMA = "clock.json", "kscope.clock"
 _MOST = 64 << 20

@@ -1,4 +1,4 @@
-"""How fast each region moves bytes and computes, and how near to what the GPU reaches at most.
+"""How fast each region moves bytes and computes, and what part of the GPU's peak that is.
 
     rate = amounts of all executions / mean over SMs of the time in which any of their warps is in the region
 

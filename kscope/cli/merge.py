@@ -19,14 +19,15 @@ from . import filters, outputs
 from .command import Command
 from .export import limit_of
 from .options import members
+from .ranks import add_collective
 
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
         "merge", merge, "put torch.profiler's trace, or the ranks of a job, on one timeline",
-        description="Writes one timeline: of a capture torch.profiler's events as they are, and kscope's rows below "
-        "their stream; of a folder all ranks. How exact the shared axis is, is printed.",
+        description="Writes one timeline: of a capture and torch.profiler's trace, with kscope's rows below their "
+        "stream; or of all ranks in a folder. Prints how exact the shared axis is.",
     )  # fmt: skip
     parser.add_argument(
         "capture", metavar="CAPTURE", type=Path, help="a .kscope file, - for stdin; or a folder with one for each rank"
@@ -35,19 +36,16 @@ def add(command: Command) -> None:
         "--torch", metavar="TRACE", type=Path, help="what p.export_chrome_trace() wrote: .json, .json.gz"
     )
     parser.add_argument("--nsys", metavar="REPORT", type=Path, help="what nsys export --type sqlite wrote")
-    parser.add_argument("--ranks", metavar="LIST", help="of a folder: only these ranks, such as 0-7")
-    parser.add_argument("--launch", metavar="N", type=int, help="of a folder: only launch N of each rank, from 0")
-    parser.add_argument(
-        "--collective", metavar="GLOB", action="append", default=[],
-        help="of a folder: kernels that no rank leaves before the last one has arrived, see kscope ranks",
-    )  # fmt: skip
+    parser.add_argument("--ranks", metavar="LIST", help="for a folder: only these ranks, such as 0-7")
+    parser.add_argument("--launch", metavar="N", type=int, help="for a folder: only launch N of each rank, from 0")
+    add_collective(parser)
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
         type=Path,
         required=True,
-        help="file to write: .pftrace or .json, or with .gz; of a folder also FOLDER/, for kscope query",
+        help="file to write: .pftrace or .json, or with .gz; for a folder also FOLDER/, for kscope query",
     )
     parser.add_argument(
         "--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of,
@@ -55,8 +53,8 @@ def add(command: Command) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--peer", nargs=2, metavar=("FROM", "TO"), action="append", default=[],
-        help="of a folder: arrows between ranks, from region FROM with value=rank to the end of region TO of that rank "
-        "with value=this rank; may be repeated",
+        help="for a folder: arrows between ranks, from region FROM with value=rank to the end of region TO of that "
+        "rank with value=this rank; may be repeated",
     )  # fmt: skip
     parser.add_argument("--max-bytes", metavar="SIZE", help="memory limit for a capture that you trust: 24GiB")
     parser.set_defaults(reader=None, names=None)

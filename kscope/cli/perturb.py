@@ -25,7 +25,7 @@ def add(command: Command) -> None:
     parser = command(
         "perturb", perturb, "a kernel with marks and without: registers, spills, occupancy, time",
         description="Runs a script without marks and with them, under Nsight Compute where it is installed, and"
-        " compares what became of its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
+        " compares its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
         " of them.",
         usage="kscope trust perturb [options] SCRIPT [args ...]\n"
         "       kscope trust perturb [options] -m MODULE [args ...]\n"

@@ -18,17 +18,24 @@ _TOP = 10
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "ranks", ranks, "which rank of a job came late to collectives, and why",
-        description="Reads the captures of a job's ranks, and compares when they came to each launch of a collective.",
+        "ranks", ranks, "which rank of a job is late to collectives, and why",
+        description="Reads the captures of a job's ranks, and compares when they arrived at each launch of a collective.",
     )  # fmt: skip
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the captures, one per rank")
-    parser.add_argument(
-        "--collective", metavar="GLOB", action="append", default=[],
-        help="kernels that no rank leaves before the last one has arrived (names such as all_reduce, barrier); may be "
-        "repeated",
-    )  # fmt: skip
-    parser.add_argument("--sketch", action="store_true", help="durations of all ranks, of kscope run --ranks --sketch")
+    add_collective(parser)
+    about = "durations of all ranks, from the files of kscope run --ranks --sketch"
+    parser.add_argument("--sketch", action="store_true", help=about)
     answers.add(parser, top=f"ranks and launches to list ({_TOP}), and rows of each list of --json ({answers.MOST})")
+
+
+def add_collective(parser: argparse.ArgumentParser) -> None:
+    """Add --collective."""
+    about = (
+        "collectives: kernels that no rank leaves before the last one has arrived (default: all_reduce, barrier and "
+    )
+    parser.add_argument(
+        "--collective", metavar="GLOB", action="append", default=[], help=f"{about}others); may be repeated"
+    )
 
 
 def ranks(options: argparse.Namespace) -> int:

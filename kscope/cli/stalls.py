@@ -1,4 +1,4 @@
-"""`kscope stalls CAPTURE`: where warps stood, and why."""
+"""`kscope stalls CAPTURE`: where warps waited, and why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .command import Command
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("stalls", stalls, "where warps stood and why they waited, of a capture with samples")
+    parser = command("stalls", stalls, "where warps waited and why, of a capture with samples")
     add_capture(parser)
     add_mark(parser)
     parser.add_argument("--by", metavar="KEY", choices=analysis.KEYS, default="region",
@@ -38,7 +38,9 @@ def add(command: Command) -> None:
 def add_capture(parser: argparse.ArgumentParser) -> None:
     """Add CAPTURE and --kernel."""
     parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file; - for stdin")
-    parser.add_argument("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*'; may be repeated")
+    parser.add_argument(
+        "--kernel", metavar="GLOB", action="append", help="only these kernels: 'attn_*'; may be repeated"
+    )
     filters.add_opening(parser)
 
 

@@ -144,7 +144,7 @@ class Trace(TraceData):
         return occupancy(self, bins)
 
     def stalls(self, by: str = "region") -> Stalls:
-        """Where warps stood and why they waited, of a session with ``stalls=True``.
+        """Where warps waited and why, of a session with ``stalls=True``.
 
         Args:
             by: "region", "line", "instruction" or "kernel".

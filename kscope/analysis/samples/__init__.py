@@ -1,1 +1,1 @@
-"""Samples of stalls: where warps stood and why, by region, line or instruction, and beside the clocks."""
+"""Samples of stalls: where warps waited and why, by region, line or instruction, and beside the clocks."""

@@ -1,4 +1,4 @@
-"""Where warps stood and why: samples by region, source line, instruction or kernel."""
+"""Where warps waited and why: samples by region, source line, instruction or kernel."""
 
 from __future__ import annotations
 

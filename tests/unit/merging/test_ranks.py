@@ -128,7 +128,7 @@ def test_the_command_reads_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "20 GPUs, 20 launches of collectives; clocks within \N{PLUS-MINUS SIGN}" in printed
     assert "my_all_reduce" in printed
     assert "rank 11" in printed.partition("latest")[2].splitlines()[1]
-    assert "more than the median rank in dot of compute" in printed
+    assert "more than the median rank in dot of compute" in " ".join(printed.split())
     assert main(["ranks", str(tmp_path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["schema"] == "kscope.ranks"

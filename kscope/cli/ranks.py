@@ -19,7 +19,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
         "ranks", ranks, "which rank of a job is late to collectives, and why",
-        description="Reads the captures of a job's ranks, and compares when they arrived at each launch of a collective.",
+        description="Reads the captures of a job's ranks, and compares when they arrived at each collective.",
     )  # fmt: skip
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the captures, one per rank")
     add_collective(parser)
@@ -30,12 +30,8 @@ def add(command: Command) -> None:
 
 def add_collective(parser: argparse.ArgumentParser) -> None:
     """Add --collective."""
-    about = (
-        "collectives: kernels that no rank leaves before the last one has arrived (default: all_reduce, barrier and "
-    )
-    parser.add_argument(
-        "--collective", metavar="GLOB", action="append", default=[], help=f"{about}others); may be repeated"
-    )
+    about = "kernels that no rank leaves before the last one has arrived (default: names such as *all_reduce*)"
+    parser.add_argument("--collective", metavar="GLOB", action="append", default=[], help=f"{about}; may be repeated")
 
 
 def ranks(options: argparse.Namespace) -> int:

@@ -38,9 +38,7 @@ def add(command: Command) -> None:
 def add_capture(parser: argparse.ArgumentParser) -> None:
     """Add CAPTURE and --kernel."""
     parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file; - for stdin")
-    parser.add_argument(
-        "--kernel", metavar="GLOB", action="append", help="only these kernels: 'attn_*'; may be repeated"
-    )
+    parser.add_argument("--kernel", metavar="GLOB", action="append", help="only these: 'attn_*'; may be repeated")
     filters.add_opening(parser)
 
 

@@ -4,6 +4,7 @@
     peers         GPUs of one host were compared with the host's first rank's, by signals (kscope run --ranks)
     hosts         GPUs of one host were compared with the host's clock by each rank
     rank 0        hosts' clocks were compared with that of rank 0's host, over the network (kscope run --ranks)
+    offsets       hosts' clocks follow one clock, by PTP or NTP, which measured how far they are from it
 
 Each gives an interval that contains the true offset, so the offset is where all intervals overlap.
 """
@@ -110,7 +111,10 @@ def _thirds(gpus: Sequence[RankGpu]) -> list[dict[str, Clock]]:
         if host is not None and gpu.host:
             own[f"host {gpu.host}"] = host
         if host is not None and len(gpu.compared.rank_0_clock):
-            own["rank 0's host"] = _through(host, gpu)
+            own["rank 0's host"] = _through(host, gpu.compared.rank_0_clock)
+        if host is not None and len(gpu.offsets):
+            when, ahead, error = gpu.offsets.T
+            own["all hosts"] = _through(host, np.stack([when, when - ahead, when], axis=1), error)
         if gpu.compared.peers and _compared(gpu):
             own[f"gpu {gpu.uuid}"] = _exact(gpu)
         elif gpu.uuid in leaders:
@@ -141,9 +145,15 @@ def _by_signals(leader: RankGpu, gpu: RankGpu) -> Clock:
     return solve(Evidence.joined(*parts))
 
 
-def _through(host: Clock, gpu: RankGpu) -> Clock:
-    """The clock of rank 0's host with the GPU's own as the reference, by that of the GPU's host."""
-    before, there, after = gpu.compared.rank_0_clock.T
+def _through(host: Clock, readings: Int64, error: Int64 | int = 0) -> Clock:
+    """Another clock with the GPU's own as the reference, by that of the GPU's host.
+
+    Args:
+        host: the host's clock with the GPU's own as the reference.
+        readings: (n, 3) of the host's clock, of the other one, and of the host's again, ns.
+        error: the most by which those of the other one are wrong.
+    """
+    before, there, after = readings.T
 
     def mine(time: Int64) -> tuple[Int64, Int64]:
         """The GPU's times of its host's, and the most by which they are wrong."""
@@ -153,7 +163,9 @@ def _through(host: Clock, gpu: RankGpu) -> Clock:
 
     (early, slack), (late, more) = mine(before), mine(after)
     return solve(
-        Evidence.joined(Evidence.reference_first(early, there, slack), Evidence.clock_first(late, there, more))
+        Evidence.joined(
+            Evidence.reference_first(early, there, slack + error), Evidence.clock_first(late, there, more + error)
+        )
     )
 
 

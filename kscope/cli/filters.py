@@ -21,9 +21,9 @@ from ..tracedata.info import info
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar, pulse
 from ..util.terminal import cut, paragraph
-from ..util.text import nearest, some
+from ..util.text import is_number, nearest, some
 from . import foreign, transforms
-from .options import is_number, members, parts, size
+from .options import members, parts, size
 
 _NUMBERS = {
     "launch": "launches, counted from 0",

@@ -24,9 +24,9 @@ from ..machine_code import tools
 from ..machine_code.sass import functions
 from ..trace import Trace
 from ..util.terminal import cut, grid, terminal_width
+from ..util.text import is_number
 from . import answers, filters, outputs
 from .command import Command
-from .options import is_number
 
 MISMATCH = 1
 """Exit code if some regions could not be joined; the rest is written."""

@@ -22,6 +22,7 @@ from ...errors import FormatError
 from ...tracedata.data import Launch, TraceData
 from ...util import bounded_reading
 from ...util.runs import group_equal, heads
+from ...util.text import is_number
 
 _PLACE, _WARP = re.compile(r"Core(\d+)\s+CTA(\d+)"), re.compile(r"warp (\d+)")
 _HASH = re.compile(r"kernel hash\s+(?:0x)?([0-9a-fA-F]{1,16})(?![0-9a-fA-F])")
@@ -211,7 +212,7 @@ def _event(one: Any) -> Event | None:
 
 def _whole(path: Path, line: int, row: dict[str, Any], name: str) -> int:
     text = (row.get(name) or "").strip()
-    if not text.isdecimal() or not text.isascii() or len(text) > 18:
+    if not is_number(text):
         raise FormatError(f"{path}, line {line}: {name} is {text[:40]!r}, expected a number")
     return int(text)
 

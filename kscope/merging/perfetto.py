@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..export.pfslots import clocks
-from ..export.pftracks import SEQUENCE, block, descriptor, fixed, number, packet, varint
+from ..export.perfetto.row_words import clocks
+from ..export.perfetto.tracks import SEQUENCE, block, descriptor, fixed, number, packet, varint
 from ..tracedata.nesting import layers
 from ..util.portable import clean, dump_json
 from .kineto import Kineto

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .pftracks import VALUE, Names
+from .tracks import VALUE, Names
 
 U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from ...util.arrays import Int64
 from ...util.parallel import CHUNK, chunks, each, map_ahead
 from ...util.progress import Step
 from ..timeline import Timeline
@@ -26,7 +27,6 @@ from .arrow_ends import Arrows, arrivals
 from .event_rows import RowEncoder, packets
 from .tracks import Beside, Names, head
 
-Int64 = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 WINDOW = 1 << 19

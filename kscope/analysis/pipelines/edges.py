@@ -1,4 +1,4 @@
-"""Who lets a wait for a barrier go on: the last operation of its phase. And phases as records, to draw them."""
+"""Edges from the last operation of a phase to the waits that it ends; and phases as records, to draw them."""
 
 from __future__ import annotations
 

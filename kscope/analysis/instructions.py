@@ -111,7 +111,7 @@ def _cycles(trace: TraceData) -> dict[tuple[str, str], float]:
     """Mean cycles by kernel and region; none with clock="globaltimer"."""
     if trace.warps.timer.any():
         return {}
-    found, total, kernels = warp_regions(trace), dict[tuple[str, str], tuple[int, int]](), kernel_names(trace)
+    found, total, kernels = warp_regions(trace, cycles=True), dict[tuple[str, str], tuple[int, int]](), kernel_names(trace)
     columns = (found.track, found.name, found.total, found.count)
     for track, name, ticks, count in zip(*(column.tolist() for column in columns), strict=True):
         key = kernels[int(trace.warps.kernel[track])], found.names[name]

@@ -1,0 +1,115 @@
+"""Curves of SM clocks that changed their rate: lines with as few bends as the anchors prove.
+
+All anchors of an SM in a launch, those among records included, bound when its clock had a value: a band (anchors.py). A
+curve runs through the band's middle at some of them, its knots, straight in between. Where anchors contradict a straight
+piece, the one that contradicts it most is a knot as well. So durations have the noise of single readings only where the
+clock did change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..tracedata.curves import Curves
+from . import time_bounds
+from .anchors import Anchors, Bools, Float, Int64, Rates, Rows, band_in_numpy
+
+_ROUNDS = 64
+"""Of bends: each may halve the pieces. If they are not enough, curves are less exact, and their bounds wider."""
+
+
+@dataclass(frozen=True)
+class Bent:
+    """What curves say of slabs (s,).
+
+    Attributes:
+        curves: of rows (SMs in launches).
+        curve: (s,) each slab's.
+        start: (s,) ns at its first anchor.
+        rate: (s,) mean ns per cycle; 0 if it lasted none.
+        ends_error, error: (s,) the most that its ends and any of its times are off, ns.
+    """
+
+    curves: Curves
+    curve: Int64
+    start: Float
+    rate: Float
+    ends_error: Float
+    error: Float
+
+
+def fit(
+    anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, reference: Int64, cycles: Float
+) -> Bent:
+    """Curves through the anchors of slabs (s,).
+
+    Args:
+        anchors: of these slabs.
+        rows: a row of anchors for each SM in a launch.
+        tick: the timer's step, ns.
+        within: the limits of the clock.
+        reference: (rows,) the SM's clock at x = 0.
+        cycles: (s,) from the slab's first anchor to its last clock read.
+    """
+    unbroken = time_bounds.unbroken(anchors, rows, tick, within)
+    rates = Rates(*(np.full(len(unbroken.first), one) for one in (within.briefly, within.slow)))
+    low, high = band_in_numpy(anchors, unbroken, tick, rates)
+    row = rows.row
+    middle = _ascending((low + high) / 2, rows)
+    knots = np.flatnonzero(_bends(anchors.x, middle, (high - low) / 2, rows))
+    of = row[knots]
+    first = np.searchsorted(of, np.arange(len(rows.first) + 1))
+    curves = Curves(
+        first, anchors.x[knots].astype(np.int64) + reference[of], middle[knots] - middle[rows.first][of]
+    )
+    value = middle[rows.first][row] + curves.ns_at(row, anchors.x.astype(np.int64) + reference[row])
+    begin, _ = time_bounds.reach(anchors, unbroken, cycles)
+    curve = row[begin]
+    start = value[begin]
+    clock = anchors.x[begin].astype(np.int64) + reference[curve] + cycles.astype(np.int64)
+    at_end = middle[rows.first][curve] + curves.ns_at(curve, clock)
+    errors = time_bounds.along(anchors, unbroken, within, (low, high), value, at_end, cycles)
+    rate = np.divide(at_end - start, cycles, out=np.zeros(len(cycles)), where=cycles > 0)
+    return Bent(curves, curve, start, rate, *errors)
+
+
+def _ascending(values: Float, rows: Rows) -> Float:
+    """The values, but for those below an earlier one of their row, which only damaged anchors are."""
+    falls = values[1:] < values[:-1]
+    falls[rows.first[1:] - 1] = False
+    for row in np.unique(rows.row[1:][falls]).tolist():
+        part = slice(rows.first[row], rows.last[row] + 1)
+        values[part] = np.maximum.accumulate(values[part])
+    return values
+
+
+def _bends(x: Float, middle: Float, half: Float, rows: Rows) -> Bools:
+    """(a,) bool: the anchors at which the curve of their row bends, and the row's first and last.
+
+    Between two knots, whose true times are within `half` of their middles, a straight clock is as near to the line
+    through these as both together allow.
+    """
+    knots = np.zeros(len(x), bool)
+    knots[rows.first] = knots[rows.last] = True
+    at = np.arange(len(x))
+    for _ in range(_ROUNDS):
+        place = np.flatnonzero(knots)
+        piece = np.searchsorted(place, at, side="right") - 1
+        a, b = place[piece], place[np.minimum(piece + 1, len(place) - 1)]
+        inside = (x[at] > x[a]) & (x[at] < x[b])
+        at, piece, a, b = at[inside], piece[inside], a[inside], b[inside]
+        part = (x[at] - x[a]) / (x[b] - x[a])
+        off = np.abs(middle[at] - middle[a] - part * (middle[b] - middle[a]))
+        over = off - half[at] - half[a] - part * (half[b] - half[a])
+        far = over > 0
+        if not far.any():
+            break
+        live = np.zeros(len(place), bool)
+        live[piece[far]] = True
+        kept = live[piece]
+        at, piece, over = at[kept], piece[kept], over[kept]
+        found = Rows.of(piece)
+        knots[at[found.largest(over)]] = True
+    return knots

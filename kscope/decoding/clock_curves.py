@@ -16,8 +16,8 @@ from ..tracedata.curves import Curves
 from . import time_bounds
 from .anchors import Anchors, Bools, Float, Int64, Rates, Rows, band_in_numpy
 
-_ROUNDS = 64
-"""Of bends: each may halve the pieces. If they are not enough, curves are less exact, and their bounds wider."""
+_ROUNDS = 40
+"""Of bends: each mostly halves the pieces. If they are not enough, all anchors that contradict a piece are knots."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ def _bends(x: Float, middle: Float, half: Float, rows: Rows) -> Bools:
         live = np.zeros(len(place), bool)
         live[piece[far]] = True
         kept = live[piece]
-        at, piece, over = at[kept], piece[kept], over[kept]
-        found = Rows.of(piece)
-        knots[at[found.largest(over)]] = True
+        at, piece, a, b, far, over = at[kept], piece[kept], a[kept], b[kept], far[kept], over[kept]
+        central = far & (4 * (at - a) > b - a) & (4 * (b - at) > b - a)  # else many equal bends take as many rounds
+        knots[at[Rows.of(piece).largest(np.where(central, over + np.ptp(over), over))]] = True
+    else:
+        knots[at[far]] = True
     return knots

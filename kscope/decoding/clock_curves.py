@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..tracedata.curves import Curves
+from ..util.parallel import each
 from . import time_bounds
 from .anchors import Anchors, Bools, Float, Int64, Rates, Rows, band_in_numpy
 
@@ -58,7 +59,14 @@ def fit(
     low, high = band_in_numpy(anchors, unbroken, tick, rates)
     row = rows.row
     middle = _ascending((low + high) / 2, rows)
-    knots = np.flatnonzero(_bends(anchors.x, middle, (high - low) / 2, rows))
+    bends = np.empty(len(row), bool)
+
+    def work(part: tuple[slice, slice, Rows]) -> None:
+        _, where, mine = part
+        bends[where] = _bends(anchors.x[where], middle[where], (high - low)[where] / 2, mine)
+
+    each(work, rows.parts())
+    knots = np.flatnonzero(bends)
     of = row[knots]
     first = np.searchsorted(of, np.arange(len(rows.first) + 1))
     curves = Curves(
@@ -96,11 +104,13 @@ def _bends(x: Float, middle: Float, half: Float, rows: Rows) -> Bools:
     at = np.arange(len(x))
     for _ in range(_ROUNDS):
         place = np.flatnonzero(knots)
-        piece = np.searchsorted(place, at, side="right") - 1
-        a, b = place[piece], place[np.minimum(piece + 1, len(place) - 1)]
-        inside = (x[at] > x[a]) & (x[at] < x[b])
-        at, piece, a, b = at[inside], piece[inside], a[inside], b[inside]
-        part = (x[at] - x[a]) / (x[b] - x[a])
+        piece = (np.cumsum(knots) - 1)[at]
+        inside = x[at] > x[place][piece]
+        inside &= x[at] < np.append(x[place[1:]], np.inf)[piece]
+        at, piece = at[inside], piece[inside]
+        a, b = place[piece], place[piece + 1]
+        begin = x[a]
+        part = (x[at] - begin) / (x[b] - begin)
         off = np.abs(middle[at] - middle[a] - part * (middle[b] - middle[a]))
         over = off - half[at] - half[a] - part * (half[b] - half[a])
         far = over > 0

@@ -273,8 +273,8 @@ def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], namele
 def _curve_of(axes: list[Axis]) -> npt.NDArray[np.int32]:
     """The slabs' curves among those of all devices."""
     before = np.cumsum([0, *(len(axis.curves) for axis in axes)]).tolist()
-    curves = [axis.curve + np.where(axis.curve >= 0, n, 0) for axis, n in zip(axes, before, strict=False)]
-    return np.asarray(_column(curves, np.int32), np.int32)
+    parts = [np.where(axis.curve >= 0, axis.curve + n, -1) for axis, n in zip(axes, before, strict=False)]
+    return np.concatenate([*parts, np.zeros(0, np.int32)]).astype(np.int32)
 
 
 def _cluster(slabs: Slabs) -> Int64:

@@ -1,8 +1,8 @@
 """Curves of SM clocks that changed their rate: lines with as few bends as the anchors prove.
 
 All anchors of an SM in a launch, those among records included, bound when its clock had a value: a band (anchors.py). A
-curve runs through the band's middle at some of them, its knots, straight in between. Where anchors contradict a straight
-piece, the one that contradicts it most is a knot as well. So durations have the noise of single readings only where the
+curve runs through the band's middle at some of them, its knots, straight in between. Where anchors contradict a
+straight piece, one that does so most is a knot as well. So durations have the noise of single readings only where the
 clock did change.
 """
 
@@ -41,9 +41,7 @@ class Bent:
     error: Float
 
 
-def fit(
-    anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, reference: Int64, cycles: Float
-) -> Bent:
+def fit(anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, reference: Int64, cycles: Float) -> Bent:
     """Curves through the anchors of slabs (s,).
 
     Args:
@@ -69,9 +67,7 @@ def fit(
     knots = np.flatnonzero(bends)
     of = row[knots]
     first = np.searchsorted(of, np.arange(len(rows.first) + 1))
-    curves = Curves(
-        first, anchors.x[knots].astype(np.int64) + reference[of], middle[knots] - middle[rows.first][of]
-    )
+    curves = Curves(first, anchors.x[knots].astype(np.int64) + reference[of], middle[knots] - middle[rows.first][of])
     value = middle[rows.first][row] + curves.ns_at(row, anchors.x.astype(np.int64) + reference[row])
     begin, _ = time_bounds.reach(anchors, unbroken, cycles)
     curve = row[begin]

@@ -169,8 +169,9 @@ def along(
 
 
 def _at_ends(
-    x: Float, first: Int64, last: Int64, band: tuple[Float, Float], within: Limits, start: Float, end: Float, ends: Float
-) -> Float:
+    x: Float, first: Int64, last: Int64, band: tuple[Float, Float], within: Limits, start: Float, end: Float,
+    ends: Float,
+) -> Float:  # fmt: skip
     """The most that ns at the slabs' first anchors and at their ends may be off."""
     low, high = band
     beyond = np.maximum(x[first] + ends - x[last], 0.0)  # of the row's last anchor, where the bounds diverge

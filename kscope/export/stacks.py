@@ -85,7 +85,7 @@ def _own(parent: Int64, length: Int64) -> Int64:
     """The lengths of spans without those inside of them."""
     covered, inside = np.zeros(len(length), np.int64), parent >= 0
     np.add.at(covered, parent[inside], length[inside])
-    return np.maximum(length - covered, 0)  # crossing spans may cover more than the whole
+    return np.asarray(np.maximum(length - covered, 0))  # crossing spans may cover more than the whole
 
 
 def _parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:

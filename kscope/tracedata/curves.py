@@ -65,7 +65,7 @@ class Curves:
             late = column[middle] > values
             high = np.where(wide & late, middle, high)
             low = np.where(wide & ~late, middle, low)
-        return low
+        return np.asarray(low, np.int64)
 
     def ns_at(self, curve: npt.NDArray[np.integer], tick: Int64) -> Float:
         """(m,) ns after each curve's first knot at ticks (m,); where ticks ascend, it never descends."""
@@ -121,11 +121,13 @@ class Lives:
 
     def pace(self) -> Float:
         """(w,) mean ns per tick; 0 of warps that are not bent."""
-        return np.divide(self._length, self.last - self.first, out=np.zeros(len(self.curve)), where=self.bent)
+        found: Float = np.divide(self._length, self.last - self.first, out=np.zeros(len(self.curve)), where=self.bent)
+        return found
 
     def even(self, row: npt.NDArray[np.integer], tick: Int64) -> Int64:
         """Ticks (m,) of rows (m,) as even ones. They keep their order, and those of warps without curve stay."""
-        made, at = tick.copy(), np.flatnonzero(self.bent[row])
+        made: Int64 = tick.copy()
+        at = np.flatnonzero(self.bent[row])
         if len(at):
             of = row[at]
             after = self.curves.ns_at(self.curve[of], tick[at]) - self._begin[of]
@@ -135,7 +137,8 @@ class Lives:
 
     def uneven(self, row: npt.NDArray[np.integer], tick: Int64) -> Int64:
         """The warps' own ticks at even ones (m,)."""
-        made, at = tick.copy(), np.flatnonzero(self.bent[row])
+        made: Int64 = tick.copy()
+        at = np.flatnonzero(self.bent[row])
         if len(at):
             of = row[at]
             after = (tick[at] - self.first[of]) * (self._length[of] / (self.last - self.first)[of])

@@ -238,7 +238,8 @@ class TraceData:
             return replace(self, start_ticks=start, dur_cycles=took, warps=warps, _whole=(whole.even, index))
         start = self.lives.even(self.track, self.start_ticks)
         end = self.lives.even(self.track, self.start_ticks + np.maximum(self.dur_cycles, 0))
-        return replace(self, start_ticks=start, dur_cycles=np.where(self.dur_cycles < 0, UNKNOWN, end - start), warps=warps)
+        took = np.where(self.dur_cycles < 0, UNKNOWN, end - start)
+        return replace(self, start_ticks=start, dur_cycles=took, warps=warps)
 
     def ns_of(self, row: npt.NDArray[np.integer], tick: Int64) -> Float:
         """(m,) ns after `origin` of ticks of rows (m,) of `warps`."""

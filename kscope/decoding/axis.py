@@ -107,6 +107,7 @@ def _fit(
     offset, misfit = _offsets(anchors, rows, rate, one, tick)
     shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick * _ROUNDING).all())
     bent, curved = np.zeros((2, len(slabs)), bool)
+    group = one
     if shared:
         offset, rate = _spread(offset, sm), np.full(len(slabs), rate[0])
         within = time_bounds.limits(anchors, rows, tick, max_clock_khz)

@@ -98,7 +98,7 @@ def _bends(x: Float, middle: Float, half: Float, rows: Rows) -> Bools:
     knots = np.zeros(len(x), bool)
     knots[rows.first] = knots[rows.last] = True
     at = np.arange(len(x))
-    for _ in range(_ROUNDS):
+    for left in reversed(range(_ROUNDS)):
         place = np.flatnonzero(knots)
         piece = (np.cumsum(knots) - 1)[at]
         inside = x[at] > x[place][piece]
@@ -112,12 +112,12 @@ def _bends(x: Float, middle: Float, half: Float, rows: Rows) -> Bools:
         far = over > 0
         if not far.any():
             break
+        if not left:
+            knots[at[far]] = True
         live = np.zeros(len(place), bool)
         live[piece[far]] = True
         kept = live[piece]
         at, piece, a, b, far, over = at[kept], piece[kept], a[kept], b[kept], far[kept], over[kept]
         central = far & (4 * (at - a) > b - a) & (4 * (b - at) > b - a)  # else many equal bends take as many rounds
         knots[at[Rows.of(piece).largest(np.where(central, over + np.ptp(over), over))]] = True
-    else:
-        knots[at[far]] = True
     return knots

@@ -76,6 +76,38 @@ def wanders(sm: int, ns: Float) -> Float:
     return rng.choice(np.arange(1.905, 1.981, 0.015), len(edges) + 1)[np.searchsorted(edges, ns)]
 
 
+def limited(sm: int, ns: Float) -> Float:
+    """3 ms of full speed, then less, and every 0.3 ms or so another rate."""
+    rng = np.random.default_rng(9 + sm)
+    edges = np.cumsum(rng.exponential(300e3, int(ns[-1] / 200e3) + 20))
+    low = rng.choice(np.arange(1.83, 1.936, 0.015), len(edges) + 1)[np.searchsorted(edges, ns)]
+    return np.where(ns < 3e6 + 1e5 * sm, 1.98, low)
+
+
+def dips(sm: int, ns: Float) -> Float:
+    """A clock step below full speed for half a millisecond, every 20 ms."""
+    return np.where((ns / 20e6 + 0.1 * sm) % 1 < 0.025, 1.965, 1.98)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a condition of tests/gpu/test_accuracy.py may make: the farthest span, and the median of the error bounds,
+    ns: three times what is simulated with the worst of some clocks. pause: cycles of a span."""
+
+    pause: int
+    clocks: tuple[Speed, ...]
+    farthest: float
+    error: float
+
+
+LIMITS = {
+    "2.5 ms beside a matmul": Limit(20_000, (wanders, limited), 2_200, 12_800),
+    "40 ms": Limit(320_000, (wanders, dips), 100, 17_000),
+    "40 ms beside a matmul": Limit(320_000, (wanders, limited), 130, 31_000),
+    "200 ms": Limit(1_600_000, (wanders, dips), 147, 84_000),
+}
+
+
 @dataclass(frozen=True)
 class Known:
     """A capture of `rounds` spans in each of `warps` warps per SM. ns: (SM, warp, round, 2) true starts and ends, after
@@ -96,23 +128,35 @@ class Seen:
 
 
 def known(speed: Speed, length: float, rounds: int = 250, warps: int = 1) -> Known:
-    """A recording. Warps begin one after another, within a round."""
+    """A recording. Warps begin one after another, within a round; half of a round is a span."""
     machine = Unsteady(sms=SMS, speed=speed, length=length)
     pause = int(1.7 * length / rounds)
+    return _known(machine, (pause // 2, pause // 2), pause // warps, rounds, warps)
+
+
+def in_condition(name: str, speed: Speed) -> Known:
+    """A recording in one of LIMITS: span after span, all warps at once."""
+    pause, rounds = LIMITS[name].pause, 250
+    machine = Unsteady(sms=SMS, speed=speed, length=pause * rounds / 1.8)
+    return _known(machine, (pause, 0), 0, rounds, 2)
+
+
+def _known(machine: Unsteady, work: tuple[int, int], apart: int, rounds: int, warps: int) -> Known:
+    """work: cycles in a span and behind it. apart: cycles from one warp's begin to the next."""
     truth = np.zeros((SMS, warps, rounds, 2))
     cycles = np.zeros((SMS, warps, rounds), np.int64)
 
     def kernel(warp: Warp) -> None:
-        warp.work(pause * warp.index // warps + 1)
+        warp.work(apart * warp.index + 1)
         for number in range(rounds):
             place = warp.smid, warp.index, number
             began = warp.now
             with kscope.region("work", value=number):
-                warp.work(pause // 2)
+                warp.work(work[0])
                 ended = warp.now
             truth[place] = machine.ns(warp.smid, began), machine.ns(warp.smid, ended)
             cycles[place] = ended - began
-            warp.work(pause // 2)
+            warp.work(work[1])
 
     made = recorded(kernel, recording=Recording(records=1024), machine=machine, grid=SMS, block=32 * warps)
     devices = tuple(replace(one, max_clock_khz=1_980_000) for one in made.devices)

@@ -7,7 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 from simulated import capture as recorded
-from unsteady import Float, Known, Seen, Speed, boosts, brakes, decoded, falls, jumps, known, wanders
+from unsteady import (
+    LIMITS,
+    Float,
+    Known,
+    Seen,
+    Speed,
+    boosts,
+    brakes,
+    decoded,
+    falls,
+    in_condition,
+    jumps,
+    known,
+    wanders,
+)
 
 import kscope
 from kscope import native
@@ -81,6 +95,16 @@ def test_bounds_are_what_a_clock_that_swings_between_anchors_makes() -> None:
     seen = decoded(known(swings, length, rounds))
     assert (seen.off <= seen.error).all()
     assert seen.error.max() <= 2 * seen.off.max()
+
+
+@pytest.mark.parametrize("condition", LIMITS)
+def test_limits_of_the_device_test_are_three_times_what_is_simulated(condition: str) -> None:
+    limit = LIMITS[condition]
+    seen = [decoded(in_condition(condition, speed)) for speed in limit.clocks]
+    assert all((one.off <= one.error).all() for one in seen)
+    farthest, error = max(one.off.max() for one in seen), max(np.median(one.error) for one in seen)
+    assert limit.farthest == pytest.approx(3 * farthest, rel=0.1)
+    assert limit.error == pytest.approx(3 * error, rel=0.1)
 
 
 @pytest.mark.parametrize("speed", [falls, jumps, brakes, boosts, wanders])

@@ -77,16 +77,16 @@ def wanders(sm: int, ns: Float) -> Float:
 
 
 def limited(sm: int, ns: Float) -> Float:
-    """3 ms of full speed, then less, and every 0.3 ms or so another rate."""
+    """1 ms of full speed, then less, and every 0.3 ms or so another rate."""
     rng = np.random.default_rng(9 + sm)
     edges = np.cumsum(rng.exponential(300e3, int(ns[-1] / 200e3) + 20))
     low = rng.choice(np.arange(1.83, 1.936, 0.015), len(edges) + 1)[np.searchsorted(edges, ns)]
-    return np.where(ns < 3e6 + 1e5 * sm, 1.98, low)
+    return np.where(ns < 1e6 + 1e5 * sm, 1.98, low)
 
 
-def dips(sm: int, ns: Float) -> Float:
-    """A clock step below full speed for half a millisecond, every 20 ms."""
-    return np.where((ns / 20e6 + 0.1 * sm) % 1 < 0.025, 1.965, 1.98)
+def recovers(sm: int, ns: Float) -> Float:
+    """Still power-limited for 3 ms, as an H200 is behind a matmul, then full speed."""
+    return np.where(ns < 3e6 + 1e5 * sm, 1.8, 1.98)
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class Limit:
 
 
 LIMITS = {
-    "2.5 ms beside a matmul": Limit(20_000, (wanders, limited), 2_200, 12_800),
-    "40 ms": Limit(320_000, (wanders, dips), 100, 17_000),
-    "40 ms beside a matmul": Limit(320_000, (wanders, limited), 130, 31_000),
-    "200 ms": Limit(1_600_000, (wanders, dips), 147, 84_000),
+    "2.5 ms beside a matmul": Limit(20_000, (wanders, limited), 7_500, 24_900),
+    "40 ms": Limit(320_000, (wanders, recovers), 100, 35_700),
+    "40 ms beside a matmul": Limit(320_000, (wanders, limited), 138, 30_700),
+    "200 ms": Limit(1_600_000, (wanders, recovers), 147, 178_000),
 }
 
 

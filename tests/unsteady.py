@@ -45,6 +45,7 @@ class Unsteady(kscope_sim.Machine):
 
     def ns(self, sm: int, cycles: int) -> float:
         at, count = self.table
+        assert cycles <= count[sm][-1], "length is too short"
         return float(np.interp(cycles, count[sm], at))
 
 

@@ -19,6 +19,10 @@ Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 
 
+_FAR = float(1 << 61)
+"""Ticks beyond it are of damaged clocks."""
+
+
 @dataclass(frozen=True, eq=False)
 class Curves:
     """Curves (c,) through knots (k,). A curve has two knots or more, and goes on straight before and behind them.
@@ -83,7 +87,7 @@ class Curves:
         at = self._piece(curve, self.ns, ns)
         slope = self._slope[at]
         after = np.divide(ns - self.ns[at], slope, out=np.zeros(len(ns)), where=slope > 0)
-        return self.tick[at] + np.rint(after).astype(np.int64)
+        return self.tick[at] + _whole(after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +136,7 @@ class Lives:
             of = row[at]
             after = self.curves.ns_at(self.curve[of], tick[at]) - self._begin[of]
             steps = after * ((self.last - self.first)[of] / self._length[of])
-            made[at] = self.first[of] + np.rint(steps).astype(np.int64)
+            made[at] = self.first[of] + _whole(steps)
         return made
 
     def uneven(self, row: npt.NDArray[np.integer], tick: Int64) -> Int64:
@@ -144,3 +148,7 @@ class Lives:
             after = (tick[at] - self.first[of]) * (self._length[of] / (self.last - self.first)[of])
             made[at] = self.curves.tick_at(self.curve[of], after + self._begin[of])
         return made
+
+
+def _whole(ticks: Float) -> Int64:
+    return np.rint(np.clip(ticks, -_FAR, _FAR)).astype(np.int64)

@@ -220,6 +220,16 @@ def test_even_ticks_ascend_with_the_clock_and_meet_it_at_both_ends(seed: int) ->
         np.testing.assert_allclose(curves.ns_at(np.full(len(inside), row), inside), expected, atol=1e-6)
 
 
+def test_damaged_lives_make_no_warning() -> None:
+    curves = random_curve(np.random.default_rng(2))
+    far, near = np.full(5, 1 << 62), np.full(5, 1 << 40)
+    for first, last in ((-far, far), (near, far), (far, near), (near + 1, near + 2)):
+        lives = Lives(curves, np.arange(5, dtype=np.int32), first, last)
+        for tick in (-far, near, far):
+            lives.even(np.arange(5), tick)
+            lives.uneven(np.arange(5), tick)
+
+
 def test_joined_curves_are_numbered_one_after_another() -> None:
     rng = np.random.default_rng(1)
     several = [random_curve(rng), Curves.none(), random_curve(rng)]

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from simulated import capture as recorded
 from unsteady import (
     LIMITS,
@@ -77,6 +79,26 @@ def test_no_time_is_beyond_its_bound_and_most_are_much_nearer_than_on_one_line(
         assert seen.off.max() <= off
     else:
         assert (4 if length < 4e7 else 10) * seen.off.max() <= off
+
+
+@given(
+    seed=st.integers(0, 1 << 20),
+    length=st.sampled_from([6e5, *LENGTHS]),
+    changes=st.integers(1, 300),
+    warps=st.sampled_from([1, 2, 7]),
+)
+@settings(max_examples=12, deadline=None)
+def test_no_time_is_beyond_its_bound_where_clocks_jump_at_random(
+    seed: int, length: float, changes: int, warps: int
+) -> None:
+    def steps(sm: int, ns: Float) -> Float:
+        rng = np.random.default_rng(seed + sm)
+        moments = np.sort(rng.uniform(0, ns[-1], changes))
+        return rng.uniform(1.6, 1.98, changes + 1)[np.searchsorted(moments, ns)]
+
+    seen = decoded(known(steps, length, 60, warps))
+    assert (seen.off <= seen.error).all()
+    assert (np.diff(seen.trace.start_ns)[np.diff(seen.trace.track) == 0] > 0).all() and (seen.trace.dur_ns > 0).all()
 
 
 @pytest.mark.parametrize("speed", [jumps, brakes])

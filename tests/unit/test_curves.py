@@ -15,6 +15,7 @@ from simulated import capture as recorded
 from unsteady import SMS, Float, Unsteady, jumps
 
 import kscope
+from kscope.analysis.overhead import RegionCost, compensate
 from kscope.analysis.segments import flatten
 from kscope.analysis.wall import wall_ns
 from kscope.analysis.warp_regions import warp_regions
@@ -23,6 +24,7 @@ from kscope.export.stacks import stacks
 from kscope.export.timeline import timeline
 from kscope.instrument.recording import Recording
 from kscope.marks.strategies import AllThreads, Elected
+from kscope.merging.axis import moved
 from kscope.report.scene import gathered, parts, scene
 from kscope.trace import Trace, decode
 from kscope.tracedata.concatenation import concatenate
@@ -150,6 +152,21 @@ def test_filters_tracks_and_other_traces_beside_it_keep_times() -> None:
     both = concatenate([one, loads, one], [one.recorded.gpus] * 3, ["", "", ""])
     again = np.concatenate([one.dur_ns, loads.dur_ns, one.dur_ns])
     np.testing.assert_array_equal(both.dur_ns, again)
+
+
+def test_on_another_clock_times_keep_their_proportions() -> None:
+    one = trace()
+    other = moved(one, {0: lambda ns: (5000 + ns // 1000, np.full(len(ns), 7.0))})
+    shift = other.start_ns + other.origin - one.origin - one.start_ns
+    np.testing.assert_allclose(shift, 5000 + one.start_ns / 1000, atol=2)
+    np.testing.assert_allclose(other.dur_ns, one.dur_ns * 1.001, atol=2)
+    np.testing.assert_allclose(other.warps.error_ns, one.warps.error_ns + 7)
+
+
+def test_without_what_marks_cost_spans_are_shorter_and_end_within_their_warps() -> None:
+    one, less = trace(), compensate(trace(), RegionCost(30, 10))
+    assert (less.dur_ns >= 0).all() and (less.dur_ns <= one.dur_ns + 100).all()
+    assert (less.start_ns + less.dur_ns <= less.warps.end_ns[less.track] + 1).all()
 
 
 def test_ticks_and_times_of_warps_are_inverse_to_each_other() -> None:

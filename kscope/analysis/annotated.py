@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -159,8 +158,3 @@ def _line(number: int, text: str, found: _Found, total: int, begins: tuple[Regio
 
 def _most(found: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(found.items(), key=lambda one: (-one[1], one[0]))
-
-
-def name(path: str) -> str:
-    """The file's name."""
-    return Path(path).name

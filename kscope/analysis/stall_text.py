@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..util.text import counted
+from .annotated import Line
 from .stall_reasons import meaning, remedy
 from .stalls import StallRow, Stalls
 from .table import cut, grid, part_text, terminal, wrapped
@@ -53,7 +54,7 @@ def text(found: Stalls, top: int | None = 50, width: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def reasons_text(row: StallRow, most: int = _REASONS) -> str:
+def reasons_text(row: StallRow | Line, most: int = _REASONS) -> str:
     """long_scoreboard 95%, wait 3%"""
     shown = list(row.reasons.items())[:most]
     return ", ".join(f"{name} {count / row.samples:.0%}" for name, count in shown if count / row.samples >= 0.005)

@@ -1,4 +1,6 @@
-"""What the ranks of a job compared at both ends of their sessions: clock.json beside each rank's capture."""
+"""What is known of a job's clocks: what ranks compared at both ends of their sessions (clock.json beside each rank's
+capture), and offsets of the hosts' clocks that PTP or NTP measured (offsets.json in the job's folder).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import orjson
 from ..errors import FormatError
 
 FILE, SCHEMA = "clock.json", "kscope.clock"
+OFFSETS = "offsets.json"
 _MOST = 64 << 20
 Int64 = npt.NDArray[np.int64]
 
@@ -70,6 +73,34 @@ def compared(capture: Path) -> Compared:
         return Compared(gpu or "", _table(found["rank_0_clock"], 3), peers)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(f"{file}: damaged ({error}); remove it to compare ranks without it") from None
+
+
+def offsets(capture: Path, host: str) -> Int64:
+    """How far a host's clock was ahead of the clock that all hosts of a job follow; no rows if that was not measured.
+
+    Args:
+        capture: of a rank; the file is in its folder or in the one above.
+        host: name of the rank's host.
+
+    Returns:
+        (n, 3) int64: UNIX ns of the host's clock, by how many ns it was ahead, and the most by which that is wrong.
+
+    Raises:
+        FormatError: the file is damaged.
+    """
+    file = next((at for at in (capture.parent / OFFSETS, capture.parent.parent / OFFSETS) if at.is_file()), None)
+    if file is None:
+        return _table([], 3)
+    if file.stat().st_size > _MOST:
+        raise FormatError(f"{file}: {file.stat().st_size:,} bytes; expected at most {_MOST:,}")
+    try:
+        found = _table(orjson.loads(file.read_bytes()).get(host), 3)
+        if (found[:, 2] < 0).any():
+            raise ValueError("an error below 0")
+    except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        form = '{"hostname": [[UNIX ns, ns ahead, most ns that this is wrong], ...]}'
+        raise FormatError(f"{file}: {error}; expected {form}, all integers") from None
+    return found
 
 
 def _table(rows: object, width: int) -> Int64:

@@ -4,6 +4,7 @@
     peers         GPUs of one host were compared with the host's first rank's, by signals (kscope run --ranks)
     hosts         GPUs of one host were compared with the host's clock by each rank
     rank 0        hosts' clocks were compared with that of rank 0's host, over the network (kscope run --ranks)
+    offsets       hosts' clocks follow one clock, by PTP or NTP, which measured how far they are from it
 
 All are intervals that hold the truth, so it is where they overlap.
 """
@@ -110,7 +111,10 @@ def _thirds(seats: Sequence[Seat]) -> list[dict[str, Clock]]:
         if host is not None and seat.host:
             own[f"host {seat.host}"] = host
         if host is not None and len(seat.compared.rank_0_clock):
-            own["rank 0's host"] = _through(host, seat)
+            own["rank 0's host"] = _through(host, seat.compared.rank_0_clock)
+        if host is not None and len(seat.offsets):
+            when, ahead, error = seat.offsets.T
+            own["all hosts"] = _through(host, np.stack([when, when - ahead, when], axis=1), error)
         if seat.compared.peers and _compared(seat):
             own[f"gpu {seat.uuid}"] = _exact(seat)
         elif seat.uuid in leaders:
@@ -141,9 +145,15 @@ def _by_signals(leader: Seat, seat: Seat) -> Clock:
     return solve(Evidence.joined(*parts))
 
 
-def _through(host: Clock, seat: Seat) -> Clock:
-    """The clock of rank 0's host with the seat's own as the reference, by that of the seat's host."""
-    before, there, after = seat.compared.rank_0_clock.T
+def _through(host: Clock, readings: Int64, error: Int64 | int = 0) -> Clock:
+    """Another clock with the seat's own as the reference, by that of the seat's host.
+
+    Args:
+        host: the host's clock with the seat's own as the reference.
+        readings: (n, 3) of the host's clock, of the other one, and of the host's again, ns.
+        error: the most by which those of the other one are wrong.
+    """
+    before, there, after = readings.T
 
     def mine(time: Int64) -> tuple[Int64, Int64]:
         """The seat's times of its host's, and the most by which they are wrong."""
@@ -153,7 +163,9 @@ def _through(host: Clock, seat: Seat) -> Clock:
 
     (early, slack), (late, more) = mine(before), mine(after)
     return solve(
-        Evidence.joined(Evidence.reference_first(early, there, slack), Evidence.clock_first(late, there, more))
+        Evidence.joined(
+            Evidence.reference_first(early, there, slack + error), Evidence.clock_first(late, there, more + error)
+        )
     )
 
 

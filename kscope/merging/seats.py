@@ -24,7 +24,7 @@ from ..decoding.assemble import host_offset
 from ..errors import UsageError
 from ..trace import Trace, decode
 from ..util.parallel import one_thread, workers
-from .clock_files import Compared, compared
+from .clock_files import Compared, compared, offsets
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -51,6 +51,7 @@ class Seat:
         uuid: the GPU's; empty if unknown.
         shift: what was added to its %globaltimer.
         compared: what the rank compared, of a job that began with kscope run --ranks.
+        offsets: (o, 3) how far the host's clock was ahead of the one that all hosts follow, see offsets().
     """
 
     rank: int
@@ -70,6 +71,7 @@ class Seat:
     uuid: str = ""
     shift: int = 0
     compared: Compared = field(default_factory=Compared)
+    offsets: Int64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
 
     def of(self, names: Callable[[str], bool]) -> Int64:
         """Launches of the kernels that names() accepts."""
@@ -127,7 +129,9 @@ def read(file: Path) -> list[Seat]:
 
 def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[Seat]:
     """The seats of a capture that was decoded."""
-    beside = compared(Path(file))
+    host = capture.host.get("hostname")
+    host = host if isinstance(host, str) else ""
+    beside, ahead = compared(Path(file)), offsets(Path(file), host)
     warps, count = trace.warps, len(trace.launches)
     first, last, error = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
     ends = np.where(warps.finished, warps.end_ns, warps.start_ns)
@@ -153,13 +157,12 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[Seat]:
         mine = place[of_launch] >= 0
         offset = host_offset(one)
         syncs = [(sync.host_before, sync.globaltimer + offset, sync.host_after) for sync in one.syncs]
-        host = capture.host.get("hostname")
         result.append(
             Seat(
-                rank_of(capture), one.ordinal, host if isinstance(host, str) else "", file, trace.kernels, kernel[at],
+                rank_of(capture), one.ordinal, host, file, trace.kernels, kernel[at],
                 trace.origin + np.rint(first[at]).astype(np.int64), trace.origin + np.rint(last[at]).astype(np.int64),
                 np.ceil(error[at]).astype(np.int64) + 1, np.array(syncs, np.int64).reshape(-1, 3), found.names,
-                place[of_launch[mine]], of_region[mine], own[mine], one.uuid, offset, beside,
+                place[of_launch[mine]], of_region[mine], own[mine], one.uuid, offset, beside, ahead,
             )
         )  # fmt: skip
     return result

@@ -128,7 +128,7 @@ def test_the_command_reads_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "20 GPUs, 20 launches of collectives; clocks within \N{PLUS-MINUS SIGN}" in printed
     assert "my_all_reduce" in printed
     assert "rank 11" in printed.partition("latest")[2].splitlines()[1]
-    assert "more than the median rank in dot of compute" in printed
+    assert "more than the median rank in dot of compute" in " ".join(printed.split())
     assert main(["ranks", str(tmp_path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["schema"] == "kscope.ranks"
@@ -227,3 +227,43 @@ def test_a_clock_file_of_another_gpu_proves_nothing_and_a_damaged_one_is_refused
         file.write_text(text)
         with pytest.raises(FormatError, match="remove it to compare ranks without it"):
             seats.seats(seats.captures(tmp_path))
+
+
+def offsets_of(job: Job, error: int) -> dict[str, list[list[int]]]:
+    """What PTP measures of each host's clock ten times a second, wrong by up to `error` ns."""
+    rng = np.random.default_rng(3)
+    return {
+        f"node{host}": [
+            [
+                job.unix(job.host_of.index(host), true),
+                int(job.host_offset[host]) + int(rng.integers(-error, error + 1)),
+                error,
+            ]
+            for true in np.arange(0, job.leave.max() + 1e8, 1e8).tolist()
+        ]
+        for host in range(job.hosts)
+    }
+
+
+def test_hosts_whose_offsets_were_measured_are_on_one_axis_without_collectives(tmp_path: Path) -> None:
+    job = Job(4, hosts=2)
+    job.save(tmp_path)
+    (tmp_path / "offsets.json").write_text(json.dumps(offsets_of(job, 400)))
+    found = seats.seats(seats.captures(tmp_path))
+    nothing = [np.zeros(0, np.int64)] * 4
+    for rank, (clock, seat) in enumerate(zip(align(found, nothing), found, strict=True)):
+        placed = clock.place(seat.first)
+        launches = np.stack([job.begin[rank], job.arrive[rank]], axis=1).ravel()
+        truth = np.array([job.timer(0, one) for one in launches.tolist()]) + found[0].shift
+        assert (np.abs(placed.time - truth) <= placed.half + seat.error + 2).all()
+        assert placed.half.max() < 50_000  # half of both hosts' brackets of their GPUs, and their offsets' errors
+
+
+def test_offsets_of_another_form_are_refused(tmp_path: Path) -> None:
+    Job(1).save(tmp_path)
+    for text in ("{", "[]", '{"node0": [[1, 2]]}', '{"node0": [[1, 2, -3]]}', '{"node0": "x"}'):
+        (tmp_path / "offsets.json").write_text(text)
+        with pytest.raises(FormatError, match=r"offsets.json: .*; expected .*hostname.*all integers"):
+            seats.seats(seats.captures(tmp_path))
+    (tmp_path / "offsets.json").write_text('{"another": []}')
+    assert len(seats.seats(seats.captures(tmp_path))[0].offsets) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from simulated import capture as recorded
-from unsteady import SMS, Float, Unsteady, jumps
+from unsteady import SMS, Float, Unsteady, falls, jumps
 
 import kscope
 from kscope.analysis.overhead import RegionCost, compensate
@@ -20,6 +21,7 @@ from kscope.analysis.segments import flatten
 from kscope.analysis.wall import wall_ns
 from kscope.analysis.warp_regions import warp_regions
 from kscope.capture.capture import Capture
+from kscope.decoding.lane_joining import join
 from kscope.export.stacks import stacks
 from kscope.export.timeline import timeline
 from kscope.instrument.recording import Recording
@@ -53,7 +55,7 @@ def tiles(warp: Warp, hangs: bool = False) -> None:
 
 def capture(kernel: Any = tiles, recording: Recording | None = None, **launch: Any) -> Capture:
     recording = recording or Recording(records=256)
-    return recorded(kernel, recording=recording, machine=MACHINE, grid=SMS, **{"block": 64, **launch})
+    return recorded(kernel, recording=recording, grid=SMS, **{"block": 64, "machine": MACHINE, **launch})
 
 
 @cache
@@ -149,9 +151,9 @@ def test_filters_tracks_and_other_traces_beside_it_keep_times() -> None:
     np.testing.assert_array_equal(loads.dur_ns, one.dur_ns[names(one) == "load"])
     apart, _, _ = spread(one)
     np.testing.assert_allclose(np.sort(apart.dur_ns), np.sort(one.dur_ns))
-    both = concatenate([one, loads, one], [one.recorded.gpus] * 3, ["", "", ""])
-    again = np.concatenate([one.dur_ns, loads.dur_ns, one.dur_ns])
-    np.testing.assert_array_equal(both.dur_ns, again)
+    other = decode(capture(machine=Unsteady(sms=SMS, speed=falls, length=LENGTH)))
+    both = concatenate([one, loads, other], [one.recorded.gpus] * 3, ["", "", ""])
+    np.testing.assert_array_equal(both.dur_ns, np.concatenate([one.dur_ns, loads.dur_ns, other.dur_ns]))
 
 
 def test_on_another_clock_times_keep_their_proportions() -> None:
@@ -192,6 +194,19 @@ def test_lanes_have_the_time_of_their_warp(strategy: Any) -> None:
             assert np.abs(np.sort(mine) - np.repeat(np.sort(known), lanes)).max() < 10_000  # their marks cost more
 
 
+def test_lanes_that_are_joined_have_the_time_of_the_one_that_lived_longest() -> None:
+    one = decode(capture(recording=Recording(records=256, strategy=AllThreads()), block=32))
+    last = one.warps.last_tick - np.where(one.warps.lane == 0, 1_000_000, 0)
+    pace = Lives(one.curves, one.warps.curve, one.warps.first_tick, last).pace()
+    ends = one.warps.start_ns + (last - one.warps.first_tick) * pace
+    apart = replace(one, warps=replace(one.warps, last_tick=last, tick_ns=pace, end_ns=ends))
+    joined = join(apart, np.ones(len(one.warps), bool))
+    assert len(joined.warps) == SMS
+    np.testing.assert_allclose(np.sort(joined.start_ns), np.sort(one.start_ns), atol=1)
+    life = joined.warps.start_ns + (joined.warps.last_tick - joined.warps.first_tick) * joined.warps.tick_ns
+    np.testing.assert_allclose(life, joined.warps.end_ns, atol=1e-3)
+
+
 def test_a_warp_that_hangs_has_times_as_exact_as_the_others() -> None:
     truth = dict[int, float]()
 
@@ -202,14 +217,19 @@ def test_a_warp_that_hangs_has_times_as_exact_as_the_others() -> None:
                 truth[warp.smid] = MACHINE.ns(warp.smid, warp.now)
         warp.trap()
 
-    one = decode(capture(hangs, block=32))
+    made = capture(hangs, block=32)
+    one = decode(made)
     assert not one.warps.finished.any() and (one.warps.curve >= 0).all()
     last = np.array([(one.start_ns + one.dur_ns)[one.track == row].max() for row in range(len(one.warps))])
     known = np.array([truth[sm] for sm in one.warps.sm.tolist()])
     off = np.abs(last + (one.origin - POWER_ON_NS) - known)
     assert (off <= one.warps.error_ns).all() and (off < 100).all()
-    ends = one.warps.start_ns + (one.warps.last_tick - one.warps.first_tick) * one.warps.tick_ns
-    assert (ends >= last - 1).all()
+    read = int(LENGTH * 1.15) + POWER_ON_NS  # while they hang
+    late = decode(replace(made, devices=tuple(replace(device, read_ns=read) for device in made.devices)))
+    ends = late.warps.start_ns + (late.warps.last_tick - late.warps.first_tick) * late.warps.tick_ns
+    np.testing.assert_allclose(ends, read - late.origin, atol=2)
+    np.testing.assert_allclose(late.start_ns, one.start_ns, atol=1)
+    np.testing.assert_allclose(late.dur_ns, one.dur_ns, atol=1)
 
 
 def random_curve(rng: np.random.Generator) -> Curves:

@@ -242,13 +242,21 @@ class TraceData:
         return replace(self, start_ticks=start, dur_cycles=took, warps=warps)
 
     def ns_of(self, row: npt.NDArray[np.integer], tick: Int64) -> Float:
-        """(m,) ns after `origin` of ticks of rows (m,) of `warps`."""
+        """When warps' clocks had values.
+
+        Args:
+            row: (m,) rows of `warps`.
+            tick: (m,) values of their clocks, as start_ticks.
+
+        Returns:
+            (m,) float64, ns after `origin`.
+        """
         warps = self.warps
         even = self.lives.even(row, tick) if len(self.curves) else tick
         return np.asarray((even - warps.first_tick[row]) * warps.tick_ns[row] + warps.start_ns[row])
 
     def ticks_of(self, row: npt.NDArray[np.integer], ns: Float) -> Int64:
-        """(m,) ticks of rows (m,) of `warps` at times in ns after `origin`."""
+        """Inverse of ns_of(): (m,) int64 values of the rows' clocks at times (m,)."""
         warps = self.warps
         after = (ns - warps.start_ns[row]) / warps.tick_ns[row]
         even = warps.first_tick[row] + np.rint(after).astype(np.int64)

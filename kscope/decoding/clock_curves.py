@@ -57,18 +57,20 @@ def fit(anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, ref
     low, high = band_in_numpy(anchors, unbroken, tick, rates)
     row = rows.row
     middle = _ascending((low + high) / 2, rows)
-    bends = np.empty(len(row), bool)
+    bends, half = np.empty(len(row), bool), (high - low) / 2
 
     def work(part: tuple[slice, slice, Rows]) -> None:
         _, where, mine = part
-        bends[where] = _bends(anchors.x[where], middle[where], (high - low)[where] / 2, mine)
+        bends[where] = _bends(anchors.x[where], middle[where], half[where], mine)
 
     each(work, rows.parts())
     knots = np.flatnonzero(bends)
     of = row[knots]
     first = np.searchsorted(of, np.arange(len(rows.first) + 1))
     curves = Curves(first, anchors.x[knots].astype(np.int64) + reference[of], middle[knots] - middle[rows.first][of])
-    value = middle[rows.first][row] + curves.ns_at(row, anchors.x.astype(np.int64) + reference[row])
+    piece = np.cumsum(bends) - 1
+    slope = np.append(_over(np.diff(middle[knots]), np.diff(anchors.x[knots])), 0.0)
+    value = middle[knots][piece] + (anchors.x - anchors.x[knots][piece]) * slope[piece]
     begin, _ = time_bounds.reach(anchors, unbroken, cycles)
     curve = row[begin]
     start = value[begin]
@@ -100,15 +102,15 @@ def _bends(x: Float, middle: Float, half: Float, rows: Rows) -> Bools:
     at = np.arange(len(x))
     for left in reversed(range(_ROUNDS)):
         place = np.flatnonzero(knots)
+        begin, value, room = x[place], middle[place], half[place]
+        width = np.append(np.diff(begin), 0.0)
+        slope, widens = (_over(np.append(np.diff(one), 0.0), width) for one in (value, room))
         piece = (np.cumsum(knots) - 1)[at]
-        inside = x[at] > x[place][piece]
-        inside &= x[at] < np.append(x[place[1:]], np.inf)[piece]
-        at, piece = at[inside], piece[inside]
-        a, b = place[piece], place[piece + 1]
-        begin = x[a]
-        part = (x[at] - begin) / (x[b] - begin)
-        off = np.abs(middle[at] - middle[a] - part * (middle[b] - middle[a]))
-        over = off - half[at] - half[a] - part * (half[b] - half[a])
+        after = x[at] - begin[piece]
+        inside = (after > 0) & (after < width[piece])
+        at, piece, after = at[inside], piece[inside], after[inside]
+        over = np.abs(middle[at] - value[piece] - after * slope[piece])
+        over -= half[at] + room[piece] + after * widens[piece]
         far = over > 0
         if not far.any():
             break
@@ -117,7 +119,14 @@ def _bends(x: Float, middle: Float, half: Float, rows: Rows) -> Bools:
         live = np.zeros(len(place), bool)
         live[piece[far]] = True
         kept = live[piece]
-        at, piece, a, b, far, over = at[kept], piece[kept], a[kept], b[kept], far[kept], over[kept]
+        at, piece, far, over = at[kept], piece[kept], far[kept], over[kept]
+        a, b = place[piece], place[piece + 1]
         central = far & (4 * (at - a) > b - a) & (4 * (b - at) > b - a)  # else many equal bends take as many rounds
         knots[at[Rows.of(piece).largest(np.where(central, over + np.ptp(over), over))]] = True
     return knots
+
+
+def _over(rise: Float, width: Float) -> Float:
+    """Slopes; 0 where there is no width, or from one row to the next."""
+    found: Float = np.divide(rise, width, out=np.zeros(len(rise)), where=width > 0)
+    return found

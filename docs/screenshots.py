@@ -16,8 +16,8 @@ from typing import Any
 from browser.chromium import Page, binary
 
 import kscope
-from kscope.analysis.annotated import annotate
-from kscope.merging.joined import merge_ranks
+from kscope.analysis.samples.annotated import annotate
+from kscope.merging.ranks.timeline import merge_ranks
 from kscope.report.annotate import page as annotate_page
 
 HERE = Path(__file__).resolve().parent

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..analysis import annotated as analysis
-from ..analysis.stall_text import reasons_text
-from ..analysis.table import cut, part_text, terminal, time_text
+from ..analysis.samples import annotated as analysis
+from ..analysis.samples.stalls_text import reasons_text
 from ..report.annotate import page
+from ..util.terminal import cut, part_text, terminal_width, time_text
 from ..util.text import counted
 from . import answers, filters, outputs
 from .command import Command
@@ -38,7 +38,7 @@ def annotate(options: argparse.Namespace) -> int:
     elif options.output is not None:
         outputs.text("-o", options.output, page(found, f"{options.capture.name}: where warps stood"))
     else:
-        print("\n".join(_text(found, terminal())))
+        print("\n".join(_text(found, terminal_width())))
     return 0
 
 

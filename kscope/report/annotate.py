@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from ..analysis.annotated import UNREAD, Annotated, File, Line
-from ..analysis.stall_reasons import ISSUED, meaning, remedy
-from ..analysis.table import part_text, time_text
+from ..analysis.samples.annotated import UNREAD, Annotated, File, Line
+from ..analysis.samples.reasons import ISSUED, meaning, remedy
 from ..util.portable import clean
+from ..util.terminal import part_text, time_text
 from . import reasons
 
 _MOST_CODE = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..analysis.stall_reasons import ISSUED
-from ..analysis.stalls import stalls
+from ..analysis.samples.reasons import ISSUED
+from ..analysis.samples.stalls import stalls
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from ..util.portable import clean

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ..analysis.annotated import annotate
 from ..analysis.critical import Edge, path_of_last_block
 from ..analysis.gaps import between
 from ..analysis.occupancy import occupancy
-from ..analysis.stall_text import reasons_text
-from ..analysis.stalls import executions, stalls
+from ..analysis.samples.annotated import annotate
+from ..analysis.samples.stalls import executions, stalls
+from ..analysis.samples.stalls_text import reasons_text
 from ..analysis.summary import summarize
-from ..analysis.table import part_text, time_text
 from ..analysis.warp_stats import warp_ends
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..util.portable import clean
 from ..util.runs import extents
+from ..util.terminal import part_text, time_text
 from ..util.text import counted
 
 MOST_RECORDS = 300_000

@@ -24,7 +24,7 @@ from synth import Rec, instant
 import kscope
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
-from kscope.merging.joined import merge_ranks
+from kscope.merging.ranks.timeline import merge_ranks
 from kscope.trace import Trace, decode
 
 NAMES = (("load", "u32"), ("dot", "u32"), "tile", ("mark", "i32"), ("queue", "f32"))

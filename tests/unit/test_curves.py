@@ -16,8 +16,8 @@ from simulated import capture as recorded
 from unsteady import SMS, Float, Unsteady, falls, jumps
 
 import kscope
-from kscope.analysis.overhead import RegionCost, compensate
 from kscope.analysis.segments import flatten
+from kscope.analysis.trust.overhead import RegionCost, compensate
 from kscope.analysis.wall import wall_ns
 from kscope.analysis.warp_regions import warp_regions
 from kscope.capture.capture import Capture

@@ -55,7 +55,8 @@ def tiles(warp: Warp, hangs: bool = False) -> None:
 
 def capture(kernel: Any = tiles, recording: Recording | None = None, **launch: Any) -> Capture:
     recording = recording or Recording(records=256)
-    return recorded(kernel, recording=recording, grid=SMS, **{"block": 64, "machine": MACHINE, **launch})
+    options: dict[str, Any] = {"block": 64, "machine": MACHINE, **launch}
+    return recorded(kernel, recording=recording, grid=SMS, **options)
 
 
 @cache

@@ -82,8 +82,7 @@ class Homes:
 
     def ns(self, trace: TraceData, home: Int64, ticks: Int64) -> npt.NDArray[np.float64]:
         """ns after the trace's origin of ticks of blocks' clocks."""
-        row, warps = self.row[home], trace.warps
-        return np.asarray((ticks - warps.first_tick[row]) * warps.tick_ns[row] + warps.start_ns[row])
+        return trace.ns_of(self.row[home], ticks)
 
 
 def names(trace: TraceData) -> list[Named | None]:
@@ -176,8 +175,7 @@ def _moved(trace: TraceData, homes: Homes, made: Events, own: Int64) -> Events:
     warps = trace.warps
     mine, there = trace.track[made.record[at]], homes.row[made.home[at]]
     for column in (made.start, made.end):
-        ns = (column[at] - warps.first_tick[mine]) * warps.tick_ns[mine] + warps.start_ns[mine]
-        column[at] = warps.first_tick[there] + ((ns - warps.start_ns[there]) / warps.tick_ns[there]).astype(np.int64)
+        column[at] = trace.ticks_of(there, trace.ns_of(mine, column[at]))
     error = (warps.error_ns[mine] + warps.error_ns[there]) / warps.tick_ns[there]
     made.slack[at] = np.ceil(np.nan_to_num(error, posinf=float(1 << 40))).astype(np.int64)
     return made

@@ -102,6 +102,23 @@ def coalesced(claim: Fragment, values: tuple[str, ...], where: dict[str, int]) -
     }
 
 
+def left_there(claim: Fragment, values: Mapping[int, int], given: Mapping[int, int]) -> dict[int, int]:
+    """Registers of the claim that can be those in which a lane keeps what goes: single ones with one door.
+
+    Args:
+        claim: the claim.
+        values: the register of each value that goes, by its number.
+        given: registers that have their numbers already.
+    """
+    in_rows = {first + n for first, count in _rows(claim) for n in range(count)}
+    numbers = [claim.register(at) for at in claim.goes]
+    return {
+        number: values[value]
+        for number, value in zip(numbers, claim.goes.values(), strict=True)
+        if number not in in_rows and number not in given and numbers.count(number) == 1
+    }
+
+
 def _written_before(claim: Fragment, number: int, at: int) -> bool:
     return any(f"R{number}" in one.writes for one in claim.code if one.at < at)
 

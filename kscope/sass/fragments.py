@@ -20,8 +20,8 @@ from .control import SCOREBOARDS, Control, controlled
 from .insert import New
 from .instructions import BYTES, Function, Instruction
 
-NAMES = "kscope_begin", "kscope_claim", "kscope_end"
-"""Kernels of the fragments."""
+NAME = "kscope_claim"
+"""The kernel of the claim."""
 _IN, _OUT, _STEP = 4096, 8192, 4
 """Addresses of the doors."""
 _DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
@@ -29,51 +29,42 @@ _STACK = "R1"
 """The stack's address, which every kernel loads first."""
 LOG2_RECORD = 4
 """log2 of a record's bytes."""
-CONTROL = ("ctl lo", "ctl hi")
 STATE = ("base lo", "base hi", "clocks", "last")
 """Values of a claim: the address of the slab, what the seal needs of the entry's clocks, and the offset of the last
 place in the slab's ring."""
-END = ("base lo", "base hi", "count", "clocks")
 _PAIRS = {"ctl": "ks_ctl", "c": "ks_c", "g": "ks_g", "base": "ks_base"}
 
 
 def between(kernel: ptx.Kernel) -> tuple[str, ...]:
     """The values that the claim takes from the begin."""
-    return ("epoch", "stripes", "warps", "sampled", *CONTROL, "c lo", "g lo", "g hi", "w", *(["last"] * kernel.sized))
+    clocks = "c lo", "c hi", "g lo", "g hi", "d"
+    return ("epoch", "stripes", "warps", "sampled", "ctl lo", "ctl hi", *clocks, *(["last"] * kernel.sized))
 
 
-def texts(kernel: ptx.Kernel) -> str:
-    """PTX of the fragments' kernels, without the head of a module."""
-    return _begin(kernel) + _claim(kernel) + _end(kernel)
-
-
-def _begin(kernel: ptx.Kernel) -> str:
-    """A kernel that reads the clocks and asks for the gate."""
-    control = f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];\n"
-    entry = ptx.entry(kernel, ())
-    assert control in entry
-    text = f"{entry.replace(control, _in(CONTROL))}{_out(between(kernel))}"
-    return f".visible .entry {NAMES[0]}()\n{{\n{text}\tret;\n}}\n"
-
-
-def _claim(kernel: ptx.Kernel) -> str:
-    """A kernel that claims a slab."""
+def text(kernel: ptx.Kernel) -> str:
+    """PTX of the claim's kernel, without the head of a module."""
     last = f"shl.b32 ks_last, ks_last, {LOG2_RECORD};" if kernel.sized else ""
     units = "\tmov.u32 ks_units, 0;\n" if kernel.sized else ""  # ptxas may read it early
-    goes = f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n{_out(STATE if kernel.sized else STATE[:-1])}"
+    # a lane without a slab has the high word 0
+    goes = (
+        f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n"
+        "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_x, ks_y}, ks_base; selp.b32 ks_y, ks_y, 0, ks_on;"
+        " mov.b64 ks_base, {ks_x, ks_y}; }\n"
+        f"{_out(STATE if kernel.sized else STATE[:-1])}"
+    )
     return (
-        f".visible .entry {NAMES[1]}()\n{{\n{ptx.declarations(kernel, ())}{_in(between(kernel))}{units}"
-        f"{ptx.attempt(kernel)}{ptx.claim(kernel)}{goes}{ptx.again(kernel)}}}\n"
+        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
+        f"{_begun()}{units}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{goes}{ptx.again(kernel)}}}\n"
     )
 
 
-def _end(kernel: ptx.Kernel) -> str:
-    """A kernel that closes a slab."""
+def _begun() -> str:
+    """What the seal needs of the entry's clocks, see ptx.entry(): the anchor is not 2^32 cycles wide."""
+    step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
     return (
-        f".visible .entry {NAMES[2]}()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base;"
-        f" .reg .b32 ks_n, ks_w, ks_count, ks_clocks;\n{_in(END)}"
-        "\tmov.u32 ks_n, ks_count; mov.u32 ks_w, ks_clocks; setp.ne.u64 ks_on, ks_base, 0;\n"
-        f"{ptx.finish(kernel)}\tret;\n}}\n"
+        "\t{ .reg .b32 ks_x, ks_y, ks_z; mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_w, ks_z}, ks_c;\n"
+        f"\tsub.u32 ks_d, ks_d, ks_w; shr.u32 ks_d, ks_d, {step}; min.u32 ks_d, ks_d, {most}; add.u32 ks_d, ks_d, 1;"
+        " prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_d, ks_y, 0x7610; }\n"
     )
 
 

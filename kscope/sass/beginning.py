@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .. import ptx
@@ -14,8 +14,7 @@ from .registers import DESCRIPTOR
 
 _CONTROL = ("ctl lo", "ctl hi")
 _CLOCK, _TIME = ("c lo", "c hi"), ("g lo", "g hi")
-_GATE = ("epoch", "stripes", "warps", "sampled")
-_AGAIN, _LAST = "d", "last"
+_AGAIN, _LAST, _GATE = "d", "last", "epoch"
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,21 @@ class Begin:
     where: Mapping[str, int]
 
 
-def begun(kernel: ptx.Kernel, free: list[int], board: int, control: int, predicate: int, descriptor: str) -> Begin:
+def begun(
+    kernel: ptx.Kernel,
+    chosen: Mapping[str, int],
+    free: list[int],
+    board: int,
+    control: int,
+    predicate: int,
+    descriptor: str,
+) -> Begin:
     """The begin of a kernel.
 
     Args:
         kernel: what the texts of the protocol depend on.
-        free: registers that it may use.
+        chosen: the registers of some values.
+        free: registers that it may use for the others.
         board: the scoreboard of its loads.
         control: offset of the control block's address in constant bank 3.
         predicate: free where the gate is asked for.
@@ -47,10 +55,9 @@ def begun(kernel: ptx.Kernel, free: list[int], board: int, control: int, predica
     Raises:
         UnsupportedError: there are too few registers.
     """
-    where = dict(_placed(free, (_GATE, _CONTROL, _CLOCK, _TIME, (_AGAIN,), *([(_LAST,)] if kernel.sized else []))))
-    assert set(where) == set(fragments.between(kernel))
+    where = dict(_placed(chosen, free, fragments.rows(fragments.between(kernel))))
     low, high = (where[name] for name in _CONTROL)
-    first = where[_GATE[0]]
+    first = where[_GATE]
     loaded, block = Control(writes=board), f"desc[UR{DESCRIPTOR}][R{low}.64"
     clocks = [
         writing.new(f"LDC.64 R{low}, c[0x3][{control:#x}]", loaded),
@@ -73,10 +80,13 @@ def begun(kernel: ptx.Kernel, free: list[int], board: int, control: int, predica
     return Begin(tuple(clocks), tuple(loads), where)
 
 
-def _placed(free: list[int], rows: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, int]]:
+def _placed(chosen: Mapping[str, int], free: list[int], rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, int]]:
     """Registers for values, some of them in rows."""
     left = list(free)
     for row in rows:
+        if row[0] in chosen:  # where a claim has them in a row, too
+            yield from ((name, chosen[name]) for name in row)
+            continue
         some = (range(first, first + len(row)) for first in left if first % len(row) == 0)
         numbers = next((one for one in some if all(number in left for number in one)), None)
         if numbers is None:

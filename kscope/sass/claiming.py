@@ -127,17 +127,18 @@ def _at(
     boards, gate = claim_registers.boards(function, at)
     asked = _asked(function, at)
     descriptor = fragments.descriptor(claim)
-    begin = beginning.begun(kernel, early, gate, control, _predicate(function, asked), descriptor)
-    where = dict(begin.where)
-    same = claim_registers.coalesced(claim, values, where)
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
-    same |= claim_registers.left_there(claim, {n: _of(state, name) for n, name in enumerate(state_names)}, same)
-    second = claim_registers.blocks(claim, [one for one in late if one not in where.values()], same, state.registers)
+    there = claim_registers.left_there(claim, {n: _of(state, name) for n, name in enumerate(state_names)})
+    second = claim_registers.blocks(claim, early, late, there, state.registers)
+    stays = claim_registers.stays(claim, values, second, frozenset(early))
+    used = frozenset(second.values()) - claim_registers.untouched(claim, second)
+    others = [one for one in early if one not in used]
+    begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, asked), descriptor)
+    where = begin.where
     uniform = claim_registers.uniform(function, claim.used("UR"), at)
     predicates, saved = claim_registers.predicates(function, claim, at)
     names = Names(second, uniform, predicates)
-    used = {*where.values(), *second.values()} | state.registers
-    left = [one for one in late if one not in used]
+    left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
     keep, give = _kept(saved, left)
@@ -156,14 +157,15 @@ def _at(
         *give,
         writing.new("BRA `()", Control(stall=5), to=insert.own(at)),
     ]
-    start = writing.new("NOP", label=_LABEL)
     epoch = where[values[0]]
     test = [
         *(() if state.on is not None else (*_at_rest(state), *_ids(allocation, written))),
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
-    cold = timing.tight([start, *keep, *code, *after, *behind])
+    first, *rest = [*keep, *code]
+    start = [replace(first, label=_LABEL)] if not first.label else [writing.new("NOP", label=_LABEL), first]
+    cold = timing.tight([*start, *rest, *after, *behind])
     begins, loads = begin.clocks, begin.loads
     parts = [timing.tight(one) for one in (begins, loads, test)]
     if asked == at:  # with all waits in between

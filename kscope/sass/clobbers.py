@@ -22,7 +22,10 @@ _Names = frozenset[str]
 
 
 def check(
-    function: Function, inserted: Collection[int], borrowed: Mapping[int, frozenset[str]] = MappingProxyType({})
+    function: Function,
+    inserted: Collection[int],
+    borrowed: Mapping[int, frozenset[str]] = MappingProxyType({}),
+    compiled: Set[int] = frozenset(),
 ) -> tuple[Hazard, ...]:
     """Where inserted instructions and the function's own ones take each other's registers.
 
@@ -30,6 +33,8 @@ def check(
         function: the code with what was inserted.
         inserted: addresses of the inserted instructions.
         borrowed: registers of the function's own that inserted instructions, or replaced instructions, may read.
+        compiled: inserted instructions that ptxas made: what they do with a register that only some lanes wrote has no
+            effect in the others.
 
     Returns:
         What is wrong, by address; empty if nothing is.
@@ -66,7 +71,7 @@ def check(
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
     found |= lost
     # before, all are without a value
-    found |= {one for one in _strangers(function, flow, new, borrowed) if one.at in begun}
+    found |= {one for one in _strangers(function, flow, new, borrowed, compiled) if one.at in begun}
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
@@ -168,7 +173,11 @@ def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]
 
 
 def _strangers(
-    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
+    function: Function,
+    flow: Mapping[int, tuple[int, ...]],
+    new: Set[int],
+    borrowed: Mapping[int, _Names],
+    compiled: Set[int],
 ) -> Iterator[Hazard]:
     """Inserted instructions that read what an own instruction wrote, or what nothing wrote."""
     by_address = {one.at: one for one in function.instructions}
@@ -176,15 +185,16 @@ def _strangers(
     for at in flow:
         one, before = by_address[at], states[at]
         if at in new and before is not None and one.name not in _OF_THE_CODE:
-            guard = one.guard if one.guard in before else ""
+            guard = _ANY if at in compiled else one.guard if one.guard in before else ""
             for name in sorted(one.reads - before[guard] - borrowed.get(at, frozenset())):
                 yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
 
 
+_ANY = "?"
 _Written = dict[str, frozenset[str] | None]
 """Registers that an inserted instruction wrote, and no own one after it: on every path (""), and on every one on which
-a guard may hold ("@P6", "@!P0"); None for all registers, where it never does. "@P6" among the registers: there, P6 is
-true.
+a guard may hold ("@P6", "@!P0"); None for all registers, where it never does; and on every path in some lanes ("?").
+"@P6" among the registers: there, P6 is true.
 """
 
 
@@ -194,7 +204,7 @@ def _written(
     """What inserted instructions may read in front of each instruction, by their guard."""
     guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@!?P\d", one.guard)}
     states: dict[int, _Written | None] = dict.fromkeys(flow)
-    states[0] = dict.fromkeys(("", *guards), frozenset[str]())
+    states[0] = dict.fromkeys(("", _ANY, *guards), frozenset[str]())
     work = [0]
     while work:
         at = work.pop()
@@ -237,7 +247,8 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
             some = _most(*(narrowed if "!" not in name else [always]))
         if some is not None:
             some -= gone
-            some |= one.writes if new and (not one.conditional or one.guard in {name, *some}) else frozenset()
+            sure = not one.conditional or name == _ANY or one.guard in {name, *some}
+            some |= one.writes if new and sure else frozenset()
         found[name] = some
     return found
 

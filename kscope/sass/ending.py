@@ -81,7 +81,8 @@ def end(state: State) -> list[New]:
         "EXIT",
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
-    return timing.tight([writing.new("NOP", waits, label=_END), *map(writing.new, texts)])
+    first, *rest = texts
+    return timing.tight([writing.new(first, waits, label=_END), *map(writing.new, rest)])
 
 
 def _free(state: State, *rows: int) -> Iterator[int]:

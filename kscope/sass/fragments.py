@@ -69,17 +69,24 @@ def _begun() -> str:
 
 
 def _in(names: tuple[str, ...]) -> str:
-    """Loads of these values, one load for each 32-bit word, so that every register can be another one."""
-    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_lo, ks_hi; mov.u64 ks_door, {_IN};\n"
-    for number, name in enumerate(names):
-        word, _, half = name.partition(" ")
-        into = f"ks_{half}" if half else f"ks_{word}"
-        text += f"\tld.volatile.global.u32 {into}, [ks_door+{_STEP * number}];\n"
-        if half == "hi":
-            text += f"\tmov.b64 {_PAIRS[word]}, {{ks_lo, ks_hi}};\n"
-        elif half and f"{word} hi" not in names:
-            text += f"\tmov.b64 {_PAIRS[word]}, {{ks_lo, ks_lo}};\n"  # whose high word nothing uses
+    """Loads of these values: one for those that a begin has in a row of registers, so that they may stay there."""
+    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_x0, ks_x1, ks_x2, ks_x3; mov.u64 ks_door, {_IN};\n"
+    for row in rows(names):
+        into = [f"ks_x{place}" if " " in name else f"ks_{name}" for place, name in enumerate(row)]
+        many, words = f".v{len(row)}" if row[1:] else "", f"{{{', '.join(into)}}}" if row[1:] else into[0]
+        text += f"\tld.volatile.global{many}.u32 {words}, [ks_door+{_STEP * names.index(row[0])}];\n"
+        if " " in row[0]:
+            text += f"\tmov.b64 {_PAIRS[row[0].partition(' ')[0]]}, {{ks_x0, ks_x1}};\n"
     return f"{text}\t}}\n"
+
+
+def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The values between begin and claim that are in a row of registers: the gate's first words, and pairs."""
+    number = 0
+    while number < len(names):
+        many = 4 if names[number] == "epoch" else 2 if names[number].endswith(" lo") else 1
+        yield names[number : number + many]
+        number += many
 
 
 def _out(names: tuple[str, ...]) -> str:
@@ -134,6 +141,12 @@ class Fragment:
         one = next(one for one in self.instructions if one.at == at)
         operand = one.operands[0] if at in self.comes else one.operands[-1]
         return int(operand.removesuffix(".reuse")[1:])
+
+    def enters(self, at: int) -> Iterator[tuple[int, int]]:
+        """The values that come through a door, by number, and the register of each."""
+        one = next(one for one in self.instructions if one.at == at)
+        many = next((many for part, many in (("128", 4), ("64", 2)) if part in one.code.split(".")), 1)
+        return ((self.comes[at] + n, self.register(at) + n) for n in range(many))
 
     def listed(self, at: int) -> tuple[int, ...]:
         """Numbers of the attributes that list the instruction at an address, but for those of exits."""
@@ -245,12 +258,15 @@ def spliced(
             reuse=0,
         )
         if one.at in fragment.comes or one.at in fragment.goes:
-            number = fragment.register(one.at)
-            number = names.registers.get(number, number)
             if one.at in fragment.comes:
-                made = comes(values[0][fragment.comes[one.at]], number)
+                made = [
+                    new
+                    for value, number in fragment.enters(one.at)
+                    for new in comes(values[0][value], names.registers.get(number, number))
+                ]
             else:
-                made = goes(values[1][fragment.goes[one.at]], number)
+                number = fragment.register(one.at)
+                made = goes(values[1][fragment.goes[one.at]], names.registers.get(number, number))
         elif one.at in fragment.zeros:
             made = []
         elif one.at == exits[0]:

@@ -27,14 +27,16 @@ def attempt(kernel: Kernel, opened: bool = False) -> str:
     if kernel.late:  # the same for every lane, and kept for later
         text = "\tmov.pred ks_may, ks_q;\n" + text.replace("ks_on", "ks_may")
         text += "\tand.pred ks_on, ks_on, ks_may; mov.pred ks_own, ks_on;\n"
-    gate = (
-        f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
-        " setp.eq.u32 ks_q, ks_epoch, 0;\n"
-        "\t@ks_q bra.uni KS_OFF;\n"
-    )
+    gate = "\tmov.u32 ks_p, 0;\n"  # which other lanes read, with no effect
+    if not opened:
+        gate = (
+            f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
+            " setp.eq.u32 ks_q, ks_epoch, 0;\n"
+            "\t@ks_q bra.uni KS_OFF;\n"
+        )
     return (
         "\t{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
-        f"{'' if opened else gate}"
+        f"{gate}"
         f"{_select_lanes(kernel, opened)}"
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
         f"{text}"

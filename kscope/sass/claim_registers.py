@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from ..errors import UnsupportedError
 from . import fragments, registers
@@ -159,20 +160,21 @@ def blocks(
     rows = _rows(fragment)
     single = used - {first + n for first, count in rows for n in range(count)}
     found = dict(given)
-    first_choice = [*early, *(one for one in late if one not in early)]
-    other_choice = [*(one for one in late if one not in early), *early]
+    every_number = [*(one for one in late if one not in early), *early]
     every = [*rows, *((one, 1) for one in sorted(single - given.keys()))]
     for first, count in sorted(every, key=lambda row: (not comes & set(range(row[0], row[0] + row[1])), -row[1])):
         row = frozenset(range(first, first + count))
         taken = frozenset(found.values()) | (last if goes & row else frozenset())
-        left = [one for one in (first_choice if comes & row else other_choice) if one not in taken]
-        start = next(_starts(left, first, count, 4 if count > 2 else count), None)
+        choices = [early] * bool(comes & row) + [every_number]
+        starts = (_starts([one for one in some if one not in taken], first, count) for some in choices)
+        start = next(chain.from_iterable(starts), None)
         if start is None:
             raise UnsupportedError("the kernel leaves too few registers for the claim")
         found |= {first + n: start + n for n in range(count)}
     return found
 
 
-def _starts(left: list[int], first: int, count: int, step: int) -> Iterator[int]:
-    """The numbers at which a row fits: as far from a multiple of `step` as it was."""
+def _starts(left: list[int], first: int, count: int) -> Iterator[int]:
+    """The numbers at which a row fits: as far from a multiple of its alignment as it was."""
+    step = 4 if count > 2 else count
     return (one for one in left if one % step == first % step and all(one + n in left for n in range(count)))

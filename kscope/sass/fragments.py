@@ -22,8 +22,8 @@ from .instructions import BYTES, Function, Instruction
 
 NAME = "kscope_claim"
 """The kernel of the claim."""
-_IN, _OUT, _STEP = 4096, 8192, 4
-"""Addresses of the doors."""
+_IN, _OUT, _STEP, _FENCE = 4096, 8192, 4, 64
+"""Addresses of the doors; the number of the one that keeps a fence."""
 _DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
 _STACK = "R1"
 """The stack's address, which every kernel loads first."""
@@ -77,7 +77,9 @@ def _in(names: tuple[str, ...]) -> str:
         text += f"\tld.volatile.global{many}.u32 {words}, [ks_door+{_STEP * names.index(row[0])}];\n"
         if " " in row[0]:
             text += f"\tmov.b64 {_PAIRS[row[0].partition(' ')[0]]}, {{ks_x0, ks_x1}};\n"
-    return f"{text}\t}}\n"
+    # a clock is a fence: no door stands behind it, where its registers have been used. It is taken out like a door
+    fence = f"mov.u64 ks_fence, %clock64; st.volatile.global.u64 [ks_door+{_OUT - _IN + _STEP * _FENCE}], ks_fence;"
+    return f"{text}\t.reg .b64 ks_fence; {fence}\n\t}}\n"
 
 
 def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -111,7 +113,7 @@ class Fragment:
         name: its kernel's.
         comes: in-doors: the value's number, by address.
         goes: out-doors: the value's number, by address.
-        zeros: instructions of which only addresses of doors are made.
+        zeros: instructions of which only addresses of doors are made, and the fence behind them.
     """
 
     instructions: tuple[Instruction, ...]
@@ -173,7 +175,9 @@ def read(file: elf.Elf, function: Function) -> Fragment:
         code.pop()
     comes = {one.at: number for one in code if (number := _door(one, "LDG", _IN)) is not None}
     goes = {one.at: number for one in code if (number := _door(one, "STG", _OUT)) is not None}
-    zeros = _zeros(code, {*comes, *goes})
+    fences = {one.at for one in code if one.operands[1:] == ("SR_CLOCKLO",) or goes.get(one.at) == _FENCE}
+    goes = {at: number for at, number in goes.items() if at not in fences}
+    zeros = _zeros(code, {*comes, *goes, *fences}) | fences
     attributes = info.read(own.content) if own is not None else ()
     return Fragment(tuple(code), attributes, function.name, comes, goes, zeros)
 

@@ -1,4 +1,4 @@
-"""How many instructions a warp executes to record: python tests/unit/sass/counting.py
+"""How many instructions a warp executes to record: python -m unit.sass.counting, in tests/
 
 Counted by running the machine code of test_runs.py's kernel in the interpreter: a warp that claims at once, and one at
 rest. A warp's begin, claim and end are the same in every kernel but for what registers it has; a region depends on it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import patch
 
 from sassvm.launching import Case, launched
 from sassvm.machine import Warp
@@ -17,6 +18,8 @@ from kscope.sass import checking, insert
 from kscope.sass.insert import Insertion
 from kscope.sass.instructions import BYTES, Function
 
+from .kernels import ASSEMBLERS
+from .test_recording import made
 from .test_runs import KERNEL, SIZED, case
 
 PIPES = {
@@ -29,27 +32,31 @@ PIPES = {
 def parts(of: Case) -> dict[int, str]:
     """The part of each inserted instruction, by its address."""
     kept: list[tuple[Function, Insertion]] = []
-    real = checking.check
 
-    def check(data: bytes, before: Function, insertion: Insertion, *rest: object) -> None:
+    def check(data: bytes, before: Function, insertion: Insertion, holding: object) -> None:
         kept.append((before, insertion))
 
-    checking.check = check  # type: ignore[assignment]  # takes what the other one does
-    try:
-        case.__wrapped__(kernel=replace(of.kernel, id=("1", "2")))
-    finally:
-        checking.check = real
-    (before, insertion), *_ = kept
+    with patch.object(checking, "check", check):
+        made.__wrapped__(ASSEMBLERS[0], of.text, of.kernel)
+    ((before, insertion),) = kept
+    leaves = [
+        id(new)
+        for at, some in insertion.before.items()
+        if before.instructions[at // BYTES].name == "EXIT"
+        for new in some
+    ]
     added = insert.added(before, insertion)
     tail = sorted(added)[-len(insertion.tail) :]
-    times = [at for at in tail if "SR_GLOBALTIMERLO" in str(next(i for i in of.function.instructions if i.at == at))]
-    stored = max(at for at, one in added.items() if one.word_of is not None)
-    entry = [at for at, one in added.items() if at not in tail and one.word_of is None]
-    return {
-        **{at: "begin and test" if at < stored else "exit" for at in entry},
-        **{at: "claim" if at < times[-1] - BYTES else "end" for at in tail},
-        **{at: "records" for at, one in added.items() if one.word_of is not None},
-    }
+    (*_, end) = [number for number, new in enumerate(insertion.tail) if new.label == "end"]
+    found = {}
+    for at, new in added.items():
+        if new.word_of is not None:
+            found[at] = "records"
+        elif at in tail:
+            found[at] = "claim" if at < tail[end] else "end"
+        else:
+            found[at] = "exits" if id(new) in leaves else "begin and test"
+    return found
 
 
 def counts(warp: Warp, where: dict[int, str]) -> Iterator[tuple[str, str]]:
@@ -66,7 +73,7 @@ def main() -> None:
         for state, epoch in (("recording", 7), ("at rest", 0)):
             found = Counter(counts(launched(replace(of, epoch=epoch)).warps[4], where))
             print(f"{title}, {state}")
-            for part in ("own", "begin and test", "claim", "records", "exit", "end"):
+            for part in ("own", "begin and test", "claim", "records", "exits", "end"):
                 row = {pipe: n for (name, pipe), n in sorted(found.items()) if name == part}
                 print(f"  {part:16}{sum(row.values()):5}  " + ", ".join(f"{pipe} {n}" for pipe, n in row.items()))
 

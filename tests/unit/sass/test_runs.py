@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from random import Random
 
 import pytest
 from ptxvm.host import Pool, Ring
-from ptxvm.machine import Grid
+from ptxvm.machine import Clocks, Grid
 from sassvm.launching import Case, judged
 
 from kscope import ptx
@@ -104,3 +105,30 @@ def test_what_is_not_sampled_does_not_record(sampling: Sampling) -> None:
 
 def test_blocks_are_numbered_in_three_dimensions() -> None:
     assert len(judged(replace(case(), shape=Grid((2, 2, 2), (128, 1, 1), (2, 1, 1), True))).slabs) == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_any_pool_clocks_and_sampling(seed: int) -> None:
+    dice = Random(seed)
+
+    def ring() -> Ring:
+        size = dice.choice((0, 3, 4, 5, 6, 7, 10))
+        free = dice.choice((None, None, dice.randrange((1 << size) + 1)))
+        return Ring(size, dice.choice((0, 7, dice.randrange(1 << 32), 0xFFFFFFFA)), free)
+
+    steps = tuple(dice.choice((0, 1, 3, 70, 1 << 16, 1 << 31)) for _ in range(3))
+    blocks = dice.choice((None, None, slice(dice.randrange(3), None, dice.choice((1, 2, 3)))))
+    warps, sms = dice.choice((None, None, (0, 2))), dice.choice((None, None, (0, 5)))
+    judged(
+        replace(
+            case(kernel=dice.choice((KERNEL, SIZED)), number=dice.choice((0, 1, 3, 24))),
+            pool=Pool(tuple(ring() for _ in range(dice.choice((2, 3))))),
+            sampling=Sampling.of(blocks, warps, sms),
+            size=dice.choice((4, 8, 16)) if dice.random() < 0.5 else 16,
+            epoch=dice.choice((6, 7)),
+            smid=dice.choice((0, 1, 5, 131)),
+            grid_id=dice.randrange(1 << 48),
+            clocks=Clocks(dice.randrange(1 << 40), dice.randrange(1 << 60), steps),
+        )
+    )

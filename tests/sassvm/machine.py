@@ -168,8 +168,9 @@ class Warp:
             lane.registers.put(one.operands[1], self._added(one, one.operands[2], one.operands[3], lane))
 
     def _redg(self, one: Instruction, active: Iterable[Lane]) -> None:
+        place, value = one.operands
         for lane in active:
-            self._added(one, *one.operands, lane)
+            self._added(one, place, value, lane)
 
     def _added(self, one: Instruction, place: str, value: str, lane: Lane) -> int:
         assert ".ADD." in one.code, one

@@ -1,4 +1,4 @@
-"""Who lets a wait for a barrier go on: the last operation of its phase. And phases as records, to draw them."""
+"""Edges from the last operation of a phase to the waits that it ends; and phases as records, to draw them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 from ...capture.layout import Kind
 from ...tracedata.data import T, TraceData
 from ...tracedata.region import Region
+from ...util.arrays import Int64
 from .events import recorded
 from .phases import NO_PHASE, Phases, phases
 
-Int64 = npt.NDArray[np.int64]
 _UNSIGNED = 1
 """A type of values, as in TraceData.types."""
 EXACT, AT_MOST = "in flight", "in flight at most"

@@ -1,4 +1,4 @@
-"""A launch of a kernel that records behind the assembler, and what it must leave: judged as kernels in PTX are."""
+"""A launch of a kernel that is recorded in its machine code, and what it must leave: judged as kernels in PTX are."""
 
 from __future__ import annotations
 

@@ -54,6 +54,11 @@ class Forms:
         """Whether launches run plain kernels."""
         return not self._recording and not self._captures
 
+    @property
+    def capturing(self) -> bool:
+        """Whether any thread captures a graph."""
+        return self._captures > 0
+
     def record(self, recording: bool) -> None:
         """A session begins or ends."""
         self._recording = recording

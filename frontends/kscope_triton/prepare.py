@@ -114,6 +114,8 @@ class Preparation:
         plain = replace(options, instrumentation_mode="") if mode == REST else options
         kernel = original(jit, key, signature, device, constexprs, plain, attrs, warmup)
         if REST not in key:
+            if self._forms.capturing and not warmup:  # compiled for another recording when it ran at rest
+                _load_in_a_capture(kernel)
             return kernel
         if kernel is not None and (tag := self._tag()) and self._forms.resting:
             marked, of = key.replace(REST, tag), replace(options, instrumentation_mode=mode.replace(REST, tag))
@@ -170,3 +172,10 @@ class Preparation:
     def _in_child(self) -> None:
         self._lock, self._compiling, self._thread = threading.Lock(), threading.Lock(), None
         self._jobs.clear()
+
+
+def _load_in_a_capture(kernel: Any) -> None:
+    """Load a kernel while a graph is captured, where the driver may refuse it to Triton."""
+    if hasattr(kernel, "_init_handles"):  # what an AsyncCompileMode promises has none
+        with registry.backend("cuda").relaxed():
+            kernel._init_handles()

@@ -14,8 +14,8 @@ _LAST_SM = wire.MAX_SMS - 1
 
 
 # if gate.epoch and strategy(warp, lane) and sampled: p = atom.add(stripe.head, units)    -- asynchronous
-def attempt(kernel: Kernel) -> str:
-    """Select the recording lanes and make their first claim.
+def attempt(kernel: Kernel, opened: bool = False) -> str:
+    """Select the recording lanes and make their first claim. opened: only where the gate is open.
 
     Placed before the kernel's first memory access: after a burst of loads, its round trip would take microseconds. It
     waits only for entry()'s loads. Here and in claim() whole warps take the branches: if one lane diverged, it would
@@ -27,12 +27,17 @@ def attempt(kernel: Kernel) -> str:
     if kernel.late:  # the same for every lane, and kept for later
         text = "\tmov.pred ks_may, ks_q;\n" + text.replace("ks_on", "ks_may")
         text += "\tand.pred ks_on, ks_on, ks_may; mov.pred ks_own, ks_on;\n"
+    gate = "\tmov.u32 ks_p, 0;\n"  # which other lanes read, with no effect
+    if not opened:
+        gate = (
+            f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
+            " setp.eq.u32 ks_q, ks_epoch, 0;\n"
+            "\t@ks_q bra.uni KS_OFF;\n"
+        )
     return (
         "\t{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
-        f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
-        " setp.eq.u32 ks_q, ks_epoch, 0;\n"
-        "\t@ks_q bra.uni KS_OFF;\n"
-        f"{_select_lanes(kernel)}"
+        f"{gate}"
+        f"{_select_lanes(kernel, opened)}"
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
         f"{text}"
         f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n{_units(kernel)}"
@@ -68,16 +73,19 @@ def _take(units: str) -> str:
 
 # if granted(p): head; else again(), and then a head or none
 # if this is block 0's first warp: launch_entry()
-def claim(kernel: Kernel) -> str:
-    """Check what attempt() claimed and write the head; lanes without a slab stop recording.
+def claim(kernel: Kernel, opened: bool = False) -> str:
+    """Check what attempt() claimed and write the head; lanes without a slab stop recording. opened: only where the gate
+    is open; ks_base of other lanes is anything.
 
     Placed at the function's scope, where again() finds its labels.
     """
     units = kernel.units
     off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)
+    gate = "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n\t@ks_full bra.uni KS_DONE;\n"
+    # for other lanes a uniform address, because stores look at it before their predicate
+    others = "" if opened else "\tselp.b64 ks_base, ks_base, 0, ks_on;"
     return (
-        "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n"
-        "\t@ks_full bra.uni KS_DONE;\n"
+        f"{'' if opened else gate}"
         "\t{ .reg .pred ks_q; .reg .b32 ks_x;\n"
         f"{_look(units)}"
         "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
@@ -85,13 +93,11 @@ def claim(kernel: Kernel) -> str:
         "KS_HAVE:\n"
         "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
         f"\tmad.wide.u32 ks_base, ks_at, {wire.UNIT}, ks_ring;\n"
-        f"{_head(kernel, 'ks_on', 'ks_base')}"
+        f"{_head(kernel, 'ks_on', 'ks_base', opened)}"
         # of the linear block and the warp; a grid of more blocks than a head can number may write its entry again
         "\tshr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0;"
         " vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
-        f"\t{off}\n"
-        # for other lanes a uniform address, because stores look at it before their predicate
-        "\tselp.b64 ks_base, ks_base, 0, ks_on; }\n"
+        f"\t{off}\n{others} }}\n"
         "\t@ks_first bra.uni KS_LAUNCH;\n"
         "KS_DONE:\n"
         f"{_given_up(kernel)}"
@@ -224,9 +230,11 @@ def thread_id(into: str, flat: bool = False) -> str:
     )
 
 
-def _select_lanes(kernel: Kernel) -> str:
+def _select_lanes(kernel: Kernel, opened: bool) -> str:
     """Each strategy's predicate, and ks_on for their union; all false in a module that is not armed."""
     owners = kernel.owners
+    if opened and kernel.specs == (Elected().spec,):  # the linear thread is needed anyway
+        return f"\t{thread_id('ks_t', kernel.flat)} and.b32 ks_x, ks_t, 31; setp.eq.u32 ks_on, ks_x, 0;\n"
     lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{thread_id('ks_t', kernel.flat)}"]
     lines += [f"\t{one_of(*each)}" for each in zip(kernel.specs, owners or ["ks_on"], strict=True)]
     if owners:
@@ -276,15 +284,20 @@ def _sampled() -> str:
     )
 
 
-def _head(kernel: Kernel, lanes: str, base: str) -> str:
+def _head(kernel: Kernel, lanes: str, base: str, opened: bool = False) -> str:
     """The first row of the head, stored by the lanes of a predicate; ks_w gets what the seal needs. Leaves the linear
     block in ks_z.
     """
+    number = (
+        f"\tand.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, {wire.LANE_SHIFT};"
+        f" mad.lo.u32 ks_x, ks_z, {1 << wire.BLOCK_SHIFT}, ks_x;\n"
+    )
+    if opened and AllThreads().spec not in kernel.specs:  # lane 0
+        number = f"\tshl.b32 ks_x, ks_z, {wire.BLOCK_SHIFT};\n"
     return (
         "\tmov.u32 ks_z, %ctaid.z; mov.u32 ks_y, %nctaid.y; mov.u32 ks_x, %ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;"
         " mov.u32 ks_y, %nctaid.x; mov.u32 ks_x, %ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n"
-        f"\tand.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, {wire.LANE_SHIFT};"
-        f" mad.lo.u32 ks_x, ks_z, {1 << wire.BLOCK_SHIFT}, ks_x;\n"
+        f"{number}"
         "\tmov.u64 ks_a, %gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n"
         f"\tshr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, {1 << wire.SM_SHIFT}, ks_t;"
         f" mad.lo.u32 ks_t, ks_y, {1 << wire.SLOT_SHIFT}, ks_t;"

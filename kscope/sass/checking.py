@@ -36,7 +36,7 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
     }
     found = (
         *hazards.check(function, new | moves.keys()),
-        *clobbers.check(function, new, moves),
+        *clobbers.check(function, new, moves, {at for at, one in added.items() if one.proof is not None}),
         *record_words.check(function, words),
     )
     if found:

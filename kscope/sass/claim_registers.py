@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from ..errors import UnsupportedError
 from . import fragments, registers
@@ -78,27 +79,48 @@ def boards(function: Function, at: int) -> tuple[dict[int, int], int]:
     return {board: free[board % len(free)] for board in SCOREBOARDS}, gate
 
 
-def coalesced(claim: Fragment, values: tuple[str, ...], where: dict[str, int]) -> dict[int, int]:
-    """Registers of the claim that can be those of the begin's values: written by one door, and by nothing before."""
-    doors: dict[int, list[int]] = {}
+def stays(claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], early: frozenset[int]) -> dict[str, int]:
+    """The values of the begin that can be in the claim's own registers from the entry on, with these.
+
+    Args:
+        claim: the claim.
+        values: names of the values, by number.
+        chosen: the registers of the claim.
+        early: those that the kernel does not use before the claim.
+    """
+    entered = [number for at in claim.comes for _, number in claim.enters(at)]
+    found = dict[str, int]()
     for at in claim.comes:
-        doors.setdefault(claim.register(at), []).append(at)
-    found = {
-        number: where[values[claim.comes[ats[0]]]]
-        for number, ats in doors.items()
-        if len(ats) == 1 and not _written_before(claim, number, ats[0])
-    }
-    rows = _rows(claim)
-    return {
-        number: to
-        for number, to in found.items()
+        row = [(values[value], number) for value, number in claim.enters(at)]
         if all(
-            found.get(first + n) == found[first] + n and found[first] % (4 if count > 2 else 2) == 0
-            for first, count in rows
-            if first <= number < first + count and first in found
-            for n in range(count)
-        )
-        and all(first in found for first, count in rows if first <= number < first + count)
+            chosen[number] in early and entered.count(number) == 1 and not _written_before(claim, number, at)
+            for _, number in row
+        ):
+            found |= {name: chosen[number] for name, number in row}
+    return found
+
+
+def untouched(claim: Fragment, chosen: Mapping[int, int]) -> frozenset[int]:
+    """Of the registers that a claim uses, those that nothing writes before all values have come."""
+    last = max(claim.comes)
+    written = {f"R{number}" for at in claim.comes for _, number in claim.enters(at)}
+    written |= {name for one in claim.code if one.at < last for name in one.writes}
+    return frozenset(to for number, to in chosen.items() if f"R{number}" not in written)
+
+
+def left_there(claim: Fragment, values: Mapping[int, int]) -> dict[int, int]:
+    """Registers of the claim that can be those in which a lane keeps what goes: single ones with one door.
+
+    Args:
+        claim: the claim.
+        values: the register of each value that goes, by its number.
+    """
+    in_rows = {first + n for first, count in _rows(claim) for n in range(count)}
+    numbers = [claim.register(at) for at in claim.goes]
+    return {
+        number: values[value]
+        for number, value in zip(numbers, claim.goes.values(), strict=True)
+        if number not in in_rows and numbers.count(number) == 1
     }
 
 
@@ -107,9 +129,10 @@ def _written_before(claim: Fragment, number: int, at: int) -> bool:
 
 
 def _rows(fragment: Fragment) -> tuple[tuple[int, int], ...]:
-    """Registers that must stay in a row; rows that overlap are one."""
+    """Registers that must stay in a row, or come as one; rows that overlap are one."""
+    entered = [list(fragment.enters(at)) for at in fragment.comes]
     merged = list[tuple[int, int]]()
-    for first, count in sorted(set(fragments.groups(fragment))):
+    for first, count in sorted({*fragments.groups(fragment), *((row[0][1], len(row)) for row in entered if row[1:])}):
         if merged and first < merged[-1][0] + merged[-1][1]:
             begin = merged[-1][0]
             merged[-1] = begin, max(merged[-1][1], first + count - begin)
@@ -119,35 +142,39 @@ def _rows(fragment: Fragment) -> tuple[tuple[int, int], ...]:
 
 
 def blocks(
-    fragment: Fragment, free: list[int], given: dict[int, int], last: frozenset[int] = frozenset()
+    fragment: Fragment, early: list[int], late: list[int], given: dict[int, int], last: frozenset[int] = frozenset()
 ) -> dict[int, int]:
     """Other numbers for a fragment's registers.
 
     Args:
         fragment: the fragment.
-        free: the numbers that may be used.
+        early: the numbers for what comes, if there are enough.
+        late: the numbers that may be used.
         given: registers that have their numbers already.
         last: numbers of registers that the values that go are moved to at last: no such value is in one of them.
     """
     code = fragment.code
-    used = {int(name[1:]) for one in code for name in one.reads | one.writes if name[0] == "R"}
-    used |= {fragment.register(at) for at in (*fragment.comes, *fragment.goes)}
-    rows = [(first, count) for first, count in _rows(fragment) if first not in given]
-    single = used - {first + n for first, count in _rows(fragment) for n in range(count)} - given.keys()
-    found, left = dict(given), [one for one in free if one not in given.values()]
+    comes = {number for at in fragment.comes for _, number in fragment.enters(at)}
     goes = {fragment.register(at) for at in fragment.goes}
-    for first, count in [*sorted(rows, key=lambda row: -row[1]), *((one, 1) for one in sorted(single))]:
-        step = 4 if count > 2 else count
-        busy = last if goes & set(range(first, first + count)) else frozenset[int]()
-        start = next(_starts([one for one in left if one not in busy], first, count, step), None)
+    used = {int(name[1:]) for one in code for name in one.reads | one.writes if name[0] == "R"} | comes | goes
+    rows = _rows(fragment)
+    single = used - {first + n for first, count in rows for n in range(count)}
+    found = dict(given)
+    every_number = [*(one for one in late if one not in early), *early]
+    every = [*rows, *((one, 1) for one in sorted(single - given.keys()))]
+    for first, count in sorted(every, key=lambda row: (not comes & set(range(row[0], row[0] + row[1])), -row[1])):
+        row = frozenset(range(first, first + count))
+        taken = frozenset(found.values()) | (last if goes & row else frozenset())
+        choices = [early] * bool(comes & row) + [every_number]
+        starts = (_starts([one for one in some if one not in taken], first, count) for some in choices)
+        start = next(chain.from_iterable(starts), None)
         if start is None:
             raise UnsupportedError("the kernel leaves too few registers for the claim")
-        for n in range(count):
-            found[first + n] = start + n
-            left.remove(start + n)
+        found |= {first + n: start + n for n in range(count)}
     return found
 
 
-def _starts(left: list[int], first: int, count: int, step: int) -> Iterator[int]:
-    """The numbers at which a row fits: as far from a multiple of `step` as it was."""
+def _starts(left: list[int], first: int, count: int) -> Iterator[int]:
+    """The numbers at which a row fits: as far from a multiple of its alignment as it was."""
+    step = 4 if count > 2 else count
     return (one for one in left if one % step == first % step and all(one + n in left for n in range(count)))

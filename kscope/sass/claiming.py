@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 from .. import ptx
 from ..errors import UnsupportedError
-from . import claim_registers, fragments, hazards, insert, lending, registers, timing, writing
-from .control import SCOREBOARDS, Control
+from . import beginning, claim_registers, fragments, hazards, insert, lending, registers, timing, writing
+from .control import Control
 from .fragments import Fragment
 from .hazards import CONTROL_FLOW
 from .insert import New
 from .instructions import BYTES, Function
 from .record_words import Word
-from .registers import DESCRIPTOR, State
+from .registers import State
 from .renaming import Names
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
@@ -59,7 +59,7 @@ class Claim:
 
 def placed(
     function: Function,
-    pieces: tuple[Fragment, Fragment],
+    claim: Fragment,
     kernel: ptx.Kernel,
     allocation: registers.Allocation,
     opened: Mapping[int, frozenset[int]],
@@ -71,7 +71,7 @@ def placed(
 
     Args:
         function: its code.
-        pieces: begin and claim.
+        claim: the claim.
         kernel: what their texts depend on.
         allocation: registers of records and state.
         opened: by the address of a region's begin, or of a mark's value: the registers that it writes.
@@ -86,7 +86,7 @@ def placed(
     for at in (*range(_late(function, stores), 0, -_STEP), 0):
         written = frozenset[int]().union(*(some for first, some in opened.items() if first < at))
         try:
-            found = _at(known, pieces, kernel, allocation, control, at, written)
+            found = _at(known, claim, kernel, allocation, control, at, written)
         except UnsupportedError:
             if not at:
                 raise
@@ -114,78 +114,59 @@ def _late(function: Function, stores: int) -> int:
 
 def _at(
     known: claim_registers.Known,
-    pieces: tuple[Fragment, Fragment],
+    claim: Fragment,
     kernel: ptx.Kernel,
     allocation: registers.Allocation,
     control: int,
     at: int,
     written: frozenset[int],
 ) -> Claim:
-    function, (begin, claim), state = known.function, pieces, allocation.state
+    function, state = known.function, allocation.state
     values = fragments.between(kernel)
     early, late = claim_registers.free(known, at, written, state.registers)
-    first = claim_registers.blocks(begin, early, {})
-    where = {
-        name: first[begin.register(door)] for door, number in sorted(begin.goes.items()) for name in (values[number],)
-    }
-    same = claim_registers.coalesced(claim, values, where)
-    second = claim_registers.blocks(claim, [one for one in late if one not in where.values()], same, state.registers)
-    uniform = claim_registers.uniform(function, claim.used("UR") | begin.used("UR"), at)
     boards, gate = claim_registers.boards(function, at)
-    predicates, saved = claim_registers.predicates(function, claim, at)
     asked = _asked(function, at)
-    asking, lost = claim_registers.predicates(function, begin, asked)
-    if lost:
-        raise UnsupportedError("the kernel needs every predicate where it would ask for the gate")
-    names = Names(first, uniform, asking), Names(second, uniform, predicates)
-    used = {*where.values(), *second.values()} | state.registers
-    left = [one for one in late if one not in used]
+    descriptor = fragments.descriptor(claim)
+    state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
+    there = claim_registers.left_there(claim, {n: _of(state, name) for n, name in enumerate(state_names)})
+    second = claim_registers.blocks(claim, early, late, there, state.registers)
+    stays = claim_registers.stays(claim, values, second, frozenset(early))
+    used = frozenset(second.values()) - claim_registers.untouched(claim, second)
+    others = [one for one in early if one not in used]
+    begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, asked), descriptor)
+    where = begin.where
+    uniform = claim_registers.uniform(function, claim.used("UR"), at)
+    predicates, saved = claim_registers.predicates(function, claim, at)
+    names = Names(second, uniform, predicates)
+    left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
     keep, give = _kept(saved, left)
-
-    def nothing(name: str, number: int) -> list[New]:
-        return []
 
     def comes(name: str, number: int) -> list[New]:
         return [] if where[name] == number else [writing.new(f"MOV R{number}, R{where[name]}")]
 
     def goes(name: str, number: int) -> list[New]:
-        return [writing.new(f"MOV R{_of(state, name)}, R{number}")]
+        return [] if _of(state, name) == number else [writing.new(f"MOV R{_of(state, name)}, R{number}")]
 
-    through = fragments.CONTROL, values
-    started, none = fragments.spliced(
-        begin, through, names[0], dict.fromkeys(SCOREBOARDS, gate), nothing, nothing, "begin ", True
-    )
-    if none:
-        raise UnsupportedError("ptxas put a part of a kernel's begin elsewhere")
-    words = {fragments.CONTROL[number]: first[begin.register(door)] for door, number in begin.comes.items()}
-    low, high = (words[name] for name in fragments.CONTROL)
-    if low % 2 or high != low + 1:
-        raise UnsupportedError("ptxas gave the control block's address no pair of registers")
-    load = writing.new(f"LDC.64 R{low}, c[0x3][{control:#x}]", Control(writes=gate))
-    clocks, loads = _parted(started, frozenset({f"R{low}", f"R{high}"}))
-    loads = [writing.new("NOP", Control(waits=frozenset({gate}))), *loads]
-    state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
-    code, behind = fragments.spliced(claim, (values, state_names), names[1], boards, comes, goes, f"{_LABEL} ")
-    descriptor = writing.new(f"ULDC.64 UR{DESCRIPTOR}, {fragments.descriptor(claim)}")
+    code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
         writing.new(f"MOV R{state.offset}, RZ"),
         *_recording(state),
-        *(() if state.on is None else (descriptor,)),
         *_ids(allocation, written),
         *give,
         writing.new("BRA `()", Control(stall=5), to=insert.own(at)),
     ]
-    start = writing.new("NOP", label=_LABEL)
     epoch = where[values[0]]
     test = [
-        *(() if state.on is not None else (descriptor, *_at_rest(state), *_ids(allocation, written))),
+        *(() if state.on is not None else (*_at_rest(state), *_ids(allocation, written))),
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
     ]
-    highest = max(*first.values(), *second.values(), *left[: len(saved)])
-    cold = timing.tight([start, *keep, *code, *after, *behind])
-    begins = [load, *clocks]
+    highest = max(*where.values(), *second.values(), *left[: len(saved)])
+    first, *rest = [*keep, *code]
+    start = [replace(first, label=_LABEL)] if not first.label else [writing.new("NOP", label=_LABEL), first]
+    cold = timing.tight([*start, *rest, *after, *behind])
+    begins, loads = begin.clocks, begin.loads
     parts = [timing.tight(one) for one in (begins, loads, test)]
     if asked == at:  # with all waits in between
         parts = [parts[0], [], timing.tight([*loads, *test])]
@@ -199,15 +180,13 @@ def _asked(function: Function, at: int) -> int:
     return next((one.at for one in function.instructions if one.at >= at or one.control.waits), at)
 
 
-def _parted(code: list[New], address: frozenset[str]) -> tuple[list[New], list[New]]:
-    """The instructions that do not depend on an address, and those that do."""
-    known, free, bound = set(address), list[New](), list[New]()
-    for new in code:
-        assert new.seen is not None
-        depends = bool(new.seen.reads & known)
-        (bound if depends else free).append(new)
-        known = known | new.seen.writes if depends else known - new.seen.writes
-    return free, bound
+def _predicate(function: Function, at: int) -> int:
+    """A predicate that is free in front of an instruction."""
+    needed = registers.needed_predicates(function)[at]
+    for number in range(claim_registers.PREDICATES):
+        if f"P{number}" not in needed:
+            return number
+    raise UnsupportedError("the kernel needs every predicate where it would ask for the gate")
 
 
 def _at_rest(state: State) -> list[New]:

@@ -9,9 +9,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Set
 from types import MappingProxyType
 
-from .hazards import CONTROL_FLOW, Hazard, successors
-from .instructions import Function, Instruction
-from .record_words import narrowed
+from . import parting
+from .hazards import Hazard, successors
+from .instructions import BYTES, Function, Instruction
+from .record_words import implied
 
 _WARP_WIDE = ("UR", "UP")
 _BARRIER = re.compile(r"\bB\d+\b")
@@ -21,7 +22,10 @@ _Names = frozenset[str]
 
 
 def check(
-    function: Function, inserted: Collection[int], borrowed: Mapping[int, frozenset[str]] = MappingProxyType({})
+    function: Function,
+    inserted: Collection[int],
+    borrowed: Mapping[int, frozenset[str]] = MappingProxyType({}),
+    compiled: Set[int] = frozenset(),
 ) -> tuple[Hazard, ...]:
     """Where inserted instructions and the function's own ones take each other's registers.
 
@@ -29,6 +33,8 @@ def check(
         function: the code with what was inserted.
         inserted: addresses of the inserted instructions.
         borrowed: registers of the function's own that inserted instructions, or replaced instructions, may read.
+        compiled: inserted instructions that ptxas made: what they do with a register that only some lanes wrote has no
+            effect in the others.
 
     Returns:
         What is wrong, by address; empty if nothing is.
@@ -39,7 +45,7 @@ def check(
     flow = _flow(function)
     live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
-    whole = _whole(flow, by_address, new)
+    whole = parting.whole(flow, by_address, new)
     held, lost = _held(function, flow, new, live, begun)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
@@ -65,7 +71,7 @@ def check(
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
     found |= lost
     # before, all are without a value
-    found |= {one for one in _strangers(function, flow, new, borrowed) if one.at in begun}
+    found |= {one for one in _strangers(function, flow, new, borrowed, compiled) if one.at in begun}
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
@@ -102,23 +108,6 @@ def _live(
     return live
 
 
-def _whole(flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]) -> frozenset[int]:
-    """Addresses that run while no own instruction can have parted the warp: there, what belongs to the whole warp is
-    free if it has no value.
-    """
-    found, parted = set[int](), set[int]()
-    work = [(0, False)]
-    while work:
-        at, after = work.pop()
-        seen = parted if after else found
-        if at not in seen:
-            seen.add(at)
-            one = by_address[at]
-            after = after or (at not in new and one.name in CONTROL_FLOW)
-            work += ((to, after) for to in flow[at])
-    return frozenset(found - parted)
-
-
 def _held(
     function: Function,
     flow: Mapping[int, tuple[int, ...]],
@@ -141,9 +130,7 @@ def _held(
             if at in begun:  # before, no predicate has a value
                 gone = (gone | {name for name in one.writes if name[0] == "P"}) - back
             held = frozenset(pair for pair in held if pair[1] not in one.writes)
-            if one.name == "P2R" and not one.conditional:
-                (into,) = one.writes
-                held |= {(name, into) for name in one.reads if name[0] == "P" and name not in gone}
+            held |= {(name, register) for name, register in _kept(one) if name not in gone}
         else:
             held, gone = frozenset(), gone if one.name == "BRA" and not one.writes else frozenset[str]()
         for to in flow[at]:
@@ -162,11 +149,16 @@ def _held(
     return names, lost
 
 
+def _kept(one: Instruction) -> Iterator[tuple[str, str]]:
+    """The predicate that an instruction alone puts into a register, and the register."""
+    kept = [name for name in one.reads if name[0] == "P"]
+    if one.code == "P2R" and not one.conditional and one.operands[1:3] == ("PR", "RZ") and len(kept) == 1:
+        yield kept[0], one.operands[0]
+
+
 def _brings_back(one: Instruction, name: str, register: str) -> bool:
     """Whether an instruction gives a predicate the value that a register holds of it."""
-    return (
-        one.code.startswith("ISETP.NE") and not one.conditional and one.operands == (name, "PT", register, "RZ", "PT")
-    )
+    return one.code == "ISETP.NE.U32.AND" and not one.conditional and one.operands == (name, "PT", register, "RZ", "PT")
 
 
 def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]:
@@ -181,7 +173,11 @@ def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]
 
 
 def _strangers(
-    function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
+    function: Function,
+    flow: Mapping[int, tuple[int, ...]],
+    new: Set[int],
+    borrowed: Mapping[int, _Names],
+    compiled: Set[int],
 ) -> Iterator[Hazard]:
     """Inserted instructions that read what an own instruction wrote, or what nothing wrote."""
     by_address = {one.at: one for one in function.instructions}
@@ -189,23 +185,26 @@ def _strangers(
     for at in flow:
         one, before = by_address[at], states[at]
         if at in new and before is not None and one.name not in _OF_THE_CODE:
-            guard = one.guard if one.guard in before else ""
+            guard = _ANY if at in compiled else one.guard if one.guard in before else ""
             for name in sorted(one.reads - before[guard] - borrowed.get(at, frozenset())):
                 yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
 
 
+_ANY = "?"
 _Written = dict[str, frozenset[str] | None]
 """Registers that an inserted instruction wrote, and no own one after it: on every path (""), and on every one on which
-a predicate may be true ("@P6"); None for all registers, where it is never true."""
+a guard may hold ("@P6", "@!P0"); None for all registers, where it never does; and on every path in some lanes ("?").
+"@P6" among the registers: there, P6 is true.
+"""
 
 
 def _written(
     flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
 ) -> dict[int, dict[str, _Names] | None]:
     """What inserted instructions may read in front of each instruction, by their guard."""
-    guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@P\d", one.guard)}
+    guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@!?P\d", one.guard)}
     states: dict[int, _Written | None] = dict.fromkeys(flow)
-    states[0] = dict.fromkeys(("", *guards), frozenset[str]())
+    states[0] = dict.fromkeys(("", _ANY, *guards), frozenset[str]())
     work = [0]
     while work:
         at = work.pop()
@@ -214,6 +213,8 @@ def _written(
         after = _after(one, before, at in new)
         for to in flow[at]:
             way = _taken(one, after, to) if at in new and one.name == "BRA" else after
+            if way[""] is None:  # never taken
+                continue
             held = states[to]
             merged = way if held is None else {name: _both(held[name], some) for name, some in way.items()}
             if merged != held:
@@ -234,32 +235,42 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
     """What is written behind an instruction."""
     always = before[""]
     assert always is not None
-    if not new:
-        return {
-            name: always - one.writes if name[1:] in one.writes else None if some is None else some - one.writes
-            for name, some in before.items()
-        }
-    of = f"@{narrowed(one)}"
+    lost = frozenset(f"{at}{name}" for name in one.writes for at in ("@", "@!"))
+    gone = lost if new else lost | one.writes
+    # a predicate that is written may be true wherever all is that it implies; others are what they were
+    names = frozenset(f"@{name}" for name in implied(one))
+    known = [always, names, *(before.get(name, frozenset[str]()) for name in names)]
+    narrowed = known if new and not one.conditional else [always]
     found: _Written = {}
     for name, some in before.items():
-        if name[1:] in one.writes:  # true only where the predicate is that it is narrowed from
-            some = always if one.conditional else before.get(of, always)
-        found[name] = None if some is None else some | one.writes
+        if name in lost:
+            some = _most(*(narrowed if "!" not in name else [always]))
+        if some is not None:
+            some -= gone
+            sure = not one.conditional or name == _ANY or one.guard in {name, *some}
+            some |= one.writes if new and sure else frozenset()
+        found[name] = some
     return found
 
 
 def _taken(branch: Instruction, written: _Written, to: int) -> _Written:
     """What is written on one way behind a branch of an inserted instruction, which knows its guard there."""
-    if branch.guard not in written:
+    if not branch.conditional or branch.target == branch.at + BYTES:
         return written
-    if to == branch.target:
-        always = written[branch.guard]
-        return {name: _most(some, always) for name, some in written.items()}
-    return {**written, branch.guard: None}
+    contrary = f"@{branch.guard[2:]}" if branch.guard[1] == "!" else f"@!{branch.guard[1:]}"
+    holds, fails = (branch.guard, contrary) if to == branch.target else (contrary, branch.guard)
+    always = written.get(holds, written[""])
+    return {name: None if name == fails else _most(some, always) for name, some in written.items()}
 
 
-def _most(some: _Names | None, always: _Names | None) -> _Names | None:
-    return None if some is None or always is None else some | always
+def _most(*known: _Names | None) -> _Names | None:
+    """All that is written where all of these hold."""
+    found = frozenset[str]()
+    for some in known:
+        if some is None:
+            return None
+        found |= some
+    return found
 
 
 def _barriers(one: Instruction) -> _Names:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..capture import wire
 from ..errors import UnsupportedError
-from . import claim_registers, code, fragments, hazards, insert, registers, timing, writing
+from . import code, fragments, hazards, insert, registers, timing, writing
 from .control import SCOREBOARDS, Control
-from .fragments import Fragment
 from .insert import New
 from .instructions import BYTES, Function, Instruction
 from .registers import DESCRIPTOR, State
-from .renaming import Names
 
 _END = "end"
 """Label of the end."""
@@ -52,33 +51,44 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
         yield writing.new("EXIT", Control(stall=5))
 
 
-def end(end: Fragment, state: State) -> list[New]:
-    """Behind the kernel: the end of the slab."""
-    waits = Control(waits=frozenset(SCOREBOARDS))
-    code = [writing.new("NOP", label=_END), writing.new("NOP", waits), *_closing(end, state, f"{_END} ")]
-    return timing.tight([*code, writing.new("EXIT", Control(stall=5))])
+def end(state: State) -> list[New]:
+    """Behind the kernel: the end of the slab, see ptx.finish(). At an exit, only the state has a value.
 
-
-def _closing(end: Fragment, state: State, prefix: str) -> list[New]:
-    """The end of a slab. At an exit, only the state has a value."""
-
-    def comes(name: str, number: int) -> list[New]:
-        text = {
-            "base lo": f"MOV R{number}, R{state.base}",
-            "base hi": f"MOV R{number}, R{state.address + 1}",
-            "count": f"SHF.R.U32.HI R{number}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
-            "clocks": f"MOV R{number}, R{state.clocks}",
-        }[name]
-        return [writing.new(text)]
-
-    if len(uniform := sorted(end.used("UR"))) > 2 or end.used("UP"):
-        raise UnsupportedError("ptxas put into the end of a slab what belongs to the warp")
-    busy = state.registers
-    numbers = claim_registers.blocks(end, [one for one in range(2, registers.NUMBERS) if one not in busy], {})
-    names = Names(numbers, dict(zip(uniform, (DESCRIPTOR, DESCRIPTOR + 1), strict=False)), {})
-    made, behind = fragments.spliced(
-        end, (fragments.END, ()), names, fragments.every_board(), comes, lambda *_: [], prefix
+    Only lanes with a slab come here. The anchor is not 2^32 cycles wide.
+    """
+    clock, time, again, some = _free(state, 4, 2, 1, 1)
+    own = clock + 3
+    step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
+    texts = (
+        f"CS2R R{clock}, SR_CLOCKLO",
+        f"CS2R R{time}, SR_GLOBALTIMERLO",
+        f"CS2R.32 R{again}, SR_CLOCKLO",
+        f"LOP3.LUT R{some}, R{state.clocks}, 0xff, RZ, 0xc0, !PT",
+        f"SHF.R.U32.HI R{own}, RZ, 0x10, R{state.clocks}",
+        f"IMAD.IADD R{again}, R{again}, 0x1, -R{clock}",
+        f"SHF.R.U32.HI R{again}, RZ, {step:#x}, R{again}",
+        f"VIMNMX.U32 R{again}, R{again}, {most:#x}, PT",
+        f"VIADD R{again}, R{again}, 0x1",
+        f"VIMNMX.U32 R{again}, R{again}, R{some}, !PT",
+        f"PRMT R{some}, R{time + 1}, 0x4040, R{clock + 1}",
+        f"PRMT R{again}, R{again}, 0x7650, R{state.clocks}",
+        f"IMAD.IADD R{some}, R{some}, 0x1, -R{own}",
+        f"SHF.R.W.U32 R{clock + 1}, R{time}, {wire.TIME_SHIFT:#x}, R{time + 1}",
+        f"SHF.R.U32.HI R{clock + 2}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
+        f"MOV R{state.address}, R{state.base}",
+        f"PRMT R{own}, R{again}, 0x5410, R{some}",
+        f"STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES // 2:#x}], R{clock}",
+        "EXIT",
     )
-    if behind:
-        raise UnsupportedError("ptxas put a part of the end of a slab elsewhere")
-    return made
+    waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
+    first, *rest = texts
+    return timing.tight([writing.new(first, waits, label=_END), *map(writing.new, rest)])
+
+
+def _free(state: State, *rows: int) -> Iterator[int]:
+    """The first registers of rows of these lengths that hold nothing of the state."""
+    busy = {0, 1, *state.registers}
+    for many in rows:
+        first = next(n for n in range(0, registers.NUMBERS, many) if not busy & set(range(n, n + many)))
+        busy |= set(range(first, first + many))
+        yield first

@@ -20,75 +20,75 @@ from .control import SCOREBOARDS, Control, controlled
 from .insert import New
 from .instructions import BYTES, Function, Instruction
 
-NAMES = "kscope_begin", "kscope_claim", "kscope_end"
-"""Kernels of the fragments."""
-_IN, _OUT, _STEP = 4096, 8192, 4
-"""Addresses of the doors."""
+NAME = "kscope_claim"
+"""The kernel of the claim."""
+_IN, _OUT, _STEP, _FENCE = 4096, 8192, 4, 64
+"""Addresses of the doors; the number of the one that keeps a fence."""
 _DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
 _STACK = "R1"
 """The stack's address, which every kernel loads first."""
 LOG2_RECORD = 4
 """log2 of a record's bytes."""
-CONTROL = ("ctl lo", "ctl hi")
 STATE = ("base lo", "base hi", "clocks", "last")
 """Values of a claim: the address of the slab, what the seal needs of the entry's clocks, and the offset of the last
 place in the slab's ring."""
-END = ("base lo", "base hi", "count", "clocks")
 _PAIRS = {"ctl": "ks_ctl", "c": "ks_c", "g": "ks_g", "base": "ks_base"}
 
 
 def between(kernel: ptx.Kernel) -> tuple[str, ...]:
     """The values that the claim takes from the begin."""
-    return ("epoch", "stripes", "warps", "sampled", *CONTROL, "c lo", "g lo", "g hi", "w", *(["last"] * kernel.sized))
+    clocks = "c lo", "c hi", "g lo", "g hi", "d"
+    return ("epoch", "stripes", "warps", "sampled", "ctl lo", "ctl hi", *clocks, *(["last"] * kernel.sized))
 
 
-def texts(kernel: ptx.Kernel) -> str:
-    """PTX of the fragments' kernels, without the head of a module."""
-    return _begin(kernel) + _claim(kernel) + _end(kernel)
-
-
-def _begin(kernel: ptx.Kernel) -> str:
-    """A kernel that reads the clocks and asks for the gate."""
-    control = f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}];\n"
-    entry = ptx.entry(kernel, ())
-    assert control in entry
-    text = f"{entry.replace(control, _in(CONTROL))}{_out(between(kernel))}"
-    return f".visible .entry {NAMES[0]}()\n{{\n{text}\tret;\n}}\n"
-
-
-def _claim(kernel: ptx.Kernel) -> str:
-    """A kernel that claims a slab."""
+def text(kernel: ptx.Kernel) -> str:
+    """PTX of the claim's kernel, without the head of a module."""
     last = f"shl.b32 ks_last, ks_last, {LOG2_RECORD};" if kernel.sized else ""
     units = "\tmov.u32 ks_units, 0;\n" if kernel.sized else ""  # ptxas may read it early
-    goes = f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n{_out(STATE if kernel.sized else STATE[:-1])}"
+    # a lane without a slab has the high word 0
+    goes = (
+        f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n"
+        "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_x, ks_y}, ks_base; selp.b32 ks_y, ks_y, 0, ks_on;"
+        " mov.b64 ks_base, {ks_x, ks_y}; }\n"
+        f"{_out(STATE if kernel.sized else STATE[:-1])}"
+    )
     return (
-        f".visible .entry {NAMES[1]}()\n{{\n{ptx.declarations(kernel, ())}{_in(between(kernel))}{units}"
-        f"{ptx.attempt(kernel)}{ptx.claim(kernel)}{goes}{ptx.again(kernel)}}}\n"
+        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
+        f"{_begun()}{units}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{goes}{ptx.again(kernel)}}}\n"
     )
 
 
-def _end(kernel: ptx.Kernel) -> str:
-    """A kernel that closes a slab."""
+def _begun() -> str:
+    """What the seal needs of the entry's clocks, see ptx.entry(): the anchor is not 2^32 cycles wide."""
+    step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
     return (
-        f".visible .entry {NAMES[2]}()\n{{\n\t.reg .pred ks_on; .reg .b64 ks_base;"
-        f" .reg .b32 ks_n, ks_w, ks_count, ks_clocks;\n{_in(END)}"
-        "\tmov.u32 ks_n, ks_count; mov.u32 ks_w, ks_clocks; setp.ne.u64 ks_on, ks_base, 0;\n"
-        f"{ptx.finish(kernel)}\tret;\n}}\n"
+        "\t{ .reg .b32 ks_x, ks_y, ks_z; mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_w, ks_z}, ks_c;\n"
+        f"\tsub.u32 ks_d, ks_d, ks_w; shr.u32 ks_d, ks_d, {step}; min.u32 ks_d, ks_d, {most}; add.u32 ks_d, ks_d, 1;"
+        " prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_d, ks_y, 0x7610; }\n"
     )
 
 
 def _in(names: tuple[str, ...]) -> str:
-    """Loads of these values, one load for each 32-bit word, so that every register can be another one."""
-    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_lo, ks_hi; mov.u64 ks_door, {_IN};\n"
-    for number, name in enumerate(names):
-        word, _, half = name.partition(" ")
-        into = f"ks_{half}" if half else f"ks_{word}"
-        text += f"\tld.volatile.global.u32 {into}, [ks_door+{_STEP * number}];\n"
-        if half == "hi":
-            text += f"\tmov.b64 {_PAIRS[word]}, {{ks_lo, ks_hi}};\n"
-        elif half and f"{word} hi" not in names:
-            text += f"\tmov.b64 {_PAIRS[word]}, {{ks_lo, ks_lo}};\n"  # whose high word nothing uses
-    return f"{text}\t}}\n"
+    """Loads of these values: one for those that a begin has in a row of registers, so that they may stay there."""
+    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_x0, ks_x1, ks_x2, ks_x3; mov.u64 ks_door, {_IN};\n"
+    for row in rows(names):
+        into = [f"ks_x{place}" if " " in name else f"ks_{name}" for place, name in enumerate(row)]
+        many, words = f".v{len(row)}" if row[1:] else "", f"{{{', '.join(into)}}}" if row[1:] else into[0]
+        text += f"\tld.volatile.global{many}.u32 {words}, [ks_door+{_STEP * names.index(row[0])}];\n"
+        if " " in row[0]:
+            text += f"\tmov.b64 {_PAIRS[row[0].partition(' ')[0]]}, {{ks_x0, ks_x1}};\n"
+    # a clock is a fence: no door stands behind it, where its registers have been used. It is taken out like a door
+    fence = f"mov.u64 ks_fence, %clock64; st.volatile.global.u64 [ks_door+{_OUT - _IN + _STEP * _FENCE}], ks_fence;"
+    return f"{text}\t.reg .b64 ks_fence; {fence}\n\t}}\n"
+
+
+def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The values between begin and claim that are in a row of registers: the gate's first words, and pairs."""
+    number = 0
+    while number < len(names):
+        many = 4 if names[number] == "epoch" else 2 if names[number].endswith(" lo") else 1
+        yield names[number : number + many]
+        number += many
 
 
 def _out(names: tuple[str, ...]) -> str:
@@ -113,7 +113,7 @@ class Fragment:
         name: its kernel's.
         comes: in-doors: the value's number, by address.
         goes: out-doors: the value's number, by address.
-        zeros: instructions of which only addresses of doors are made.
+        zeros: instructions of which only addresses of doors are made, and the fence behind them.
     """
 
     instructions: tuple[Instruction, ...]
@@ -144,6 +144,12 @@ class Fragment:
         operand = one.operands[0] if at in self.comes else one.operands[-1]
         return int(operand.removesuffix(".reuse")[1:])
 
+    def enters(self, at: int) -> Iterator[tuple[int, int]]:
+        """The values that come through a door, by number, and the register of each."""
+        one = next(one for one in self.instructions if one.at == at)
+        many = next((many for part, many in (("128", 4), ("64", 2)) if part in one.code.split(".")), 1)
+        return ((self.comes[at] + n, self.register(at) + n) for n in range(many))
+
     def listed(self, at: int) -> tuple[int, ...]:
         """Numbers of the attributes that list the instruction at an address, but for those of exits."""
         found = (one.number for one in self.attributes if at in info.addresses(one))
@@ -169,7 +175,9 @@ def read(file: elf.Elf, function: Function) -> Fragment:
         code.pop()
     comes = {one.at: number for one in code if (number := _door(one, "LDG", _IN)) is not None}
     goes = {one.at: number for one in code if (number := _door(one, "STG", _OUT)) is not None}
-    zeros = _zeros(code, {*comes, *goes})
+    fences = {one.at for one in code if one.operands[1:] == ("SR_CLOCKLO",) or goes.get(one.at) == _FENCE}
+    goes = {at: number for at, number in goes.items() if at not in fences}
+    zeros = _zeros(code, {*comes, *goes, *fences}) | fences
     attributes = info.read(own.content) if own is not None else ()
     return Fragment(tuple(code), attributes, function.name, comes, goes, zeros)
 
@@ -254,12 +262,15 @@ def spliced(
             reuse=0,
         )
         if one.at in fragment.comes or one.at in fragment.goes:
-            number = fragment.register(one.at)
-            number = names.registers.get(number, number)
             if one.at in fragment.comes:
-                made = comes(values[0][fragment.comes[one.at]], number)
+                made = [
+                    new
+                    for value, number in fragment.enters(one.at)
+                    for new in comes(values[0][value], names.registers.get(number, number))
+                ]
             else:
-                made = goes(values[1][fragment.goes[one.at]], number)
+                number = fragment.register(one.at)
+                made = goes(values[1][fragment.goes[one.at]], names.registers.get(number, number))
         elif one.at in fragment.zeros:
             made = []
         elif one.at == exits[0]:

@@ -14,6 +14,8 @@ from .hazards import Hazard, successors
 from .instructions import Function, Instruction
 
 _STORE = "STG.E.128"
+_BOTH = {"0x80": "", "0x20": "!"}
+"""Tables of PLOP3 for the first operand and the second one, or its contrary, where the third is true."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,11 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     while work:
         at, off = place = work.pop()
         one = by_address[at]
-        state = _after(one, states[place], words)
+        skipped = one.conditional and one.guard[1:] in off
+        state = states[place] if skipped else _after(one, states[place], words)
         for to in successors(one):
             way = (to, _off(one, off, to) & guards)
-            if to not in by_address or (one.guard[1:] in off and to == one.target):
+            if to not in by_address or (skipped and to == one.target):
                 continue
             before = states.get(way)
             merged = state if before is None else dict(before.items() & state.items())
@@ -74,20 +77,20 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
 def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
     """The predicates that are false behind an instruction, on the way to an address."""
     kept = off - one.writes
-    if not one.conditional and one.name in ("ISETP", "PLOP3") and off & {narrowed(one)}:
+    if not one.conditional and one.name in ("ISETP", "PLOP3") and off & implied(one):
         kept |= {name for name in one.writes if name[0] == "P"}
     if one.name == "BRA" and one.conditional and one.guard[1] != "!" and to != one.target:
         kept |= {one.guard[1:]}
     return kept
 
 
-def narrowed(one: Instruction) -> str:
-    """The predicate that is true wherever the result of an instruction is; empty if there is none."""
+def implied(one: Instruction) -> frozenset[str]:
+    """What is true wherever a predicate is that an instruction writes: operands such as "P6" and "!P0"."""
     if one.code.startswith("ISETP") and ".AND" in one.code:
-        return one.operands[-1]
-    if one.code == "PLOP3.LUT" and one.operands[-2] in ("0x80", "0x20"):
-        return one.operands[2]
-    return ""
+        return frozenset({one.operands[-2 if ".EX" in one.code else -1]})  # .EX: the low words' comparison comes last
+    if one.code == "PLOP3.LUT" and one.operands[-2] in _BOTH:
+        return frozenset({one.operands[2], _BOTH[one.operands[-2]] + one.operands[3]})
+    return frozenset()
 
 
 def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _State:

@@ -93,14 +93,14 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     labeled = labels.labeled(text)
     regions.check(labeled, kernel.specs[0])
     found, together = regions.records(labeled), regions.together(code.Text(labeled))
-    # the fragments are assembled, and read, with the labeled text: each call of the tools costs half a second
-    texts = labeled.plain, labeled.text + fragments.texts(kernel)
+    # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
+    texts = labeled.plain, labeled.text + fragments.text(kernel)
     with ThreadPoolExecutor(len(texts)) as pool:
         data, tagged = pool.map(assemble, texts, (False, True))
     file, labeled_file = elf.read(data), elf.read(tagged)
     read = {one.name: one for one in reading.functions(tagged)}
     function = read[labeled.kernel.name]
-    begin, claim, end = (fragments.read(labeled_file, read[name]) for name in fragments.NAMES)
+    claim = fragments.read(labeled_file, read[fragments.NAME])
     sections.check(file, function)
     _check_same_code(file, labeled_file, function)
     if 0 in function.targets:
@@ -118,7 +118,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
     stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
     sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
-    where = claiming.placed(function, (begin, claim), kernel, chosen, _opened(sites), stores, _control(file), most)
+    where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
     count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*where.begin]
@@ -140,7 +140,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     insertion = Insertion(
         put,
         made.after,
-        [*where.behind, *ending.end(end, state)],
+        [*where.behind, *ending.end(state)],
         registers=count,
         attributes=claim.stack,
         controls=controls,

@@ -31,12 +31,13 @@ def new(
         label: its name.
         borrowed: a register of the function's own that it may read, if it names it.
     """
-    seen = _seen(text)
+    seen = parsed(text)
     lent = frozenset({borrowed} & (seen.reads | seen.writes))
     return New(forms.word(text, code), to, label, borrowed=lent, seen=seen)
 
 
-def _seen(text: str) -> Instruction:
+def parsed(text: str) -> Instruction:
+    """What the text of an instruction reads and writes."""
     match = _TEXT.match(text.strip())
     assert match is not None
     guard, code, rest = match[1] or "", match[2], match[3]
@@ -57,4 +58,4 @@ def _names(one: Instruction, position: int, operand: str) -> Iterator[str]:
             yield from (f"{kind}{number + n}" for n in range(width))
     yield from _PREDICATE.findall(operand)
     if one.name == "P2R" and operand == "PR":
-        yield from (f"P{number}" for number in range(_ALL_PREDICATES))
+        yield from (f"P{number}" for number in range(_ALL_PREDICATES) if int(one.operands[-1], 0) >> number & 1)

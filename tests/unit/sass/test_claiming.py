@@ -42,11 +42,10 @@ def kernel(text: str = LOADING) -> Function:
     return found
 
 
-def pieces() -> tuple[fragments.Fragment, fragments.Fragment]:
-    data = assembled(HEAD + fragments.texts(KERNEL))
-    named = {one.name: one for one in functions(data)}
-    begin, claim = (fragments.read(read(data), named[name]) for name in fragments.NAMES[:2])
-    return begin, claim
+def piece() -> fragments.Fragment:
+    data = assembled(HEAD + fragments.text(KERNEL))
+    (found,) = functions(data)
+    return fragments.read(read(data), found)
 
 
 def allocation(function: Function) -> Allocation:
@@ -55,7 +54,7 @@ def allocation(function: Function) -> Allocation:
 
 def placed(stores: int = FAR, most: int = 255) -> claiming.Claim:
     function = kernel()
-    return claiming.placed(function, pieces(), KERNEL, allocation(function), {}, stores, 0, most)
+    return claiming.placed(function, piece(), KERNEL, allocation(function), {}, stores, 0, most)
 
 
 def insertion(found: claiming.Claim) -> insert.Insertion:
@@ -113,7 +112,7 @@ def test_a_predicate_with_a_value_is_kept_meanwhile() -> None:
     needed = {name for name in registers.needed_predicates(kernel())[found.at] if name[0] == "P"}
     saved = [one for one in inserted(found) if one.name == "P2R"]
     free = 7 - len(needed)
-    assert len(saved) == max(0, len(pieces()[1].used("P")) - free)
+    assert len(saved) == max(0, len(piece().used("P")) - free)
 
 
 def test_it_stands_in_front_of_the_first_mark_that_stores() -> None:
@@ -136,7 +135,7 @@ def test_registers_of_records_that_are_open_there_are_left_alone() -> None:
     records = replace(own, quads={key: quad}, own={quad: 7})
     begin = function.instructions[1].at
     opened = {begin: frozenset({quad})}
-    found = claiming.placed(function, pieces(), KERNEL, records, opened, FAR, 0, 255)
+    found = claiming.placed(function, piece(), KERNEL, records, opened, FAR, 0, 255)
     assert found.at > begin
     mine = inserted(found)
     assert f"R{quad}" not in {name for one in mine for name in one.writes}
@@ -151,5 +150,5 @@ def test_nothing_waits_for_the_address_of_the_control_block_or_the_gate_before_t
     assert 0 < found.asked == first < found.at
     assert not any(control(one.word).waits for one in found.begin)
     address, gate = found.begin[0], found.ask[-1]
-    assert control(address.word).writes in control(found.ask[0].word).waits
+    assert [control(address.word).writes] == [board for one in found.ask for board in control(one.word).waits]
     assert control(gate.word).writes in control(found.test[0].word).waits

@@ -86,7 +86,7 @@ def test_each_region_is_stored_where_it_ends(tool: str) -> None:
         clocks = [one.operands[0] for one in behind if one.code == "CS2R.32"]
         assert clocks.index(f"R{first + 2}") < clocks.index(f"R{first}")  # the end was read after the begin
     assert Counter(found) == Counter(("load", "sum", "store"))
-    assert sum(one.code == "CS2R.32" for one in code) == 6
+    assert sum(one.code == "CS2R.32" for one in code) == 6 + 2  # and those of the anchors
 
 
 def number_of(move: Instruction) -> int:
@@ -229,18 +229,15 @@ def test_a_clock_is_read_when_the_barrier_in_front_has_stopped_the_warp() -> Non
 
 
 @pytest.mark.parametrize(("sized", "spec"), [(False, "elected"), (True, "elected"), (False, "all")])
-def test_claim_and_end_are_what_ptxas_made_of_the_protocols_texts(sized: bool, spec: str) -> None:
-    """But for the doors, through which values come and go. The claim of every thread has a shuffle."""
+def test_the_claim_is_what_ptxas_made_of_the_protocols_text(sized: bool, spec: str) -> None:
+    """But for the doors, through which values come and go, and a fence. The claim of every thread has a shuffle."""
     kernel = replace(KERNEL, size_offset="4096" if sized else None, specs=(spec,))
-    data = assembled(HEAD + fragments.texts(kernel), options=())
-    named = {one.name: one for one in functions(data)}
-    begin, claim, end = (fragments.read(read(data), named[name]) for name in fragments.NAMES)
-    between = len(fragments.between(kernel))
-    assert sorted(begin.goes.values()) == sorted(claim.comes.values()) == list(range(between))
+    data = assembled(HEAD + fragments.text(kernel), options=())
+    claim = fragments.read(read(data), only(data))
+    comes = sorted(number for at in claim.comes for number, _ in claim.enters(at))
+    assert comes == list(range(len(fragments.between(kernel))))
     assert sorted(claim.goes.values()) == list(range(3 + sized))
-    assert sorted(end.comes.values()) == list(range(4)) and not end.goes
-    for piece in (begin, claim, end):
-        gone = [one for one in piece.instructions if one not in piece.code]
-        assert {one.name for one in gone} <= {"LDG", "STG", "CS2R"}
-        same = Names({}, {}, {})
-        assert all(renaming.renamed(one, same) == one.word for one in piece.code)
+    gone = [one for one in claim.instructions if one not in claim.code]
+    assert {one.name for one in gone} == {"LDG", "STG", "CS2R"}
+    same = Names({}, {}, {})
+    assert all(renaming.renamed(one, same) == one.word for one in claim.code)

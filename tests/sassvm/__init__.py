@@ -1,0 +1,10 @@
+"""A small interpreter of machine code for sm_90: runs what kscope inserts into a kernel, warp by warp, with no GPU.
+
+    values.py    operands: registers, constants, numbers
+    ops.py       one instruction in one lane
+    machine.py   warps: lanes that part and meet, votes, uniform registers, memory
+
+It uses the memory, the clocks, the host and the judge of ptxvm. Only results are modeled, not time: hazards.py has the
+cycles. Own instructions that compute with floats, and shared memory, have the result 0. Any other unknown instruction
+is an error.
+"""

@@ -1,0 +1,122 @@
+"""A launch of a kernel that is recorded in its machine code, and what it must leave: judged as kernels in PTX are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ptxvm import judge, oracle
+from ptxvm.host import Host, Pool, Ring, Slab
+from ptxvm.machine import Clocks, Grid, Launch
+from ptxvm.oracle import Ideal
+
+from kscope import ptx
+from kscope.capture import layout, wire
+from kscope.instrument.sampling import Sampling
+from kscope.marks.strategies import AllThreads, parse_strategy
+from kscope.sass.instructions import Function
+
+from .machine import Warp, warps
+
+ROOMY = Pool((Ring(14), Ring(14), Ring(14)))
+OUT_BYTES = 1 << 14
+_SHAPE, _CLOCKS, _ALL = Grid((2, 1, 1), (128, 1, 1)), Clocks(steps=(3, 1, 70)), Sampling()
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is launched.
+
+    Attributes:
+        text: PTX with marks, of one kernel with the parameters (address, number).
+        function: the machine code that records them.
+        kernel: what the texts of the protocol depend on.
+        number: the second parameter.
+        size: records of a slab whose size each warp reads.
+        bound: the module is armed.
+    """
+
+    text: str
+    function: Function
+    kernel: ptx.Kernel
+    number: int
+    shape: Grid = _SHAPE
+    pool: Pool = ROOMY
+    sampling: Sampling = _ALL
+    size: int = 16
+    epoch: int = 7
+    bound: bool = True
+    smid: int = 1
+    grid_id: int = 0x123456789
+    clocks: Clocks = _CLOCKS
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a launch left behind."""
+
+    host: Host
+    warps: list[Warp]
+    slabs: list[Slab]
+    ideals: dict[judge.Key, Ideal]
+
+
+def launched(case: Case) -> Outcome:
+    """Run a case, and what its marks mean."""
+    host = _host(case)
+    launch = _launch(case, host)
+    started = warps(
+        case.function,
+        host.memory,
+        [thread for thread, _ in launch.start()],
+        case.shape,
+        launch.params[0].to_bytes(8, "little") + case.number.to_bytes(8, "little"),
+        (host.control.base if case.bound else 0).to_bytes(8, "little"),
+    )
+    for warp in started:
+        warp.run()
+    plain = _launch(case, _host(case))
+    return Outcome(host, started, host.slabs(), oracle.ideal(plain, case.kernel.recording))
+
+
+def _host(case: Case) -> Host:
+    return Host(case.pool, case.sampling, case.epoch, case.size)
+
+
+def _launch(case: Case, host: Host) -> Launch:
+    out = host.memory.allocate("out", OUT_BYTES)
+    x, y, z = case.shape.grid
+    blocks = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
+    host.launched(case.shape, blocks)
+    program = host.load(case.text, bound=case.bound)
+    (name,) = program.module.kernels
+    parameters = [out.base, case.number]
+    return Launch(program, host.memory, name, case.shape, parameters, blocks, None, lambda _: case.smid, case.grid_id,
+                  case.clocks)  # fmt: skip
+
+
+def judged(case: Case) -> Outcome:
+    """The same, and every property of judge.py; raises judge.Wrong."""
+    found = launched(case)
+    host, slabs, kernel = found.host, found.slabs, case.kernel
+    log2 = case.size.bit_length() - 1 if kernel.sized else kernel.log2_records
+    (strategy,) = map(parse_strategy, kernel.specs)
+    chosen = {
+        key
+        for key, one in found.ideals.items()
+        if case.bound
+        and case.epoch
+        and strategy.records(one.thread.warp, one.thread.lane)
+        and oracle.sampled(case.sampling, case.shape, one.thread)
+    }
+    if strategy.spec != AllThreads().spec:  # whose claims ptxas gathers: one atomic for the lanes of a warp
+        judge.stores_stay_inside_claimed_slabs(host, wire.slab_units(log2))
+        judge.claims_account_for_every_unit(host, slabs, wire.slab_units(log2), chosen)
+        judge.heads_tell_where_the_lane_was(host, slabs, found.ideals)
+    judge.require({slab.key for slab in slabs} <= chosen, "a slab of a lane that does not record")
+    flags = layout.FLAG_LANES * (strategy.spec == AllThreads().spec)
+    about = (wire.VARYING if kernel.sized else log2) | flags << layout.FLAG_SHIFT - layout.LOG2_SHIFT
+    number = sum(int(word, 0) << 32 * place for place, word in enumerate(kernel.id))
+    first = found.ideals[0, 0, 0, 0]
+    judge.entries_describe_the_launch(host, slabs, first, case.shape, kernel.recording, number, about)
+    judge.records_are_the_marks_in_order(slabs, found.ideals, kernel.recording)
+    return found

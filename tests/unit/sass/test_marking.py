@@ -1,0 +1,114 @@
+"""Where the instructions of marks stand among the kernel's own: what needs time stands behind those that take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kscope.capture import layout
+from kscope.sass import marking, records, registers
+from kscope.sass.insert import New
+from kscope.sass.instructions import BYTES, Function
+from kscope.sass.marking import Marks
+from kscope.sass.paths import Spot
+from kscope.sass.records import Site
+from kscope.sass.regions import Record
+
+from .listed import Line, listed
+
+STATE = registers.State(100, 102, 101, 104, None, 6, 5)
+WRITER = records.Writer(STATE, "0xff0")
+COMPUTES: tuple[Line, ...] = tuple(f"IMAD.IADD R{n}, R{n}, 0x1, R{n + 1}" for n in range(2, 22))
+END = "EXIT"
+
+
+def site(act: str, at: int, quad: int = 108, name: str = "part", **more: bool) -> Site:
+    """A mark in front of an instruction, by its number."""
+    record = Record((name, ""), layout.record_id(name, layout.Kind.SPAN), False, False)
+    spot = Spot(0, at * BYTES, 0, more.get("behind_wait", False))
+    return Site(act, record, quad, True, spot, None, None, (None, None), more.get("waits", False))
+
+
+def placed(function: Function, *sites: Site, used: Sequence[int] = range(30)) -> Marks:
+    return marking.placed(function, sites, WRITER, 0, frozenset(used))
+
+
+def names(some: Sequence[New]) -> list[str]:
+    return [one.seen.name for one in some if one.seen is not None]
+
+
+def standing(made: Marks, name: str) -> Iterator[int]:
+    """The numbers of the own instructions in front of which instructions of this name stand."""
+    return (at // BYTES for at, some in sorted(made.before.items()) for one in names(some) if one == name)
+
+
+def test_a_store_stands_behind_own_instructions_that_take_its_clocks_time() -> None:
+    function = listed(*COMPUTES, END)
+    made = placed(function, site("enter", 1), site("exit", 4))
+    assert list(standing(made, "CS2R")) == [1, 4]
+    (store,) = standing(made, "STG")
+    assert 4 + 8 - 4 <= store <= 4 + 13
+    assert "NOP" not in [name for some in made.before.values() for name in names(some)]
+
+
+def test_it_stands_in_the_block_of_its_mark() -> None:
+    """And waits there, if that is short."""
+    function = listed(*COMPUTES[:6], "BRA `(there)", *COMPUTES[:9], END, there=9)
+    made = placed(function, site("exit", 4))
+    assert list(standing(made, "STG")) == [6]
+
+
+def test_it_stands_in_front_of_the_next_mark_that_stores() -> None:
+    function = listed(*COMPUTES, END)
+    made = placed(function, site("exit", 4), site("exit", 6, 112))
+    first, second = standing(made, "STG")
+    assert first <= 6 < second
+    order = [one.seen.operands[-1] for at in sorted(made.before) for one in made.before[at] if one.seen
+             and one.seen.name == "STG"]  # fmt: skip
+    assert order == ["R108", "R112"]
+
+
+def test_clocks_of_one_place_are_read_one_behind_the_other() -> None:
+    """In front of the first one's store, unless the second writes its registers."""
+    function = listed(*COMPUTES, END)
+    other = placed(function, site("exit", 4), site("enter", 4, 112))
+    assert names(other.before[4 * BYTES])[:2] == ["CS2R", "CS2R"]
+    same = placed(function, site("exit", 4), site("enter", 4, 108, waits=True))
+    code = [one for at in sorted(same.before) for one in names(same.before[at])]
+    assert code.index("STG") < len(code) - 1 - code[::-1].index("CS2R")
+
+
+@pytest.mark.parametrize(("follows", "nops"), [(COMPUTES, 0), (("LDG.E R2, desc[UR4][R4.64]", *COMPUTES), 1)])
+def test_behind_a_wait_a_clock_stands_where_the_warp_has_stopped(follows: Sequence[Line], nops: int) -> None:
+    """Behind own instructions that only compute, else behind a NOP."""
+    function = listed("BAR.SYNC.DEFER_BLOCKING 0x0", *follows, END)
+    made = placed(function, site("enter", 1, behind_wait=True))
+    (clock,) = standing(made, "CS2R")
+    assert (clock == 1) == bool(nops)
+    assert [name for some in made.before.values() for name in names(some)].count("NOP") == nops
+
+
+def test_with_tensor_cores_a_store_stands_at_the_end_of_its_block() -> None:
+    function = listed("HGMMA", *COMPUTES[:3], *("NOP",) * 30, END)
+    tensor = placed(function, site("exit", 2))
+    assert list(standing(tensor, "STG")) == [len(function.instructions) - 1]
+    plain = listed("NOP", *COMPUTES[:3], *("NOP",) * 30, END)
+    (store,) = standing(placed(plain, site("exit", 2)), "STG")
+    assert store < 20
+
+
+def test_a_record_in_lent_registers_is_stored_at_its_mark() -> None:
+    """The kernel uses these registers soon."""
+    function = listed(*COMPUTES, END)
+    made = placed(function, site("exit", 4, 12))
+    assert list(standing(made, "STG")) == [4]
+
+
+def test_without_a_predicate_of_the_kernels_one_is_computed_that_is_free_as_far_as_its_store() -> None:
+    state = registers.State(100, 102, 101, 104, None, None, 5, 105)
+    needed = "ISETP.NE.U32.AND P0, PT, R4, RZ, PT"
+    function = listed(needed, *COMPUTES, "@P0 EXIT", END)
+    made = marking.placed(function, [site("exit", 4)], records.Writer(state, "0xff0"), 0, frozenset(range(30)))
+    tests = [one.seen for some in made.before.values() for one in some if one.seen and one.seen.name == "ISETP"]
+    assert [one.operands[0] for one in tests] == ["P1"]

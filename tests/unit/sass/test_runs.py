@@ -1,0 +1,134 @@
+"""The machine code that records, run by an interpreter: what it leaves is what the protocol and the marks demand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+from ptxvm.host import Pool, Ring
+from ptxvm.machine import Clocks, Grid
+from sassvm.launching import Case, judged
+
+from kscope import ptx
+from kscope.instrument.sampling import Sampling
+from kscope.marks.strategies import parse_strategy
+
+from .kernels import ASSEMBLERS, EACH, HEAD, needs_tools
+from .test_recording import ENTER, EXIT, KERNEL, made, only
+
+pytestmark = needs_tools
+TURNS = f"""{HEAD}{ptx.control_symbol()}.visible .entry turns(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0;
+    mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2; setp.ge.u32 %p1, %r2, %r1;
+    @%p1 bra DONE;
+LOOP:
+    .pragma "nounroll";
+{ENTER.format("load")}    ld.global.u32 %r4, [%d3];
+{EXIT.format("load")}{ENTER.format("store")}    add.u32 %r4, %r4, %r3; st.global.u32 [%d3+1024], %r4;
+{EXIT.format("store")}    add.u64 %d3, %d3, 512; add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, %r1;
+    @%p3 bra LOOP;
+{ENTER.format("last")}    st.global.u32 [%d1+8192], %r4;
+{EXIT.format("last")}DONE:
+    ret;
+}}
+"""
+SIZED = replace(KERNEL, size_offset="4096")
+
+
+@cache
+def case(tool: str = "", kernel: ptx.Kernel = KERNEL, number: int = 3, text: str = TURNS) -> Case:
+    """Threads up to a number turn as often."""
+    return Case(text, only(made(tool or ASSEMBLERS[0], text, kernel).data), kernel, number)
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_every_record_is_that_of_its_marks(tool: str) -> None:
+    found = judged(case(tool))
+    assert len(found.slabs) == 8
+    assert sorted(len(found.ideals[slab.key].events) for slab in found.slabs) == [0] * 6 + [2 * 3 + 1] * 2
+
+
+def test_a_ring_keeps_the_newest() -> None:
+    assert max(slab.count for slab in judged(case(number=11)).slabs) == 2 * 11 + 1 > 16
+
+
+def test_the_size_of_a_slab_is_read_at_the_launch() -> None:
+    assert {len(slab.ring) for slab in judged(replace(case(kernel=SIZED), size=32)).slabs} == {32}
+
+
+@pytest.mark.parametrize("spec", ["all", "lane0-warp0", "warps:1,2"])
+def test_lanes_of_every_strategy_record(spec: str) -> None:
+    recording = replace(KERNEL.recording, strategy=parse_strategy(spec))
+    assert judged(case(kernel=replace(KERNEL, recording=recording, specs=(spec,)))).slabs
+
+
+def test_at_rest_nothing_is_written() -> None:
+    for shut in (replace(case(), epoch=0), replace(case(), bound=False)):
+        found = judged(shut)
+        assert not found.slabs and all(access.size == 4 for access in found.host.memory.log)  # the kernel's own
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        Pool((Ring(14), Ring(5, head=7), Ring(5))),
+        Pool((Ring(14), Ring(5, free=3), Ring(4, head=9, free=0))),
+        Pool((Ring(0), Ring(0), Ring(6, head=0xFFFFFFFA))),
+    ],
+)
+def test_lanes_without_room_try_again_and_count_what_they_lose(pool: Pool) -> None:
+    found = judged(replace(case(), pool=pool))
+    assert len(found.slabs) < 8
+
+
+def test_lanes_that_find_their_ring_full_claim_from_the_reserve() -> None:
+    found = judged(replace(case(), pool=Pool((Ring(14), Ring(5), Ring(14)))))
+    assert len(found.slabs) == 8 and {slab.stripe for slab in found.slabs} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling.of(range(1, 2), None, None),
+        Sampling.of(slice(0, None, 2), (0, 3), None),
+        Sampling.of(None, None, (0, 5)),
+        Sampling.of(None, (1,), (1, 5)),
+    ],
+)
+def test_what_is_not_sampled_does_not_record(sampling: Sampling) -> None:
+    assert len(judged(replace(case(), sampling=sampling)).slabs) < 8
+
+
+def test_blocks_are_numbered_in_three_dimensions() -> None:
+    assert len(judged(replace(case(), shape=Grid((2, 2, 2), (128, 1, 1), (2, 1, 1), True))).slabs) == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_any_pool_clocks_and_sampling(seed: int) -> None:
+    dice = Random(seed)
+
+    def ring() -> Ring:
+        size = dice.choice((0, 3, 4, 5, 6, 7, 10))
+        free = dice.choice((None, None, dice.randrange((1 << size) + 1)))
+        return Ring(size, dice.choice((0, 7, dice.randrange(1 << 32), 0xFFFFFFFA)), free)
+
+    steps = tuple(dice.choice((0, 1, 3, 70, 1 << 16, 1 << 31)) for _ in range(3))
+    blocks = dice.choice((None, None, slice(dice.randrange(3), None, dice.choice((1, 2, 3)))))
+    warps, sms = dice.choice((None, None, (0, 2))), dice.choice((None, None, (0, 5)))
+    judged(
+        replace(
+            case(kernel=dice.choice((KERNEL, SIZED)), number=dice.choice((0, 1, 3, 24))),
+            pool=Pool(tuple(ring() for _ in range(dice.choice((2, 3))))),
+            sampling=Sampling.of(blocks, warps, sms),
+            size=dice.choice((4, 8, 16)) if dice.random() < 0.5 else 16,
+            epoch=dice.choice((6, 7)),
+            smid=dice.choice((0, 1, 5, 131)),
+            grid_id=dice.randrange(1 << 48),
+            clocks=Clocks(dice.randrange(1 << 40), dice.randrange(1 << 60), steps),
+        )
+    )

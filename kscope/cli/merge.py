@@ -24,7 +24,7 @@ from .options import members
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "merge", merge, "put torch.profiler's trace, or the ranks of a job, on one timeline",
+        "merge", merge,
         description="Writes one timeline: of a capture torch.profiler's events as they are, and kscope's rows below "
         "their stream; of a folder all ranks. How exact the shared axis is, is printed.",
     )  # fmt: skip

@@ -6,7 +6,9 @@ or brief (a few of them, for tests that run again with other versions of a depen
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -184,6 +186,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make gpu"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Hide the collected tests and their modules from the garbage collector: it would walk over them in every test."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts faster in the many processes of the tests
 
 for _name, _examples in (("fast", 12), ("thorough", 400)):
     settings.register_profile(
@@ -161,6 +162,15 @@ def sampled(test: str) -> str | None:
     """The name in SAMPLED that holds for a test: its own, its file's or its folder's."""
     file = test.partition("::")[0]
     return next((name for name in (test, file, *map(str, PurePosixPath(file).parents)) if name in SAMPLED), None)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without variations are not imported for variations."""
+    if collection_path.suffix != ".py" or not config.option.markexpr.startswith("variation and "):
+        return None
+    file = collection_path.relative_to(ROOT / "tests").as_posix()
+    has = sampled(file) or any(name.startswith(f"{file}::") for name in SAMPLED)
+    return None if has or "variation" in collection_path.read_text() else True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -32,7 +32,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "record": {
         "demo": "record a small kernel and show it",
         "run": "record a script with annotated kernels",
-        "sample": "sample where warps stand in any kernel of a script, without marks",
+        "sample": "sample where warps wait in every kernel of a script, without marks",
         "include": "the folder of kscope.cuh: nvcc -I$(kscope include)",
         "doctor": "what works on this machine, and what a region costs on it",
     },
@@ -53,10 +53,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "path": "the critical path of one block, over signals and waits that you name",
         "pipeline": "stages, waits and copies in flight",
         "occupancy": "warps alive per SM over time, waves of blocks and the tail",
-        "stalls": "where warps stood and why they waited, of a capture with samples",
+        "stalls": "where warps waited and why, of a capture with samples",
         "annotate": "the source beside the samples of each line, of a capture with samples",
         "rates": "how fast regions move bytes and compute",
-        "ranks": "which rank of a job came late to collectives, and why",
+        "ranks": "which rank of a job is late to collectives, and why",
     },
     "compare and check": {
         "compare": "what became slower between two captures",
@@ -146,7 +146,7 @@ def _escape_surrogates(stream: TextIO) -> None:
 
 
 def _line(error: Exception) -> str:
-    from ..analysis.table import cut  # imports numpy
+    from ..util.terminal import cut  # imports numpy
 
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:

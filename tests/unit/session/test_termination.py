@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
 SCRIPT = """
 import asyncio, ctypes, os, signal, sys, threading, time
+if sys.argv[1] == "with_an_early_child":
+    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
 import kscope, kscope_sim
 
 def kernel(warp):
@@ -55,6 +57,10 @@ def with_a_child():
     os.read(read, 1)
     os.kill(child, signal.SIGTERM)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+def with_an_early_child():
+    "It ends before kscope's own function after a fork runs: kscope was imported later than this one is registered."
+    print(os.waitstatus_to_exitcode(os.waitpid(os.fork(), 0)[1]), flush=True)
 
 def with_a_handler():
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(3))
@@ -119,8 +125,9 @@ def test_the_programs_signal_handler_replaces_the_sessions(tmp_path: Path) -> No
     assert len(kscope.load(tmp_path / "run.failed.kscope")) == 1
 
 
-def test_a_crashing_child_does_not_affect_its_parent(tmp_path: Path) -> None:
-    out, text = _start(tmp_path, "with_a_child").communicate(timeout=PATIENCE_S)
+@pytest.mark.parametrize("what", ["with_a_child", "with_an_early_child"])
+def test_a_crashing_child_does_not_affect_its_parent(tmp_path: Path, what: str) -> None:
+    out, text = _start(tmp_path, what).communicate(timeout=PATIENCE_S)
     assert (out, text) == (f"{-signal.SIGTERM}\n", "")
     assert [path.name for path in tmp_path.glob("*.kscope")] == ["run.kscope"]
 

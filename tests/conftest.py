@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts faster in the many processes of the tests
 
 for _name, _examples in (("fast", 12), ("thorough", 400)):
     settings.register_profile(
@@ -29,6 +28,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 def has_gpu() -> bool:
     """True if the machine has an NVIDIA device. Makes no driver call, so tests may fork afterwards."""
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+if not has_gpu():  # device tests multiply large matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts faster in the many processes of the tests
 
 
 SAMPLED = {

@@ -130,13 +130,12 @@ test-hta: .venv/.test .venv-hta/.test  ## open merged files in Holistic Trace An
 	KSCOPE_HTA=.venv-hta/bin/python .venv/bin/python -m pytest tests/viewers/test_hta.py
 
 test-cupy: .venv/.cupy  ## tests of CuPy, NVRTC and cuda.core
-	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py
-	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
+	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k "cupy or nvrtc or doctor" tests/unit/cupy \
+	    tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py tests/contract/test_contract.py tests/unit/test_examples*.py
 
 test-numba: .venv-numba/.test  ## tests of Numba
-	.venv-numba/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/numba tests/unit/test_doctor.py
-	.venv-numba/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k numba tests/contract/test_contract.py \
-	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py
+	.venv-numba/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k "numba or doctor" tests/unit/numba \
+	    tests/unit/test_doctor.py tests/contract/test_contract.py tests/unit/test_examples*.py tests/unit/test_bench_kernels.py
 
 test-cute: .venv-cute/.test  ## tests of CuTe DSL
 	.venv-cute/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \

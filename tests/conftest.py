@@ -6,7 +6,9 @@ or brief (a few of them, for tests that run again with other versions of a depen
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -26,6 +28,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 def has_gpu() -> bool:
     """True if the machine has an NVIDIA device. Makes no driver call, so tests may fork afterwards."""
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+if not has_gpu():  # device tests multiply large matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts faster in the many processes of the tests
 
 
 SAMPLED = {
@@ -161,6 +167,15 @@ def sampled(test: str) -> str | None:
     return next((name for name in (test, file, *map(str, PurePosixPath(file).parents)) if name in SAMPLED), None)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without variations are not imported for variations."""
+    if collection_path.suffix != ".py" or not config.option.markexpr.startswith("variation and "):
+        return None
+    file = collection_path.relative_to(ROOT / "tests").as_posix()
+    has = sampled(file) or any(name.startswith(f"{file}::") for name in SAMPLED)
+    return None if has or "variation" in collection_path.read_text() else True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark variations; skip tests marked gpu on a machine without one, and name the command that runs them.
@@ -184,6 +199,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make gpu"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Hide the collected tests and their modules from the garbage collector, which walked over them in every test, and
+    let it run less often."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def one(code: str, *, parse_only: bool = False) -> None:
         assert name and re.search(rf"#\s*define {name[0]}\b", HEADER.read_text()), f"no macro {code}"
     elif code.startswith("kscope ") or code == "kscope":
         argv = shlex.split(code)[1:]
-        parsed = cli.parser().parse_args(argv)
+        parsed = cli.parser(argv[0] if argv else "").parse_args(argv)
         assert callable(parsed.command)
         assert parse_only or cli.main(argv) == 0, f"{code} did not end with 0"
     else:

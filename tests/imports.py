@@ -29,12 +29,9 @@ def imports(name: str) -> frozenset[tuple[str, bool]]:
     """(absolute dotted target, at the top of the file) of every import of a module."""
     path = modules()[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    tree = ast.parse(path.read_text())
-    nested = {id(child) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for child in ast.walk(node)}
 
     def targets() -> Iterator[tuple[str, bool]]:
-        for node in ast.walk(tree):
-            top = id(node) not in nested
+        for node, top in _statements(ast.parse(path.read_text()), True):
             if isinstance(node, ast.Import):
                 yield from ((alias.name, top) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -43,6 +40,14 @@ def imports(name: str) -> frozenset[tuple[str, bool]]:
                 yield from ((f"{base}.{alias.name}", top) for alias in node.names)
 
     return frozenset(targets())
+
+
+def _statements(node: ast.AST, top: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """(statement, it is in no function) of every statement below a node."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield child, top
+            yield from _statements(child, top and not isinstance(child, ast.FunctionDef))
 
 
 def arrows(name: str) -> set[str]:

@@ -23,20 +23,51 @@ from typing import TextIO
 
 from .._version import __version__
 from ..errors import KscopeError
-from .command import Listed, Parser, commands
+from .command import Parser, commands, listing
 
 __all__ = ["main", "parser"]
 
 ERROR, BROKEN_PIPE = 2, 141
-GROUPS: dict[str, tuple[str, ...]] = {
-    "record": ("demo", "run", "sample", "include", "doctor"),
-    "why does it hang": ("watch",),
-    "look": ("summary", "view", "export", "merge", "query", "info"),
-    "why is it slow": ("gaps", "overlap", "path", "pipeline", "occupancy", "stalls", "annotate", "rates", "ranks"),
-    "compare and check": ("compare", "assert"),
-    "can I trust this": ("trust", "crosscheck"),
+GROUPS: dict[str, dict[str, str]] = {
+    "record": {
+        "demo": "record a small kernel and show it",
+        "run": "record a script with annotated kernels",
+        "sample": "sample where warps wait in every kernel of a script, without marks",
+        "include": "the folder of kscope.cuh: nvcc -I$(kscope include)",
+        "doctor": "what works on this machine, and what a region costs on it",
+    },
+    "why does it hang": {
+        "watch": "show where warps are while a kernel runs, hangs, or after it died",
+    },
+    "look": {
+        "summary": "where the time went, per kernel and region",
+        "view": "show a capture in the browser",
+        "export": "turn a capture into a timeline, a table or a flame graph",
+        "merge": "put torch.profiler's trace, or the ranks of a job, on one timeline",
+        "query": "SQL over the records of a capture or of a job's ranks",
+        "info": "how and where a capture was recorded: GPU, versions, command, sampling",
+    },
+    "why is it slow": {
+        "gaps": "time in no region and in waits, and what other warps did meanwhile",
+        "overlap": "what the warps of a block did at the same time",
+        "path": "the critical path of one block, over signals and waits that you name",
+        "pipeline": "stages, waits and copies in flight",
+        "occupancy": "warps alive per SM over time, waves of blocks and the tail",
+        "stalls": "where warps waited and why, of a capture with samples",
+        "annotate": "the source beside the samples of each line, of a capture with samples",
+        "rates": "how fast regions move bytes and compute",
+        "ranks": "which rank of a job is late to collectives, and why",
+    },
+    "compare and check": {
+        "compare": "what became slower between two captures",
+        "assert": "check conditions on a capture: 'load.p99 < 2us' 'dropped == 0'",
+    },
+    "can I trust this": {
+        "trust": "the cost of recording, kernels with marks and without, instruction counts",
+        "crosscheck": "whether regions' times agree with samples, which know nothing of the marks",
+    },
 }
-"""The commands, by the user's question."""
+"""The commands and what each does, by the user's question."""
 _MODULES = {"overlap": "gaps", "path": "gaps", "assert": "assertions"}
 """The modules of commands that have another name; every one has add(command)."""
 _MAX_ERROR = 4000
@@ -47,7 +78,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands.
 
     Args:
-        only: a command; others of other files are left out.
+        only: a command; others of other files are left out. "": no command, only the list of them.
 
     Returns:
         A parser whose namespaces have `command`: the function to call with the namespace.
@@ -61,12 +92,11 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
-    add = Listed(commands(top, common))
-    for title, members in GROUPS.items():
-        add.group(title)
+    add = commands(top, {name: does for members in GROUPS.values() for name, does in members.items()}, common)
+    for members in GROUPS.values():
         for module in dict.fromkeys(_MODULES.get(name, name) for name in members if only in (None, name)):
             import_module(f".{module}", __name__).add(add)
-    top.epilog = add.text()
+    top.epilog = listing(GROUPS)
     return top
 
 
@@ -82,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     typed = sys.argv[1:] if argv is None else argv
     word = next((word for word in typed if not word.startswith("-")), None)
     known = any(word in members for members in GROUPS.values())
-    options, rest = parser(word if known else None).parse_known_args(typed)
+    options, rest = parser(word if known else "" if word is None else None).parse_known_args(typed)
     if rest:
         options.parser.refuse(rest)
     options.typed = typed

@@ -19,7 +19,7 @@ from .stalls import add_capture, add_mark, sampled
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("annotate", annotate, "the source beside the samples of each line, of a capture with samples")
+    parser = command("annotate", annotate)
     add_capture(parser)
     add_mark(parser)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write a page (.html) instead of printing")

@@ -18,7 +18,7 @@ FAILED = 1
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "assert", check, "check conditions on a capture: 'load.p99 < 2us' 'dropped == 0'",
+        "assert", check,
         description=f"Exit code 0 if all conditions hold, {FAILED} if one does not, 2 if one cannot be parsed.",
         epilog=checks.__doc__.split("\n\n")[1] if checks.__doc__ else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,

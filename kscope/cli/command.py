@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ..util.text import nearest
 
 Command = Callable[..., argparse.ArgumentParser]
-"""command(name, run, help, **more): a parser like argparse's add_parser(); run(namespace) returns the exit code."""
+"""command(name, run, **more): a parser like argparse's add_parser(); run(namespace) returns the exit code."""
 NO_COMMAND = 2
 """Exit code of a command line without a command, which prints the help."""
 _CHOICE = re.compile(r"(argument \S+: )?invalid choice: '(.*?)' \(choose from (.*)\)", re.S)
@@ -53,13 +53,16 @@ def no_command(options: argparse.Namespace) -> int:
     return NO_COMMAND
 
 
-def commands(parser: argparse.ArgumentParser, *parents: Any, metavar: str = "COMMAND") -> Command:
-    """What adds commands to a parser; `parents` have the flags of each."""
+def commands(
+    parser: argparse.ArgumentParser, does: Mapping[str, str], *parents: Any, metavar: str = "COMMAND"
+) -> Command:
+    """What adds commands to a parser; `does`: command -> what it does; `parents` have the flags of each."""
     subparsers = parser.add_subparsers(metavar=metavar, parser_class=Parser)
     parser.set_defaults(command=no_command, parser=parser)
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], help: str, **more: Any) -> argparse.ArgumentParser:
-        described: dict[str, Any] = {"description": f"{help[0].upper()}{help[1:]}.", **more}
+    def add(name: str, run: Callable[[argparse.Namespace], int], **more: Any) -> argparse.ArgumentParser:
+        text = does[name]
+        described: dict[str, Any] = {"description": f"{text[0].upper()}{text[1:]}.", **more}
         one = subparsers.add_parser(name, parents=parents, **described)
         one.set_defaults(command=run, parser=one)
         return one
@@ -67,29 +70,10 @@ def commands(parser: argparse.ArgumentParser, *parents: Any, metavar: str = "COM
     return add
 
 
-class Listed:
-    """A `Command` that notes what is added, for a help text by groups."""
-
-    def __init__(self, add: Command) -> None:
-        self._add, self._groups = add, dict[str, list[tuple[str, str]]]()
-        self._group = self._groups.setdefault("", [])
-
-    def group(self, title: str) -> None:
-        """The commands added from now on belong to this group."""
-        self._group = self._groups.setdefault(title, [])
-
-    def __call__(
-        self, name: str, run: Callable[[argparse.Namespace], int], help: str, **more: Any
-    ) -> argparse.ArgumentParser:
-        self._group.append((name, help))
-        return self._add(name, run, help, **more)
-
-    def text(self) -> str:
-        """The groups with their commands."""
-        width = max(len(name) for rows in self._groups.values() for name, _ in rows) + 2
-        parts = [
-            "\n".join([f"{title}:", *(f"  {name:{width}}{help}" for name, help in rows)])
-            for title, rows in self._groups.items()
-            if rows
-        ]
-        return "\n\n".join(parts)
+def listing(groups: Mapping[str, Mapping[str, str]]) -> str:
+    """A help text: title -> command -> what it does."""
+    width = max(len(name) for members in groups.values() for name in members) + 2
+    return "\n\n".join(
+        "\n".join([f"{title}:", *(f"  {name:{width}}{does}" for name, does in members.items())])
+        for title, members in groups.items()
+    )

@@ -19,7 +19,7 @@ SLOWER = 1
 def add(command: Command) -> None:
     """Add the command to the parser."""
     default = Options()
-    parser = command("compare", comparison, "what became slower between two captures")
+    parser = command("compare", comparison)
     parser.add_argument("a", metavar="A", type=Path, help="the capture before")
     parser.add_argument("b", metavar="B", type=Path, help="the capture after")
     parser.add_argument(

@@ -17,7 +17,7 @@ DISAGREES = 1
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "crosscheck", crosscheck, "whether regions' times agree with samples, which know nothing of the marks",
+        "crosscheck", crosscheck,
         epilog=f"Exit code {DISAGREES} if a region does not agree.",
     )  # fmt: skip
     add_capture(parser)

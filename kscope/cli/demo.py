@@ -22,7 +22,7 @@ _CAPTURE = f"{_STEM}{capture_path.SUFFIX}"
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "demo", demo, "record a small kernel and show it",
+        "demo", demo,
         description="Records a small kernel, on the GPU if there is one, else simulated, and prints a summary.",
     )  # fmt: skip
     parser.add_argument(

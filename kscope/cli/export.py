@@ -26,7 +26,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     formats = "\n".join(f"  {suffix:17} {form.description}{', or .gz' * form.gzip}" for suffix, form in FORMATS.items())
     parser = command(
-        "export", export, "turn a capture into a timeline, a table or a flame graph",
+        "export", export,
         description="Writes a capture in the format given by the suffix of FILE:\n" + formats,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

@@ -20,19 +20,19 @@ _GAPS = 10
 
 def add(command: Command) -> None:
     """Add the commands to the parser."""
-    parser = command("gaps", gaps, "time in no region and in waits, and what other warps did meanwhile")
+    parser = command("gaps", gaps)
     filters.add(parser)
     filters.add_roles(parser)
     parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of time in no region")
     words = ", ".join(overlap_analysis.WAIT_WORDS)
     parser.add_argument("--wait", metavar="REGION", action="append", help=f"a region that waits (names with {words})")
     answers.add(parser, top=f"single gaps to list ({_GAPS}), and rows of each list of --json ({answers.MOST})")
-    matrix = command("overlap", overlap, "what the warps of a block did at the same time")
+    matrix = command("overlap", overlap)
     filters.add(matrix)
     filters.add_roles(matrix)
     answers.add(matrix)
     path = command(
-        "path", critical, "the critical path of one block, over signals and waits that you name",
+        "path", critical,
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
     )  # fmt: skip
     filters.add(path)

@@ -10,7 +10,7 @@ from .command import Command
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    command("include", include, "the folder of kscope.cuh: nvcc -I$(kscope include)")
+    command("include", include)
 
 
 def include(options: argparse.Namespace) -> int:

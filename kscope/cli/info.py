@@ -15,7 +15,7 @@ from .command import Command
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("info", show, "how and where a capture was recorded: GPU, versions, command, sampling")
+    parser = command("info", show)
     parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
     answers.add(parser)
     filters.add_opening(parser)

@@ -35,7 +35,7 @@ MISMATCH = 1
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "ipc", ipc, "instructions per cycle of warps and regions, with CUTracer's counts or a cubin",
+        "ipc", ipc,
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"Exit code {MISMATCH} if warps or regions could not be joined; they are listed.",
     )  # fmt: skip

@@ -25,7 +25,7 @@ from .ranks import add_collective
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "merge", merge, "put torch.profiler's trace, or the ranks of a job, on one timeline",
+        "merge", merge,
         description="Writes one timeline: of a capture and torch.profiler's trace, with kscope's rows below their "
         "stream; or of all ranks in a folder. Prints how exact the shared axis is.",
     )  # fmt: skip

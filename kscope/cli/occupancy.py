@@ -14,7 +14,7 @@ _BINS, _JSON_BINS = 40, 64
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("occupancy", occupancy, "warps alive per SM over time, waves of blocks and the tail")
+    parser = command("occupancy", occupancy)
     filters.add(parser)
     answers.add(parser)
 

@@ -18,7 +18,7 @@ from .command import Command
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("overhead", overhead, "what recording cost, per region")
+    parser = command("overhead", overhead)
     filters.add(parser)
     cost = parser.add_mutually_exclusive_group()
     cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its duration")

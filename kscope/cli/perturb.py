@@ -23,7 +23,7 @@ _WITHIN = "--into"
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "perturb", perturb, "a kernel with marks and without: registers, spills, occupancy, time",
+        "perturb", perturb,
         description="Runs a script without marks and with them, under Nsight Compute where it is installed, and"
         " compares its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
         " of them.",

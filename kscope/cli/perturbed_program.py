@@ -34,7 +34,7 @@ from ..instrument.selection.catalog import KernelSites, listing
 from ..machine_code import tools
 from ..session.kernel_filter import Patterns
 from ..trace import Trace, decode
-from . import run
+from . import GROUPS, run
 from .command import commands
 
 _CAPTURE, _BUILDS = "run.kscope", "builds.json"
@@ -125,7 +125,7 @@ def _temporary() -> Generator[Path]:
 def within(folder: Path, argv: Sequence[str]) -> int:
     """The run with marks: `kscope run`, with the builds of its kernels in the folder."""
     grammar = argparse.ArgumentParser(allow_abbrev=False)
-    run.add(commands(grammar))
+    run.add(commands(grammar, GROUPS["record"]))
     options = grammar.parse_args(["run", "-q", "-o", str(folder / _CAPTURE), *argv])
     with listing() as kernels:
         code: int = options.command(options)

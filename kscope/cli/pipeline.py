@@ -13,7 +13,7 @@ from .command import Command
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "pipeline", pipeline, "stages, waits and copies in flight",
+        "pipeline", pipeline,
         description='Rebuilds the phases of barriers of kernels recorded with auto="pipeline" (--kinds pipeline).',
     )  # fmt: skip
     filters.add(parser)

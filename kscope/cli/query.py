@@ -33,7 +33,7 @@ _LONGEST = 2000
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "query", query, "SQL over the records of a capture or of a job's ranks",
+        "query", query,
         description=f"The table is `records`, with the columns {', '.join(COLUMNS)}; of a job also `rank`. "
         "DuckDB runs the query.",
     )  # fmt: skip

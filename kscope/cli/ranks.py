@@ -18,7 +18,7 @@ _TOP = 10
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "ranks", ranks, "which rank of a job is late to collectives, and why",
+        "ranks", ranks,
         description="Reads the captures of a job's ranks, and compares when they arrived at each collective.",
     )  # fmt: skip
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the captures, one per rank")

@@ -30,7 +30,7 @@ from .outputs import STRICT
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "run", run, "record a script with annotated kernels",
+        "run", run,
         description="Runs an unchanged Python script and records its kernels that have kscope marks.",
         usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
     )  # fmt: skip

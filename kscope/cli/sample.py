@@ -22,7 +22,7 @@ from .outputs import STRICT
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "sample", sample, "sample where warps wait in every kernel of a script, without marks",
+        "sample", sample,
         description="Runs an unchanged Python script and samples where the warps of all its kernels wait, and why.",
         usage="kscope sample [options] SCRIPT [args ...]\n       kscope sample [options] -m MODULE [args ...]",
     )  # fmt: skip

@@ -24,7 +24,7 @@ from .command import Command
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("stalls", stalls, "where warps waited and why, of a capture with samples")
+    parser = command("stalls", stalls)
     add_capture(parser)
     add_mark(parser)
     parser.add_argument("--by", metavar="KEY", choices=analysis.KEYS, default="region",

@@ -16,7 +16,7 @@ from .outputs import STRICT
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("summary", summary, "where the time went, per kernel and region")
+    parser = command("summary", summary)
     filters.add(parser)
     calls = f"with --torch also {', '.join(CALL_KEYS)}; of a session with launch_stacks also line"
     keys = f"and per {', '.join(KEYS)}; several with commas; {calls}"

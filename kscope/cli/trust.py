@@ -10,18 +10,24 @@ from __future__ import annotations
 import argparse
 
 from . import ipc, overhead, perturb
-from .command import Command, Listed, commands, no_command
+from .command import Command, commands, listing, no_command
+
+CHECKS = {
+    "overhead": "what recording cost, per region",
+    "perturb": "a kernel with marks and without: registers, spills, occupancy, time",
+    "ipc": "instructions per cycle of warps and regions, with CUTracer's counts or a cubin",
+}
+"""The commands and what each does."""
 
 
 def add(command: Command) -> None:
     """Add the command and its own commands to the parser."""
     parser = command(
-        "trust", no_command, "the cost of recording, kernels with marks and without, instruction counts",
+        "trust", no_command,
         description="Can I trust this recording? Three checks by different methods.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    listed = Listed(commands(parser, metavar="HOW"))
-    listed.group("how")
+    check = commands(parser, CHECKS, metavar="HOW")
     for one in (overhead, perturb, ipc):
-        one.add(listed)
-    parser.epilog = listed.text()
+        one.add(check)
+    parser.epilog = listing({"how": CHECKS})

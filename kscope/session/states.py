@@ -10,6 +10,7 @@ Where kscope cannot exchange the kernel of a launch, the form with marks runs at
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import warnings
 from collections import deque
@@ -68,15 +69,31 @@ class State:
 STATE = State()
 
 
+_FORKING = threading.local()
+"""mask: this thread's signal mask before it began to fork."""
+
+
+def _forking() -> None:
+    """SIGTERM waits: a child that has its parent's handler for a moment more would end the parent's session."""
+    is_handled = STATE.termination is not None
+    _FORKING.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if is_handled else None
+
+
+def _has_forked() -> None:
+    if _FORKING.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _FORKING.mask)
+
+
 def _forked() -> None:
     """The thread that held the lock does not exist in the child, nor does the session."""
     STATE.lock = threading.RLock()
     if STATE.termination is not None:
         STATE.termination.forked()
+    _has_forked()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(before=_forking, after_in_parent=_has_forked, after_in_child=_forked)
 
 
 def recording(options: Options | None = None) -> Recording:

@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 from torture.targets import with_head
+from waiting import PATIENCE_S
 
 import kscope_cuda
 from kscope import cli
@@ -47,7 +48,7 @@ def command(*words: str | Path) -> tuple[int, str]:
     # address space that threads reserve and do not use
     few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False, timeout=120,
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, **few, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr[-2000:]

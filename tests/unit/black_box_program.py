@@ -1,5 +1,5 @@
 """A program whose simulated kernel hangs or dies: python black_box_program.py FAULT. The faults are those of
-tests/gpu/black_box_program.py."""
+tests/gpu/black_box_program.py. One that hangs makes the file `hangs` once no warp moves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import kscope
 import kscope_sim
@@ -16,6 +17,10 @@ from kscope_sim import Warp
 
 TILES, STAGES = 12, 3
 DIES = ("kill", "crash", "python")
+STUCK_AT = {"arrive": 10, **dict.fromkeys(("signal", *DIES), 7)}
+"""Fault -> the tile that consumers wait for in the end; the producer waits for room for tile 10."""
+waits_for: dict[int, int] = {}
+"""Warp of the launch with the fault -> the tile that it waits for, or waited for last."""
 
 
 def pipeline(warp: Warp, fault: str) -> None:
@@ -25,6 +30,7 @@ def pipeline(warp: Warp, fault: str) -> None:
         if warp.index == 0:
             if tile >= STAGES:
                 with kscope.region("wait_empty", value=tile):
+                    note_wait(warp, fault, tile)
                     warp.wait(("empty", tile - STAGES), arrivals=3)
             with kscope.region("load", value=tile):
                 warp.work(700)
@@ -32,6 +38,7 @@ def pipeline(warp: Warp, fault: str) -> None:
                 warp.arrive(("full", tile))
             continue
         with kscope.region("wait_full", value=tile):
+            note_wait(warp, fault, tile)
             warp.wait(("full", tile))
         with kscope.region("multiply", value=tile):
             warp.work(900)
@@ -43,8 +50,17 @@ def pipeline(warp: Warp, fault: str) -> None:
             warp.arrive(("empty", tile))
 
 
-def die_later(fault: str) -> None:
-    time.sleep(0.6)
+def note_wait(warp: Warp, fault: str, tile: int) -> None:
+    if fault != "none":
+        waits_for[warp.index] = tile
+
+
+def end(fault: str) -> None:
+    while waits_for != {0: 10, **dict.fromkeys((1, 2, 3), STUCK_AT[fault])}:
+        time.sleep(0.01)
+    if fault not in DIES:
+        Path("hangs").touch()
+        return
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "crash":
@@ -58,6 +74,6 @@ def train(fault: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] in DIES:
-        threading.Thread(target=die_later, args=sys.argv[1:], daemon=True).start()
+    if sys.argv[1] in STUCK_AT:
+        threading.Thread(target=end, args=sys.argv[1:], daemon=True).start()
     train(sys.argv[1])

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S, wait_until
 
 import kscope
 import kscope_sim
@@ -37,6 +37,21 @@ EXPECTED: dict[str, tuple[int, set[tuple[Any, ...]]]] = {
     "trap": (1, {WAITS_FOR_ROOM, CULPRIT, *OTHERS}),
     "address": (1, {WAITS_FOR_ROOM, CULPRIT, *OTHERS}),
 }
+CLOCK = """
+import sys
+from pathlib import Path
+from kscope.cli import main, supervised
+
+class Time:
+    "A minute has passed once the program hangs."
+    @staticmethod
+    def monotonic():
+        return 60.0 * Path("hangs").exists()
+
+supervised.time, supervised._LOOK_S = Time, 0.05
+sys.exit(main(sys.argv[1:]))
+"""
+"""`kscope run` whose --timeout 1m needs no minute, and is long enough on every machine."""
 
 
 @pytest.fixture
@@ -47,8 +62,11 @@ def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start(fault: str, folder: Path, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kscope", "run", *flags, "-o", str(folder / "run.kscope"), str(PROGRAM), fault]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    kscope_run = ["-c", CLOCK, "run"] if "--timeout" in flags else ["-m", "kscope", "run"]
+    command = [sys.executable, *kscope_run, *flags, "-o", str(folder / "run.kscope"), str(PROGRAM), fault]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=env, **pipes)
 
 
 def groups(path: Path) -> set[tuple[Any, ...]]:
@@ -65,8 +83,8 @@ def groups_of(found: Verdict) -> set[tuple[Any, ...]]:
 @pytest.mark.parametrize("fault", EXPECTED)
 def test_where_every_warp_was_is_printed_and_kept(fault: str, pools: Path, tmp_path: Path) -> None:
     code, expected = EXPECTED[fault]
-    program = start(fault, tmp_path, "--survive", "shm", "--timeout", "3s" if code == 124 else "60s")
-    errors = program.communicate(timeout=60)[1]
+    program = start(fault, tmp_path, "--survive", "shm", *(("--timeout", "1m") if code == 124 else ()))
+    errors = program.communicate(timeout=PATIENCE_S)[1]
     assert program.returncode == code, errors
     (file,) = pools.iterdir()
     assert groups(file) == expected
@@ -79,7 +97,7 @@ def test_where_every_warp_was_is_printed_and_kept(fault: str, pools: Path, tmp_p
 def test_the_file_is_a_capture_of_everything_up_to_the_end(
     pools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start("kill", tmp_path, "--survive", "shm").communicate(timeout=60)
+    start("kill", tmp_path, "--survive", "shm").communicate(timeout=PATIENCE_S)
     (file,) = pools.iterdir()
     trace = kscope.load(file)
     counts = {row.region: row.count for row in trace.summary().regions}
@@ -95,13 +113,13 @@ def test_a_running_program_is_watched_from_another_process(
 ) -> None:
     program = start("signal", tmp_path, "--survive", "shm")
     try:
-        wait_for(lambda: any(IN_FULL in groups_of(verdict(pool)) for pool in pool_folder.pools()))
+        wait_until(lambda: any(IN_FULL in groups_of(verdict(pool)) for pool in pool_folder.pools()))
 
         def seen() -> bool:
             assert main(["watch", str(program.pid), "--once"]) == 0, "the number of kscope run itself"
             return "consumer warps 1-3 of block 0 are in `wait_full` (value 7)" in capsys.readouterr().out
 
-        wait_for(seen)
+        wait_until(seen)
         assert main(["watch", "--once", "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
         assert answer["schema"] == "kscope.watch" and answer["running"] and answer["launches"][0]["unfinished"] == 4
@@ -109,7 +127,7 @@ def test_a_running_program_is_watched_from_another_process(
         assert "recording" in capsys.readouterr().out
     finally:
         program.send_signal(signal.SIGTERM)
-        program.communicate(timeout=60)
+        program.communicate(timeout=PATIENCE_S)
     assert program.returncode == 128 + signal.SIGTERM
     assert main(["watch"]) == 0, "of a program that is gone, watch tells once, and ends"
     assert "is gone, without ending its session" in capsys.readouterr().out
@@ -164,7 +182,7 @@ def test_two_looks_tell_progress(pools: Path) -> None:
 
 def test_a_program_that_ends_normally_leaves_no_file(pools: Path, tmp_path: Path) -> None:
     program = start("none", tmp_path, "--survive", "shm")
-    (line,) = program.communicate(timeout=60)[1].splitlines()
+    (line,) = program.communicate(timeout=PATIENCE_S)[1].splitlines()
     assert "279 records" in line
     assert program.returncode == 0
     assert not any(pools.iterdir())
@@ -221,10 +239,3 @@ def test_what_cannot_be_watched_is_an_error_that_says_what_to_do(
 def test_a_timeout_that_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"--timeout={typed}", str(PROGRAM), "none"]) == 2
     assert f"--timeout {typed}: expected a time" in capsys.readouterr().err
-
-
-def wait_for(condition: Any) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)

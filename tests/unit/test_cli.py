@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 import kscope
 import kscope_sim
@@ -219,7 +220,7 @@ def test_a_pipe_in_the_place_of_a_capture_is_not_waited_for(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "x.kscope")
     process = _process("summary", "x.kscope", cwd=tmp_path)
     try:
-        _, message = process.communicate(timeout=60)
+        _, message = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     assert message == "kscope: x.kscope: not a regular file; expected a capture written by kscope\n"

@@ -49,6 +49,12 @@ def test_help_lists_every_command_once_in_a_group() -> None:
     assert titles == [title for title, members in cli.GROUPS.items() if members]
 
 
+def test_the_list_of_commands_imports_none() -> None:
+    code = "import sys; from kscope import cli; print(cli.parser('').format_help()); print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{cli.parser().format_help()}\nFalse\n"
+
+
 def test_each_command_alone_has_the_flags_and_the_help_that_it_has_among_all() -> None:
     every = commands(cli.parser())
     for members in cli.GROUPS.values():

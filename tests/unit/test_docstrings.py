@@ -87,7 +87,8 @@ def callables(package: str) -> Iterator[tuple[str, Any, list[str]]]:
 def test_a_list_of_arguments_names_each_parameter_and_nothing_else() -> None:
     wrong = []
     for name, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        source = path.read_text()
+        for node in ast.walk(ast.parse(source)) if "Args:\n" in source else ():
             if isinstance(node, ast.FunctionDef):
                 documented = section(ast.get_docstring(node) or "", "Args")
                 if documented is not None and documented != of_source(node):

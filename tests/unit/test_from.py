@@ -144,5 +144,6 @@ def test_the_lines_of_kscope_can_be_parsed() -> None:
     shown = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)]
     lines = [line for block in shown for line in block.splitlines() if line.startswith("kscope ")]
     assert len(lines) >= 4
+    parser = cli.parser()
     for line in lines:
-        assert callable(cli.parser().parse_args(shlex.split(line)[1:]).command)
+        assert callable(parser.parse_args(shlex.split(line)[1:]).command)

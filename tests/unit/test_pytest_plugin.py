@@ -8,15 +8,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from kscope.capture import pool_folder
 
 TESTS = """
+import threading
 import kscope
 import kscope_sim
 
+waiting = []
+
+class Timer(threading.Timer):
+    "Time passes once both warps wait."
+    def run(self):
+        while not self.finished.wait(0.01):
+            if len(waiting) == 2:
+                self.function(*self.args)
+
+threading.Timer = Timer
+
 def waits(warp):
     with kscope.region("wait_full", value=7):
+        waiting.append(warp.index)
         warp.wait("never", 1)
 
 def test_fine():
@@ -47,7 +61,13 @@ def pytest_of(tmp_path: Path, session: str, *flags: str) -> subprocess.Completed
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*sys.path]))
     environment.pop("PYTEST_ADDOPTS", None)
     return subprocess.run(
-        [*command, *flags], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [*command, *flags],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 

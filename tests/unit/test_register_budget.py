@@ -489,6 +489,7 @@ def test_no_kernel_is_assembled_more_than_eight_times(
     """Whatever the assembler reports: 300 random reports on each text of a kernel to which every try applies."""
     lower = lru_cache(None)(lambda *args, **kwargs: plan.lower(*args, **{**kwargs, "known": ()}))
     monkeypatch.setattr(register_budget, "lower", lower)
+    monkeypatch.setattr(register_budget.cfg, "functions", lru_cache(None)(register_budget.cfg.functions))
     body = "".join(MARKS.replace("membar.gl;", "").replace(" a ", f" a{n} ") for n in range(9))
     text = TURNS.replace(MARKS, body).replace("k()", f"k(){directive}")
     draw, counts = random.Random(1), set[int]()

@@ -16,6 +16,7 @@ import synth
 from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
+from waiting import PATIENCE_S
 
 from kscope.capture.capture import Capture, load_capture
 from kscope.capture.model import DeviceCapture
@@ -145,7 +146,7 @@ def test_zooming_in_stops_at_a_readable_ruler(at: float) -> None:
             if (!ticks || !(view.end > view.begin)) throw new Error("nothing to see");
             ticks = 0;
         }}"""
-    done = subprocess.run(["node", "-e", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["node", "-e", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 import synth
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE_S
 
 from kscope.cli import main, parser, view
 from kscope.cli.server import Resource, Server, files_in
@@ -46,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -86,7 +87,7 @@ def test_requests_with_another_host_header_are_refused(server: Server, host: str
 
 
 def test_requests_with_two_host_headers_are_refused(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=PATIENCE_S) as raw:
         good = f"Host: 127.0.0.1:{server.server_port}\r\n"
         raw.sendall(f"GET /{server.token}/ HTTP/1.1\r\n{good}Host: evil.example\r\n\r\n".encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 421")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from numba.cuda import dispatcher
+from waiting import PATIENCE_S
 
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
@@ -200,15 +201,15 @@ def test_a_kernel_compiled_during_a_state_change_has_the_state_at_its_start(
     def slowly(made: Any, *args: Any, **options: Any) -> None:
         init(made, *args, **options)
         begun.set()
-        assert go.wait(60)
+        assert go.wait(PATIENCE_S)
 
     monkeypatch.setattr(dispatcher._Kernel, "__init__", slowly)
     with ThreadPoolExecutor(2) as pool:
         launched = pool.submit(launch, kernel, gpu)
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE_S)
         entered = pool.submit(enter, taught, "kinds")
         wait([entered], timeout=0.3)  # it waits for the compiler; if it did not, it would be done
         go.set()
-        entered.result(60)
-        assert not is_marked(launched.result(60))
+        entered.result(PATIENCE_S)
+        assert not is_marked(launched.result(PATIENCE_S))
     assert is_marked(launch(kernel, gpu))

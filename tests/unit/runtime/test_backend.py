@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 from forked import refusal
+from waiting import PATIENCE_S
 
 from kscope.capture import wire
 from kscope.decoding import slabs
@@ -417,7 +418,7 @@ def test_a_broken_context_ends_the_drain_thread_and_nothing_hangs() -> None:
     rig.driver.broken = ("CUDA_ERROR_LAUNCH_FAILED", 719)
     thread = rig.drain._thread
     assert thread is not None
-    thread.join(60)
+    thread.join(PATIENCE_S)
     rig.backend.disarm()
     assert found(rig) == []
     assert {problem.kind for problem in rig.backend.problems()} == {"drain", "driver"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, wait_until
 
 from kscope.capture import pool_keeper, pool_reading, wire
 from kscope.capture.pool_file import PoolDevice, PoolFile
@@ -61,6 +61,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     (package / "__init__.py").touch()
     (package / "driver.py").write_text(BINDINGS.replace("def __getattr__", MORE + "\ndef __getattr__"))
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(pool_keeper, "_PATIENCE_S", PATIENCE_S)  # the keeper is a process that has to start
     made = Rig(tmp_path)
     yield made
     for memory in (made.control, made.pool):
@@ -94,14 +95,16 @@ def test_what_was_written_up_to_the_end_is_copied_when_the_program_is_gone(rig: 
 
 def test_a_program_that_is_killed_leaves_a_keeper_that_copies_and_ends(rig: Rig, tmp_path: Path) -> None:
     source = (
-        "import sys, time; from pathlib import Path; from tests.unit.runtime.test_keeper import Rig;"
+        "import sys; from pathlib import Path; from tests.unit.runtime.test_keeper import Rig;"
         " folder = Path(sys.argv[1]); folder.mkdir(); rig = Rig(folder); keeper = rig.keep();"
-        " rig.write(64, 9); print(keeper._process.pid, flush=True); time.sleep(60)"
+        " rig.write(64, 9); print(keeper._process.pid, flush=True); sys.stdin.read()"
     )
     root = Path(__file__).resolve().parents[3]
     folder = tmp_path / "program"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *filter(None, sys.path)])}
-    program = subprocess.Popen([sys.executable, "-c", source, str(folder)], env=environment, stdout=subprocess.PIPE)
+    program = subprocess.Popen(
+        [sys.executable, "-c", source, str(folder)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert program.stdout is not None
     keeper = int(program.stdout.readline())
     program.kill()
@@ -110,10 +113,7 @@ def test_a_program_that_is_killed_leaves_a_keeper_that_copies_and_ends(rig: Rig,
     pool = pool_reading.open_pool(path)
     assert pool_keeper.refresh(pool) == ""
     assert pool.state["is_final"][0] == 1 and int(pool.units[2, 0]) == 9
-    until = time.monotonic() + 10
-    while Path(f"/proc/{keeper}").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{keeper}").exists()
+    wait_until(lambda: not Path(f"/proc/{keeper}").exists())
 
 
 def test_a_session_that_ends_normally_leaves_neither_file_nor_process(rig: Rig) -> None:

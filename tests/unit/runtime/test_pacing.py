@@ -9,6 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 import pytest
+from waiting import PATIENCE_S
 
 from kscope.capture.model import Problem
 from kscope_runtime import drain as module
@@ -300,7 +301,7 @@ def test_concurrent_launches_query_the_pool_once(by_hand: None, monkeypatch: pyt
     monkeypatch.setattr(bench.driver, "ready", slow)
 
     def launch() -> None:
-        together.wait(60)
+        together.wait(PATIENCE_S)
         for _ in range(100):
             bench.backend.pace()
 
@@ -308,7 +309,7 @@ def test_concurrent_launches_query_the_pool_once(by_hand: None, monkeypatch: pyt
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert looks(bench) == before + 1
     assert bench.drain._patient
 
@@ -328,11 +329,11 @@ def test_a_pass_follows_at_once_when_a_pause_ends(monkeypatch: pytest.MonkeyPatc
     passes, once = SimpleQueue[int](), Passes.once
     monkeypatch.setattr(Passes, "once", lambda self, share: (found := once(self, share), passes.put(found))[0])
     bench = Bench().arm()
-    passes.get(timeout=60)
+    passes.get(timeout=PATIENCE_S)
     assert passes.empty()
     bench.backend.disarm()
     bench.backend.resume()
-    passes.get(timeout=60)
+    passes.get(timeout=PATIENCE_S)
     bench.backend.disarm()
     bench.backend.collect(wait=True)  # nor does its end wait
 
@@ -348,10 +349,10 @@ def test_a_drain_that_ended_is_started_by_the_next_session(monkeypatch: pytest.M
     bench = Bench().arm()
     thread = bench.drain._thread
     assert thread is not None
-    thread.join(60)
+    thread.join(PATIENCE_S)
     bench.backend.collect(wait=False)
     monkeypatch.setattr(Passes, "once", lambda self, share: (found := once(self, share), passes.put(found))[0])
     bench.arm(2)
-    passes.get(timeout=10)
+    passes.get(timeout=PATIENCE_S)
     assert bench.backend.problems() == ()
     bench.backend.collect(wait=True)

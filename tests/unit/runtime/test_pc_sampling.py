@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from kscope.errors import MissingError, UnsupportedError
 from kscope.instrument import images
@@ -91,9 +92,7 @@ def test_the_runtime_s_own_kernels_are_left_out() -> None:
 
 def test_samples_arrive_while_kernels_run() -> None:
     found = sampler(FakeCupti(ready=[[Sampled("k", 16, {3: 5})]]))
-    deadline = time.monotonic() + 10
-    while not len(found.samples()[0].samples) and time.monotonic() < deadline:
-        time.sleep(1e-3)
+    wait_until(lambda: len(found.samples()[0].samples))
     assert counts(found) == {("k", 16, "long_scoreboard"): 5}
     found.end(wait=True)
     assert counts(found) == {("k", 16, "long_scoreboard"): 5}
@@ -102,8 +101,7 @@ def test_samples_arrive_while_kernels_run() -> None:
 def test_a_library_that_cannot_be_read_while_it_samples_is_read_at_the_end() -> None:
     library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]], broken={"read"})
     found = sampler(library)
-    while "read" not in library.calls:
-        time.sleep(1e-3)
+    wait_until(lambda: "read" in library.calls)
     time.sleep(0.02)
     assert library.calls.count("read") == 1
     library.broken.clear()
@@ -114,8 +112,7 @@ def test_a_library_that_cannot_be_read_while_it_samples_is_read_at_the_end() -> 
 def test_losses_are_counted() -> None:
     library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]], full=True, dropped=7)
     found = sampler(library)
-    while library.calls.count("read") < 3:
-        time.sleep(1e-3)
+    wait_until(lambda: library.calls.count("read") >= 3)
     found.end(wait=True)
     [code] = found.samples()
     assert (code.samples.full, code.samples.dropped) == (1, 7)
@@ -170,8 +167,7 @@ def test_a_process_that_samples_for_the_first_time_finalizes_nothing() -> None:
 def test_a_broken_context_keeps_what_was_read() -> None:
     library = FakeCupti(ready=[[Sampled("k", 16, {3: 5})]])
     found = sampler(library)
-    while library.ready:
-        time.sleep(1e-3)
+    wait_until(lambda: not library.ready)
     time.sleep(0.01)
     library.broken = {"stop"}
     found.end(wait=True)
@@ -317,9 +313,7 @@ def test_contexts_that_the_program_makes_join() -> None:
     both.backend.begin_samples(1024)
     assert both.backend._sampler.contexts() == (1,)
     both.active = [2]
-    deadline = time.monotonic() + 10
-    while len(both.backend._sampler.contexts()) < 2 and time.monotonic() < deadline:
-        time.sleep(1e-3)
+    wait_until(lambda: len(both.backend._sampler.contexts()) == 2)
     assert both.backend._sampler.contexts() == (1, 2)
     assert both.driver.context() == 1  # this thread's is as before
     both.backend.end_samples(wait=True)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from waiting import PATIENCE_S
 
 from kscope.capture.capture import load_capture
 from kscope.errors import UsageError
@@ -50,7 +51,7 @@ def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
     time.sleep(1.0)
     late = started(tmp_path, 1, 3)
     after = time.time_ns()
-    done = [(one.communicate(timeout=60), one.returncode) for one in (*first, late)]
+    done = [(one.communicate(timeout=PATIENCE_S), one.returncode) for one in (*first, late)]
     assert [code for _, code in done] == [0, 0, 0], done
     began = {int(out.split()[1]): int(out.split()[2]) for (out, _), _ in done}
     assert min(began.values()) > after  # nobody began before the last one was there
@@ -67,7 +68,7 @@ def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
 
 def test_a_rank_that_fails_leaves_the_others_with_what_they_recorded(tmp_path: Path) -> None:
     running = [started(tmp_path, rank, 2, fails=1) for rank in range(2)]
-    done = [(one.communicate(timeout=60), one.returncode) for one in running]
+    done = [(one.communicate(timeout=PATIENCE_S), one.returncode) for one in running]
     assert [code for _, code in done] == [0, 3], done
     assert "a rank of the job has left" in done[0][0][1] and "clocks were not compared at the end" in done[0][0][1]
     assert (tmp_path / "run" / "rank=0000" / "train.kscope").exists()
@@ -78,7 +79,7 @@ def test_a_folder_with_a_recording_and_an_output_are_refused(tmp_path: Path) -> 
     (tmp_path / "run" / "rank=0000").mkdir(parents=True)
     (tmp_path / "run" / "rank=0000" / "x.kscope").touch()
     one = started(tmp_path, 0, 2)
-    assert "has a recording (x.kscope); give another folder" in one.communicate(timeout=60)[1]
+    assert "has a recording (x.kscope); give another folder" in one.communicate(timeout=PATIENCE_S)[1]
     assert one.returncode == 2
 
 
@@ -95,7 +96,7 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     return found
 
 
@@ -103,7 +104,7 @@ def test_everybody_gets_everybody_s_value_in_every_turn(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps({"addresses": ["127.0.0.1"], "port": 9, "nonce": "of an earlier run"}))
 
     def rank(number: int) -> list[Any]:
-        rendezvous = Rendezvous(tmp_path, Place(number, 4), 20)
+        rendezvous = Rendezvous(tmp_path, Place(number, 4), PATIENCE_S)
         got = [rendezvous.gather([number, turn]) for turn in range(20)]
         rendezvous.leave()
         return got
@@ -138,7 +139,7 @@ class Side:
 
     def ping(self, file: int, asks: bool) -> npt.NDArray[np.int64]:
         assert os.fstat(file) and self.cleared
-        self._met.wait(10)
+        self._met.wait(PATIENCE_S)
         rng = np.random.default_rng(5)  # both sides draw the same truth
         begin = np.arange(200) * 2_000 + rng.integers(0, 100, 200)
         there, back = rng.integers(600, 700, (2, 200))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from noted import Noted, NotedBackend, attention, launch, work
+from waiting import PATIENCE_S
 
 import kscope
 from kscope.capture.model import DeviceCapture, LaunchCount
@@ -306,7 +307,7 @@ def test_an_import_in_another_thread_does_not_wait_for_a_session_that_ends(
 
     def wait(self: NotedBackend) -> None:
         importing.start()
-        importing.join(20)
+        importing.join(PATIENCE_S)
         log.append("waited" if importing.is_alive() else "imported")
 
     monkeypatch.setattr(NotedBackend, "wait", wait)

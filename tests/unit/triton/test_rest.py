@@ -15,6 +15,7 @@ import triton.language as tl
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from waiting import PATIENCE_S
 
 import kscope
 from kscope.instrument import images, registry
@@ -326,7 +327,7 @@ def test_a_program_ends_without_the_kernels_that_are_not_compiled_yet_and_may_fo
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", PROGRAM, here]
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "5 True\n", "")
 
 

@@ -93,6 +93,11 @@ class PoolDevice:
     can_keep: bool = False
     """Whether another process can keep its memory."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its memory is the host's."""
+        return self.name == "simulated"
+
 
 def kept_bytes(pool: int) -> int:
     """The size of the ring of drained slabs beside a pool of that size."""

@@ -6,7 +6,7 @@ import re
 
 from ..capture import wire
 from .claim import again, attempt, claim, one_of
-from .entry import entry
+from .entry import NO_ENTER, SEQUENCE, entry
 from .kernel import Kernel
 from .record import clock
 
@@ -53,13 +53,18 @@ def guard_by_name(register: str, name: str) -> str:
     )
 
 
+def sequence() -> str:
+    """Declare the count of enters that open_word() stores; without any it costs nothing."""
+    return f"{SEQUENCE} {NO_ENTER}"
+
+
 def remember(kernel: Kernel, slot: str, record: str, value: str) -> str:
     """An explicit enter: clock, record id and value in registers with the suffix `slot`."""
     return f"\t{clock(kernel, f'ks_t{slot}')} mov.b32 ks_i{slot}, {record}; mov.b32 ks_v{slot}, {value};\n"
 
 
 ENTERED = re.compile(r"mov\.u64 ks_t(\d+),[^;]*;")
-LEFT = re.compile(r"cvt\.u32\.u64 \w+, ks_t(\d+);")
+LEFT = re.compile(r"cvt\.u32\.u64 ks_sl, ks_t(\d+);")
 """How a text shows that remember() of a slot is in it, and that the slot's record is stored."""
 
 

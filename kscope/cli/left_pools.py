@@ -31,14 +31,19 @@ class LeftPools:
             except (KscopeError, OSError):
                 continue
 
-    def show(self) -> None:
-        """Print the verdict on each file that is still there: one of a session that ended normally is not."""
+    def lines(self) -> list[str]:
+        """The verdict on each file that is still there: one of a session that ended normally is not."""
+        found = []
         for path in pool_folder.of_process(self._pid):
             try:
                 pool, observer = self._seen.get(path) or (open_pool(path), None)
-                lines = [*text.lines(verdict(pool, observer))]
+                found += [*text.lines(verdict(pool, observer))]
             except (KscopeError, OSError) as error:
-                lines = [str(error)]
-            for line in lines:
-                note(line)
-            note(f"what was recorded until then: kscope summary {path}")
+                found.append(str(error))
+            found.append(f"what was recorded until then: kscope summary {path}")
+        return found
+
+    def show(self) -> None:
+        """Print the verdict."""
+        for line in self.lines():
+            note(line)

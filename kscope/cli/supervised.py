@@ -15,11 +15,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..session.states import SURVIVE_VARIABLE
 from . import launched
 from .program import note
+
+if TYPE_CHECKING:
+    from .left_pools import LeftPools
+    from .torch_dumps import TorchDumps
 
 TIMED_OUT, BY_SIGNAL = 124, 128
 """Exit codes: of a program that took too long, as timeout(1) has it; of one that a signal ended, plus its number."""
@@ -69,8 +74,9 @@ def _as_child(mask: set[int | signal.Signals]) -> None:
 
 def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None) -> int:
     from .left_pools import LeftPools  # meanwhile the child starts
+    from .torch_dumps import TorchDumps
 
-    pools = LeftPools(child.pid)
+    pools, dumps = LeftPools(child.pid), TorchDumps(os.environ)
     while child.poll() is None:
         left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
         if left <= 0:
@@ -79,6 +85,7 @@ def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None
             _end(child)
             return TIMED_OUT
         arrived = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], left)
+        _beside(dumps, pools)
         if arrived is None:
             pools.look()
         elif arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:  # a terminal's goes to the child as well
@@ -87,6 +94,15 @@ def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None
         note(f"the program was ended by {signal.Signals(-child.returncode).name}")
     pools.show()
     return child.returncode if child.returncode >= 0 else BY_SIGNAL - child.returncode
+
+
+def _beside(dumps: TorchDumps, pools: LeftPools) -> None:
+    """Where the warps are, beside what torch has written about a collective that takes too long."""
+    if dumps.is_new() and (lines := pools.lines()):
+        try:
+            note(f"torch has written its flight recorder's dump; where the warps were: {dumps.add(lines)}")
+        except OSError as error:
+            note(f"torch has written its flight recorder's dump; nothing is written beside it: {error}")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

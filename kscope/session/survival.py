@@ -14,6 +14,7 @@ from ..capture.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
 from ..instrument.recording import Recording
 from ..instrument.sampling import Sampling
+from . import torch_handler
 from .host_info import facts
 from .pool_choice import RATES, choice
 
@@ -62,6 +63,7 @@ class Survival:
         self._places[name] = f"{how} ({why})" if why else how
         file.note("host", {"facts": {**self._host, **self.facts}, "options": self._options})
         self._files.append(file)
+        torch_handler.register()
         return file
 
     @property
@@ -82,6 +84,7 @@ class Survival:
         """A frontend has launched a kernel."""
         if os.getpid() != self._pid:  # a forked child, which records nothing
             return
+        torch_handler.register()  # it may have been imported meanwhile
         stack, now = LINES.stack(FRAMES), time.time_ns()
         for file in self._files:
             file.launched(kernel, now, stack)

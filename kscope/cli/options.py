@@ -83,6 +83,13 @@ def is_number(text: str) -> bool:
     return text.isdecimal() and text.isascii() and len(text) <= 18
 
 
+def port(text: str) -> int:
+    """For argparse: the number of a port."""
+    if not is_number(text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text}: expected a port from 0 to 65535")
+    return int(text)
+
+
 def _number(flag: str, text: str) -> int:
     if not is_number(text):
         raise UsageError(f"{flag} {text}: expected a number")

@@ -65,7 +65,7 @@ def groups_of(found: Verdict) -> set[tuple[Any, ...]]:
 @pytest.mark.parametrize("fault", EXPECTED)
 def test_where_every_warp_was_is_printed_and_kept(fault: str, pools: Path, tmp_path: Path) -> None:
     code, expected = EXPECTED[fault]
-    program = start(fault, tmp_path, "--survive", "shm", "--timeout", "3s" if code == 124 else "60s")
+    program = start(fault, tmp_path, "--survive", "shm", "--timeout", "8s" if code == 124 else "60s")
     errors = program.communicate(timeout=60)[1]
     assert program.returncode == code, errors
     (file,) = pools.iterdir()

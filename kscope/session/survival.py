@@ -60,6 +60,8 @@ class Survival:
         path = self._folder / pool_folder.name_of(self._pid, self._epoch, name)
         path.unlink(missing_ok=True)  # of an earlier process with this number
         file = PoolFile(path, device, self._epoch, size, is_copy=how == "keeper")
+        held = "kscope run holds the memory: the folder has too little room" if file.is_held else ""
+        why = "; ".join(filter(None, [why, held]))
         self._places[name] = f"{how} ({why})" if why else how
         file.note("host", {"facts": {**self._host, **self.facts}, "options": self._options})
         self._files.append(file)

@@ -34,11 +34,9 @@ from kscope.errors import KscopeError  # noqa: E402
 from kscope.watching.verdict import IN, Group, Verdict, verdict  # noqa: E402
 
 PROGRAM = BENCH / "faults_program.py"
-NEEDS = {"cuda": "cuda.core", "numba": "numba.cuda", "gluon": "triton", "simulator": "kscope_sim"}
+NEEDS = {"cuda": "cuda.core", "numba": "numba.cuda", "gluon": "triton", "cute": "cutlass.cute"}
 STACKED = ("triton", "gluon", "cupy", "numba", "simulator")
 """Languages whose launches the host sees, with their stack."""
-WITHOUT_ROLES = ("triton",)
-"""All warps of a Triton program do the same."""
 _START_S, _SEEN_S, _END_S, _TURN_S = 120.0, 20.0, 60.0, 0.1
 
 
@@ -69,9 +67,10 @@ class Trial:
             "trap": ("check", "consumer", at.slot),
             "address": ("poke", "consumer", at.slot),
         }.get(self.fault, ("wait_full", "consumer", at.slot))
-        if (group.state, group.region, group.values, group.blocks) != (IN, region, (value, value), str(at.block)):
+        block = at.block - 1 if role == "producer" and self.language == "triton" else at.block
+        if (group.state, group.region, group.values, group.blocks) != (IN, region, (value, value), str(block)):
             return False
-        if self.language in WITHOUT_ROLES:
+        if self.language == "triton":
             return True
         one_warp = region in ("check", "poke") and self.language != "gluon"  # a partition's warps go together
         return group.role == role and (not one_warp or group.warps == str(at.warp))
@@ -81,7 +80,9 @@ def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
     """What a verdict lacks; empty if it explains the fault."""
     groups = [group for launch in found.launches for group in launch.groups]
     if not any(map(trial.expected, groups)):
-        return f"{trial.place}: not among {[(g.role, g.state, g.region, g.values, g.warps, g.blocks) for g in groups][:6]}"
+        return (
+            f"{trial.place}: not among {[(g.role, g.state, g.region, g.values, g.warps, g.blocks) for g in groups][:6]}"
+        )
     if gone and found.running:
         return "a process that is gone is said to run"
     if trial.language in STACKED and not any(launch.stack for _, launch in found.host_launches):
@@ -189,7 +190,9 @@ def report(results: dict[Trial, str | None], path: Path | None) -> int:
     for trial, found in [(trial, found) for trial, found in results.items() if found][:10]:
         print(f"! {trial.language} {trial.fault}, seed {trial.seed}: {found}")
     if path is not None:
-        rows = [{"language": t.language, "fault": t.fault, "seed": t.seed, "wrong": found} for t, found in results.items()]
+        rows = [
+            {"language": t.language, "fault": t.fault, "seed": t.seed, "wrong": found} for t, found in results.items()
+        ]
         path.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if good.total() == len(results) else 1
 

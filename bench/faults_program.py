@@ -37,7 +37,7 @@ HOST = ("kill", "crash", "memory")
 """Deaths of the process, while its kernel hangs."""
 HANGS = ("arrive", "signal", *HOST)
 FAULTS = (*HANGS, "trap", "address")
-LANGUAGES = ("triton", "gluon", "cupy", "cuda", "numba", "simulator")
+LANGUAGES = ("triton", "gluon", "cupy", "cuda", "numba", "cute")
 MODES = {"none": 0, "arrive": 1, "trap": 3, "address": 4}
 _SIGNAL = 2
 
@@ -166,6 +166,15 @@ def on_numba(mode: int, at: Place) -> None:
     cuda.synchronize()
 
 
+def on_cute(mode: int, at: Place) -> None:
+    import faults_cute
+    import torch
+
+    faults_cute.launch(mode, at.block, at.slot, at.warp)
+    started()
+    torch.cuda.synchronize()
+
+
 def on_simulator(mode: int, at: Place) -> None:
     import kscope_sim
 
@@ -198,7 +207,7 @@ def on_simulator(mode: int, at: Place) -> None:
 
 RUN: dict[str, Callable[[int, Place], Any]] = {
     "triton": on_triton, "gluon": on_gluon, "cupy": on_cupy, "cuda": on_cuda, "numba": on_numba,
-    "simulator": on_simulator,
+    "cute": on_cute, "simulator": on_simulator,
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent
@@ -80,9 +80,8 @@ def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
     """What a verdict lacks; empty if it explains the fault."""
     groups = [group for launch in found.launches for group in launch.groups]
     if not any(map(trial.expected, groups)):
-        return (
-            f"{trial.place}: not among {[(g.role, g.state, g.region, g.values, g.warps, g.blocks) for g in groups][:6]}"
-        )
+        seen = [(one.role, one.state, one.region, one.values, one.warps, one.blocks) for one in groups[:6]]
+        return f"{trial.place}: not among {seen}"
     if gone and found.running:
         return "a process that is gone is said to run"
     if trial.language in STACKED and not any(launch.stack for _, launch in found.host_launches):
@@ -190,9 +189,7 @@ def report(results: dict[Trial, str | None], path: Path | None) -> int:
     for trial, found in [(trial, found) for trial, found in results.items() if found][:10]:
         print(f"! {trial.language} {trial.fault}, seed {trial.seed}: {found}")
     if path is not None:
-        rows = [
-            {"language": t.language, "fault": t.fault, "seed": t.seed, "wrong": found} for t, found in results.items()
-        ]
+        rows = [{**asdict(trial), "wrong": found} for trial, found in results.items()]
         path.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if good.total() == len(results) else 1
 

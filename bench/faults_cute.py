@@ -45,9 +45,8 @@ def pipeline(
                             taken = count(done, row + i - 1, 0)
                     cute.arch.sync_warp()
             with kscope.region("load", value=i):
-                if lane == 0:
-                    if number != block or mode != 2 or i != slot:
-                        count(flags, row + i, 1)
+                if lane == 0 and (number != block or mode != 2 or i != slot):
+                    count(flags, row + i, 1)
                 cute.arch.sync_warp()
     else:
         kscope.role("consumer")
@@ -68,9 +67,8 @@ def pipeline(
                 with kscope.region("poke", value=i, open=True):
                     far = cute.make_tensor(out.iterator + Int64(_FAR), cute.make_layout(THREADS))
                     out[number * THREADS + thread] = far[thread] + 1
-            if lane == 0:
-                if not here or mode != 1:
-                    count(done, row + i, 1)
+            if lane == 0 and (not here or mode != 1):
+                count(done, row + i, 1)
 
 
 @cute.jit

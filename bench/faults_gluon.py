@@ -1,4 +1,4 @@
-"""The kernel of faults_program.py in Gluon: one partition of a program's warps fills slots, the other one takes them."""
+"""The kernel of faults_program.py in Gluon: one partition of a program's warps fills slots, the other takes them."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """A process whose kernel hangs or dies: python faults_program.py LANGUAGE FAULT SEED [shm|keeper|auto].
 
-In each block warp 0 fills 32 slots, one after the other, and three warps take them; before a slot it waits until the one
-before was taken. The seed draws a block, a slot and one of the three warps. Faults there:
+In each block warp 0 fills 32 slots, one after the other, and three warps take them; before a slot it waits until the
+one before was taken. The seed draws a block, a slot and one of the three warps. Faults there:
 
     arrive    the warp does not say that it has taken the slot: warp 0 waits for it at the next one
     signal    warp 0 does not announce the slot: the three wait for it
     trap      the warp traps, in `check`
     address   it reads from an invalid address, in `poke`, and waits for what it reads
     kill, crash, memory
-              as signal; when the parent says so, the process is killed, dies by a segmentation fault, or ends because the
-              host has no memory left
+              as signal; when the parent says so, the process is killed, dies by a segmentation fault, or ends because
+              the host has no memory left
 
 In Triton one program is the producer of the next one, because all warps of a program do the same.
 """

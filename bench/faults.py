@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -145,6 +146,10 @@ def _until_explained(trial: Trial, folder: Path, *, gone: bool, patience: float)
 def installed(languages: list[str]) -> Iterator[str]:
     """Those of the languages that can be imported here."""
     for language in languages:
+        if language == "nvcc":
+            if shutil.which("nvcc") and importlib.util.find_spec("cuda"):
+                yield language
+            continue
         try:
             if importlib.util.find_spec(NEEDS.get(language, language)) is not None:
                 yield language

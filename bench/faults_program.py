@@ -21,10 +21,13 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,7 @@ HOST = ("kill", "crash", "memory")
 """Deaths of the process, while its kernel hangs."""
 HANGS = ("arrive", "signal", *HOST)
 FAULTS = (*HANGS, "trap", "address")
-LANGUAGES = ("triton", "gluon", "cupy", "cuda", "numba", "cute")
+LANGUAGES = ("triton", "gluon", "cupy", "cuda", "nvcc", "numba", "cute")
 MODES = {"none": 0, "arrive": 1, "trap": 3, "address": 4}
 _SIGNAL = 2
 
@@ -138,6 +141,52 @@ def on_cuda(mode: int, at: Place) -> None:
     stream.sync()
 
 
+def on_nvcc(mode: int, at: Place) -> None:
+    """A cubin in which every region is stored when it is entered."""
+    import numpy as np
+    from cuda.bindings import driver
+
+    def checked(answer: tuple[Any, ...]) -> Any:
+        assert answer[0] == driver.CUresult.CUDA_SUCCESS, answer[0]
+        return answer[1] if len(answer) == 2 else None
+
+    checked(driver.cuInit(0))
+    device = checked(driver.cuDeviceGet(0))
+    checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(device))))
+    arch = [checked(driver.cuDeviceGetAttribute(
+        getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{part}"), device
+    )) for part in ("MAJOR", "MINOR")]  # fmt: skip
+    cubin = _built("{}{}".format(*arch))
+    module = checked(driver.cuModuleLoad(str(cubin).encode()))
+    kscope.bind(module, cubin)
+    buffers = [checked(driver.cuMemAlloc(4 * size)) for size in (BLOCKS * SLOTS, BLOCKS * SLOTS, BLOCKS * 128)]
+    for buffer, size in zip(buffers, (BLOCKS * SLOTS, BLOCKS * SLOTS, BLOCKS * 128), strict=True):
+        checked(driver.cuMemsetD32(buffer, 0, size))
+    values = [np.array([int(one)], np.uint64) for one in buffers]
+    values += [np.array([number], np.int32) for number in (mode, at.block, at.slot, at.warp)]
+    addresses = np.array([value.ctypes.data for value in values], np.uint64)
+    function = checked(driver.cuModuleGetFunction(module, b"pipeline"))
+    checked(driver.cuLaunchKernel(function, BLOCKS, 1, 1, 128, 1, 1, 0, 0, addresses.ctypes.data, 0))
+    started()
+    checked(driver.cuCtxSynchronize())
+
+
+def _built(arch: str) -> Path:
+    """The kernel's cubin, built once."""
+    from kscope_cuda import flags
+
+    options = [*flags(open=True), f"-arch=sm_{arch}", "-std=c++17", "-cubin"]
+    name = sha256("\0".join([SOURCE, *options]).encode()).hexdigest()[:16]
+    made = Path(tempfile.gettempdir(), f"kscope-faults-{os.getuid()}", f"{name}.cubin")
+    if not made.exists():
+        made.parent.mkdir(mode=0o700, exist_ok=True)
+        source, part = (made.with_suffix(f".{os.getpid()}.{suffix}") for suffix in ("cu", "part"))
+        source.write_text(SOURCE)
+        subprocess.run(["nvcc", *options, str(source), "-o", str(part)], check=True)
+        part.replace(made)
+    return made
+
+
 def _on_torch(name: str, mode: int, at: Place) -> None:
     import torch
 
@@ -206,8 +255,8 @@ def on_simulator(mode: int, at: Place) -> None:
 
 
 RUN: dict[str, Callable[[int, Place], Any]] = {
-    "triton": on_triton, "gluon": on_gluon, "cupy": on_cupy, "cuda": on_cuda, "numba": on_numba,
-    "cute": on_cute, "simulator": on_simulator,
+    "triton": on_triton, "gluon": on_gluon, "cupy": on_cupy, "cuda": on_cuda, "nvcc": on_nvcc,
+    "numba": on_numba, "cute": on_cute, "simulator": on_simulator,
 }  # fmt: skip
 
 

@@ -163,11 +163,11 @@ def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0, spec: s
 
 
 def _begin(spec: str, arch: int) -> str:
-    """The prologue: everything up to the slab's head."""
-    declared = f".reg .b32 {_GUARD}<{LINES}>; {inline.remembered(binary_notes.SLOTS)} {inline.sequence()}"
-    prologue = inline.begin(
-        _kernel(arch=arch, spec=spec), operand("l", wire.CTL_SYMBOL), operand("r", "records"), declared
-    )
+    """The prologue: everything up to the slab's head. It is built before sessions, so it is for survive=, too."""
+    declared = f".reg .b32 {_GUARD}<{LINES}>; {inline.remembered(binary_notes.SLOTS)}"
+    kernel = _kernel(arch=arch, spec=spec)
+    kernel = replace(kernel, recording=replace(kernel.recording, survive="shm"))
+    prologue = inline.begin(kernel, operand("l", wire.CTL_SYMBOL), operand("r", "records"), declared)
     flags = layout.FLAG_LANES if spec == _LANES else 0
     place = f"{(_LOG2 << layout.LOG2_SHIFT) | (flags | layout.FLAG_ANCHORS) << layout.FLAG_SHIFT}"
     return _replaced(prologue, {place: operand("n", "PLACE")})

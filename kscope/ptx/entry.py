@@ -11,8 +11,8 @@ from .kernel import Kernel, Slot
 
 _ROOM = 768
 """Bytes."""
-SEQUENCE, NO_ENTER = ".reg .b32 ks_seq;", "mov.u32 ks_seq, 0;"
-"""The count of the lane's stored enters; none was stored yet."""
+_NO_ENTER = "\tmov.u32 ks_seq, 0;\n"
+"""No enter was stored yet."""
 
 
 def control_symbol() -> str:
@@ -34,7 +34,7 @@ def declarations(kernel: Kernel, slots: Sequence[Slot]) -> str:
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.conditional)
     values += " .reg .b32 ks_last, ks_units;" if kernel.sized else ""
-    values += f" {SEQUENCE}" if kernel.recording.survive else ""
+    values += " .reg .b32 ks_seq;" if kernel.recording.survive else ""
     values += " .reg .b32 ks_edge; .reg .pred ks_due;" if kernel.anchored else ""
     late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
     return (
@@ -67,7 +67,8 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
         " setp.ne.u64 ks_try, ks_ctl, 0;\n"
         # through the L1 cache: all warps of the device read this line, and the L2 would serve them in turn
         f"\t@ks_try ld.global.v4.u32 {{ks_epoch, ks_stripes, ks_warps, ks_sampled}}, {gate('epoch')};\n"
-        f"{size}" + (f"\t{NO_ENTER}\n" if kernel.recording.survive else "")
+        f"{size}"
+        f"{_NO_ENTER if kernel.recording.survive else ''}"
     )
 
 

@@ -6,7 +6,7 @@ import re
 
 from ..capture import wire
 from .claim import again, attempt, claim, one_of
-from .entry import NO_ENTER, SEQUENCE, entry
+from .entry import entry
 from .kernel import Kernel
 from .record import clock
 
@@ -51,11 +51,6 @@ def guard_by_name(register: str, name: str) -> str:
         f"\t{{ KS_APART: .callprototype _ (.param .b32 {name});\n"
         f"\t.reg .b64 ks_x; mov.b64 ks_x, 0; call ks_x, ({register}), KS_APART; }}\n"
     )
-
-
-def sequence() -> str:
-    """Declare the count of enters that open_word() stores; without any it costs nothing."""
-    return f"{SEQUENCE} {NO_ENTER}"
 
 
 def remember(kernel: Kernel, slot: str, record: str, value: str) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.critical import Edge
-from ..analysis.table import caveats, cut
 from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..merging.entry import merge
@@ -21,9 +20,10 @@ from ..trace import Trace, decode
 from ..tracedata.info import info
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar, pulse
-from ..util.text import nearest, some
+from ..util.terminal import cut, paragraph
+from ..util.text import is_number, nearest, some
 from . import foreign, transforms
-from .options import is_number, members, parts, size
+from .options import members, parts, size
 
 _NUMBERS = {
     "launch": "launches, counted from 0",
@@ -148,7 +148,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
 
 def caveat(trace: Trace, width: int) -> list[str]:
     """Lines that say that the clock is no GPU's, or that blocks are a sample; else none."""
-    return caveats(info(trace).caveat, width)
+    return paragraph(info(trace).caveat, width)
 
 
 def narrowed(options: argparse.Namespace) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..analysis.crosscheck import crosscheck
 from ..analysis.groups import CALL_KEYS, KEYS
+from ..analysis.samples.crosscheck import crosscheck
 from ..analysis.summary import summarize
-from ..analysis.table import terminal, wrapped
+from ..util.terminal import terminal_width, wrapped
 from . import answers, filters
 from .command import Command
 from .outputs import STRICT
@@ -59,5 +59,5 @@ def summary(options: argparse.Namespace) -> int:
         if waits is not None:
             print(f"\n{waits}")
         for doubt in doubts:
-            print("\n".join(wrapped(f"! {doubt}", terminal())))
+            print("\n".join(wrapped(f"! {doubt}", terminal_width())))
     return STRICT if options.strict and trace.problems else 0

@@ -11,7 +11,7 @@ from kscope.errors import UsageError
 
 from .select.tokens import Token, Tokens, UnreadableError
 
-_MACRO = re.compile(r"KSCOPE_REGION(?:_V|_IF|_V_IF)?")
+_MACRO = re.compile(r"KSCOPE_REGION(?:_OPEN)?(?:_V)?(?:_IF)?")
 
 
 def refuse_empty_scopes(source: str, file: str) -> None:

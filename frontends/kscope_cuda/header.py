@@ -87,6 +87,8 @@ def constants() -> dict[str, str]:
         **{kind.name: f"{kind:d}" for kind in Kind},
         **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS) if act not in _ELSEWHERE},
         **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
+        "HOW_OPEN": len(HOWS) + HOWS.index("with"),
+        "HOW_OPEN_CALL": len(HOWS) + HOWS.index("call"),
         **{f"TYPE_{kind.upper()}": number for number, kind in enumerate(TYPES) if kind},
         "CODE_SESSION": codes[None],
         "CODE_BLOCK": codes[Lane0Warp0().spec],
@@ -144,6 +146,7 @@ def texts() -> dict[str, str]:
         found |= _stores(fill)
         found[f"anchor_{fill}"] = ptx.due(operand("l", "end")) + ptx.anchor(_kernel(fill=fill))
     guard = inline.guard(_GUARD + operand("n", "LINE"))
+    found |= _open_words(guard)
     found["declare_owner"] = inline.owner(_OWNER + operand("n", "CODE"), operand("r", "records"))
     found["finish"] = ptx.finish(replace(_kernel(), anchored=False))
     found["finish_with_anchors"] = ptx.finish(_kernel())
@@ -160,11 +163,11 @@ def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0, spec: s
 
 
 def _begin(spec: str, arch: int) -> str:
-    """The prologue: everything up to the slab's head."""
+    """The prologue: everything up to the slab's head. It is built before sessions, so it is for survive=, too."""
     declared = f".reg .b32 {_GUARD}<{LINES}>; {inline.remembered(binary_notes.SLOTS)}"
-    prologue = inline.begin(
-        _kernel(arch=arch, spec=spec), operand("l", wire.CTL_SYMBOL), operand("r", "records"), declared
-    )
+    kernel = _kernel(arch=arch, spec=spec)
+    kernel = replace(kernel, recording=replace(kernel.recording, survive="shm"))
+    prologue = inline.begin(kernel, operand("l", wire.CTL_SYMBOL), operand("r", "records"), declared)
     flags = layout.FLAG_LANES if spec == _LANES else 0
     place = f"{(_LOG2 << layout.LOG2_SHIFT) | (flags | layout.FLAG_ANCHORS) << layout.FLAG_SHIFT}"
     return _replaced(prologue, {place: operand("n", "PLACE")})
@@ -176,8 +179,7 @@ def _stores(fill: Fill) -> dict[str, str]:
     guard, owner = inline.guard(_GUARD + operand("n", "LINE")), _OWNER + operand("n", "CODE")
     store = guard + ptx.store(_kernel(fill=fill), slot, Kind.SPAN_VALUE, owner)
     conditional = ptx.store(_kernel(fill=fill), replace(slot, conditional=True), Kind.SPAN_VALUE, owner)
-    held = f"setp.ne.u32 ks_w{slot.index}, {operand('r', 'held')}, 0;"
-    conditional = f"{guard}\t{{ .reg .pred ks_w{slot.index}; {held}\n{conditional}\t}}\n"
+    conditional = guard + _held(slot, conditional)
     end = {f"ks_e{slot.index}": operand("l", "end")}
     in_cpp = {
         f"ks_s{slot.index}": operand("l", "start"),
@@ -190,6 +192,28 @@ def _stores(fill: Fill) -> dict[str, str]:
         f"store_if_{fill}": _replaced(conditional, in_cpp | end),
         f"store_remembered_{fill}": _replaced(store, in_registers | end),
     }
+
+
+def _open_words(guard: str) -> dict[str, str]:
+    """Stores of enters: without and with a predicate, and of what KSCOPE_ENTER has saved."""
+    slot, owner = ptx.Slot(0, _NAME, "i32"), _OWNER + operand("n", "CODE")
+    word = guard + ptx.open_word(_kernel(), slot, "value", owner)
+    conditional = ptx.open_word(_kernel(), replace(slot, conditional=True), "value", owner)
+    number = {str(layout.name_hash(_NAME) << 4): operand("n", "NUMBER")}
+    in_cpp = {"ks_s0": operand("l", "start"), "ks_v0": operand("r", "value")} | number
+    return {
+        "open_word": _replaced(word, in_cpp),
+        "open_word_if": _replaced(f"{guard}{_held(slot, conditional)}", in_cpp),
+        "open_word_remembered": _replaced(
+            word, {"ks_s0": f"ks_t{operand('n', 'SLOT')}", "ks_v0": f"ks_v{operand('n', 'SLOT')}"} | number
+        ),
+    }
+
+
+def _held(slot: ptx.Slot, text: str) -> str:
+    """A text for the lanes whose predicate holds."""
+    held = f"setp.ne.u32 ks_w{slot.index}, {operand('r', 'held')}, 0;"
+    return f"\t{{ .reg .pred ks_w{slot.index}; {held}\n{text}\t}}\n"
 
 
 def _replaced(text: str, replacements: dict[str, str]) -> str:

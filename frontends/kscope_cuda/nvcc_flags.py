@@ -18,6 +18,7 @@ def flags(
     records: int | Literal["auto"] = "auto",
     fill: Fill = "ring",
     clock: Clock = "cycles",
+    open: bool = False,
 ) -> list[str]:
     """Options for nvcc, or for a build tool that calls it (such as torch's ``extra_cuda_cflags``).
 
@@ -30,6 +31,7 @@ def flags(
         records: capacity of a slab; "auto" is 256.
         fill: "ring" keeps a slab's newest records, "stop" its oldest.
         clock: "cycles" or "globaltimer".
+        open: every region is stored when a warp enters it, as ``KSCOPE_REGION_OPEN`` is: for kernels that hang.
 
     Raises:
         UsageError: an option has no such value.
@@ -45,6 +47,7 @@ def flags(
         "RECORDS": (recording.records, recording.records != default.records),
         "FILL": (recording.fill, recording.fill != default.fill),
         "CLOCK": (recording.clock, recording.clock != default.clock),
+        "OPEN": (1, open),
     }
     return [
         f"-I{cuda_include()}",

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..util import processes
 from ..util.portable import dump_json
-from . import layout, metadata, wire
+from . import layout, metadata, pool_held, wire
 from .model import ModuleMeta
 
 FIRST = b"kscope pool 1\n"
@@ -93,6 +93,11 @@ class PoolDevice:
     can_keep: bool = False
     """Whether another process can keep its memory."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its memory is the host's."""
+        return self.name == "simulated"
+
 
 def kept_bytes(pool: int) -> int:
     """The size of the ring of drained slabs beside a pool of that size."""
@@ -115,6 +120,7 @@ class PoolFile:
         is_copy: kernels write elsewhere, and another process copies that here.
 
     Attributes:
+        is_held: the folder has too little room, and `kscope run` holds the memory (pool_held.py).
         at_end: called when the session has ended, and the file is kept or gone.
         pool: (size,) uint8, on separate pages.
         memory: the whole file, which kernels may access.
@@ -130,14 +136,19 @@ class PoolFile:
         self.at_end: Callable[[], None] | None = None
         self.memory: Bytes
         total, kept = file_bytes(size), kept_bytes(size)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self.is_held = pool_held.is_possible() and not _has_room(os.statvfs(path.parent), total)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = pool_held.offer(path) if self.is_held else os.open(path, flags, 0o600)
         try:
             self._map = _allocated(file, total)
+            if self.is_held:
+                pool_held.wait(path)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise UsageError(
                 f"survive: {path.parent} has no room for {total >> 20:,} MiB ({error.strerror}): free some, pass"
-                " a smaller pool=, or set KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
+                " a smaller pool=, start the program with kscope run, which holds memory elsewhere, or set"
+                " KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
             ) from None
         finally:
             os.close(file)
@@ -233,8 +244,7 @@ def _allocated(file: int, size: int) -> mmap.mmap:
     """Map a new file whose pages are there, large ones if the system gives them: a page that is missing later would be
     a fault of the program, or of the GPU. Raises OSError.
     """
-    found = os.fstatvfs(file)
-    if found.f_bavail * found.f_frsize < size:
+    if not _has_room(os.fstatvfs(file), size):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.ftruncate(file, size)
     made = mmap.mmap(file, size)
@@ -244,6 +254,11 @@ def _allocated(file: int, size: int) -> mmap.mmap:
     except OSError:  # an older kernel, or one without large pages
         os.posix_fallocate(file, 0, size)
     return made
+
+
+def _has_room(found: os.statvfs_result, size: int) -> bool:
+    """Whether a file system has room; one without a size has."""
+    return not found.f_blocks or found.f_bavail * found.f_frsize >= size
 
 
 def header_check(header: np.ndarray) -> int:

@@ -6,15 +6,19 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import FormatError, UsageError
+from ..util import memory
+from . import pool_held
 from .pool_file import SUFFIX
 from .pool_keeper import forget
 from .pool_reading import Pool, open_pool
 
 VARIABLE = "KSCOPE_SURVIVE_FOLDER"
 DEFAULT_BYTES = 256 << 20
+_LITTLE = 256 << 20
 _MEMORY = Path("/dev/shm")
 _NAME = re.compile(rf"(\d+)-(\d+)-(\w+){re.escape(SUFFIX)}")
 
@@ -47,12 +51,17 @@ def private_folder() -> Path:
 
 
 def default_bytes() -> int:
-    """The default size of a pool: 256 MiB, and at most a quarter of what the folder's file system has free."""
+    """The default size of a pool: 256 MiB, and at most a quarter of what the folder's file system has free; of the
+    machine's memory, if that is little and another process can hold memory that is in no folder.
+    """
     try:
         found = os.statvfs(folder())
     except OSError:
         return DEFAULT_BYTES
-    return min(DEFAULT_BYTES, found.f_bavail * found.f_frsize // 4)
+    free = found.f_bavail * found.f_frsize
+    if free < _LITTLE and pool_held.is_possible():
+        free = memory.available()
+    return min(DEFAULT_BYTES, free // 4)
 
 
 def name_of(pid: int, epoch: int, device: str) -> str:
@@ -90,8 +99,12 @@ def remove_ended(keep: int = 0) -> list[Path]:
 
 
 def _files() -> list[Path]:
-    try:
-        found = [(path.stat().st_mtime_ns, path) for path in folder().iterdir() if path.name.endswith(SUFFIX)]
-    except OSError:
-        return []
+    found = []
+    with suppress(OSError):  # there is no folder
+        for path in [one for one in folder().iterdir() if one.name.endswith(SUFFIX)]:
+            try:
+                found.append((path.stat().st_mtime_ns, path))
+            except OSError:  # removed meanwhile, or held by a process that is gone
+                if path.is_symlink():
+                    path.unlink(missing_ok=True)
     return [path for _, path in sorted(found)]

@@ -51,6 +51,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("strategy", found.strategy),
         ("placement", found.placement_text),
         ("sampling", ", ".join(f"{name} {text}" for name, text in found.sampling.items()) or "none"),
+        *((f"survive, {name}", place) for name, place in found.survive.items()),
         ("clock", CLOCKS[found.clock]),
         ("kernels", ", ".join(found.kernels)),
         ("launches", f"{found.launches:,}"),

@@ -79,6 +79,13 @@ def period(flag: str, text: str) -> int:
     return 1 << int(exponent) if power else int(base)
 
 
+def port(text: str) -> int:
+    """For argparse: the number of a port."""
+    if not is_number(text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text}: expected a port from 0 to 65535")
+    return int(text)
+
+
 def _number(flag: str, text: str) -> int:
     if not is_number(text):
         raise UsageError(f"{flag} {text}: expected a number")

@@ -12,7 +12,7 @@ import hmac
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,10 +45,10 @@ class Resource:
     """A page or a file. The suffix of its name in the table determines its content type.
 
     Attributes:
-        body: its bytes, or a file to read them from.
+        body: its bytes, a file to read them from, or what makes them for each request, in any thread.
     """
 
-    body: bytes | Path
+    body: bytes | Path | Callable[[], bytes]
 
 
 def files_in(folder: Path) -> dict[str, Resource]:
@@ -124,10 +124,11 @@ class _Handler(BaseHTTPRequestHandler):
         if resource is None:
             return self._refuse(HTTPStatus.NOT_FOUND)
         kind = _TYPES.get(Path(name or "index.html").suffix, "application/octet-stream")
-        if isinstance(resource.body, bytes):
-            self._head(HTTPStatus.OK, kind, len(resource.body))
+        if not isinstance(resource.body, Path):
+            text = resource.body if isinstance(resource.body, bytes) else resource.body()
+            self._head(HTTPStatus.OK, kind, len(text))
             if body:
-                self.wfile.write(resource.body)
+                self.wfile.write(text)
             return None
         with open(resource.body, "rb") as file:
             self._head(HTTPStatus.OK, kind, resource.body.stat().st_size)

@@ -15,17 +15,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..capture import pool_held
 from ..errors import UsageError
 from ..session.states import SURVIVE_VARIABLE
 from . import launched
 from .program import note
 
+if TYPE_CHECKING:
+    from .left_pools import LeftPools
+    from .torch_dumps import TorchDumps
+
 TIMED_OUT, BY_SIGNAL = 124, 128
 """Exit codes: of a program that took too long, as timeout(1) has it; of one that a signal ended, plus its number."""
 _CHILD = "KSCOPE_SUPERVISED"
-_LOOK_S, _GRACE_S = 1.0, 10.0
-"""Between two looks at the pool, and for a program to end after a signal."""
+_HOLD_S, _LOOK_S, _GRACE_S = 0.1, 1.0, 10.0
+"""Between two looks for new pools, and two looks at them; and for a program to end after a signal."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?")
@@ -43,6 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def is_wanted(options: argparse.Namespace) -> bool:
     """Whether this process is to run the program in a child; once, for one command line."""
     if os.environ.pop(_CHILD, None):
+        pool_held.held_by(os.getppid())
         return False
     return bool(options.timeout or options.survive or os.environ.get(SURVIVE_VARIABLE))
 
@@ -69,24 +76,41 @@ def _as_child(mask: set[int | signal.Signals]) -> None:
 
 def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None) -> int:
     from .left_pools import LeftPools  # meanwhile the child starts
+    from .torch_dumps import TorchDumps
 
-    pools = LeftPools(child.pid)
+    pools, dumps = LeftPools(child.pid), TorchDumps(os.environ)
+    look = time.monotonic() + _LOOK_S
     while child.poll() is None:
-        left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
+        left = _HOLD_S if until is None else min(_HOLD_S, until - time.monotonic())
         if left <= 0:
             note(f"the program has run for {typed}, and is ended")
             pools.show()
             _end(child)
+            pools.keep()
             return TIMED_OUT
         arrived = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], left)
-        if arrived is None:
+        if arrived is not None and arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
+            child.send_signal(arrived.si_signo)  # a terminal's goes to the child as well
+        pools.hold()
+        if time.monotonic() > look:
+            look = time.monotonic() + _LOOK_S
             pools.look()
-        elif arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:  # a terminal's goes to the child as well
-            child.send_signal(arrived.si_signo)
+            _beside(dumps, pools)
     if child.returncode < 0:
         note(f"the program was ended by {signal.Signals(-child.returncode).name}")
+    _beside(dumps, pools)
     pools.show()
+    pools.keep()
     return child.returncode if child.returncode >= 0 else BY_SIGNAL - child.returncode
+
+
+def _beside(dumps: TorchDumps, pools: LeftPools) -> None:
+    """Where the warps are, beside what torch has written about a collective that takes too long."""
+    if dumps.is_new() and (lines := pools.lines()):
+        try:
+            note(f"torch has written its flight recorder's dump; where the warps were: {dumps.add(lines)}")
+        except OSError as error:
+            note(f"torch has written its flight recorder's dump; nothing is written beside it: {error}")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

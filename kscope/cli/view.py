@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from ..errors import MissingError, UsageError
 from ..export import DEFAULT_LIMIT
 from ..session import capture_path
-from ..util.text import is_number
 from . import filters
 from .command import Command
+from .options import port
 from .server import Resource, Server, files_in
 
 REPORT_POLICY = (
@@ -51,7 +51,7 @@ def add(command: Command) -> None:
     parser.add_argument(
         "--ui", metavar="FOLDER", type=Path, help=f"folder of a built Perfetto UI (default: {_UI}'s, if installed)"
     )
-    parser.add_argument("--port", metavar="N", type=_port, default=0, help="port of the server (default: any free one)")
+    parser.add_argument("--port", metavar="N", type=port, default=0, help="port of the server (default: any free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
@@ -173,9 +173,3 @@ def opened(url: str) -> None:
     cleanup.daemon = True
     cleanup.start()
     webbrowser.open(Path(name).as_uri())
-
-
-def _port(text: str) -> int:
-    if not is_number(text) or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text}: expected a port from 0 to 65535")
-    return int(text)

@@ -18,6 +18,7 @@ from ..watching import text
 from ..watching.observing import Observer
 from ..watching.verdict import Verdict, verdict
 from .command import Command
+from .options import port
 
 _FIRST_S = 0.1
 """Between the first look and the second one, which shows what changes."""
@@ -37,6 +38,9 @@ def add(command: Command) -> None:
     parser.add_argument("--once", action="store_true", help="look once, and do not wait to see what changes")
     parser.add_argument("--json", action="store_true", help="one JSON object per look")
     parser.add_argument("--top", metavar="N", type=int, help="the first N of each list of --json (100)")
+    parser.add_argument(
+        "--serve", metavar="PORT", type=port, help="a live page on 127.0.0.1 until Ctrl-C; 0: any free port"
+    )
     parser.add_argument("--list", action="store_true", help="list the pool files of this user")
     parser.add_argument(
         "--clean", action="store_true", help="remove the pool files of sessions and processes that ended"
@@ -52,6 +56,10 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         return _list()
     every, pools = _seconds(options.every), find(options.program)
+    if options.serve is not None:
+        from . import watch_page  # imports the report
+
+        return watch_page.serve(pools, every, options.serve)
     observers = [None if options.once else Observer() for _ in pools]
     wait = _FIRST_S
     while True:

@@ -12,7 +12,7 @@ inline assembly takes only numbers as constants, writes the same mark as
                     act, type, how, strategy, name, operand, predicate
 
 with act, type and how as indices into ACTS, TYPES and HOWS, the strategy as in PACKED_STRATEGIES, and the name as
-8-byte integers.
+8-byte integers. With open=True, how is larger by the length of HOWS.
 """
 
 from __future__ import annotations
@@ -149,6 +149,7 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
     raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
     try:
         warps = tuple(warp for warp in range(mask.bit_length()) if mask >> warp & 1)
+        open_, placed = divmod(int(how), len(HOWS))
         return Mark(
             ACTS[int(act)],
             raw.rstrip(b"\0").decode(),
@@ -158,9 +159,10 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
             else TargetWarp(*warps).spec
             if warps
             else PACKED_STRATEGIES[plain],
-            HOWS[int(how)],
+            HOWS[placed],
             operand,
             when,
+            (False, True)[open_],
         )
     except (IndexError, UnicodeDecodeError) as error:
         raise UsageError(

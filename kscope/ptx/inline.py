@@ -59,7 +59,7 @@ def remember(kernel: Kernel, slot: str, record: str, value: str) -> str:
 
 
 ENTERED = re.compile(r"mov\.u64 ks_t(\d+),[^;]*;")
-LEFT = re.compile(r"cvt\.u32\.u64 \w+, ks_t(\d+);")
+LEFT = re.compile(r"cvt\.u32\.u64 ks_sl, ks_t(\d+);")
 """How a text shows that remember() of a slot is in it, and that the slot's record is stored."""
 
 

@@ -64,9 +64,9 @@ def profile(
         live: store each record where its region ends, for kernels that hang.
         survive: record where it outlives the program: `kscope watch` and `kscope summary` read it while a kernel hangs
             and after the program died. "shm": in a file in memory, which kernels write. "keeper": in the GPU's memory,
-            which another process keeps, for dense records; "auto": so where the GPU allows it. Kernels also store when
-            a warp enters a region whose code waits, or with open=True. The file is removed when the session ends
-            normally.
+            which another process keeps, for dense records; "auto": one of them, by how many records are expected.
+            Kernels also store when a warp enters a region whose code waits, or with open=True. The file is removed
+            when the session ends normally.
         block: blocks that record, by linear number x + nx * (y + ny * z): 40 (that one), range(100) or "0:100" (the
             first 100), range(0, 1000, 8). No recompilation.
         warp: warps of a block that record, one number or several. No recompilation.

@@ -194,7 +194,7 @@ class Session(WithTorch, Pausing, Forms):
         if self._recording.survive:
             from .survival import Survival  # of few sessions
 
-            self._survival = Survival(self._recording.survive, self._epoch, facts(self._started), self._in_effect())
+            self._survival = Survival(self._recording, self._sampling, self._epoch, self._started, self._in_effect())
 
     def _join(self, name: str) -> None:
         """A frontend's backend is armed, and its launches run marked kernels."""
@@ -314,7 +314,7 @@ class Session(WithTorch, Pausing, Forms):
                 self._stalls.end(wait=wait)
                 self._capture = self._collect(wait=wait)
                 fatal = any(problem.kind == FATAL for problem in self._capture.problems)
-                unfinished = self._survival is not None and self._survival.has_unfinished()
+                unfinished = self._survival is not None and self._survival.has_unfinished(self._capture)
                 self._is_complete = wait and not fatal and not unfinished
             finally:
                 self._close()
@@ -341,7 +341,7 @@ class Session(WithTorch, Pausing, Forms):
             modules=modules,
             options=self._in_effect(),
             problems=tuple(dict.fromkeys([*problems, *unsampled])),
-            host=facts(self._started),
+            host=facts(self._started) | ({} if self._survival is None else self._survival.facts),
             launches=self._launches if wait else {},
             tuning_launches=sum(registry.frontend(name).tuning_launches() for name in STATE.names),
             samples=samples,

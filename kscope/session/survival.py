@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ..capture import pool_folder, pool_reading
+from ..capture.capture import Capture
 from ..capture.heads import finished
 from ..capture.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
-from ..instrument.recording import Survive
+from ..instrument.recording import Recording
+from ..instrument.sampling import Sampling
+from . import torch_handler
+from .host_info import facts
+from .pool_choice import RATES, choice
 
 KEPT_DEAD = 4
 """Files of dead processes that a new session leaves, the newest ones."""
@@ -22,21 +27,25 @@ class Survival:
     """The pool files of one session.
 
     Args:
-        how: where records go.
+        recording: what kernels are compiled for.
+        sampling: which blocks, warps and SMs record.
         epoch: the session.
-        host: facts about the program, ready for JSON.
+        started: UNIX time of it, ns.
         options: those of the session, ready for JSON.
 
     Raises:
         UsageError: there is no private folder for them.
     """
 
-    def __init__(self, how: Survive, epoch: int, host: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(
+        self, recording: Recording, sampling: Sampling, epoch: int, started: int, options: dict[str, Any]
+    ) -> None:
         self._folder = pool_folder.private_folder()
         pool_folder.remove_ended(keep=KEPT_DEAD)
-        self._how = how
-        self._epoch, self._host, self._options, self._pid = epoch, host, options, os.getpid()
+        self._recording, self._sampling = recording, sampling
+        self._epoch, self._host, self._options, self._pid = epoch, facts(started), options, os.getpid()
         self._files: list[PoolFile] = []
+        self._places: dict[str, str] = {}
         LINES.also = self._launched
 
     @property
@@ -46,26 +55,45 @@ class Survival:
 
     def open(self, device: PoolDevice, size: int) -> PoolFile:
         """A new file for a device's pool. Raises UsageError, OSError."""
-        is_simulated = device.name == "simulated"  # its memory is the host's
-        is_kept = self._how == "keeper" or (self._how == "auto" and device.can_keep)
-        kind = "sim" if is_simulated else "gpu"
-        path = self._folder / pool_folder.name_of(self._pid, self._epoch, f"{kind}{device.ordinal}")
+        how, why = self._place(device)
+        name = f"{'sim' if device.is_simulated else 'gpu'}{device.ordinal}"
+        path = self._folder / pool_folder.name_of(self._pid, self._epoch, name)
         path.unlink(missing_ok=True)  # of an earlier process with this number
-        file = PoolFile(path, device, self._epoch, size, is_copy=is_kept and not is_simulated)
-        file.note("host", {"facts": self._host, "options": self._options})
+        file = PoolFile(path, device, self._epoch, size, is_copy=how == "keeper")
+        held = "kscope run holds the memory: the folder has too little room" if file.is_held else ""
+        why = "; ".join(filter(None, [why, held]))
+        self._places[name] = f"{how} ({why})" if why else how
+        file.note("host", {"facts": {**self._host, **self.facts}, "options": self._options})
         self._files.append(file)
+        torch_handler.register()
         return file
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Where the records of each device go, and why, ready for JSON."""
+        return {"survive": dict(self._places)}
+
+    def _place(self, device: PoolDevice) -> tuple[str, str]:
+        asked = str(self._recording.survive)
+        if device.is_simulated:
+            return "shm", "" if asked == "shm" else "simulated memory is the host's"
+        if asked != "auto":
+            return asked, ""
+        found = choice(device, self._sampling, self._recording.strategy)
+        return found.how, f"chosen by auto: {found.why}"
 
     def _launched(self, kernel: int) -> None:
         """A frontend has launched a kernel."""
         if os.getpid() != self._pid:  # a forked child, which records nothing
             return
+        torch_handler.register()  # it may have been imported meanwhile
         stack, now = LINES.stack(FRAMES), time.time_ns()
         for file in self._files:
             file.launched(kernel, now, stack)
 
-    def has_unfinished(self) -> bool:
-        """Whether some warp has not finished."""
+    def has_unfinished(self, capture: Capture) -> bool:
+        """Whether some warp has not finished. How dense the capture is tells where the next session records."""
+        RATES.learn(capture.devices, self._epoch, self._sampling)
         for path in (file.path for file in self._files if not file.is_copy):  # else it fails, if it does not finish
             if not path.exists():  # the driver did not take it
                 continue

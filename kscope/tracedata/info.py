@@ -37,6 +37,7 @@ class Info:
         placement: kernel -> "fence" or "schedule", or "fence and schedule" if it was compiled with each; empty if
             unknown.
         sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
+        survive: of a session with survive=: device -> where its records went, and why, such as "shm".
         kernels: their names.
         launches, warps, records: how many there are.
         lanes: recording lanes with AllThreads, else 0.
@@ -55,6 +56,7 @@ class Info:
     strategy: str
     placement: dict[str, str]
     sampling: dict[str, str]
+    survive: dict[str, str]
     kernels: tuple[str, ...]
     launches: int
     warps: int
@@ -150,6 +152,7 @@ def info(trace: TraceData) -> Info:
         sampling={
             name: found for name in ("block", "warp", "sm") if (found := _sampling(name, about.options.get(name)))
         },
+        survive=_survive(host.get("survive")),
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
         warps=len(group_equal(block * MAX_WARPS + warps.warp)[0]),
@@ -171,6 +174,10 @@ def _process(host: Mapping[str, Any]) -> str:
     if not pid or not isinstance(name, str):
         return ""
     return f"rank {rank} of {world}, " * (world > 1) + f"process {pid} on {clean(name)}"
+
+
+def _survive(typed: object) -> dict[str, str]:
+    return {clean(str(name)): clean(str(place)) for name, place in typed.items()} if isinstance(typed, Mapping) else {}
 
 
 def _date(started: int) -> str:

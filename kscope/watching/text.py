@@ -16,6 +16,15 @@ _MOST_LAUNCHES, _MOST_FRAMES = 3, 4
 
 def lines(found: Verdict) -> Iterator[str]:
     """The verdict, line by line."""
+    yield from head(found)
+    for launch in found.launches:
+        yield launch_line(launch)
+        yield from (f"  {sentence(group)}" for group in launch.groups)
+    yield from host(found)
+
+
+def head(found: Verdict) -> Iterator[str]:
+    """The process, what is wrong, and whether anything changes."""
     command = " ".join(found.command) or "its command is not known"
     if found.running:
         state = "has ended its session" if found.ended else "is running"
@@ -34,12 +43,10 @@ def lines(found: Verdict) -> Iterator[str]:
             yield f"in progress{rate}"
     if not found.launches:
         yield "no warp is unfinished: every warp that began to record has left its kernel"
-    for launch in found.launches:
-        yield from _launch(launch)
-    yield from _host(found)
 
 
-def _launch(launch: LaunchState) -> Iterator[str]:
+def launch_line(launch: LaunchState) -> str:
+    """A launch: how many blocks have begun, and how many warps have not finished."""
     begun = (
         f"{launch.begun:,} of {launch.blocks:,} blocks have begun" if launch.blocks else f"{launch.begun:,} blocks seen"
     )
@@ -47,9 +54,7 @@ def _launch(launch: LaunchState) -> Iterator[str]:
         begun = f"at least {begun}"
     warps = f"{counted(launch.unfinished, 'warp')} of these {'has' if launch.unfinished == 1 else 'have'} not finished"
     done = f", {launch.finished:,} {'has' if launch.finished == 1 else 'have'}" if launch.finished else ""
-    yield f"{launch.kernel}, launch {launch.number}: {begun}; {warps}{done}"
-    for group in launch.groups:
-        yield f"  {sentence(group)}"
+    return f"{launch.kernel}, launch {launch.number}: {begun}; {warps}{done}"
 
 
 def sentence(group: Group) -> str:
@@ -60,9 +65,8 @@ def sentence(group: Group) -> str:
     role = f"{group.role} " if group.role else ""
     who = f"{role}{warps} of {blocks}"
     value = ""
-    if group.values is not None:
-        least, most = (f"{number:g}" if number % 1 else f"{int(number)}" for number in group.values)
-        value = f" (value {least})" if least == most else f" (values {least} to {most})"
+    if shown := values(group):
+        value = f" (value{'s' * (' ' in shown)} {shown})"
     region = f"`{group.region}`{value}" if group.region else "a region without a name"
     if group.state == IN:
         where = f"{'are' if several else 'is'} in {region}"
@@ -79,7 +83,16 @@ def sentence(group: Group) -> str:
     return f"{who} {where}{place}{since}"
 
 
-def _host(found: Verdict) -> Iterator[str]:
+def values(group: Group) -> str:
+    """7, or 7 to 9; empty without values."""
+    if group.values is None:
+        return ""
+    least, most = (f"{number:g}" if number % 1 else f"{int(number)}" for number in group.values)
+    return least if least == most else f"{least} to {most}"
+
+
+def host(found: Verdict) -> Iterator[str]:
+    """What the host launched last."""
     if not found.host_launches:
         return
     yield "last launches of the host, newest first:"

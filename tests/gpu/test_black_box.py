@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import kscope
+
 from .black_box_program import FAULTS, HANGS, LANGUAGES
 
 PROGRAM = Path(__file__).with_name("black_box_program.py")
@@ -109,6 +111,36 @@ def test_the_culprit_is_named_while_it_hangs_and_when_the_program_is_gone(
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_keeper_tells_the_same(fault: str, memory: Path) -> None:
     assert explained("triton", fault, memory, "keeper") == []
+
+
+SMALL = """import os
+real = os.statvfs
+def statvfs(path):
+    found = [*real(path)]
+    found[3] = found[4] = 100
+    return os.statvfs_result(found)
+os.statvfs = statvfs
+"""
+ENDS = """import sys
+sys.path.insert(0, {folder!r})
+import black_box_triton, torch
+flags, done, out = (torch.zeros(size, device="cuda", dtype=torch.int32) for size in (32, 32, 64 * 128))
+black_box_triton.pipeline[(64,)](flags, done, out, 0, 64, num_warps=4)
+torch.cuda.synchronize()
+"""
+
+
+def test_kernels_record_into_memory_that_kscope_run_holds(memory: Path, tmp_path: Path) -> None:
+    """As where /dev/shm is small: the driver takes memory without a file, too."""
+    (tmp_path / "sitecustomize.py").write_text(SMALL)
+    (tmp_path / "ends.py").write_text(ENDS.format(folder=str(PROGRAM.parent)))
+    paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    command = [sys.executable, "-m", "kscope", "run", "--survive", "shm", "-o", str(tmp_path / "run.kscope")]
+    subprocess.run([*command, str(tmp_path / "ends.py")], env={**environment(memory), "PYTHONPATH": paths}, check=True)
+    trace = kscope.load(tmp_path / "run.kscope")
+    assert "kscope run holds the memory" in trace.recorded.host["survive"]["gpu0"]
+    assert trace.filter(region="multiply").summary().regions[0].count == 63 * 32 * 4
+    assert list(memory.iterdir()) == []
 
 
 def test_another_process_reads_a_program_that_ends_normally_and_its_file_is_gone(memory: Path) -> None:

@@ -29,8 +29,8 @@ CULPRIT = ("consumer", "in", "multiply", (7, 7), "2")
 OTHERS = {("consumer", "in", "wait_full", (8, 8), "1"), ("consumer", "in", "wait_full", (7, 7), "3")}
 EXPECTED: dict[str, tuple[int, set[tuple[Any, ...]]]] = {
     # exit code, and the groups of warps: role, state, region, values, warps
-    "arrive": (124, {WAITS_FOR_ROOM, ("consumer", "in", "wait_full", (10, 10), "1-3")}),
-    "signal": (124, {WAITS_FOR_ROOM, IN_FULL}),
+    "arrive": (128 + signal.SIGTERM, {WAITS_FOR_ROOM, ("consumer", "in", "wait_full", (10, 10), "1-3")}),
+    "signal": (128 + signal.SIGTERM, {WAITS_FOR_ROOM, IN_FULL}),
     "kill": (137, {WAITS_FOR_ROOM, IN_FULL}),
     "crash": (139, {WAITS_FOR_ROOM, IN_FULL}),
     "python": (1, {WAITS_FOR_ROOM, IN_FULL}),
@@ -83,7 +83,10 @@ def groups_of(found: Verdict) -> set[tuple[Any, ...]]:
 @pytest.mark.parametrize("fault", EXPECTED)
 def test_where_every_warp_was_is_printed_and_kept(fault: str, pools: Path, tmp_path: Path) -> None:
     code, expected = EXPECTED[fault]
-    program = start(fault, tmp_path, "--survive", "shm", *(("--timeout", "1m") if code == 124 else ()))
+    program = start(fault, tmp_path, "--survive", "shm")
+    if code == 128 + signal.SIGTERM:  # it hangs for ever
+        wait_until(lambda: any(groups_of(verdict(pool)) == expected for pool in pool_folder.pools()))
+        program.send_signal(signal.SIGTERM)
     errors = program.communicate(timeout=PATIENCE_S)[1]
     assert program.returncode == code, errors
     (file,) = pools.iterdir()
@@ -92,6 +95,13 @@ def test_where_every_warp_was_is_printed_and_kept(fault: str, pools: Path, tmp_p
         assert any(role in line and f"`{region}` (value {values[0]})" in line for line in errors.splitlines()), errors
     assert f"{PROGRAM.name}:" in errors and "in train" in errors, "the host's last launch, with its stack"
     assert f"kscope summary {file}" in errors
+
+
+def test_a_program_that_takes_too_long_is_ended(pools: Path, tmp_path: Path) -> None:
+    program = start("signal", tmp_path, "--timeout", "3s")
+    errors = program.communicate(timeout=PATIENCE_S)[1]
+    assert program.returncode == 124, errors
+    assert "the program has run for 3s, and is ended" in errors
 
 
 def test_the_file_is_a_capture_of_everything_up_to_the_end(

@@ -100,7 +100,7 @@ def test_a_batch_that_is_larger_than_the_ring_is_counted_and_not_kept(file: Pool
 
 
 def test_a_folder_without_room_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fstatvfs", lambda file: SimpleNamespace(f_bavail=1, f_frsize=4096))
+    monkeypatch.setattr("os.fstatvfs", lambda file: SimpleNamespace(f_blocks=1, f_bavail=1, f_frsize=4096))
     with pytest.raises(UsageError, match=f"no room for .* MiB .*{pool_folder.VARIABLE}"):
         PoolFile(tmp_path / "one.pool", PoolDevice(0, "", 4), 1, SIZE)
     assert not any(tmp_path.iterdir())

@@ -12,6 +12,7 @@
 //   KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
 //   KSCOPE_REGION_IF("load", k % 8 == 0);         recorded if the predicate holds on entry; also REGION_V_IF,
 //                                                 INSTANT_IF, INSTANT_V_IF, COUNTER_IF: the predicate comes last
+//   KSCOPE_REGION_OPEN("wait");                   stored when a warp enters it, for kernels that hang; also REGION_OPEN_V
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads"));  drawn on a track of that name, below its warp; any name can have one
 //   KSCOPE_REGION("load" KSCOPE_WORK("bytes=4096"));  for kscope rates: bytes and flops of a block in one execution
 //   KSCOPE_ROLE("producer");                      what this warp does: labels its row
@@ -24,6 +25,7 @@
 //
 //   -DKSCOPE=1        the macros record; by default they are empty, and the code is as without them
 //   -DKSCOPE_MARKS=1  the macros are comments in the PTX, for kscope's own lowering (CuPy, cuda.core, NVRTC)
+//   -DKSCOPE_OPEN=1   every region is stored when a warp enters it, as KSCOPE_REGION_OPEN
 #ifndef KSCOPE_CUH
 #define KSCOPE_CUH
 #ifndef KSCOPE_MARKS
@@ -31,6 +33,9 @@
 #endif
 #ifndef KSCOPE
 #define KSCOPE KSCOPE_MARKS
+#endif
+#ifndef KSCOPE_OPEN
+#define KSCOPE_OPEN 0
 #endif
 #define KSCOPE_TRACK(track) "\x1f" track  // after a name: the track that it is on
 #define KSCOPE_WORK(work) "\x1e" work  // at a name's end: "bytes=4096,flops=256"; "bytes=value" is the mark's value
@@ -168,6 +173,8 @@ int kscope_control(int unit, unsigned long long* address) {
 #define KSCOPE_KERNEL(...)
 #define KSCOPE_REGION(...)
 #define KSCOPE_REGION_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_REGION_OPEN(...)
+#define KSCOPE_REGION_OPEN_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_ENTER(...)
 #define KSCOPE_ENTER_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_EXIT(...)
@@ -314,7 +321,7 @@ enum {
   act_enter_ = 0, act_exit_ = 1, act_instant_ = 2, act_counter_ = 3,
   act_pin_ = 4, act_kernel_ = 5
 };
-enum { with_ = 0, call_ = 1 };
+enum { with_ = 0, call_ = 1, open_with_ = 2, open_call_ = 3 };
 
 // a mark with a name of up to WORDS words: WORDS is the name's operands, A and B the operands after them
 template <b32_ WORDS> struct put_;
@@ -371,17 +378,19 @@ template <class... S> struct list_ {
   }
 };
 template <> struct list_<> { static KSCOPE_FN_ void mark() {} };
-template <class NAME, class S, int, bool> struct region_ {
-  KSCOPE_FN_ region_() { print_<act_enter_, with_, NAME, S>(); }
-  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) { print_<act_enter_, with_, NAME, S>(v); }
+template <class NAME, class S, int, bool, bool OPEN> struct region_ {
+  enum { how = OPEN ? open_with_ : with_ };
+  KSCOPE_FN_ region_() { print_<act_enter_, how, NAME, S>(); }
+  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) { print_<act_enter_, how, NAME, S>(v); }
   KSCOPE_FN_ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
 };
 template <class NAME, class S, int, bool> struct region_if_ {
-  KSCOPE_FN_ region_if_(when_ w) { print_<act_enter_, with_, NAME, S>(w); }
+  enum { how = KSCOPE_OPEN ? open_with_ : with_ };
+  KSCOPE_FN_ region_if_(when_ w) { print_<act_enter_, how, NAME, S>(w); }
   template <int TYPE> KSCOPE_FN_ region_if_(value_<TYPE> v, when_ w) {
-    print_<act_enter_, with_, NAME, S>(v, w);
+    print_<act_enter_, how, NAME, S>(v, w);
   }
   KSCOPE_FN_ ~region_if_() { print_<act_exit_, with_, NAME, S>(); }
   region_if_(const region_if_&) = delete;
@@ -397,9 +406,10 @@ template <class NAME, class S, int> struct mark_if_ {
   }
 };
 template <class NAME, class S, int> struct mark_ {
-  static KSCOPE_FN_ void enter() { print_<act_enter_, call_, NAME, S>(); }
+  enum { how = KSCOPE_OPEN ? open_call_ : call_ };
+  static KSCOPE_FN_ void enter() { print_<act_enter_, how, NAME, S>(); }
   template <int TYPE> static KSCOPE_FN_ void enter(value_<TYPE> v) {
-    print_<act_enter_, call_, NAME, S>(v);
+    print_<act_enter_, how, NAME, S>(v);
   }
   static KSCOPE_FN_ void exit() { print_<act_exit_, call_, NAME, S>(); }
   static KSCOPE_FN_ void instant() { print_<act_instant_, with_, NAME, S>(); }
@@ -504,7 +514,7 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
-    ".reg .b32 ks_edge; .reg .pred ks_due;\n"
+    ".reg .b32 ks_seq; .reg .b32 ks_edge; .reg .pred ks_due;\n"
     "mov.u64 ks_c, %%clock64;\n"
     "mov.u64 ks_g, %%globaltimer;\n"
     "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_w, ks_d; add.u32 ks_w, ks_w, 1;\n"
@@ -514,6 +524,7 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
     "setp.eq.u64 ks_never, ks_ctl, 1;\n"
     "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
     "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
+    "mov.u32 ks_seq, 0;\n"
     "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
     "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
     "@ks_q bra.uni KS_OFF;\n"
@@ -565,17 +576,18 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
     "KS_DONE:\n"
     "bra.uni KS_BODY;\n"
     "KS_LAUNCH:\n"
-    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n"
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a; .reg .pred ks_m; .reg .b64 ks_book;\n"
     "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n"
+    "ld.global.u64 ks_book, [ks_ctl+40]; setp.ne.and.u64 ks_m, ks_book, 0, ks_q; mad.wide.u32 ks_book, ks_z, 64, ks_book;\n"
     "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %4; mov.u32 ks_t, %5;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t};\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+0], {ks_x, ks_y, ks_z, ks_t};\n"
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
     "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     KSCOPE_CLUSTER_
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t};\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+16], {ks_x, ks_y, ks_z, ks_t};\n"
     "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %6;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check};\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check}; @ks_m st.global.v4.u32 [ks_book+32], {ks_x, ks_y, ks_z, ks_check};\n"
     "}\n"
     "bra.uni KS_DONE;\n"
     "KS_AGAIN:\n"
@@ -656,7 +668,7 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
-    ".reg .b32 ks_edge; .reg .pred ks_due;\n"
+    ".reg .b32 ks_seq; .reg .b32 ks_edge; .reg .pred ks_due;\n"
     "mov.u64 ks_c, %%clock64;\n"
     "mov.u64 ks_g, %%globaltimer;\n"
     "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_w, ks_d; add.u32 ks_w, ks_w, 1;\n"
@@ -666,6 +678,7 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
     "setp.eq.u64 ks_never, ks_ctl, 1;\n"
     "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
     "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
+    "mov.u32 ks_seq, 0;\n"
     "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
     "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
     "@ks_q bra.uni KS_OFF;\n"
@@ -717,17 +730,18 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
     "KS_DONE:\n"
     "bra.uni KS_BODY;\n"
     "KS_LAUNCH:\n"
-    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n"
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a; .reg .pred ks_m; .reg .b64 ks_book;\n"
     "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n"
+    "ld.global.u64 ks_book, [ks_ctl+40]; setp.ne.and.u64 ks_m, ks_book, 0, ks_q; mad.wide.u32 ks_book, ks_z, 64, ks_book;\n"
     "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %4; mov.u32 ks_t, %5;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t};\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+0], {ks_x, ks_y, ks_z, ks_t};\n"
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
     "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     KSCOPE_CLUSTER_
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t};\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+16], {ks_x, ks_y, ks_z, ks_t};\n"
     "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %6;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check};\n"
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check}; @ks_m st.global.v4.u32 [ks_book+32], {ks_x, ks_y, ks_z, ks_check};\n"
     "}\n"
     "bra.uni KS_DONE;\n"
     "KS_AGAIN:\n"
@@ -917,6 +931,36 @@ template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "n"(SLOT), "l"(end) : "memory");
 }
 #endif
+// at a region's enter: a word where the end of the slab's head will be
+template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ start, b32_ value) {
+  KSCOPE_CHECK_PLACE_(CODE);
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b32 ks_x, ks_y;\n"
+    "add.u32 ks_seq, ks_seq, 256; shr.u32 ks_y, ks_seq, 8; and.b32 ks_y, ks_y, 15; or.b32 ks_y, ks_y, %1; cvt.u32.u64 ks_x, %2;\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3 st.global.v4.b32 [ks_base+16], {ks_x, ks_y, %4, ks_seq}; }\n"
+    :  : "n"(LINE), "n"(NUMBER), "l"(start), "n"(CODE), "r"(value) : "memory");
+}
+template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_if_(b64_ start, b32_ value, b32_ held) {
+  KSCOPE_CHECK_PLACE_(CODE);
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
+    "{ .reg .b32 ks_x, ks_y; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "add.u32 ks_seq, ks_seq, 256; shr.u32 ks_y, ks_seq, 8; and.b32 ks_y, ks_y, 15; or.b32 ks_y, ks_y, %3; cvt.u32.u64 ks_x, %4;\n"
+    "@ks_h st.global.v4.b32 [ks_base+16], {ks_x, ks_y, %5, ks_seq}; }\n"
+    "}\n"
+    :  : "n"(LINE), "r"(held), "n"(CODE), "n"(NUMBER), "l"(start), "r"(value) : "memory");
+}
+template <b64_ CODE, b32_ NUMBER, b32_ SLOT, int LINE> KSCOPE_FN_ void open_word_remembered_() {
+  KSCOPE_CHECK_PLACE_(CODE);
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b32 ks_x, ks_y;\n"
+    "add.u32 ks_seq, ks_seq, 256; shr.u32 ks_y, ks_seq, 8; and.b32 ks_y, ks_y, 15; or.b32 ks_y, ks_y, %1; cvt.u32.u64 ks_x, ks_t%2;\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3 st.global.v4.b32 [ks_base+16], {ks_x, ks_y, ks_v%2, ks_seq}; }\n"
+    :  : "n"(LINE), "n"(NUMBER), "n"(SLOT), "n"(CODE) : "memory");
+}
 template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ records) {
   asm volatile(
     ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
@@ -1039,11 +1083,14 @@ template <class LIST, b64_ ID> struct kernel_ {
 };
 
 // ---- regions and points, recorded in place
-template <class NAME, class S, int LINE, bool VALUED> struct region_ {
+template <class NAME, class S, int LINE, bool VALUED, bool OPEN> struct region_ {
   b64_ start;
   b32_ value;
-  KSCOPE_FN_ region_() : start(clock_()), value(0) {}
-  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) : start(clock_()), value(v.bits) {}
+  KSCOPE_FN_ region_() : start(clock_()), value(0) { open(); }
+  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) : start(clock_()), value(v.bits) { open(); }
+  KSCOPE_FN_ void open() const {
+    if (OPEN) open_word_<S::code, NAME::hash << 4, LINE>(start, value);
+  }
   KSCOPE_FN_ ~region_() {
     const b64_ end = clock_();
     store_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, end, value);
@@ -1055,9 +1102,12 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_ {
 template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {
   b64_ start;
   b32_ value, held;
-  KSCOPE_FN_ region_if_(when_ w) : start(clock_()), value(0), held(w.held) {}
+  KSCOPE_FN_ region_if_(when_ w) : start(clock_()), value(0), held(w.held) { open(); }
   template <int TYPE> KSCOPE_FN_ region_if_(value_<TYPE> v, when_ w)
-      : start(clock_()), value(v.bits), held(w.held) {}
+      : start(clock_()), value(v.bits), held(w.held) { open(); }
+  KSCOPE_FN_ void open() const {
+    if (KSCOPE_OPEN) open_word_if_<S::code, NAME::hash << 4, LINE>(start, value, held);
+  }
   KSCOPE_FN_ ~region_if_() {
     const b64_ end = clock_();
     store_if_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, end, value, held);
@@ -1083,9 +1133,14 @@ template <class NAME, class S, int LINE> struct mark_if_ {
 template <class NAME, class S, int LINE> struct mark_ {
   static KSCOPE_FN_ void enter() {
     remember_<NAME::hash % 65536, NAME::hash << 4 | 1>(0);
+    open();
   }
   template <int TYPE> static KSCOPE_FN_ void enter(value_<TYPE> v) {
     remember_<NAME::hash % 65536, NAME::hash << 4 | 2>(v.bits);
+    open();
+  }
+  static KSCOPE_FN_ void open() {
+    if (KSCOPE_OPEN) open_word_remembered_<S::code, NAME::hash << 4, NAME::hash % 65536, LINE>();
   }
   static KSCOPE_FN_ void exit() {
     const b64_ end = clock_();
@@ -1164,19 +1219,19 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 // `if` or a loop, which would hold the first alone.
 #define KSCOPE_BRACES_(count) KSCOPE_CAT_(KSCOPE_REGION_needs_braces_around_it_and_the_code_to_measure_, count)
 #define KSCOPE_LINE_(count) (__LINE__ % KSCOPE_LINES_ + KSCOPE_BRACES_(count))
-#define KSCOPE_REGION_(count, name, ...) \
+#define KSCOPE_REGION_(count, open, name, ...) \
   enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), false> \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), false, (open) != 0> \
     KSCOPE_CAT_(kscope_one_region_per_line_, count)
-#define KSCOPE_REGION_V_(count, name, value, ...) \
+#define KSCOPE_REGION_V_(count, open, name, value, ...) \
   enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), true> \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), true, (open) != 0> \
     KSCOPE_CAT_(kscope_one_region_per_line_, count)(kscope::of_(value))
 #define KSCOPE_MARK_(act, note, name, ...) do { \
   KSCOPE_CHECK_(name); \
@@ -1228,9 +1283,13 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_APART_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) \
-  KSCOPE_REGION_(KSCOPE_COUNT_, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+  KSCOPE_REGION_(KSCOPE_COUNT_, KSCOPE_OPEN, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V(name, ...) \
-  KSCOPE_REGION_V_(KSCOPE_COUNT_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+  KSCOPE_REGION_V_(KSCOPE_COUNT_, KSCOPE_OPEN, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_OPEN(...) \
+  KSCOPE_REGION_(KSCOPE_COUNT_, 1, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_OPEN_V(name, ...) \
+  KSCOPE_REGION_V_(KSCOPE_COUNT_, 1, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_IF(name, ...) \
   KSCOPE_REGION_IF_(KSCOPE_COUNT_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V_IF(name, value, ...) \

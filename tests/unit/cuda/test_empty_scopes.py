@@ -13,6 +13,8 @@ REGIONS = [
     'KSCOPE_REGION_V("r", 1);',
     'KSCOPE_REGION_IF("r", n > 1);',
     'KSCOPE_REGION_V_IF("r", 1, n > 1);',
+    'KSCOPE_REGION_OPEN("r");',
+    'KSCOPE_REGION_OPEN_V("r", 1);',
 ]
 ALONE = [
     "if (n > 3) @\n  out[0] = n;",

@@ -26,6 +26,8 @@ ALL = kernel(
     KSCOPE_REGION_V("step", k, kscope::AllThreads);
     out[k] = k;
   }
+  KSCOPE_REGION_OPEN("wait", kscope::Lane0Warp0);
+  KSCOPE_REGION_OPEN_V("waits", n);
   KSCOPE_ENTER("turn");
   KSCOPE_ENTER_V("pair", n, kscope::TargetWarp<0, 4>);
   out[n] = helper(n);

@@ -43,7 +43,11 @@ PAIRED = (
 )
 
 
-@pytest.mark.parametrize("options", [KEPT, (*KEPT, "-rdc=true", "-arch=sm_80"), (*KEPT, "-lineinfo")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [KEPT, (*KEPT, "-rdc=true", "-arch=sm_80"), (*KEPT, "-lineinfo"), (*KEPT, "-DKSCOPE_OPEN=1")],
+    ids=" ".join,
+)
 def test_marks_that_pair_are_no_problem(options: tuple[str, ...]) -> None:
     first, *others = PAIRED
 

@@ -1,0 +1,76 @@
+"""`kscope watch --serve PORT`: where the warps are, as a page that renews itself, and a report of the time so far."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+from .. import report
+from ..capture import pool_keeper
+from ..capture.capture import Capture
+from ..capture.pool_reading import Pool, capture_of
+from ..trace import decode
+from ..watching import page
+from ..watching.observing import Observer
+from ..watching.verdict import verdict
+from .server import Resource, Server
+from .view import tunnel
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""Reports have a stricter policy inside; the live page has no script."""
+_LOOKS = 120
+
+
+def serve(pools: Sequence[Pool], every: float, port: int) -> int:
+    """Serve the page until Ctrl-C. Raises OSError if the port is in use."""
+    with served(pools, every, port) as server:
+        print(f"{server.url}\nonly on this machine, until Ctrl-C", flush=True)
+        if remote := tunnel(server.url):
+            print(remote, flush=True)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0
+
+
+def served(pools: Sequence[Pool], every: float, port: int) -> Server:
+    """The server, bound and not yet running: the page, what is known now, and a report of each pool."""
+    title = f"kscope watch {pools[0].pid}"
+    resources = {
+        "": Resource(page.frame(title, len(pools)).encode()),
+        "now.html": Resource(_Looks(pools, every).page),
+    }
+    resources |= {f"report{number}.html": Resource(partial(_report, pool)) for number, pool in enumerate(pools)}
+    return Server(resources, POLICY, port)
+
+
+class _Looks:
+    """Looks at the pools, one at a time, however many readers there are."""
+
+    def __init__(self, pools: Sequence[Pool], every: float) -> None:
+        self._every, self._lock = every, threading.Lock()
+        self._each = [(pool, Observer(), deque[float](maxlen=_LOOKS)) for pool in pools]
+
+    def page(self) -> bytes:
+        """What is known now."""
+        with self._lock:
+            found = [verdict(pool, observer) for pool, observer, _ in self._each]
+            for one, (_, _, rates) in zip(found, self._each, strict=True):
+                rates.append(one.enters_per_s or 0.0)
+            return page.now(found, [[*rates] for _, _, rates in self._each], self._every).encode()
+
+
+def _report(pool: Pool) -> bytes:
+    """The timeline up to now. The pool is mapped: its file may be gone."""
+    pool_keeper.refresh(pool)
+    file = io.BytesIO()
+    report.write(decode(Capture(**vars(capture_of(pool)))), file)
+    return file.getvalue()

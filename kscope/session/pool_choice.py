@@ -1,0 +1,115 @@
+"""Where the records of a session with survive="auto" go, and why: by how many a second are expected.
+
+A keeper's pool takes records at any rate. A file takes them at about 400 million a second, but needs no second process.
+What is expected: of each SM that records what the densest earlier session of this process had, or else what the
+densest kernel had that was measured; times the SMs that the session's sampling leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..capture.model import DeviceCapture
+from ..capture.pool_file import PoolDevice
+from ..decoding import slabs
+from ..instrument.sampling import Sampling
+from ..marks.strategies import AllThreads, Strategy
+
+SPARSE = 200e6
+"""Records a second that cost in a file what they cost on the device (docs/design/performance.md)."""
+DENSEST = 25e6
+"""Records a second of an SM with one recording lane a warp: a matmul's on an H200."""
+_WINDOW_NS = 20_000
+_MOST_SLABS = 1 << 19
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where a pool's records go, and the reason in words."""
+
+    how: Literal["shm", "keeper"]
+    why: str
+
+
+class Rates:
+    """How densely each SM recorded in this process's sessions with survive=, at most, by device and sampled warps."""
+
+    def __init__(self) -> None:
+        self._of_sm: dict[tuple[str, int, tuple[int, ...] | None], float] = {}
+
+    def learn(self, devices: Iterable[DeviceCapture], epoch: int, sampling: Sampling) -> None:
+        """Take in what a session has recorded."""
+        for device in devices:
+            sms, is_few = _recording(sampling, device.sms)
+            if not sms or is_few:
+                continue
+            key = device.name, device.ordinal, sampling.warp
+            self._of_sm[key] = max(self._of_sm.get(key, 0.0), densest(device, epoch) / sms)
+
+    def of_sm(self, device: PoolDevice, sampling: Sampling) -> float | None:
+        """Records a second of an SM; None if no session has recorded."""
+        return self._of_sm.get((device.name, device.ordinal, sampling.warp)) or None
+
+
+RATES = Rates()
+
+
+def choice(device: PoolDevice, sampling: Sampling, strategy: Strategy, rates: Rates = RATES) -> Choice:
+    """Where survive="auto" records.
+
+    Args:
+        device: the device.
+        sampling: which blocks, warps and SMs record.
+        strategy: which lanes record.
+        rates: of earlier sessions.
+    """
+    if not device.can_keep:
+        return Choice("shm", "no second process can keep this device's memory")
+    measured = rates.of_sm(device, sampling)
+    sms, _ = _recording(sampling, device.sms)
+    if measured is None and isinstance(strategy, AllThreads):
+        return Choice("keeper", "all threads record, and nothing is known of their rate")
+    expected = sms * (DENSEST if measured is None else measured)
+    if measured is not None:
+        by = "as dense as an earlier session's"
+    elif sms < device.sms:
+        by = f"at most, of {sms:.3g} of {device.sms} SMs that sampling leaves"
+    else:
+        return Choice("keeper", "all blocks record, and nothing is known of their rate")
+    text = f"{expected / 1e6:,.0f} M records/s expected ({by}), and a file takes {SPARSE / 1e6:,.0f} M without delay"
+    return Choice("shm" if expected <= SPARSE else "keeper", text)
+
+
+def densest(device: DeviceCapture, epoch: int) -> float:
+    """Records a second in the 20 us of a recording that have most of them; a warp's are spread over its time."""
+    found = slabs.find(device.lines, epoch)[0]
+    found = found.take(np.flatnonzero(found.finished)[-_MOST_SLABS:])
+    if not len(found):
+        return 0.0
+    begin = found.header["start_time"].astype(np.float64)
+    first = begin.min()
+    begin -= first
+    end = np.maximum(found.header["end_time"].astype(np.float64) - first, begin + 1)
+    slope = found.header["count"] / (end - begin)
+    at = np.concatenate([begin, end])
+    order = np.argsort(at, kind="stable")
+    at = at[order]
+    rate = np.cumsum(np.concatenate([slope, -slope])[order])
+    written = np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(at))])
+    return float((np.interp(at + _WINDOW_NS, at, written) - written).max()) / _WINDOW_NS * 1e9
+
+
+def _recording(sampling: Sampling, sms: int) -> tuple[float, bool]:
+    """SMs' worth of blocks that record at a time, at most; and whether these are few blocks, each on an SM or beside
+    another one.
+    """
+    of_sms = float(sms if sampling.sm is None else sum(sm < sms for sm in sampling.sm))
+    if sampling.block is None:
+        return of_sms, False
+    block = sampling.block
+    count = -(-(block.stop - block.start) // block.step)  # len() takes no range of all numbers
+    return min(of_sms / block.step, count), count < of_sms / block.step

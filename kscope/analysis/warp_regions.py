@@ -85,11 +85,11 @@ def warp_regions(trace: TraceData) -> WarpRegions:
 
 def under_tick(trace: TraceData, found: WarpRegions) -> Int64:
     """(c,) spans of each row shorter than their timer's tick."""
-    short = np.zeros(len(found), np.int64)
-    for row in np.flatnonzero(trace.warps.timer[found.track] & (found.count > 0)).tolist():
-        at = int(found.offset[row])
-        short[row] = np.count_nonzero(found.values[at : at + int(found.count[row])] < trace.tick_ns)
-    return short
+    if not trace.warps.timer.any():
+        return np.zeros(len(found), np.int64)
+    before = np.append(0, np.cumsum(found.values < trace.tick_ns))
+    short = before[found.offset + found.count] - before[found.offset]
+    return np.where(trace.warps.timer[found.track], short, 0)
 
 
 class _Pass:

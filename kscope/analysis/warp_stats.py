@@ -73,19 +73,20 @@ def warp_stats(trace: TraceData, groups: Groups, found: WarpRegions) -> tuple[Wa
     def add(column: Float | Int64 | npt.NDArray[np.bool_]) -> list[Any]:
         return list(np.bincount(code, weights=column[rows], minlength=len(groups)).tolist())
 
-    launches, mean, most = _times(code, len(groups), warps.launch[rows], warps.start_ns[rows], ends[rows])
+    launches, mean, most, grids = _times(trace, code, len(groups), warps.launch[rows], warps.start_ns[rows], ends[rows])
     blocks = _distinct(code, len(groups), warps.launch[rows], warps.block[rows]).tolist()
-    grids = _grids(trace, code, len(groups), warps.launch[rows])
     records, dropped, unfinished = add(kept), add(np.maximum(warps.written - warps.records, 0)), add(~warps.finished)
-    count, alive, without = add(np.ones(len(warps))), add(life), add(idle)
-    order, worst = np.lexsort((-rows, quiet[rows], code)), np.full(len(groups), -1)
-    worst[code[order]] = rows[order]  # of several the last one stays: the first lane of those longest in no region
+    count, alive, without = np.bincount(code, minlength=len(groups)).tolist(), add(life), add(idle)
+    longest, worst = np.full(len(groups), -np.inf), np.full(len(groups), -1)
+    np.maximum.at(longest, code, quiet[rows])
+    of_longest = np.flatnonzero(quiet[rows] == longest[code])[::-1]
+    worst[code[of_longest]] = rows[of_longest]  # of several the first lane, which is assigned last
     named = np.flatnonzero(worst >= 0)
     labels = dict(zip(named.tolist(), warps.labels(worst[named]).strings(), strict=True))
     kernels = kernel_names(trace)
     return tuple(
         WarpStats(
-            kernels[kernel], key, launches=launches[at], blocks=blocks[at], warps=int(count[at]),
+            kernels[kernel], key, launches=launches[at], blocks=blocks[at], warps=count[at],
             grid_blocks=grids[at],
             records=int(records[at]), dropped=int(dropped[at]), unfinished=int(unfinished[at]), time_ns=mean[at],
             max_time_ns=most[at], alive_ns=alive[at], idle_ns=without[at],
@@ -96,35 +97,28 @@ def warp_stats(trace: TraceData, groups: Groups, found: WarpRegions) -> tuple[Wa
 
 
 def _times(
-    code: Int64, groups: int, launch: Int64, start: Float, end: Float
-) -> tuple[list[int], list[float], list[float]]:
-    """(launches, mean and longest time from a launch's first start to its last end) of every group."""
-    width = int(launch.max(initial=0)) + 1
-    member, _, index = group_equal(code * width + launch)
+    trace: TraceData, code: Int64, groups: int, launch: Int64, start: Float, end: Float
+) -> tuple[list[int], list[float], list[float], list[int]]:
+    """(launches, mean and longest time from a launch's first start to its last end, blocks in the launches' grids) of
+    every group.
+    """
+    member, _, index = group_equal(code * len(trace.launches) + launch)
     first, last = extents(index, len(member), start, end)
-    of = code[member]
+    of, took = code[member], last - first
     count, longest = np.bincount(of, minlength=groups), np.zeros(groups)
-    np.maximum.at(longest, of, last - first)
-    total = np.bincount(of, weights=last - first, minlength=groups)
-    return count.tolist(), (total / np.maximum(count, 1)).tolist(), longest.tolist()
-
-
-def _grids(trace: TraceData, code: Int64, groups: int, launch: Int64) -> list[int]:
-    """(groups,) blocks in the grids of the launches of every group."""
+    np.maximum.at(longest, of, took)
     sizes = np.array([one.grid for one in trace.launches], np.int64).reshape(-1, 3).prod(axis=1)
-    width = int(launch.max(initial=0)) + 1
-    member, _, _ = group_equal(code * width + launch)
-    of, launches = np.divmod((code * width + launch)[member], width)
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, of, sizes[launches])
-    found: list[int] = total.tolist()
-    return found
+    blocks = np.zeros(groups, np.int64)
+    np.add.at(blocks, of, sizes[launch[member]])
+    mean = np.bincount(of, weights=took, minlength=groups) / np.maximum(count, 1)
+    return count.tolist(), mean.tolist(), longest.tolist(), blocks.tolist()
 
 
 def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
     """(groups,) number of blocks, counted per launch."""
-    _, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
-    member, _, _ = group_equal(code * (int(place.max(initial=0)) + 1) + place)
+    member, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
+    if groups > 1:
+        member, _, _ = group_equal(code * len(member) + place)
     return np.bincount(code[member], minlength=groups)
 
 

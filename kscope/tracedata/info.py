@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..capture.blocks import Blocks
-from ..marks.strategies import MAX_WARPS
 from ..util.portable import clean
-from ..util.runs import group_equal
+from ..util.runs import count_distinct
 from ..util.text import counted, number_ranges
 from .data import TraceData
 from .recorded import CLOCKS, Clock, Gpu
@@ -152,10 +151,10 @@ def info(trace: TraceData) -> Info:
         },
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
-        warps=len(group_equal(block * MAX_WARPS + warps.warp)[0]),
+        warps=count_distinct(block * (int(warps.warp.max(initial=0)) + 1) + warps.warp),
         lanes=len(warps) if warps.noun == "lane" else 0,
         records=len(trace),
-        blocks=len(group_equal(block)[0]),
+        blocks=count_distinct(block),
         grid_blocks=sum(_blocks(trace, launch) for launch in launched.tolist()),
     )
 

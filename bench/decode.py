@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 @cache
 def recorded(slabs: int, records: int, launches: int = 1) -> Capture:
-    """Slabs of so many records, SM after SM, in launches one after another."""
+    """Slabs of so many records, SM after SM, each one's in order of their claims, in launches one after another."""
     lines = synth.bulk(slabs, records, warps=8 if launches > 1 else 1, waves=max(launches, slabs // 8448))
     each = lines.reshape(slabs, -1, 16)
     words = each[:, : layout.HEADER_LINES].reshape(slabs, -1)  # a copy
@@ -53,7 +53,7 @@ def recorded(slabs: int, records: int, launches: int = 1) -> Capture:
         header["ctaid_x"], header["nctaid_x"] = index % LAUNCHED // 8, LAUNCHED // 8
         header["check"] = layout.header_check(words)
         each[:, : layout.HEADER_LINES] = words.reshape(slabs, layout.HEADER_LINES, -1)
-    order = np.argsort(header["place"] >> layout.SMID_SHIFT, kind="stable")
+    order = np.lexsort((header["start_clock"], header["place"] >> layout.SMID_SHIFT))
     return Capture(synth.EPOCH, (synth.device(each[order].reshape(-1, 16), tick_ns=32),), (synth.module(synth_names),))
 
 

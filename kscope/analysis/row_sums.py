@@ -1,4 +1,4 @@
-"""Sums over the rows of warp_regions() that are one row of a summary: part by part, then over the parts."""
+"""Sums over the rows of warp_regions() that are one row of a summary."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import TraceData
-from ..util.parallel import chunks, map_ahead
-from ..util.runs import group_equal, summed
+from ..util.reduction import Rows, reduced
 from .warp_regions import WarpRegions, under_tick
 
 Int64 = npt.NDArray[np.int64]
@@ -47,45 +46,22 @@ def row_sums(trace: TraceData, found: WarpRegions, group: Int64) -> RowSums:
     warps, names = trace.warps, max(1, len(found.names))
     began = np.full(len(trace.launches), np.inf)
     np.minimum.at(began, warps.launch, warps.start_ns)
-    short = under_tick(trace, found)
-    row, total = np.empty(len(found), np.int64), np.empty(len(found))
+    short, total = under_tick(trace, found), np.empty(len(found))
 
-    def work(part: slice) -> tuple[Int64, list[Float], Float, Float]:
-        """The codes in a part, and their sums, first and last starts."""
-        track = found.track[part]
+    def rows(part: slice) -> Rows:
+        track, count = found.track[part], found.count[part]
         pace, tick = warps.tick_ns[track], warps.first_tick[track]
-        code = group[track] * names + found.name[part]
-        member, _, of = group_equal(code)
-        row[part] = of
         total[part] = found.total[part] * pace
-        columns = (
-            found.count[part], found.unknown[part], short[part],
-            total[part], found.own[part] * pace, found.idle[part] * pace,
-        )  # fmt: skip
-        sums = [summed(of, column, len(member)) for column in columns]
-        first, last = np.full(len(member), np.inf), np.full(len(member), -np.inf)
-        used = np.flatnonzero(found.count[part])
-        of, track, pace, tick = of[used], track[used], pace[used], tick[used]
+        sums = count, found.unknown[part], short[part], total[part], found.own[part] * pace, found.idle[part] * pace
         ahead = warps.start_ns[track] - began[warps.launch[track]]
-        np.minimum.at(first, of, ahead + (found.first[part][used] - tick) * pace)
-        np.maximum.at(last, of, ahead + (found.last[part][used] - tick) * pace)
-        return code[member], sums, first, last
+        first, last = (ahead + (ticks[part] - tick) * pace for ticks in (found.first, found.last))
+        if not count.all():  # such rows have no start
+            first, last = np.where(count > 0, first, np.inf), np.where(count > 0, last, -np.inf)
+        return Rows(group[track] * names + found.name[part], sums, [first], [last])
 
-    parts = chunks(len(found))
-    each = list(map_ahead(work, parts))
-    codes = np.concatenate([np.zeros(0, np.int64), *(code for code, *_ in each)])
-    member, _, of = group_equal(codes)
-    rows, at = len(member), 0
-    for part, (code, *_) in zip(parts, each, strict=True):
-        row[part] = of[at : at + len(code)][row[part]]
-        at += len(code)
-    sums = [summed(of, np.concatenate(column), rows) for column in zip(*(one for _, one, *_ in each), strict=True)]
-    first, last = np.full(rows, np.inf), np.full(rows, -np.inf)
-    if each:
-        np.minimum.at(first, of, np.concatenate([one for *_, one, _ in each]))
-        np.maximum.at(last, of, np.concatenate([one for *_, one in each]))
-    count, unknown, under, total_ns, own, idle = sums or [np.zeros(0)] * 6
+    all_rows = reduced(len(found), rows)
+    count, unknown, under, total_ns, own, idle = all_rows.sums
     return RowSums(
-        codes[member], row, total, count.astype(np.int64), unknown.astype(np.int64), under.astype(np.int64),
-        total_ns, own, idle, first, last,
+        all_rows.code, all_rows.of, total, count.astype(np.int64), unknown.astype(np.int64), under.astype(np.int64),
+        total_ns, own, idle, all_rows.least[0], all_rows.most[0],
     )  # fmt: skip

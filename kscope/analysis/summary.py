@@ -170,10 +170,12 @@ def _imbalances(
     trace: TraceData, groups: Groups, found: WarpRegions, sums: RowSums
 ) -> list[tuple[dict[str, float], str]]:
     """(scores by member kind, text about the worst) of each row; kinds that the rows already separate are left out."""
-    rows, used = len(sums.code), np.flatnonzero(found.count)
-    if not len(used):
+    rows, row, track, ns = len(sums.code), sums.row, found.track, sums.total
+    if not found.count.all():
+        used = np.flatnonzero(found.count)
+        row, track, ns = row[used], track[used], ns[used]
+    if not len(row):
         return [({}, "")] * rows
-    row, track, ns = sums.row[used], found.track[used], sums.total[used]
     scores, worst_of = [dict[str, float]() for _ in range(rows)], [(1.0, "")] * rows
 
     def work(across: str) -> tuple[str, Members, Worst]:

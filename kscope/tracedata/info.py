@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-import numpy as np
-
 from ..capture.blocks import Blocks
 from ..util.portable import clean
-from ..util.runs import count_distinct
+from ..util.runs import count_distinct, group_equal
 from ..util.text import counted, number_ranges
 from .data import TraceData
 from .recorded import CLOCKS, Clock, Gpu
@@ -131,7 +129,7 @@ def info(trace: TraceData) -> Info:
     versions = host.get("versions")
     command = host.get("command")
     started = host.get("started")
-    launched = np.unique(warps.launch)
+    launched = warps.launch[group_equal(warps.launch)[0]]
     block = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
     return Info(
         source=about.source,

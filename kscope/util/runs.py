@@ -43,7 +43,7 @@ def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
         return (np.zeros(0, np.int64),) * 3
     least, width = _range(values)
     if width == 1:
-        return np.zeros(1, np.int64), np.array([len(values)]), np.zeros(len(values), np.int64)
+        return np.zeros(1, np.int64), np.array([len(values)]), np.broadcast_to(np.int64(0), len(values))
     if width <= _TABLE * len(values):
         return _counted(_after(values, least).astype(np.int64, copy=False), width)
     if not native.available():
@@ -86,7 +86,7 @@ def _counted(group: Int64, width: int) -> tuple[Int64, Int64, Int64]:
     return first, size, group
 
 
-def summed(group: Int64, weights: Int64 | Float, groups: int) -> Float:
+def summed(group: Int64, weights: Int64 | Float | npt.NDArray[np.bool_], groups: int) -> Float:
     """(groups,) the sum of each group's weights (n,)."""
     return np.bincount(group, weights, groups).astype(np.float64, copy=False)
 

@@ -32,8 +32,8 @@ class Texts:
 
     def tobytes(self) -> bytes:
         """The rows, one after the other."""
-        flat: npt.NDArray[np.uint8] = self.data.reshape(-1)
-        return flat[flat != 0].tobytes()
+        used: npt.NDArray[np.uint8] = self.data[self.data != 0]
+        return used.tobytes()
 
     def strings(self) -> list[str]:
         """Each row as a string, of UTF-8."""

@@ -12,7 +12,8 @@ from ..analysis.critical import critical_path, offered
 from ..errors import UsageError
 from . import answers, filters
 from .command import Command
-from .options import is_number
+from .edges import add_edges, parse_edges
+from .numbers import is_number
 
 _GAPS = 10
 """Single gaps without --top."""
@@ -36,7 +37,7 @@ def add(command: Command) -> None:
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
     )  # fmt: skip
     filters.add(path)
-    filters.add_edges(path)
+    add_edges(path)
     answers.add(path)
 
 
@@ -73,7 +74,7 @@ def critical(options: argparse.Namespace) -> int:
     Raises:
         UsageError: several launches or blocks.
     """
-    edges = filters.edges(options.edge)
+    edges = parse_edges(options.edge)
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     trace = filters.read(options)

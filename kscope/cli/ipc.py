@@ -26,7 +26,7 @@ from ..machine_code.sass import functions
 from ..trace import Trace
 from . import answers, filters, outputs
 from .command import Command
-from .options import is_number
+from .numbers import is_number
 
 MISMATCH = 1
 """Exit code if some regions could not be joined; the rest is written."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..analysis.crosscheck import crosscheck
 from ..analysis.groups import CALL_KEYS, KEYS
 from ..analysis.summary import summarize
 from ..analysis.table import terminal, wrapped
@@ -44,7 +43,11 @@ def summary(options: argparse.Namespace) -> int:
     with filters.computing(len(trace), "summary"):
         found = summarize(trace, options.by, roles)
     waits = trace.stalls() if options.stalls else None
-    doubts = list(crosscheck(trace, trace.samples).doubts) if trace.samples is not None and not trace.filtered else []
+    doubts = list[str]()
+    if trace.samples is not None and not trace.filtered:
+        from ..analysis.crosscheck import crosscheck  # of few captures
+
+        doubts += crosscheck(trace, trace.samples).doubts
     if options.json:
         data = found.to_dict(options.top or answers.MOST)
         data |= {} if waits is None else {"stalls": waits.to_dicts()}

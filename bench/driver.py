@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kscope.analysis.perturbation import Build, build
+from kscope.analysis.trust.perturbation import Build, build
 from kscope.machine_code import tools
 from kscope.machine_code.sass import Function, functions
 

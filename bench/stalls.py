@@ -33,7 +33,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("ex
 import on_triton  # noqa: E402  # the examples' folder has its kernels
 
 import kscope  # noqa: E402
-from kscope.analysis.crosscheck import crosscheck  # noqa: E402
+from kscope.analysis.samples.crosscheck import crosscheck  # noqa: E402
 from kscope.session.sample_session import sample  # noqa: E402
 
 PERIODS, REPLAYS = (8, 10, 12), 25

@@ -16,11 +16,14 @@ from typing import Any
 from browser.chromium import Page, binary
 
 import kscope
-from kscope.merging.joined import merge_ranks
+from kscope.analysis.samples.annotated import annotate
+from kscope.merging.ranks.timeline import merge_ranks
+from kscope.report.annotate import page as annotate_page
 
 HERE = Path(__file__).resolve().parent
 IMAGES, TUTORIAL, GOLDEN = HERE / "img", HERE / "tutorial", HERE.parent / "tests" / "golden"
 WIDTH, WIDE = 1280, 1600
+_HIDE = "document.querySelector('button[title=\"Hide panel\"]')"  # the details of what is selected
 _SELECT = """(async () => {
     const found = await app.trace.engine.query('select slice_out as id from flow order by id limit 1 offset 2');
     app.trace.selection.selectSqlEvent('slice', found.iter({ id: 0 }).id);
@@ -33,6 +36,17 @@ def report(browser: Page, capture: Path, image: Path) -> None:
         kscope.load(capture).export(Path(folder) / "x.html")
         browser.open(Path(folder) / "x.html")
         browser.until("window.report && report.ready")
+        browser.picture(image)
+
+
+def annotated(browser: Page, capture: Path, image: Path) -> None:
+    """The page of `kscope annotate`, as it opens."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = kscope.load(capture)
+        assert trace.samples is not None
+        page = Path(folder) / "x.html"
+        page.write_text(annotate_page(annotate(trace, trace.samples), f"{capture.name}: where warps stood"))
+        browser.open(page)
         browser.picture(image)
 
 
@@ -53,6 +67,8 @@ def perfetto(browser: Page, trace: kscope.Trace, image: Path, **options: Any) ->
                 browser.run("app.commands.runCommand('dev.perfetto.ToggleLeftSidebar')")
                 if "flows" in options or "peers" in options:  # the arrows of a slice are drawn while it is selected
                     browser.run(_SELECT)
+                    browser.until(f"Boolean({_HIDE})")
+                    browser.run(f"{_HIDE}.click()")
                 browser.run("new Promise((done) => setTimeout(done, 1500))")  # it draws in steps
                 browser.picture(image)
             finally:
@@ -65,7 +81,7 @@ def ranks() -> kscope.Trace:
     from unit.merging.test_peers import Ring
 
     with tempfile.TemporaryDirectory() as folder:
-        Ring(4, steps=2).save(Path(folder))
+        Ring(4, steps=1).save(Path(folder))
         return merge_ranks(sorted(Path(folder).glob("*.kscope"))).trace
 
 
@@ -80,12 +96,13 @@ def main() -> None:
         report(browser, TUTORIAL / "slow.kscope", IMAGES / f"report-{WIDE}.png")
     with Page(program, WIDTH, 760) as browser:
         report(browser, GOLDEN / "matmul.kscope", IMAGES / "report.png")
+        annotated(browser, GOLDEN / "stalls.kscope", IMAGES / "annotate.png")
         pipeline = kscope.load(GOLDEN / "warp_specialized.kscope").filter(block=0)
         perfetto(browser, pipeline, IMAGES / "arrows.png", flows=[("wait_empty", "wait_ready")])
+        perfetto(browser, ranks(), IMAGES / "ranks.png", peers=[("signal", "wait")])
     with Page(program, WIDTH, 480) as browser:
         attention = kscope.load(GOLDEN / "attention.kscope").filter(block="0,8")
         perfetto(browser, attention, IMAGES / "attention.png")
-        perfetto(browser, ranks(), IMAGES / "ranks.png", peers=[("signal", "wait")])
         trace = kscope.load(TUTORIAL / "slow.kscope")
         perfetto(browser, trace.filter(launch=0, sm=range(2)), IMAGES / "tutorial-perfetto.png")
 

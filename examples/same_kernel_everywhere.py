@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import kscope
-from kscope.analysis.table import part_text, time_text
+from kscope.util.terminal import part_text, time_text
 
 SOFTMAX = dict.fromkeys(("triton", "gluon", "cute", "numba", "cupy", "sim"), "softmax")
 GEMM = {**dict.fromkeys(SOFTMAX, "gemm"), "cute": "tiled_gemm"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kscope.analysis.phases import Phases, phases
+from kscope.analysis.pipelines.phases import Phases, phases
 from kscope.trace import Trace
 
 

@@ -29,7 +29,8 @@ from foreign import Group
 import kscope
 import kscope_sim
 from kscope import cli, readers
-from kscope.analysis import cutracer, gaps, histogram, imbalance, occupancy, overhead, overlap
+from kscope.analysis import gaps, histogram, imbalance, occupancy, overlap
+from kscope.analysis.trust import cutracer, overhead
 from kscope.tracedata import transforms
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,9 +17,9 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import hashed, kernel_names, of_kernels
 from ..util.text import nearest, some
-from .data import RegionStats
 from .expressions import Outcome, Quantity, evaluate, written
 from .summary import summarize
+from .summary_data import RegionStats
 from .warp_stats import WarpStats
 
 TIMES = ("warp_time", "wall", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")

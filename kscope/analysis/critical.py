@@ -29,9 +29,9 @@ from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.runs import fresh, ranges
 from ..util.text import counted, nearest, some
-from .barrier_edges import barrier_edges
-from .barrier_events import recorded
 from .overlap import NO_REGION, WAIT_WORDS
+from .pipelines.edges import barrier_edges
+from .pipelines.events import recorded
 from .segments import NONE, flatten, span_names
 from .shown import Shown
 from .warp_stats import warp_ends

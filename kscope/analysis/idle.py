@@ -9,9 +9,9 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.progress import Step, no_progress
-from .barrier_waits import BarrierWait, barrier_waits
 from .gaps import Between, Gap, between, longest
 from .overlap import Wait, waits
+from .pipelines.waits import BarrierWait, barrier_waits
 from .roles import Named
 from .shown import Shown
 

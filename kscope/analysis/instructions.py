@@ -15,8 +15,8 @@ from ..capture.layout import record_id
 from ..machine_code.sass import Function, Site, sites
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
-from .data import RegionStats
 from .summary import summarize
+from .summary_data import RegionStats
 from .warp_regions import SPANS, warp_regions
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..util.parallel import each
 from ..util.runs import heads
-from .ranks import Ranked
+from .order_statistics import Ranked
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""How fast each region moves bytes and computes, and how near to what the GPU reaches at most.
+"""How fast each region moves bytes and computes, and what part of the GPU's peak that is.
 
     rate = amounts of all executions / mean over SMs of the time in which any of their warps is in the region
 
@@ -19,8 +19,8 @@ from ..instrument.peaks import Peaks
 from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
+from .samples.stalls import PARTIAL, SELECTIVE
 from .shown import Shown
-from .stalls import PARTIAL, SELECTIVE
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ..util.terminal import cut, grid, part_text, terminal_width, time_text, wrapped
 from .rates import Rate, Rates
-from .table import cut, grid, part_text, terminal, time_text, wrapped
 
 
 def text(found: Rates, top: int | None = 50, width: int | None = None) -> str:
@@ -16,7 +16,7 @@ def text(found: Rates, top: int | None = 50, width: int | None = None) -> str:
         top: rows of each kernel; None for all.
         width: columns; None for this terminal's.
     """
-    width = terminal(width)
+    width = terminal_width(width)
     lines: list[str] = []
     for kernel in dict.fromkeys(row.kernel for row in found.rows):
         rows = [row for row in found.rows if row.kernel == kernel][:top]

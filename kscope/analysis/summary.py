@@ -16,15 +16,15 @@ from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.parallel import map_ahead
 from ..util.portable import clean
-from . import tabular
-from .data import PointStats, RegionStats, SummaryData
+from . import summary_tables
 from .groups import Groups, group, label, split_keys
 from .imbalance import ACROSS, Members, Worst, describe, members, worst
 from .quantiles import quantiles
 from .roles import Named
 from .row_sums import RowSums, row_sums
 from .shown import Shown
-from .table import render
+from .summary_data import PointStats, RegionStats, SummaryData
+from .summary_text import render
 from .wall import wall_ns
 from .warp_regions import SPANS, WarpRegions, warp_regions
 from .warp_stats import WarpStats, notes, warp_stats
@@ -40,7 +40,7 @@ class Summary(Shown, SummaryData):
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One dict per region, with the fields of RegionStats; one column per part of the key."""
-        return [tabular.flat(row, self.by) for row in self.regions]
+        return [summary_tables.flat(row, self.by) for row in self.regions]
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """The summary as plain dicts and lists, ready for JSON.
@@ -48,16 +48,16 @@ class Summary(Shown, SummaryData):
         Args:
             top: only the `top` regions with the longest totals.
         """
-        return tabular.to_dict(self, top)
+        return summary_tables.to_dict(self, top)
 
     def csv(self, top: int | None = None) -> str:
         """Regions (the `top` longest) as comma-separated values with a header line; the last columns are the clock,
         and how many blocks of the grids recorded."""
-        return tabular.csv(self, top)
+        return summary_tables.csv(self, top)
 
     def markdown(self, top: int | None = None) -> str:
         """Regions (the `top` longest) as a Markdown table, with readable units."""
-        return tabular.markdown(self, top)
+        return summary_tables.markdown(self, top)
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row per region and the fields of RegionStats; one column per part of the key.
@@ -65,7 +65,7 @@ class Summary(Shown, SummaryData):
         Raises:
             MissingError: pandas is not installed.
         """
-        return tabular.frame(self)
+        return summary_tables.frame(self)
 
     def text(self, width: int | None = None, top: int | None = 50) -> str:
         """The table for a terminal.

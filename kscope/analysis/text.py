@@ -7,19 +7,21 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from . import crosscheck_text, pipeline_text, rates_text, stall_text
-from .barrier_waits import BarrierWait
+from ..util.terminal import cut, grid, paragraph, part_text, terminal_width, time_text, wrapped
+from . import rates_text
 from .compare import Change, Comparison
 from .critical import Path
-from .crosscheck import Crosscheck
 from .idle import Gaps
 from .occupancy import Occupancy, SmUse, Waves
 from .overlap import Overlap, Wait
-from .pipeline_data import Pipelines
+from .pipelines import text as pipelines_text
+from .pipelines.data import Pipelines
+from .pipelines.waits import BarrierWait
 from .rates import Rates
+from .samples import crosscheck_text, stalls_text
+from .samples.crosscheck import Crosscheck
+from .samples.stalls import Stalls
 from .shown import rendered
-from .stalls import Stalls
-from .table import caveats, cut, grid, part_text, terminal, time_text, wrapped
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -30,7 +32,7 @@ _UNITS = {"launch": "launches", "block": "blocks", "warp": "warps"}
 
 @rendered.register
 def _stalls(found: Stalls, width: int | None) -> str:
-    return stall_text.text(found, width=width)
+    return stalls_text.text(found, width=width)
 
 
 @rendered.register
@@ -45,16 +47,16 @@ def _rates(found: Rates, width: int | None) -> str:
 
 @rendered.register
 def _pipelines(found: Pipelines, width: int | None) -> str:
-    return pipeline_text.text(found, width)
+    return pipelines_text.text(found, width)
 
 
 @rendered.register
 def _gaps(found: Gaps, width: int | None) -> str:
     """Waits, gaps by neighboring regions, and the longest gaps."""
-    width = terminal(width)
+    width = terminal_width(width)
     if not found.between:
         return "no records"
-    lines = caveats(found.caveat, width) + _waits(found.waits, width) + _barriers(found.barriers, width)
+    lines = paragraph(found.caveat, width) + _waits(found.waits, width) + _barriers(found.barriers, width)
     inside = f"in {found.of} and no nested region" if found.of else "in no region"
     lines += ["", cut(f"time {inside}, by neighboring regions", width)]
     shown = found.between[: max(found.top, _LEAST_BETWEEN)]
@@ -108,7 +110,7 @@ def _beside(parts: list[tuple[str, float]]) -> str:
 @rendered.register
 def _overlap(one: Overlap, width: int | None) -> str:
     """What the other warps did, in percent; each row adds up to 100."""
-    width = terminal(width)
+    width = terminal_width(width)
     names = [f"{role}: {region}" for role, region in one.states]
     columns = {"time": [time_text(ns) for ns in one.alive_ns.tolist()]}
     for number in range(len(names)):
@@ -116,14 +118,14 @@ def _overlap(one: Overlap, width: int | None) -> str:
         columns[f"[{number}]"] = ["." if part < 0.005 else f"{part:.0%}" for part in column]
     lines = grid("while in", [f"[{number}] {name}" for number, name in enumerate(names)], columns, max(width, 60))
     head = cut(f"{one.kernel}: while a warp was in the row's region, the others of its block were in", width)
-    return "\n".join([*caveats(one.caveat, width), head, *lines])
+    return "\n".join([*paragraph(one.caveat, width), head, *lines])
 
 
 @rendered.register
 def _path(found: Path, width: int | None) -> str:
     """The regions that the path goes through, and its steps."""
-    width = terminal(width)
-    lines = caveats(found.caveat, width)
+    width = terminal_width(width)
+    lines = paragraph(found.caveat, width)
     lines += [cut(f"{found.kernel}, launch {found.launch}, block {found.block}: {time_text(found.total_ns)}", width)]
     columns = {
         "time": [time_text(ns) for _, ns, _ in found.parts],
@@ -147,7 +149,7 @@ def _occupancy(found: Occupancy, width: int | None) -> str:
     """Waves by launch, and warps alive by SM."""
     if not found.sms:
         return "no records"
-    width = terminal(width)
+    width = terminal_width(width)
     limits = [line for text in found.limits for line in wrapped(text, width, "  ")]
     lines = [*wrapped(found.recorded.line, width), "", *_launches(found.launches, width), *limits]
     return "\n".join([*lines, "", *_sms(found, width)])
@@ -205,7 +207,7 @@ def _bar(parts: npt.NDArray[np.float64]) -> str:
 @rendered.register
 def _comparison(found: Comparison, width: int | None) -> str:
     """The comparison for a terminal."""
-    width = terminal(width)
+    width = terminal_width(width)
     rows = [*found.kernels, *found.regions]
     if not rows:
         return "no records in either"

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..util.text import is_number
 
 END = 1 << 63
 """The end of a range without one: beyond every linear number."""
@@ -101,7 +102,7 @@ def selections(typed: BlockSelection) -> tuple[Blocks, ...]:
 
 def _range(word: str, text: str) -> range:
     parts = word.split(":")
-    if len(parts) > 3 or not all(part == "" or _is_number(part) for part in parts) or word == "":
+    if len(parts) > 3 or not all(part == "" or is_number(part) for part in parts) or word == "":
         raise UsageError(f"block {text}: expected {GRAMMAR}")
     numbers = [int(part) if part else None for part in parts]
     return _axis(numbers[0] or 0 if len(parts) == 1 else slice(*numbers), text)
@@ -126,10 +127,6 @@ def _number(typed: object) -> int:
     if isinstance(typed, (bool, np.bool_)) or not isinstance(typed, SupportsIndex):
         raise TypeError
     return operator.index(typed)
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and text.isascii() and len(text) <= 18
 
 
 def _single(axis: range) -> bool:

@@ -222,7 +222,7 @@ class CaptureData:
         launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
             ended while recording. Empty if the session was paused or interrupted.
         tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
-        samples: where warps stood and why, of a session with stalls=True; None without.
+        samples: where warps waited and why, of a session with stalls=True; None without.
         lines: the distinct lines of Python that launched kernels; empty without profile(launch_stacks=True).
         launched_at: by kernel id the index of each launch's line, in order of launch; without replays of graphs.
     """

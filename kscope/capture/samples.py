@@ -1,4 +1,4 @@
-"""Samples of where warps stood and why, and the machine code that they were taken in.
+"""Samples of where warps waited and why, and the machine code that they were taken in.
 
 A sample is one warp of one SM sub-partition at one instruction, with the reason why it did not issue. They are counted:
 a row per function, instruction and reason. The instructions are stored with them, so that reading them needs neither

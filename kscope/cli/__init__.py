@@ -116,7 +116,7 @@ def _escape_surrogates(stream: TextIO) -> None:
 
 
 def _line(error: Exception) -> str:
-    from ..analysis.table import cut  # imports numpy
+    from ..util.terminal import cut  # imports numpy
 
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..analysis import annotated as analysis
-from ..analysis.table import cut, part_text, terminal, time_text
+from ..analysis.samples import annotated as analysis
+from ..analysis.samples.stalls_text import reasons_text
 from ..report.annotate import page
+from ..util.terminal import cut, part_text, terminal_width, time_text
 from ..util.text import counted
 from . import answers, filters, outputs
 from .command import Command
 from .stalls import add_capture, add_mark, sampled
-
-_REASONS = 2
-_LEAST = 0.005
 
 
 def add(command: Command) -> None:
@@ -40,7 +38,7 @@ def annotate(options: argparse.Namespace) -> int:
     elif options.output is not None:
         outputs.text("-o", options.output, page(found, f"{options.capture.name}: where warps stood"))
     else:
-        print("\n".join(_text(found, terminal())))
+        print("\n".join(_text(found, terminal_width())))
     return 0
 
 
@@ -62,15 +60,10 @@ def _text(found: analysis.Annotated, width: int) -> Iterator[str]:
         yield f"  {'share':>6}  {'waits for':<26}  {'line':>5}"
         for line in file.lines:
             share = part_text(line.share) if line.samples else ""
-            yield cut(f"  {share:>6}  {_reasons(line):<26}  {line.number:>5}  {line.text}", width).rstrip()
+            reasons = cut(reasons_text(line, 2), 26)
+            yield cut(f"  {share:>6}  {reasons:<26}  {line.number:>5}  {line.text}", width).rstrip()
             for one in line.begins:
                 about = f"{one.name}: {time_text(one.mean_ns)} a time, {part_text(one.share)} of its warps' time"
                 yield cut(f"  {'':>6}  {'':<26}  {'':>5}    ^ {about}", width)
     for name, count in found.elsewhere.items():
         yield cut(f"{name}: {counted(count, 'sample')} without a source line", width)
-
-
-def _reasons(line: analysis.Line) -> str:
-    shown = [f"{name} {count / line.samples:.0%}" for name, count in list(line.reasons.items())[:_REASONS]
-             if count / line.samples >= _LEAST]  # fmt: skip
-    return cut(", ".join(shown), 26)

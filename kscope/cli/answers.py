@@ -11,7 +11,7 @@ import numpy as np
 from ..trace import Trace
 from ..tracedata.info import info
 from ..util import portable
-from .numbers import is_number
+from ..util.text import is_number
 
 VERSION = 1
 """Of the schemas; it grows when a field is renamed, removed or changes its meaning."""

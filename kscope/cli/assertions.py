@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis import checks
 from ..analysis.expressions import Outcome
-from ..analysis.table import terminal
+from ..util.terminal import terminal_width
 from . import answers, filters
 from .command import Command
 
@@ -38,7 +38,7 @@ def check(options: argparse.Namespace) -> int:
         print(answers.answer(options, {"conditions": [_plain(one) for one in found]}, trace))
     else:
         shown = [_line(one) for one in found if not (one.holds and options.quiet)]
-        print("\n".join([*filters.caveat(trace, terminal()), *shown]) if shown else "", end="\n" * bool(shown))
+        print("\n".join([*filters.caveat(trace, terminal_width()), *shown]) if shown else "", end="\n" * bool(shown))
     return 0 if all(one.holds for one in found) else FAILED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ..analysis import crosscheck as analysis
+from ..analysis.samples import crosscheck as analysis
 from . import answers, filters
 from .command import Command
 from .stalls import add_capture, sampled

@@ -16,7 +16,7 @@ _MARK = {"ok": "ok", "missing": "--", "broken": "!!"}
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("doctor", doctor, "what works on this machine, and what a region costs on it")
-    about = "measure what the first GPU reaches at most instead, and write it for kscope rates --peaks FILE"
+    about = "measure the peak rates of the first GPU instead, and write them for kscope rates --peaks FILE"
     parser.add_argument("--peaks", metavar="FILE", type=Path, help=about)
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from ..analysis.critical import Edge
 from ..errors import UsageError
-from .numbers import is_number
+from ..util.text import is_number
 
 
 def parse_edges(typed: list[str] | None) -> list[Edge]:

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..analysis.table import caveats, cut
 from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..merging.entry import merge
@@ -20,6 +19,7 @@ from ..trace import Trace, decode
 from ..tracedata.info import info
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar, pulse
+from ..util.terminal import cut, paragraph
 from ..util.text import nearest, some
 from . import foreign, transforms
 from .numbers import members, parts, size
@@ -147,7 +147,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
 
 def caveat(trace: Trace, width: int) -> list[str]:
     """Lines that say that the clock is no GPU's, or that blocks are a sample; else none."""
-    return caveats(info(trace).caveat, width)
+    return paragraph(info(trace).caveat, width)
 
 
 def narrowed(options: argparse.Namespace) -> list[str]:

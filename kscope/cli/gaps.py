@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
-from ..analysis.barrier_events import recorded
 from ..analysis.critical import critical_path, offered
+from ..analysis.pipelines.events import recorded
 from ..errors import UsageError
+from ..util.text import is_number
 from . import answers, filters
 from .command import Command
 from .edges import add_edges, parse_edges
-from .numbers import is_number
 
 _GAPS = 10
 """Single gaps without --top."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..analysis.table import cut, wrapped
-from ..analysis.table import terminal as columns
 from ..tracedata.info import Info, info
 from ..tracedata.recorded import CLOCKS
+from ..util.terminal import cut, wrapped
+from ..util.terminal import terminal_width as columns
 from . import answers, filters
 from .command import Command
 

@@ -14,19 +14,19 @@ from collections.abc import Iterable
 from dataclasses import asdict, astuple
 from pathlib import Path
 
-from ..analysis import cutracer
-from ..analysis import ipc as join
-from ..analysis.cutracer import LogLaunch
 from ..analysis.instructions import CodeReport, region_code
-from ..analysis.ipc import Joined, Source
-from ..analysis.table import cut, grid, terminal
+from ..analysis.trust import cutracer
+from ..analysis.trust import ipc as join
+from ..analysis.trust.cutracer import LogLaunch
+from ..analysis.trust.ipc import Joined, Source
 from ..errors import UsageError
 from ..machine_code import tools
 from ..machine_code.sass import functions
 from ..trace import Trace
+from ..util.terminal import cut, grid, terminal_width
+from ..util.text import is_number
 from . import answers, filters, outputs
 from .command import Command
-from .numbers import is_number
 
 MISMATCH = 1
 """Exit code if some regions could not be joined; the rest is written."""
@@ -161,7 +161,7 @@ def _code(found: CodeReport) -> list[str]:
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
     lines = grid("region", names, columns, 10_000)
     lines.append("  between two clock reads in the code, with kscope's stores of nested records; times executions")
-    return [cut(line, max(terminal(), 100)) for line in lines]
+    return [cut(line, max(terminal_width(), 100)) for line in lines]
 
 
 def _regions(found: Joined) -> list[str]:
@@ -172,7 +172,7 @@ def _regions(found: Joined) -> list[str]:
         "mean ipc": [f"{row.mean:.4g}" for row in found.regions],
         "median ipc": [f"{row.median:.4g}" for row in found.regions],
     }
-    return grid("region", [row.name for row in found.regions], columns, terminal())
+    return grid("region", [row.name for row in found.regions], columns, terminal_width())
 
 
 def _range(least: float | None, most: float | None) -> str:

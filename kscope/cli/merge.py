@@ -11,22 +11,23 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..analysis.table import cut, time_text
 from ..errors import UsageError
 from ..export import DEFAULT_LIMIT
+from ..util.terminal import cut, time_text
 from ..util.text import counted
 from . import filters, outputs
 from .command import Command
 from .export import limit_of
 from .numbers import members
+from .ranks import add_collective
 
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
         "merge", merge, "put torch.profiler's trace, or the ranks of a job, on one timeline",
-        description="Writes one timeline: of a capture torch.profiler's events as they are, and kscope's rows below "
-        "their stream; of a folder all ranks. How exact the shared axis is, is printed.",
+        description="Writes one timeline: of a capture and torch.profiler's trace, with kscope's rows below their "
+        "stream; or of all ranks in a folder. Prints how exact the shared axis is.",
     )  # fmt: skip
     parser.add_argument(
         "capture", metavar="CAPTURE", type=Path, help="a .kscope file, - for stdin; or a folder with one for each rank"
@@ -35,19 +36,16 @@ def add(command: Command) -> None:
         "--torch", metavar="TRACE", type=Path, help="what p.export_chrome_trace() wrote: .json, .json.gz"
     )
     parser.add_argument("--nsys", metavar="REPORT", type=Path, help="what nsys export --type sqlite wrote")
-    parser.add_argument("--ranks", metavar="LIST", help="of a folder: only these ranks, such as 0-7")
-    parser.add_argument("--launch", metavar="N", type=int, help="of a folder: only launch N of each rank, from 0")
-    parser.add_argument(
-        "--collective", metavar="GLOB", action="append", default=[],
-        help="of a folder: kernels that no rank leaves before the last one has arrived, see kscope ranks",
-    )  # fmt: skip
+    parser.add_argument("--ranks", metavar="LIST", help="for a folder: only these ranks, such as 0-7")
+    parser.add_argument("--launch", metavar="N", type=int, help="for a folder: only launch N of each rank, from 0")
+    add_collective(parser)
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
         type=Path,
         required=True,
-        help="file to write: .pftrace or .json, or with .gz; of a folder also FOLDER/, for kscope query",
+        help="file to write: .pftrace or .json, or with .gz; for a folder also FOLDER/, for kscope query",
     )
     parser.add_argument(
         "--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of,
@@ -55,8 +53,8 @@ def add(command: Command) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--peer", nargs=2, metavar=("FROM", "TO"), action="append", default=[],
-        help="of a folder: arrows between ranks, from region FROM with value=rank to the end of region TO of that rank "
-        "with value=this rank; may be repeated",
+        help="for a folder: arrows between ranks, from region FROM with value=rank to the end of region TO of that "
+        "rank with value=this rank; may be repeated",
     )  # fmt: skip
     parser.add_argument("--max-bytes", metavar="SIZE", help="memory limit for a capture that you trust: 24GiB")
     parser.set_defaults(reader=None, names=None)
@@ -91,24 +89,25 @@ def merge(options: argparse.Namespace) -> int:
 
 def _ranks(options: argparse.Namespace) -> int:
     """Merge a folder."""
-    from ..merging import dataset, joined, seats, torch
+    from ..merging import torch
+    from ..merging.ranks import dataset, gpus, timeline
 
     if options.torch is not None:
         raise UsageError(
             f"--torch {options.torch}: merge a rank's capture with its torch trace, or a folder without one"
         )
     ranks = None if options.ranks is None else members("--ranks", options.ranks)
-    files = seats.captures(options.capture)
-    found: dataset.Dataset | joined.Ranks
+    files = gpus.captures(options.capture)
+    found: dataset.Dataset | timeline.Ranks
     if options.output.suffix:
         torch.checked(options.output)
-        found = joined.merge_ranks(files, ranks, options.launch, options.collective)
+        found = timeline.merge_ranks(files, ranks, options.launch, options.collective)
         limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
         written = found.trace.export(options.output, limit=limit, peers=options.peer)
     else:
         found = dataset.write_dataset(files, options.output, ranks, options.launch, options.collective)
         written = found.records
-    print(f"{options.output}: {written:,} records of {counted(len(found.seats), 'GPU')}")
-    for seat, bound in zip(found.seats[1:], found.bounds[1:], strict=True):
-        print(f"rank {seat.rank}: within \N{PLUS-MINUS SIGN}{time_text(bound)} of rank {found.seats[0].rank}")
+    print(f"{options.output}: {written:,} records of {counted(len(found.gpus), 'GPU')}")
+    for gpu, bound in zip(found.gpus[1:], found.bounds[1:], strict=True):
+        print(f"rank {gpu.rank}: within \N{PLUS-MINUS SIGN}{time_text(bound)} of rank {found.gpus[0].rank}")
     return 0

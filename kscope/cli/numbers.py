@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import UsageError
+from ..util.text import is_number
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -18,11 +19,6 @@ def period(flag: str, text: str) -> int:
     if not is_number(base) or (power and not (base == "2" and is_number(exponent) and int(exponent) < 64)):
         raise UsageError(f"{flag} {text}: expected a power of two, such as 2^10 or 1024")
     return 1 << int(exponent) if power else int(base)
-
-
-def is_number(text: str) -> bool:
-    """True for a whole number of at most 18 digits, which fits 64 bits."""
-    return text.isdecimal() and text.isascii() and len(text) <= 18
 
 
 def number(flag: str, text: str) -> int:

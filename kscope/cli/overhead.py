@@ -6,11 +6,11 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from ..analysis.overhead import RegionCost, compensate, overheads
-from ..analysis.table import grid, part_text, terminal, time_text, wrapped
+from ..analysis.trust.overhead import RegionCost, compensate, overheads
 from ..errors import UsageError
 from ..instrument import registry
 from ..trace import Trace
+from ..util.terminal import grid, part_text, terminal_width, time_text, wrapped
 from ..util.text import some
 from . import answers, filters
 from .command import Command
@@ -53,11 +53,11 @@ def overhead(options: argparse.Namespace) -> int:
         "of the region": [part_text(row.inside_part) for row in rows],
     }
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
-    lines = filters.caveat(trace, terminal())
+    lines = filters.caveat(trace, terminal_width())
     lines += [f"a region costs {cost.cycles:g} cycles, {cost.inside:g} of them in its duration"]
-    lines += grid("region", names, columns, terminal())
+    lines += grid("region", names, columns, terminal_width())
     lines.append(f"  in all {part_text(sum(row.share for row in rows))}" if not several else "")
-    lines += wrapped("if a warp waits anyway, the wait hides the cost: this is an upper bound", terminal())
+    lines += wrapped("if a warp waits anyway, the wait hides the cost: this is an upper bound", terminal_width())
     print("\n".join(line for line in lines if line))
     if corrected is not None:
         print(f"\n{corrected}")

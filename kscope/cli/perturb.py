@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..analysis.perturbation import Perturbation, perturbation
-from ..analysis.table import cut, grid, terminal, time_text, wrapped
+from ..analysis.trust.perturbation import Perturbation, perturbation
 from ..errors import UsageError
+from ..util.terminal import cut, grid, terminal_width, time_text, wrapped
 from . import answers, filters
 from . import options as recording
 from .command import Command
@@ -25,7 +25,7 @@ def add(command: Command) -> None:
     parser = command(
         "perturb", perturb, "a kernel with marks and without: registers, spills, occupancy, time",
         description="Runs a script without marks and with them, under Nsight Compute where it is installed, and"
-        " compares what became of its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
+        " compares its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
         " of them.",
         usage="kscope trust perturb [options] SCRIPT [args ...]\n"
         "       kscope trust perturb [options] -m MODULE [args ...]\n"
@@ -66,8 +66,8 @@ def perturb(options: argparse.Namespace) -> int:
     if options.json:
         print(answers.answer(options, {"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
         return code
-    parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel was compared"]
-    problems = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
+    parts = ["\n".join(_report(one, terminal_width())) for one in report.kernels] or ["no kernel was compared"]
+    problems = [line for one in report.problems for line in wrapped(f"! {one}", terminal_width())]
     print("\n\n".join(parts + (["\n".join(problems)] if problems else [])))
     return code
 
@@ -99,7 +99,7 @@ def _cubins(options: argparse.Namespace) -> int:
         options.off, options.on, kernel=kernels[0] if kernels else None, threads=options.threads,
         dynamic_shared=options.shared or 0, times_ns=times,
     )  # fmt: skip
-    print(answers.answer(options, _dict(found)) if options.json else "\n".join(_report(found, terminal())))
+    print(answers.answer(options, _dict(found)) if options.json else "\n".join(_report(found, terminal_width())))
     return 0
 
 

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..analysis import nsight
-from ..analysis.nsight import Launch
-from ..analysis.perturbation import Perturbation, perturbation
+from ..analysis.trust import nsight
+from ..analysis.trust.nsight import Launch
+from ..analysis.trust.perturbation import Perturbation, perturbation
 from ..capture.capture import load_capture
 from ..errors import MissingError, UsageError
 from ..instrument.selection.catalog import KernelSites, listing

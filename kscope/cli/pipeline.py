@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ..analysis.pipeline import pipelines
+from ..analysis.pipelines.stages import pipelines
 from . import answers, filters
 from .command import Command
 

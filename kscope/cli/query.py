@@ -15,12 +15,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..analysis.table import cut, grid, terminal
 from ..errors import UsageError
 from ..export.columnar import table
 from ..tracedata.data import COLUMNS
 from ..util.packages import import_duckdb
 from ..util.portable import single_line
+from ..util.terminal import cut, grid, terminal_width
 from ..util.text import counted
 from . import answers, filters
 from .command import Command
@@ -85,7 +85,7 @@ def _records(duckdb: Any, options: argparse.Namespace) -> Generator[Any]:
 
 
 def _dataset(folder: Path) -> list[Path]:
-    from ..merging.dataset import partitions  # not needed for a capture
+    from ..merging.ranks.dataset import partitions  # not needed for a capture
 
     found = partitions(folder)
     if not found:
@@ -103,7 +103,7 @@ def _table(names: list[str], rows: list[tuple[Any, ...]], top: int) -> list[str]
     columns = dict[str, list[str]]()
     for at, name in enumerate(names[1:], 1):
         columns[f"{name} " * (name in columns) or name] = [row[at] for row in shown]
-    lines = grid(names[0], [row[0] for row in shown], columns, terminal())
+    lines = grid(names[0], [row[0] for row in shown], columns, terminal_width())
     left = len(rows) - len(shown)
     return [*lines, f"  and {counted(left, 'row')} more: --top N"] if left else lines
 

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from ..analysis.table import grid, terminal, time_text
 from ..errors import UsageError
+from ..util.terminal import grid, terminal_width, time_text
 from . import answers
 from .command import Command
 
@@ -18,28 +18,31 @@ _TOP = 10
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "ranks", ranks, "which rank of a job came late to collectives, and why",
-        description="Reads the captures of a job's ranks, and compares when they came to each launch of a collective.",
+        "ranks", ranks, "which rank of a job is late to collectives, and why",
+        description="Reads the captures of a job's ranks, and compares when they arrived at each collective.",
     )  # fmt: skip
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the captures, one per rank")
-    parser.add_argument(
-        "--collective", metavar="GLOB", action="append", default=[],
-        help="kernels that no rank leaves before the last one has arrived (names such as all_reduce, barrier); may be "
-        "repeated",
-    )  # fmt: skip
-    parser.add_argument("--sketch", action="store_true", help="durations of all ranks, of kscope run --ranks --sketch")
+    add_collective(parser)
+    about = "durations of all ranks, from the files of kscope run --ranks --sketch"
+    parser.add_argument("--sketch", action="store_true", help=about)
     answers.add(parser, top=f"ranks and launches to list ({_TOP}), and rows of each list of --json ({answers.MOST})")
+
+
+def add_collective(parser: argparse.ArgumentParser) -> None:
+    """Add --collective."""
+    about = "kernels that no rank leaves before the last one has arrived (default: names such as *all_reduce*)"
+    parser.add_argument("--collective", metavar="GLOB", action="append", default=[], help=f"{about}; may be repeated")
 
 
 def ranks(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    from ..merging import seats, skew, skew_text  # not needed by other commands
+    from ..merging.ranks import gpus, skew, skew_text  # not needed by other commands
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: expected a folder with the captures of a job, one per rank")
     if options.sketch:
         return _sketches(options)
-    found = skew.report(seats.seats(seats.captures(options.folder)), options.collective)
+    found = skew.report(gpus.read_all(gpus.captures(options.folder)), options.collective)
     if options.json:
         print(answers.answer(options, found.to_dict()))
     else:
@@ -48,7 +51,7 @@ def ranks(options: argparse.Namespace) -> int:
 
 
 def _sketches(options: argparse.Namespace) -> int:
-    from ..merging import sketches
+    from ..merging.ranks import sketches
 
     found = sketches.spreads(sketches.files(options.folder))
     if options.json:
@@ -65,7 +68,7 @@ def _sketches(options: argparse.Namespace) -> int:
         "slowest rank": [f"{row.slowest}: {time_text(row.slowest_ns)}, {row.times:.2f}x" for row in shown],
     }
     names = [f"{row.kernel}: {row.region}" for row in shown]
-    print("\n".join(grid("region", names, columns, terminal(), ("ranks", "p90", "role"))))
+    print("\n".join(grid("region", names, columns, terminal_width(), ("ranks", "p90", "role"))))
     if len(found) > len(shown):
         print(f"  + {len(found) - len(shown):,} more rows with less time")
     return 0

@@ -29,7 +29,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
         "rates", rates, "how fast regions move bytes and compute",
-        description="Achieved GB/s and TFLOP/s of each region, and how much that is of what the GPU reaches at most. "
+        description="Achieved GB/s and TFLOP/s of each region, and what part of the GPU's peak that is. "
         "Amounts are those that marks declare with bytes= and flops=, else those of the machine code, which a capture "
         "with samples has.",
     )  # fmt: skip

@@ -37,10 +37,10 @@ def add(command: Command) -> None:
     program.add_output(parser, "records")
     parser.add_argument(
         "--ranks", metavar="FOLDER", type=Path,
-        help="under torchrun and others: FOLDER/rank=0007/SCRIPT.kscope of each rank; all begin together, and compare "
-        "clocks",
+        help="under torchrun, mpirun or srun: write FOLDER/rank=0007/SCRIPT.kscope of each rank; all ranks begin "
+        "together and compare clocks",
     )  # fmt: skip
-    about = "of --ranks: also write distributions of durations, a few kB a rank, for kscope ranks --sketch"
+    about = "with --ranks: also write distributions of durations, a few kB per rank, for kscope ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)
     supervised.add(parser)
     flags.add(parser)
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     trace = session.trace
     if options.sketch:
-        from ..merging import sketches  # loaded on first use
+        from ..merging.ranks import sketches  # loaded on first use
 
         made = sketches.write(sketches.of_trace(trace), place().rank)
         outputs.text("--sketch", path.with_name(sketches.FILE), made.decode())

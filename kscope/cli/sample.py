@@ -1,7 +1,7 @@
 """`kscope sample SCRIPT [args]`: sample every kernel of an unchanged program, marked or not.
 
 Nothing is compiled or changed: also kernels of libraries are sampled. `kscope stalls` and `kscope annotate` show where
-warps stood, and why.
+warps waited, and why.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ..session.launcher import expanded
 from ..session.sample_session import sample as sampled
 from ..util.text import counted
 from . import launched, numbers, outputs, program
-from . import options as flags
 from .command import Command
 from .outputs import STRICT
 
@@ -22,8 +21,8 @@ from .outputs import STRICT
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command(
-        "sample", sample, "sample where warps stand in any kernel of a script, without marks",
-        description="Runs an unchanged Python script and samples where the warps of all its kernels stand, and why.",
+        "sample", sample, "sample where warps wait in every kernel of a script, without marks",
+        description="Runs an unchanged Python script and samples where the warps of all its kernels wait, and why.",
         usage="kscope sample [options] SCRIPT [args ...]\n       kscope sample [options] -m MODULE [args ...]",
     )  # fmt: skip
     program.add_output(parser, "samples")

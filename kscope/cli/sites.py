@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..analysis.site_cost import Cost, cost
-from ..analysis.table import cut, grid, terminal, wrapped
+from ..analysis.trust.site_cost import Cost, cost
 from ..instrument.selection.auto import Selection
 from ..instrument.selection.catalog import KernelSites
+from ..util.terminal import cut, grid, terminal_width, wrapped
 from ..util.text import counted
 
 
@@ -42,7 +42,7 @@ def _once(kernels: Iterable[KernelSites]) -> list[tuple[KernelSites, int]]:
 
 
 def _kernel(found: Cost, times: int) -> list[str]:
-    width = terminal()
+    width = terminal_width()
     kernel = found.kernel
     regions = counted(len({row.region for row in found.rows}), "region")
     count = f"{counted(len(kernel.sites), 'place')}, {regions}" if kernel.sites else "nothing to mark"

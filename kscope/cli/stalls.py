@@ -1,4 +1,4 @@
-"""`kscope stalls CAPTURE`: where warps stood, and why."""
+"""`kscope stalls CAPTURE`: where warps waited, and why."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..analysis import stall_text
-from ..analysis import stalls as analysis
-from ..analysis.named_lines import named
-from ..analysis.stall_reasons import meaning, remedy
+from ..analysis.samples import stalls as analysis
+from ..analysis.samples import stalls_text
+from ..analysis.samples.named_lines import named
+from ..analysis.samples.reasons import meaning, remedy
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..export import sample_rows
@@ -24,7 +24,7 @@ from .command import Command
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command("stalls", stalls, "where warps stood and why they waited, of a capture with samples")
+    parser = command("stalls", stalls, "where warps waited and why, of a capture with samples")
     add_capture(parser)
     add_mark(parser)
     parser.add_argument("--by", metavar="KEY", choices=analysis.KEYS, default="region",
@@ -38,7 +38,7 @@ def add(command: Command) -> None:
 def add_capture(parser: argparse.ArgumentParser) -> None:
     """Add CAPTURE and --kernel."""
     parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file; - for stdin")
-    parser.add_argument("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*'; may be repeated")
+    parser.add_argument("--kernel", metavar="GLOB", action="append", help="only these: 'attn_*'; may be repeated")
     filters.add_opening(parser)
 
 
@@ -84,7 +84,7 @@ def stalls(options: argparse.Namespace) -> int:
     elif options.json:
         print(answers.answer(options, _data(found), trace))
     else:
-        print(stall_text.text(found, options.top or 50))
+        print(stalls_text.text(found, options.top or 50))
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..analysis.groups import CALL_KEYS, KEYS
 from ..analysis.summary import summarize
-from ..analysis.table import terminal, wrapped
+from ..util.terminal import terminal_width, wrapped
 from . import answers, filters
 from .command import Command
 from .outputs import STRICT
@@ -45,7 +45,7 @@ def summary(options: argparse.Namespace) -> int:
     waits = trace.stalls() if options.stalls else None
     doubts = list[str]()
     if trace.samples is not None and not trace.filtered:
-        from ..analysis.crosscheck import crosscheck  # of few captures
+        from ..analysis.samples.crosscheck import crosscheck  # of few captures
 
         doubts += crosscheck(trace, trace.samples).doubts
     if options.json:
@@ -62,5 +62,5 @@ def summary(options: argparse.Namespace) -> int:
         if waits is not None:
             print(f"\n{waits}")
         for doubt in doubts:
-            print("\n".join(wrapped(f"! {doubt}", terminal())))
+            print("\n".join(wrapped(f"! {doubt}", terminal_width())))
     return STRICT if options.strict and trace.problems else 0

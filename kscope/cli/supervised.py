@@ -36,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add --timeout."""
     parser.add_argument(
         "--timeout", metavar="TIME",
-        help="end a program that takes longer (60s, 10m), and show where its warps are; implies --survive shm",
+        help="end a program that takes longer (60s, 10m) and show where its warps are; implies --survive shm",
     )  # fmt: skip
 
 

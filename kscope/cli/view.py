@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from ..errors import MissingError, UsageError
 from ..export import DEFAULT_LIMIT
 from ..session import capture_path
+from ..util.text import is_number
 from . import filters
 from .command import Command
 from .edges import add_edges, parse_edges
-from .numbers import is_number
 from .server import Resource, Server, files_in
 
 REPORT_POLICY = (

@@ -13,12 +13,11 @@ from ..capture import pool_folder
 from ..capture.pool_reading import Pool, open_pool
 from ..errors import UsageError
 from ..util import processes
-from ..util.text import counted
+from ..util.text import counted, is_number
 from ..watching import text
 from ..watching.observing import Observer
 from ..watching.verdict import Verdict, verdict
 from .command import Command
-from .numbers import is_number
 
 _FIRST_S = 0.1
 """Between the first look and the second one, which shows what changes."""

@@ -19,6 +19,7 @@ from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from . import row_notes, text
+from .flows import arrival
 from .launch_rows import launch_rows
 from .text import SPACE, Bytes
 from .threads import Threads, threads_of
@@ -147,7 +148,9 @@ def _empty(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
 
 
 def _arrows(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
-    """Flow events bind to the slice at their time. An arrow to a slice's end is drawn 1 ns earlier, inside it."""
+    """Flow events bind to the slice at their time, or without "bp" to the next one: an arrow to a span's end gets an
+    instant there, because Perfetto turns an arrow around that ends at a slice which began before the arrow's source.
+    """
     flows, names = timeline.flows, [clean(region.name) for region in timeline.trace.regions]
     for part in chunks(len(flows)):
         source, target, at_end = flows.source[part], flows.target[part], flows.at_end[part]
@@ -155,15 +158,16 @@ def _arrows(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
         sides = (("s", source, timeline.begin[source]), ("f", target, np.where(at_end, last, timeline.begin[target])))
         for phase, record, time in sides:
             track = timeline.track[record]
-            columns = (timeline.trace.region[source], threads.pid[track], threads.tid[track], time)
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            yield [
-                {
-                    "ph": phase, "bp": "e", "cat": "flow", "id": part.start + row + 1, "name": names[region],
-                    "pid": pid, "tid": tid, "ts": ns / 1000,
-                }
-                for row, (region, pid, tid, ns) in enumerate(rows)
-            ]  # fmt: skip
+            columns = (timeline.trace.region[source], threads.pid[track], threads.tid[track], time, at_end)
+            events = list[Event]()
+            for row, (region, pid, tid, ns, late) in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
+                place = {"pid": pid, "tid": tid, "ts": ns / 1000}
+                arrow = {"ph": phase, "cat": "flow", "id": part.start + row + 1, "name": names[region], **place}
+                if late and phase == "f":
+                    events += [arrow, {"ph": "i", "s": "t", "name": arrival(names[region]), **place}]
+                else:
+                    events.append(arrow | {"bp": "e"})
+            yield events
 
 
 class _Records:

@@ -49,6 +49,11 @@ class Flows:
         return Flows(source[order], target[order], at_end[order])
 
 
+def arrival(name: str) -> str:
+    """The name of the instant where an arrow from a region ends inside a span."""
+    return f"{name} arrived"
+
+
 def flows(
     trace: TraceData, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]
 ) -> tuple[Flows, list[Problem]]:

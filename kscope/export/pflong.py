@@ -1,13 +1,17 @@
-"""Extra fields of a few events in a .pftrace: the ends of arrows. Fields: track_event.proto of Perfetto v52."""
+"""The ends of arrows in a .pftrace. Fields: track_event.proto of Perfetto v52."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .flows import Flows
+from ..util.parallel import chunks
+from .flows import Flows, arrival
+from .pftracks import FIRST_TRACK, SEQUENCE, TYPE_INSTANT, block, fixed, number, packet
+from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -20,26 +24,39 @@ class Arrows:
     """Flow ids of records: flows that begin, and flows that end there."""
 
     def __init__(self, flows: Flows) -> None:
-        number = np.arange(1, len(flows) + 1, dtype="<u8")
-        self._source, self._begins = flows.source, _ids(_FLOW, number)
-        self._targets = []
-        for at_end in (False, True):
-            rows = np.flatnonzero(flows.at_end == at_end)
-            rows = rows[np.argsort(flows.target[rows], kind="stable")]
-            self._targets.append((flows.target[rows], _ids(_LAST_OF_FLOW, number[rows])))
+        numbers = np.arange(1, len(flows) + 1, dtype="<u8")
+        self._source, self._begins = flows.source, _ids(_FLOW, numbers)
+        rows = np.flatnonzero(~flows.at_end)
+        rows = rows[np.argsort(flows.target[rows], kind="stable")]
+        self._target, self._ends = flows.target[rows], _ids(_LAST_OF_FLOW, numbers[rows])
 
     def fields(self, items: Int64, end: Bools) -> dict[int, bytes]:
-        """The ends of arrows at events (m,) of items, which are ends or begins: row -> bytes."""
+        """The ends of arrows at the begins among events (m,) of items: row -> bytes."""
         fields: dict[int, bytes] = {}
-        (target, ids), (late, late_ids) = self._targets
         if not len(self._source):
             return fields
-        for table, data, where in ((self._source, self._begins, ~end), (target, ids, ~end), (late, late_ids, end)):
+        for table, data in ((self._source, self._begins), (self._target, self._ends)):
             first, after = (np.searchsorted(table, items, side) for side in ("left", "right"))
-            rows = np.flatnonzero((after > first) & where)
+            rows = np.flatnonzero((after > first) & ~end)
             for row, a, b in zip(rows.tolist(), first[rows].tolist(), after[rows].tolist(), strict=True):
                 fields[row] = fields.get(row, b"") + data[a:b].tobytes()
         return fields
+
+
+def arrivals(timeline: Timeline) -> Iterator[bytes]:
+    """An instant where an arrow points to the end of a span: Perfetto turns an arrow around that ends at a slice which
+    began before the arrow's source.
+    """
+    flows, origin = timeline.flows, max(0, timeline.origin)
+    late = np.flatnonzero(flows.at_end)
+    for part in chunks(len(late)):
+        rows = late[part]
+        target = flows.target[rows]
+        columns = (rows + 1, timeline.trace.region[flows.source[rows]], timeline.track[target], timeline.end[target])
+        for arrow, region, track, ns in zip(*(column.tolist() for column in columns), strict=True):
+            name = block(23, arrival(timeline.trace.regions[region].name))
+            event = number(9, TYPE_INSTANT) + number(11, FIRST_TRACK + track) + name + fixed(48, arrow)
+            yield packet(number(8, origin + ns) + number(10, SEQUENCE) + block(11, event))
 
 
 def _ids(tag: bytes, numbers: npt.NDArray[np.uint64]) -> Bytes:

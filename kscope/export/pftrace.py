@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ..util.parallel import CHUNK, chunks, each, map_ahead
 from ..util.progress import Step
-from .pflong import Arrows
+from .pflong import Arrows, arrivals
 from .pfrows import RowEncoder, packets
 from .pftracks import Beside, Names, head
 from .timeline import Timeline
@@ -45,6 +45,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step, beside: Beside | None 
     windows = _Events(timeline, names).windows()
     begun = list(islice(windows, 1))  # the pool makes others while this thread writes the head
     file.write(head(timeline, names, beside))
+    file.writelines(arrivals(timeline))
     for window in chain(begun, windows):
         for piece in window.pieces:
             file.write(piece)

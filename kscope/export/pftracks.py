@@ -36,7 +36,7 @@ FIRST_TRACK = 16
 _ROWS = 1 << 13
 """Descriptors of a part: their bytes fit a core's cache."""
 _EXPLICIT, _NO_MERGE = 3, 2
-_TYPE_BEGIN, _TYPE_END, _TYPE_INSTANT = 1, 2, 3
+_TYPE_BEGIN, _TYPE_END, TYPE_INSTANT = 1, 2, 3
 _MOST_RANK = (1 << 31) - 1
 _MOST_LINES = (1 << 14) - 1
 """Source lines that fit a varint of two bytes; regions of further ones are shown without."""
@@ -249,7 +249,7 @@ def _problems(timeline: Timeline, uuid: int, gpu: int | None, rank: int) -> Iter
         return
     yield descriptor(uuid, gpu, PROBLEMS, rank)
     for problem in timeline.problems:
-        event = number(9, _TYPE_INSTANT) + number(11, uuid) + block(23, f"{problem.kind}: {problem.text}")
+        event = number(9, TYPE_INSTANT) + number(11, uuid) + block(23, f"{problem.kind}: {problem.text}")
         yield packet(number(8, max(0, timeline.origin)) + number(10, SEQUENCE) + block(11, event))
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..analysis.stall_text import reasons_text
-from ..analysis.stalls import stalls
-from ..analysis.table import part_text
+from ..analysis.samples.stalls import stalls
+from ..analysis.samples.stalls_text import reasons_text
 from ..tracedata.data import TraceData
+from ..util.terminal import part_text
 
 _MOST = 20
 """Regions, those with most samples."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..analysis.barrier_edges import with_phases
+from ..analysis.pipelines.edges import with_phases
 from ..analysis.roles import Roles, roles
 from ..analysis.warp_stats import warp_ends
 from ..capture.model import Problem

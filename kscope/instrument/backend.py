@@ -203,7 +203,7 @@ class Backend(ABC):
         raise UnsupportedError(f"{type(self).__name__} cannot measure the cost of a region")
 
     def peaks(self) -> Peaks:
-        """Measure what the first device reaches at most."""
+        """Measure the peak rates of the first device."""
         raise UnsupportedError(f"{type(self).__name__} cannot measure peaks")
 
     def peer_side(self, ordinal: int) -> PeerSide:

@@ -29,7 +29,7 @@ def _about(help: str, metavar: str = "", *, compiled: bool = False) -> dict[str,
 
 _ABOUT: dict[str, dict[str, object]] = {
     "strategy": _about(
-        "what records: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4",
+        "which threads record: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4",
         "STRATEGY",
         compiled=True,
     ),
@@ -43,7 +43,7 @@ _ABOUT: dict[str, dict[str, object]] = {
     ),
     "live": _about("store each record where its region ends: for kernels that hang", compiled=True),
     "survive": _about(
-        f"record where it outlives the program, for kernels that hang or die: {', '.join(SURVIVE)} (kscope watch)",
+        f"keep records of a program that hangs or dies, see kscope watch: {', '.join(SURVIVE)}",
         "WHERE",
         compiled=True,
     ),
@@ -58,7 +58,7 @@ _ABOUT: dict[str, dict[str, object]] = {
     ),
     "auto": _about("mark operations of these kinds", "LIST", compiled=True),
     "mark": _about("mark these lines of source as a region", "NAME=FILE:FIRST-LAST", compiled=True),
-    "stalls": _about("sample where warps stand and why, beside the marks: kscope stalls shows it"),
+    "stalls": _about("also sample where warps wait and why; kscope stalls shows it"),
     "period": _about("cycles between two samples of an SM sub-partition, a power of two: 2^10", "CYCLES"),
     "launch_stacks": _about("record the Python line of every launch"),
 }

@@ -1,4 +1,4 @@
-"""What a GPU reaches at most, as `kscope doctor --peaks FILE` measures it: the roof that rates are compared with."""
+"""The peak rates of a GPU, as `kscope doctor --peaks FILE` measures it: the roof that rates are compared with."""
 
 from __future__ import annotations
 

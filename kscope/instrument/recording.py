@@ -35,7 +35,7 @@ class Recording:
     """Compile-time options of recording.
 
     Attributes:
-        strategy: what records a region that names no strategy.
+        strategy: which threads record a region that names no strategy.
         records: capacity of a slab, rounded up to a power of two; "auto" is what the marks need if none is in a
             loop, else 256 at first, and then what launches make.
         fill: "ring" keeps a slab's newest records, "stop" its oldest; both count all.

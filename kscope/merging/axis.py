@@ -21,7 +21,7 @@ from ..tracedata.data import T, TraceData
 from ..tracedata.recorded import Gpu
 from ..util.text import counted
 from .kineto import Kernels
-from .lives import Lives
+from .launch_times import LaunchTimes
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -93,12 +93,12 @@ def readings(trace: TraceData, kernels: Kernels, shift: int) -> dict[int, Eviden
 
 
 def clocks(
-    lives: Lives, kernel: Int64, begin: Int64, end: Int64, more: Mapping[int, Evidence] = MappingProxyType({})
+    times: LaunchTimes, kernel: Int64, begin: Int64, end: Int64, more: Mapping[int, Evidence] = MappingProxyType({})
 ) -> dict[int, Clock]:
     """The other profiler's clock against the trace's, by index of the device.
 
     Args:
-        lives: the launches (l,), in ns after the trace's origin.
+        times: the launches (l,), in ns after the trace's origin.
         kernel: (l,) index of each launch's kernel, or -1.
         begin, end: (k,) int64, of the kernels, in ns after the same moment.
         more: further evidence, by index of the device.
@@ -107,13 +107,13 @@ def clocks(
         UsageError: the kernels' times contradict those of the launches.
     """
     found = {}
-    for device in np.unique(lives.device).tolist():
-        at = np.flatnonzero((lives.device == device) & (kernel >= 0))
+    for device in np.unique(times.device).tolist():
+        at = np.flatnonzero((times.device == device) & (kernel >= 0))
         if not len(at):
             continue
         slices = kernel[at]
-        before = Evidence.clock_first(lives.first_by[at], begin[slices])
-        after = Evidence.reference_first(lives.last_from[at], end[slices])
+        before = Evidence.clock_first(times.first_by[at], begin[slices])
+        after = Evidence.reference_first(times.last_from[at], end[slices])
         clock = solve(Evidence.joined(before, after, *([more[device]] if device in more else [])), MOST_RATE)
         if clock.jumps > MOST_JUMPS:
             raise UsageError(
@@ -125,16 +125,16 @@ def clocks(
 
 
 def bounds(
-    trace: TraceData, lives: Lives, kernel: Int64, clocks: dict[int, Clock], more: Mapping[int, Evidence]
+    trace: TraceData, times: LaunchTimes, kernel: Int64, clocks: dict[int, Clock], more: Mapping[int, Evidence]
 ) -> list[Bound]:
     """What is known of each device's clock, while its launches ran. Arguments as of clocks()."""
     found = []
     for device, clock in clocks.items():
-        at = (lives.device == device) & (kernel >= 0)
-        times = np.concatenate([lives.first[at], lives.last[at]])
-        half = float(clock.at(times).half.max())
+        at = (times.device == device) & (kernel >= 0)
+        moments = np.concatenate([times.first[at], times.last[at]])
+        half = float(clock.at(moments).half.max())
         rates = clock.pieces[0].rate
-        seconds = int(times.max() - times.min()) / 1e9
+        seconds = int(moments.max() - moments.min()) / 1e9
         ppm = rates[0] * 1e6, rates[1] * 1e6
         read = len(more[device]) // 2 if device in more else 0
         found.append(Bound(trace.devices[device], int(at.sum()), read, half, seconds, ppm, clock.jumps))

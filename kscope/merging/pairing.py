@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..util.text import counted, some
 from .kineto import Kernels, Kineto
-from .lives import Lives
+from .launch_times import LaunchTimes
 from .names import identifier
 
 Int64 = npt.NDArray[np.int64]
@@ -44,12 +44,12 @@ class Pairs:
     unsure: int = 0
 
 
-def pair(trace: TraceData, lives: Lives, kernels: Kernels, kineto: Kineto) -> Pairs:
+def pair(trace: TraceData, times: LaunchTimes, kernels: Kernels, kineto: Kineto) -> Pairs:
     """Pair launches with kernels.
 
     Args:
         trace: a whole trace.
-        lives: of its launches.
+        times: of its launches.
         kernels: of the file `kineto`.
         kineto: the file.
 
@@ -57,13 +57,13 @@ def pair(trace: TraceData, lives: Lives, kernels: Kernels, kineto: Kineto) -> Pa
         UsageError: the two do not list the same launches; the message says which kernel, and why that may be.
     """
     _refuse_filtered(trace)
-    ours, theirs = _ours(trace, lives), _theirs(trace, kernels)
+    ours, theirs = _ours(trace, times), _theirs(trace, kernels)
     _compare_counts(trace, kernels, kineto, ours, theirs)
     found = np.full(len(trace.launches), NONE, np.int64)
     disputed: list[tuple[list[int], list[int]]] = []
     unsure = 0
     for group, launches in ours.items():
-        by_begin = sorted(launches, key=lambda one: int(lives.first[one]))
+        by_begin = sorted(launches, key=lambda one: int(times.first[one]))
         members = np.array(theirs[group])  # in order of begin
         if (kernels.grid_id[members] >= 0).all():
             found[by_begin] = _by_grid_id(trace, kernels, by_begin, members)
@@ -121,10 +121,10 @@ def _refuse_filtered(trace: TraceData) -> None:
         )
 
 
-def _ours(trace: TraceData, lives: Lives) -> dict[Group, list[int]]:
+def _ours(trace: TraceData, times: LaunchTimes) -> dict[Group, list[int]]:
     groups = defaultdict[Group, list[int]](list)
     for number, launch in enumerate(trace.launches):
-        if lives.first[number] < 1 << 61:  # a launch without warps has no time
+        if times.first[number] < 1 << 61:  # a launch without warps has no time
             groups[launch.device, launch.kernel, launch.grid].append(number)
     return groups
 

@@ -26,11 +26,11 @@ from ..util.atomic_files import replacing
 from ..util.gz import GzipWriter
 from ..util.progress import Step, no_progress
 from ..util.text import counted
-from . import native
+from . import perfetto
 from .axis import Bound, bounds, clocks, moved, readings, shift_of
 from .calls import call_events, calls
 from .kineto import Event, Kernels, Kineto, kernels
-from .lives import lives
+from .launch_times import launch_times
 from .pairing import NONE, Pairs, pair
 
 FORMATS = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
@@ -83,7 +83,7 @@ class Merged:
             if path.name.removesuffix(GZIP).endswith(".json"):
                 self._json(shown, file, step)
             else:
-                self._native(shown, file, step)
+                self._perfetto(shown, file, step)
         return len(shown.trace)
 
     def _json(self, shown: Timeline, file: Out, step: Step) -> None:
@@ -137,9 +137,9 @@ class Merged:
                 found += [{"ph": "s", **arrow, **source}, {"ph": "f", **arrow, **target}]
         return found
 
-    def _native(self, shown: Timeline, file: Out, step: Step) -> None:
+    def _perfetto(self, shown: Timeline, file: Out, step: Step) -> None:
         """The file's events as packets, then kscope's."""
-        tracks, parent, flow = native.Tracks(self.kineto), dict[int, int](), dict[int, int]()
+        tracks, parent, flow = perfetto.Tracks(self.kineto), dict[int, int](), dict[int, int]()
         begins: dict[int, list[int]] = {}
         calls = call_events(self.kineto)
         for launch, at in enumerate(self.pairs.kernel.tolist()):
@@ -147,9 +147,9 @@ class Merged:
             parent[launch] = tracks.uuid(str(one.get("pid")), str(one.get("tid")))
             call = NONE if at == NONE else calls.get(int(self.kernels.correlation[at]), NONE)
             if call != NONE:
-                flow[launch] = native.FIRST_FLOW * 2 + launch
+                flow[launch] = perfetto.FIRST_FLOW * 2 + launch
                 begins.setdefault(call, []).append(flow[launch])
-        for piece in native.packets(self.kineto, tracks, begins):
+        for piece in perfetto.packets(self.kineto, tracks, begins):
             file.write(piece)
         pftrace.write(shown, file, step, Beside(parent, flow))
 
@@ -167,17 +167,17 @@ def beside(trace: Trace, kineto: Kineto) -> Merged:
     Raises:
         UsageError: they do not list the same launches, or their times contradict each other.
     """
-    found, lived = kernels(kineto), lives(trace)
-    pairs = pair(trace, lived, found, kineto)
+    found, times = kernels(kineto), launch_times(trace)
+    pairs = pair(trace, times, found, kineto)
     shift = kineto.base - trace.origin
     more = readings(trace, found, shift)
-    known = clocks(lived, pairs.kernel, found.begin + shift, found.end + shift, more)
+    known = clocks(times, pairs.kernel, found.begin + shift, found.end + shift, more)
     if not known:
         raise UsageError(
             f"merge: no kernel of the capture is in {kineto.name}; the capture has launches of "
             f"{', '.join(trace.kernels[:5]) or 'no kernel'}"
         )
-    limits = tuple(bounds(trace, lived, pairs.kernel, known, more))
+    limits = tuple(bounds(trace, times, pairs.kernel, known, more))
     jumps = sum(clock.jumps for clock in known.values())
     on = moved(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
     rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..analysis.cutracer import trace_events
+from ..analysis.trust.cutracer import trace_events
 from ..capture.layout import Kind
 from ..errors import FormatError, UsageError
 from ..trace import Trace

@@ -5,30 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from ..analysis.annotated import UNREAD, Annotated, File, Line
-from ..analysis.stall_reasons import ISSUED, meaning, remedy
-from ..analysis.table import part_text, time_text
+from ..analysis.samples.annotated import UNREAD, Annotated, File, Line
+from ..analysis.samples.reasons import ISSUED, meaning, remedy
 from ..util.portable import clean
+from ..util.terminal import part_text, time_text
 from . import reasons
 
 _MOST_CODE = 20
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #888; }
-body { font: 13px/1.45 system-ui, sans-serif; margin: 1.5em; }
+body { font: 13px/1.45 system-ui, sans-serif; margin: 1.5em; overflow-wrap: anywhere; }
 h1 { font-size: 1.2em; } h2 { font-size: 1em; margin: 2em 0 .5em; }
 table { border-collapse: collapse; width: 100%; }
 td, th { padding: 0 .6em; text-align: right; white-space: nowrap; vertical-align: top; }
 th { font-weight: 600; border-bottom: 1px solid var(--line); position: sticky; top: 0; background: Canvas; }
 td.source, th.source { text-align: left; width: 60%; }
 td.source pre { margin: 0; font: 12px/1.5 ui-monospace, monospace; white-space: pre-wrap; }
+td.source > pre { margin-left: 13px; } /* the marker of a line with instructions */
 td.number, .dim { color: var(--dim); }
 .bar { display: flex; height: .9em; width: 14em; margin-top: .25em; }
 .bar span { display: block; height: 100%; }
 .region { font-size: .85em; color: var(--dim); }
 details summary { cursor: pointer; font: 12px/1.5 ui-monospace, monospace; white-space: pre-wrap; }
 details pre { margin: .2em 0 .6em 1.5em; font: 11px/1.4 ui-monospace, monospace; color: var(--dim); }
-.legend { display: grid; grid-template-columns: auto auto 1fr; gap: .2em .8em; margin: 1em 0; max-width: 80em; }
-.legend i { width: 1em; height: 1em; margin-top: .2em; }
+.legend summary { font: inherit; }
+.legend span { margin-right: 1em; white-space: nowrap; }
+.legend i { display: inline-block; width: .9em; height: .9em; margin-right: .35em; vertical-align: -.1em; }
+.legend dl { display: grid; grid-template-columns: auto 1fr; gap: .2em .8em; max-width: 80em; }
+.legend dt { font-weight: 600; } .legend dd { margin: 0; }
 """
 
 
@@ -54,12 +58,12 @@ def page(found: Annotated, title: str) -> str:
 
 
 def _legend(colors: dict[str, str]) -> str:
-    rows = [
-        f"<i style='background:{color}'></i><b>{_text(name)}</b><span>{_text(meaning(name))}"
-        f"{f'; {_text(remedy(name))}' if remedy(name) else ''}</span>"
-        for name, color in colors.items()
-    ]
-    return f"<div class=legend>{''.join(rows)}</div>"
+    names = "".join(f"<span><i style='background:{color}'></i>{_text(name)}</span>" for name, color in colors.items())
+    rows = "".join(
+        f"<dt>{_text(name)}<dd>{_text(meaning(name))}{f'; {_text(remedy(name))}' if remedy(name) else ''}"
+        for name in colors
+    )
+    return f"<details class=legend><summary>{names}</summary><dl>{rows}</dl></details>"
 
 
 def _file(file: File, colors: dict[str, str]) -> str:

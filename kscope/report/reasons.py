@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..analysis.stall_reasons import ISSUED
-from ..analysis.stalls import stalls
+from ..analysis.samples.reasons import ISSUED
+from ..analysis.samples.stalls import stalls
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from ..util.portable import clean
 
 _COLORS = (
     "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#499894", "#d37295",
-    "#86bcb6", "#8cd17d",
+    "#86bcb6", "#8cd17d", "#79706e", "#f1ce63", "#a0cbe8", "#d4a6c8", "#b6992d", "#bab0ac",
 )  # fmt: skip
 _ISSUED_COLOR = "#59a14f"
 

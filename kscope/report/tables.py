@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from ..analysis.critical import Edge, path_of_last_block
 from ..analysis.gaps import between
 from ..analysis.occupancy import occupancy
-from ..analysis.stall_text import reasons_text
-from ..analysis.stalls import executions, stalls
+from ..analysis.samples.annotated import annotate
+from ..analysis.samples.stalls import executions, stalls
+from ..analysis.samples.stalls_text import reasons_text
 from ..analysis.summary import summarize
-from ..analysis.table import part_text, time_text
 from ..analysis.warp_stats import warp_ends
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..util.portable import clean
 from ..util.runs import extents
+from ..util.terminal import part_text, time_text
 from ..util.text import counted
 
 MOST_RECORDS = 300_000
@@ -52,7 +54,7 @@ class Table:
 def tables(trace: TraceData, edges: Sequence[Edge] = ()) -> tuple[Table, ...]:
     """The tables of a trace, in the order of their tabs. edges: of the critical path."""
     known = (_roles(trace), _occupancy(trace), _gaps(trace), _path(trace, edges))
-    return known if trace.samples is None else (*known, _stalls(trace, trace.samples))
+    return known if trace.samples is None else (*known, _stalls(trace, trace.samples), _source(trace, trace.samples))
 
 
 def _stalls(trace: TraceData, samples: Samples) -> Table:
@@ -67,6 +69,25 @@ def _stalls(trace: TraceData, samples: Samples) -> Table:
     what = "where warps stood, and what they waited for; kscope annotate shows lines"
     note = f"A sample each {samples.period:,} cycles: {what}."
     return _table("stalls", ("region", "waits for", "samples", "share", "issued", "per execution"), 2, rows, note)
+
+
+def _source(trace: TraceData, samples: Samples) -> Table:
+    """The lines of the files with samples, without the empty ones at both ends."""
+    found = annotate(trace, samples, around=0)
+    several = len(found.files) > 1
+    rows = [
+        (
+            f"{Path(file.path).name}:{line.number}" if several else f"{line.number}",
+            part_text(line.share) if line.samples else "", line.text, reasons_text(line, 2),
+            f"{line.samples:,}" if line.samples else "", f"{line.instructions:,}" if line.instructions else "",
+        )
+        for file in found.files
+        for line in file.lines
+    ]  # fmt: skip
+    note = "Lines with their samples; kscope annotate also shows the instructions of each line."
+    if found.elsewhere:
+        note += f" {counted(sum(found.elsewhere.values()), 'sample')} without a source line."
+    return _table("source", ("line", "share", "source", "waits for", "samples", "instructions"), 4, rows, note)
 
 
 def _roles(trace: TraceData) -> Table:

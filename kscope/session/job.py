@@ -15,14 +15,13 @@ from typing import Any
 from ..errors import DriverError, KscopeError, MissingError, UnsupportedError, UsageError
 from ..instrument import registry
 from ..instrument.backend import PeerSide
+from ..merging.ranks.clock_files import FILE, SCHEMA
 from ..util.atomic_files import replacing
 from ..util.portable import dump_json
 from . import peer_clocks
 from .launcher import place
-from .meeting import Meeting
+from .rendezvous import Rendezvous
 
-CLOCK_FILE = "clock.json"
-SCHEMA = "kscope.clock"
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -59,7 +58,7 @@ class Job:
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
         self._folder, self._note, self._here = folder, note, place()
-        self._meeting: Meeting | None = None
+        self._meeting: Rendezvous | None = None
         self._readings, self._peers = list[tuple[int, int, int]](), list[dict[str, Any]]()
         self._hosts = list[str]()
         self._side: PeerSide | None = None
@@ -68,9 +67,9 @@ class Job:
         """Run the script between two comparisons; the session records already.
 
         Raises:
-            UsageError: a rank is not there when the script would begin.
+            UsageError: a rank did not arrive before the script was to begin.
         """
-        self._meeting = Meeting(self._folder, self._here)
+        self._meeting = Rendezvous(self._folder, self._here)
         try:
             self._hosts = self._meeting.gather(_host())
             self._compare(self._meeting, "begin")
@@ -85,26 +84,26 @@ class Job:
         finally:
             self._meeting.leave()
 
-    def _end(self, meeting: Meeting) -> None:
-        """The script has ended as it should."""
+    def _end(self, rendezvous: Rendezvous) -> None:
+        """After a script that ended normally."""
         try:
-            meeting.gather()
-            self._compare(meeting, "end")
-            meeting.gather()
+            rendezvous.gather()
+            self._compare(rendezvous, "end")
+            rendezvous.gather()
         except UsageError as error:  # of a rank that failed: what this one recorded is kept
             self._note(f"{error}: clocks were not compared at the end")
         self._save()
 
-    def _compare(self, meeting: Meeting, when: str) -> None:
-        self._readings += meeting.readings()
-        members = peer_clocks.hosts_ranks(self._hosts, self._here.rank)
+    def _compare(self, rendezvous: Rendezvous, when: str) -> None:
+        self._readings += rendezvous.readings()
+        members = peer_clocks.ranks_on_host(self._hosts, self._here.rank)
         side = self._gpu(members)
         can = side is not None and side.file >= 0
-        able = meeting.gather(can)
+        able = rendezvous.gather(can)
         with_gpu = [one for one in members if able[one]]
         if side is None or not can or len(with_gpu) < 2:
             return
-        name = f"kscope-{meeting.nonce}-{with_gpu[0]}-{when}"
+        name = f"kscope-{rendezvous.nonce}-{with_gpu[0]}-{when}"
         try:
             if self._here.rank == with_gpu[0]:
                 self._peers += peer_clocks.lead(name, len(with_gpu) - 1, side)
@@ -128,10 +127,10 @@ class Job:
             "peers": self._peers,
         }  # fmt: skip
         try:
-            with replacing(folder_of(self._folder, self._here.rank) / CLOCK_FILE) as file:
+            with replacing(folder_of(self._folder, self._here.rank) / FILE) as file:
                 file.write(dump_json(found))
         except (OSError, KscopeError) as error:
-            self._note(f"{CLOCK_FILE} was not written: {error}")
+            self._note(f"{FILE} was not written: {error}")
 
 
 def _host() -> str:

@@ -25,7 +25,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 def lead(name: str, others: int, side: PeerSide) -> list[dict[str, Any]]:
-    """Compare with each of the other ranks, as the one that asks.
+    """Compare this GPU's timer with those of the other ranks on this host, as the first of them.
 
     Args:
         name: of the socket.
@@ -33,10 +33,10 @@ def lead(name: str, others: int, side: PeerSide) -> list[dict[str, Any]]:
         side: this GPU.
 
     Returns:
-        Of each its GPU's UUID, and pairs of readings of which the first is the earlier one: [mine, its], [its, mine].
+        For each other GPU its UUID, and pairs of readings, the earlier one first: [mine, its], [its, mine].
 
     Raises:
-        OSError: some rank does not come, or leaves.
+        OSError: some rank did not arrive, or left.
     """
     found = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -55,7 +55,7 @@ def lead(name: str, others: int, side: PeerSide) -> list[dict[str, Any]]:
 
 
 def follow(name: str, side: PeerSide) -> None:
-    """Be compared by the host's first rank. Arguments and errors as of lead()."""
+    """The other side of lead(), with the same arguments and errors."""
     end = time.monotonic() + _PATIENCE_S
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(_PATIENCE_S)
@@ -76,7 +76,7 @@ def follow(name: str, side: PeerSide) -> None:
 
 
 def tightest(mine: Int64, its: Int64) -> dict[str, list[list[int]]]:
-    """The rounds that say most.
+    """The rounds with the tightest bounds.
 
     Args:
         mine: (n, 2) before and after each round.
@@ -111,6 +111,6 @@ def _received(link: socket.socket) -> bytes:
     return data[8:]
 
 
-def hosts_ranks(hosts: Sequence[str], rank: int) -> list[int]:
+def ranks_on_host(hosts: Sequence[str], rank: int) -> list[int]:
     """The ranks on the host of a rank, ascending."""
     return [one for one, host in enumerate(hosts) if host == hosts[rank]]

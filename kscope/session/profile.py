@@ -51,7 +51,7 @@ def profile(
         path: file for the capture, name.kscope; checked before anything runs. %r is the rank in a job, %p the process
             id. If the body raises, the capture is
             saved as name.failed.kscope and an existing `path` stays as it was.
-        strategy: what records: "elected" (lane 0 of every warp, the default), "elected-any", "lane0-warp0",
+        strategy: which threads record: "elected" (lane 0 of every warp, the default), "elected-any", "lane0-warp0",
             "warps:0,4" or "all"; or Elected(), Lane0Warp0(), TargetWarp(0, 4), AllThreads().
         records: records per warp and launch, rounded up to a power of two; "auto" (default) is what the kernel needs
             if no region is in a loop. With one in a loop it is 256 at first, and follows the records of earlier
@@ -78,7 +78,7 @@ def profile(
         auto: kinds of operation to mark in kernels without annotations, such as "wait,wgmma,loops"; True for the
             usual ones, False for none.
         mark: lines of source to mark as regions, such as "load=attn.py:41-47".
-        stalls: also sample where warps stand, marked or not, and why they wait; `kscope stalls` shows it. Needs
+        stalls: also sample where warps wait and why, marked or not; `kscope stalls` shows it. Needs
             NVIDIA's libcupti (torch brings it, or the extra "stalls") and the permission to profile.
         period: cycles between two samples of an SM sub-partition, a power of two from 32 to 2^31; by default 1024.
         launch_stacks: record the line of Python that makes each launch, for trace.calls and summaries by line. It costs

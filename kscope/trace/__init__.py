@@ -23,11 +23,11 @@ from .notebook import MOST, Page, page, show
 if TYPE_CHECKING:
     from ..analysis.compare import Comparison
     from ..analysis.critical import GivenEdge, Path
-    from ..analysis.crosscheck import Crosscheck
     from ..analysis.idle import Gaps
     from ..analysis.occupancy import Occupancy
     from ..analysis.overlap import Overlap
-    from ..analysis.stalls import Stalls
+    from ..analysis.samples.crosscheck import Crosscheck
+    from ..analysis.samples.stalls import Stalls
     from ..analysis.summary import Summary
     from ..capture.samples import Samples
 
@@ -144,7 +144,7 @@ class Trace(TraceData):
         return occupancy(self, bins)
 
     def stalls(self, by: str = "region") -> Stalls:
-        """Where warps stood and why they waited, of a session with ``stalls=True``.
+        """Where warps waited and why, of a session with ``stalls=True``.
 
         Args:
             by: "region", "line", "instruction" or "kernel".
@@ -152,7 +152,7 @@ class Trace(TraceData):
         Raises:
             UsageError: an unknown key, or the trace has no samples.
         """
-        from ..analysis.stalls import executions, stalls
+        from ..analysis.samples.stalls import executions, stalls
 
         return stalls(self._sampled(), by, executions(self))
 
@@ -162,7 +162,7 @@ class Trace(TraceData):
         Raises:
             UsageError: the trace has no samples.
         """
-        from ..analysis.crosscheck import crosscheck
+        from ..analysis.samples.crosscheck import crosscheck
 
         return crosscheck(self, self._sampled())
 

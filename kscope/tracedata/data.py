@@ -109,7 +109,7 @@ class TraceData:
         recorded: GPU, versions, command and options; info() has them in words.
         role_names: names of the roles that kernels name with kscope.role(), and of the compiler's partitions of warps;
             Warps.role indexes them.
-        samples: where warps stood and why, of a session with stalls=True; None without.
+        samples: where warps waited and why, of a session with stalls=True; None without.
         calls: the call of each launch, if the trace was merged with one of torch.profiler; else empty.
     """
 

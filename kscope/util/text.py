@@ -15,6 +15,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural}"
 
 
+def is_number(text: str) -> bool:
+    """True for a whole number of at most 18 digits, which fits 64 bits."""
+    return text.isdecimal() and text.isascii() and len(text) <= 18
+
+
 def install_command(extra: str) -> str:
     """The command that installs an extra of kscope."""
     return f"pip install '.[{extra}]' in a checkout of kscope"

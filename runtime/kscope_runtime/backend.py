@@ -19,15 +19,15 @@ from kscope.instrument.sampled import SampledCode
 from kscope.instrument.sampling import Sampling
 from kscope.instrument.two_forms import SETTABLE
 
-from . import handles, surviving
+from . import broken_context, handles
 from .arming import Modules
+from .broken_context import Salvage
 from .device import Device
 from .drain import Drain
 from .driver import CudaDriver, Driver
 from .measured import MeasuredBackend
 from .pc_sampling import Library, PcSampler
 from .salvage import SalvagedMemory
-from .surviving import Salvage
 from .waiting import waited
 
 
@@ -300,7 +300,7 @@ class CudaBackend(MeasuredBackend):
             if any(problem.device == ordinal for problem in self._problems):
                 return
             drain.stop()
-            kept = surviving.salvaged(drain, self._salvage, error)
+            kept = broken_context.salvaged(drain, self._salvage, error)
             self._problems.append(Problem("driver", f"{error}; {kept}").on_device(ordinal))
 
     def _sample_others(self) -> None:

@@ -27,7 +27,7 @@ from .device import Device
 from .driver import Memory
 from .forecast import Forecast
 from .in_file import InFile
-from .launch_table import LaunchTable
+from .launch_table import Found, LaunchTable, identified
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
@@ -124,7 +124,8 @@ class Passes:
         found = [np.zeros((0, layout.LINE // 4), np.uint32)]
         for stripe in np.flatnonzero((head != self.state.tail) | self.state.turned).tolist():
             for units, pieces, slabs in self._walk(stripe, skipped, head):
-                taken = self._taken(units, slabs.at, claims_of(pieces, slabs.opens), expander, fresh=True)
+                launches = self._launches.find(units, slabs.at, self._staging.memory, fresh=True)
+                taken = self._taken(units, slabs.at, launches, claims_of(pieces, slabs.opens), expander)
                 found.append(np.empty((taken.plan.lines, layout.LINE // 4), np.uint32))
                 taken.write(found[-1])
         return np.concatenate(found)
@@ -200,9 +201,14 @@ class Passes:
         try:
             for batch, units in self._batches(stripes, head):
                 pieces = pieces_of(batch, skipped, head)
-                slabs, free = self._account(units, pieces, requested if closed else None, settled)
+                slabs = find(units, pieces, settled)
+                known = slabs.at[slabs.closed] if closed else slabs.at
+                found = self._launches.find(units, known, self._staging.memory, fresh=not closed)
+                if closed:
+                    slabs = identified(units, slabs, found, past)
+                free = self._account(units, pieces, slabs, requested if closed else None)
                 at, opens = slabs.before(pieces.first[:-1] + free)
-                taken = self._taken(units, at, claims_of(pieces, opens), self._expander, fresh=not closed)
+                taken = self._taken(units, at, found.of(known, at), claims_of(pieces, opens), self._expander)
                 self._writer.begin(taken, lines := self.arena.take(taken.plan.lines))
                 if self.device.file is not None:  # what is cleared next is there when the program dies
                     self._writer.wait()
@@ -262,33 +268,31 @@ class Passes:
 
     # staging to host memory
 
-    def _account(self, units: Units, pieces: Pieces, requested: float | None, settled: int) -> tuple[Slabs, Ints]:
+    def _account(self, units: Units, pieces: Pieces, slabs: Slabs, requested: float | None) -> Ints:
         """Account for the slabs of a batch.
 
         Args:
             units: the copy.
             pieces: its parts.
+            slabs: its slabs.
             requested: when the copy was requested; None if nothing runs.
-            settled: see find().
 
         Returns:
-            The slabs, and (p,) units that are free from the parts' tails, including refused ones.
+            (p,) units that are free from the parts' tails, including refused ones.
         """
-        slabs = find(units, pieces, settled)
         free = uncut(units, pieces, slabs)
         if requested is not None:
-            return slabs, advance(self.state, pieces, self._overrun.settled(slabs, pieces, requested), free)
+            return advance(self.state, pieces, self._overrun.settled(slabs, pieces, requested), free)
         # nothing runs: units outside slabs were skipped
         free += np.where(pieces.whole & self.state.turned[pieces.stripe], TURN, 0)
         self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
-        return slabs, free
+        return free
 
-    def _taken(self, units: Units, at: U32s, claims: Claims, expander: Expander, fresh: bool) -> Taken:
+    def _taken(self, units: Units, at: U32s, found: Found, claims: Claims, expander: Expander) -> Taken:
         """How slabs expand. Those of other sessions, and without a launch, do not.
 
         A slab of another session was claimed late, or before a reset.
         """
-        found = self._launches.find(units, at, self._staging.memory, fresh)
         expander.unidentified += found.unknown
         return Taken(units, found.launches, expander.plan(units, at, found.launches, found.entry), claims, self.epoch)
 

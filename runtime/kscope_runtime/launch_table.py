@@ -7,7 +7,7 @@ others. So the entry before it is kept, too: the head of a finished warp tells w
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from kscope.capture.model import BegunLaunch
 
 from .device import Device
 from .driver import Memory
-from .slab_search import Bools, Ints, U32s, Units
+from .slab_search import Bools, Ints, Slabs, U32s, Units
 
 _WINDOW = 512
 """Entries that are read ahead of the newest launch."""
@@ -29,6 +29,9 @@ _STALE_S = 10.0
 """Seconds after which an entry is read again: each replay of a graph writes its launch's time anew."""
 _MOST = 1 << 14
 """Entries that are read at a time."""
+_ENTRY_S = 0.1
+"""How long after a warp has ended its launch's entry may arrive; a first warp's retries take microseconds."""
+_FOREIGN, _UNKNOWN = -1, -2
 _NEWEST = 256
 """Entries that are kept of a broken context: at most 128 launches run at a time."""
 
@@ -46,6 +49,34 @@ class Found:
     launches: np.ndarray
     entry: npt.NDArray[np.int32]
     unknown: int
+
+    def of(self, at: U32s, some: U32s) -> Found:
+        """Those of some of the heads. at: (s,) unit of each head, ascending. some: (n,) units of these, ascending."""
+        if len(some) == len(at):
+            return self
+        entry = self.entry[np.searchsorted(at, some)]
+        return replace(self, entry=entry, unknown=int(np.count_nonzero(entry == _UNKNOWN)))
+
+
+def identified(units: Units, slabs: Slabs, found: Found, past: int) -> Slabs:
+    """Slabs whose launch's entry may still arrive count as open.
+
+    A launch's first warp writes the entry, at a time when other warps may have finished: it writes it last if it found
+    no room at first.
+
+    Args:
+        units: (n, 8) uint32.
+        slabs: slabs in them.
+        found: the launches of the closed ones.
+        past: %globaltimer, ns, that has certainly passed; 0 if it is not known.
+    """
+    if not found.unknown:
+        return slabs
+    closed, ended = slabs.closed.copy(), units[slabs.at[slabs.closed], 5]
+    steps = np.uint32(max(0, past - int(_ENTRY_S * 1e9)) >> wire.TIME_SHIFT & 0xFFFFFFFF)
+    recent = (steps - ended).view(np.int32) <= 0 if past else np.ones(len(ended), bool)
+    closed[closed] = ~(recent & (found.entry == _UNKNOWN))
+    return replace(slabs, closed=closed)
 
 
 class LaunchTable:
@@ -103,7 +134,7 @@ class LaunchTable:
         used, number = np.zeros(2 * wire.SLOTS + 2, bool), np.empty(2 * wire.SLOTS + 2, np.int32)
         used[row] = True
         rows = np.flatnonzero(used[:-2])
-        number[rows], number[-2:] = np.arange(len(rows)), (-2, -1)
+        number[rows], number[-2:] = np.arange(len(rows)), (_UNKNOWN, _FOREIGN)
         return Found(_words(self._rows)[rows].reshape(-1).view(wire.LAUNCH), number[row], unknown)
 
     def newest(self, memory: Memory) -> tuple[BegunLaunch, ...]:
@@ -139,7 +170,7 @@ class LaunchTable:
         missing[slot[~other & (~newest | stale[slot] | (fresh & ~finished(heads)))]] = True
         row = np.where(newest, slot, slot + wire.SLOTS)
         good = newest | self._is_entry(heads, row)
-        entry[:] = np.where(other, -1, np.where(good, row, -2))
+        entry[:] = np.where(other, _FOREIGN, np.where(good, row, _UNKNOWN))
         return entry, int(np.count_nonzero(~other & ~good))
 
     def _is_entry(self, heads: Units, row: Ints) -> Bools:

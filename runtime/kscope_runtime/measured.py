@@ -24,7 +24,7 @@ class MeasuredBackend(Backend):
         return probe.region_cost(self)
 
     def peaks(self) -> Peaks:
-        """Measure what the first GPU reaches at most, which takes about a second."""
+        """Measure the peak rates of the first GPU, which takes about a second."""
         driver = CudaDriver()
         driver.use(0)
         return peaks.peaks(driver)

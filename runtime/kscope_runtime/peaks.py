@@ -1,4 +1,4 @@
-"""Measures what a GPU reaches at most: bytes read from memory, multiply-adds, and matrix instructions.
+"""Measures the peak rates of a GPU: bytes read from memory, multiply-adds, and matrix instructions.
 
 Each kernel runs for some milliseconds; the fastest of a few runs counts. Times are the host's, around a launch and the
 wait for it. Matrix instructions are wgmma on GPUs that have it, and mma.sync elsewhere.

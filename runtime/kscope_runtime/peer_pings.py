@@ -8,6 +8,8 @@ So B's reading is between A's two, in truth. Each side is a process; the other's
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -120,11 +122,10 @@ class PeerPings:
         self._driver.write(self._memory.address + offset, data, self._stream)
         self._driver.synchronize(self._stream)
 
-    def _inside(self, run: object) -> None:
+    def _inside(self, run: Callable[[], None]) -> None:
         before = self._driver.context()
         self._driver.set_context(self._context)
         try:
-            assert callable(run)
             run()
         finally:
             self._driver.set_context(before)

@@ -24,7 +24,7 @@ from synth import Rec, instant
 import kscope
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
-from kscope.merging.joined import merge_ranks
+from kscope.merging.ranks.timeline import merge_ranks
 from kscope.trace import Trace, decode
 
 NAMES = (("load", "u32"), ("dot", "u32"), "tile", ("mark", "i32"), ("queue", "f32"))
@@ -191,6 +191,22 @@ def test_perfetto_shows_later_launches_and_problems_last(browser: Page, trace: T
         shown = _warps(browser)
     assert shown[:2] == ["synthetic", "matmul #0"]
     assert shown[-1] == "problems of this recording"
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_an_arrow_to_a_wait_that_began_earlier_comes_from_its_signal(
+    browser: Page, suffix: str, tmp_path: Path
+) -> None:
+    load, wait = Rec("load", 2500, 2600, Kind.SPAN_VALUE, 4), Rec("wait", 2000, 2700, Kind.SPAN_VALUE, 4)
+    slabs = [synth.slab([load]), synth.slab([wait], warp=1)]
+    trace = decode(synth.capture(*slabs, names=(("load", "i32"), ("wait", "i32"))))
+    trace.export(tmp_path / f"x{suffix}", flows=[("load", "wait")])
+    with opened(browser, tmp_path / f"x{suffix}") as query:
+        [[source, target, parent, late]] = query(
+            "select a.name, b.name, c.name, b.ts >= c.ts + c.dur - 1 from flow join slice a on a.id = slice_out "
+            "join slice b on b.id = slice_in join slice c on c.id = b.parent_id"
+        )
+    assert (source, target, parent, late) == ("load", "load arrived", "wait", 1)
 
 
 def test_a_merged_file_has_torchs_slices_and_the_regions_below_their_stream(browser: Page, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import kscope
 from kscope.analysis.instructions import region_code
-from kscope.analysis.overhead import RegionCost, compensate, overheads
-from kscope.analysis.perturbation import perturbation
+from kscope.analysis.trust.overhead import RegionCost, compensate, overheads
+from kscope.analysis.trust.perturbation import perturbation
 from kscope.instrument.registry import backend
 from kscope.machine_code import sass, tools
 

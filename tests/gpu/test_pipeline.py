@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope.analysis.phases import Phases, phases
-from kscope.analysis.pipeline import pipelines
+from kscope.analysis.pipelines.phases import Phases, phases
+from kscope.analysis.pipelines.stages import pipelines
 
 from .checks import ROOT
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kscope
-from kscope.analysis.crosscheck import crosscheck
-from kscope.analysis.stalls import StallRow, stalls
+from kscope.analysis.samples.crosscheck import crosscheck
+from kscope.analysis.samples.stalls import StallRow, stalls
 from kscope.capture.samples import Samples
 from kscope.trace import Trace
 

@@ -23,7 +23,7 @@ import pytest
 import kscope
 from kscope.merging import kineto
 from kscope.merging.axis import clocks, readings
-from kscope.merging.lives import lives
+from kscope.merging.launch_times import launch_times
 from kscope.merging.torch import Merged
 from kscope.trace import Trace
 
@@ -113,15 +113,15 @@ def _without_readings(trace: Trace) -> Trace:
 
 def _held_out(trace: Trace, merged: Merged) -> int:
     """How many launches contradict the bounds that every second one of the others gives."""
-    lived, kernel = lives(trace), merged.pairs.kernel
+    times, kernel = launch_times(trace), merged.pairs.kernel
     shift = merged.kineto.base - trace.origin
     begin, end = merged.kernels.begin + shift, merged.kernels.end + shift
     used = np.where(np.arange(len(kernel)) % 2 == 0, kernel, -1)
-    [clock] = clocks(lived, used, begin, end, readings(trace, merged.kernels, shift)).values()
+    [clock] = clocks(times, used, begin, end, readings(trace, merged.kernels, shift)).values()
     at = np.flatnonzero((used < 0) & (kernel >= 0))
-    first, last = clock.at(lived.first_by[at]), clock.at(lived.last_from[at])
-    early = begin[kernel[at]] - (lived.first_by[at] + first.base) > first.high + 1
-    late = end[kernel[at]] - (lived.last_from[at] + last.base) < last.low - 1
+    first, last = clock.at(times.first_by[at]), clock.at(times.last_from[at])
+    early = begin[kernel[at]] - (times.first_by[at] + first.base) > first.high + 1
+    late = end[kernel[at]] - (times.last_from[at] + last.base) < last.low - 1
     return int((early | late).sum())
 
 

@@ -17,10 +17,10 @@ import pytest
 from kscope.decoding.causal import Evidence, solve
 from kscope.export.timeline import timeline
 from kscope.export.view import view
-from kscope.merging import seats
-from kscope.merging.joined import merge_ranks
-from kscope.merging.rank_clocks import align
-from kscope.merging.skew import report
+from kscope.merging.ranks import gpus
+from kscope.merging.ranks.clocks import align
+from kscope.merging.ranks.skew import report
+from kscope.merging.ranks.timeline import merge_ranks
 from kscope.session.peer_clocks import tightest
 
 from .checks import run
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("two_gpus")
 def test_a_delay_of_50_us_on_one_rank_is_named_with_its_region(tmp_path: Path, table: Table) -> None:
     done = run([sys.executable, "-m", "gpu.ranks_process", str(tmp_path)], timeout=200)
     assert done.returncode == 0, done.stderr
-    files = seats.captures(tmp_path)
-    found = report(seats.seats(files), ["peer_barrier"])
+    files = gpus.captures(tmp_path)
+    found = report(gpus.read_all(files), ["peer_barrier"])
     delayed = found.arrivals[1::2]
     assert {one.last for one in delayed} == {1}
     assert all(one.sure for one in delayed)
@@ -116,7 +116,7 @@ def test_ranks_that_kscope_starts_are_within_650_ns(tmp_path: Path, table: Table
     (tmp_path / "train.py").write_text(SCRIPT)
     printed = both(sys.executable, "-m", "kscope", "run", "--ranks", "run", "train.py", cwd=tmp_path)
     assert not any("not compared" in one for one in printed), printed
-    found = seats.seats(seats.captures(tmp_path / "run"))
+    found = gpus.read_all(gpus.captures(tmp_path / "run"))
     nothing = np.zeros(0, np.int64)
     placed = align(found, [nothing, nothing])[1].place(found[1].first)
     table("kscope run --ranks, two GPUs", f"\N{PLUS-MINUS SIGN}{placed.half.max():,.0f} ns over 2 s")

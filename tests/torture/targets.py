@@ -21,7 +21,8 @@ import synth
 
 import kscope_cuda
 from kscope import cli
-from kscope.analysis import expressions, perturbation
+from kscope.analysis import expressions
+from kscope.analysis.trust import perturbation
 from kscope.capture import metadata as meta
 from kscope.capture.capture import Capture, load_capture
 from kscope.capture.file import FIRST_LINE

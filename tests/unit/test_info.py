@@ -17,7 +17,8 @@ import synth
 
 import kscope
 from kscope import cli
-from kscope.analysis import cutracer, occupancy
+from kscope.analysis import occupancy
+from kscope.analysis.trust import cutracer
 from kscope.capture.capture import Capture, load_capture
 from kscope.export import row_notes
 from kscope.readers import proton

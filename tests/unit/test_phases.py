@@ -14,7 +14,7 @@ from ptxvm.mbarriers import Barriers
 from ptxvm.profile import THOROUGH
 
 import kscope
-from kscope.analysis.phases import NO_PHASE, Phases, phases
+from kscope.analysis.pipelines.phases import NO_PHASE, Phases, phases
 from kscope.marks import operations
 
 SHAPES = [Shape(loop=loop, stages=stages, dynamic=stages == 2) for loop in LOOPS for stages in (1, 2, 3)]

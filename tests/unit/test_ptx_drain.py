@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, cases, prepared
 from ptxvm.host import Host, Pool, Slab
@@ -25,6 +25,7 @@ from ptxvm.profile import examples
 from kscope.capture import layout, wire
 from kscope.capture.expand import Lines
 from kscope.decoding.slabs import find
+from kscope.instrument.recording import log2_records
 from kscope_runtime import drain_pass
 from kscope_runtime import staging as staging_memory
 from kscope_runtime.ranges import Ranges, read_each
@@ -99,7 +100,10 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
     host, threads, ideals, _ = prepared(case)
     moving, wait = steps(threads, case.order, case.seed), cycle([*waits, 1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging_memory, "BATCH", staging * wire.UNIT)
+        # a copy holds the largest slab at least
+        records = case.size if case.recording.records == "auto" else case.recording.records
+        least = wire.slab_units(log2_records(records))
+        patch.setattr(staging_memory, "BATCH", max(staging, least) * wire.UNIT)
         metal = Metal(host, lambda: None)
         drained = drain_pass.Passes(metal)  # type: ignore[arg-type]  # it plays a Device
         drained.begin(case.epoch)
@@ -116,11 +120,8 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
     found = taken(drained.arena.lines(), host)
     assert len({slab.key for slab in found}) == len(found), "a lane was drained twice"
     records_are_the_marks_in_order(found, ideals, case.recording)
-    claims = host.claims()
-    lanes = {claim.thread.key for claim in claims}
-    # Known fault, docs/design/reliability.md: where the launch's first warp finds no room, another one's slab may go
-    # unaccounted.
-    assume(all(claim.granted for claim in claims if claim.thread.key == (0, 0, 0, 0)))
+    lanes = {claim.thread.key for claim in host.claims()}
+    assert "unidentified" not in {problem.kind for problem in drained.problems()}
     assert len(found) + drained.lost() == len(lanes), f"{drained.lost()} lost"
 
 

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from synth import Rec, instant
 
-from kscope.analysis.table import time_text
 from kscope.analysis.warp_stats import warp_ends
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
@@ -20,6 +19,7 @@ from kscope.errors import UsageError
 from kscope.export.stacks import stacks
 from kscope.marks.grammar import TRACK
 from kscope.trace import Trace, decode
+from kscope.util.terminal import time_text
 
 
 def timed(lengths: list[list[int]], timer: bool = True) -> Trace:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope.analysis.barrier_edges import AT_MOST, EXACT, with_phases
 from kscope.analysis.critical import Edge, critical_path
 from kscope.analysis.idle import gaps
-from kscope.analysis.phases import phases
+from kscope.analysis.pipelines.edges import AT_MOST, EXACT, with_phases
+from kscope.analysis.pipelines.phases import phases
 from kscope.cli import main
 from kscope.report import writer
 from kscope_sim import Warp, launch

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
 
-from kscope.analysis import perturbation as perturb
 from kscope.analysis.instructions import region_code
+from kscope.analysis.trust import perturbation as perturb
 from kscope.capture import layout
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind

@@ -20,8 +20,8 @@ from synth import Rec, instant
 
 import kscope
 from kscope import cli
-from kscope.analysis import cutracer, ipc
-from kscope.analysis.cutracer import Event, LogLaunch
+from kscope.analysis.trust import cutracer, ipc
+from kscope.analysis.trust.cutracer import Event, LogLaunch
 from kscope.capture.layout import FLAG_STOP
 from kscope.errors import FormatError, UsageError
 from kscope.trace import Trace, decode

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synth import Rec, instant
 
 import kscope
-from kscope.analysis.overhead import RegionCost, compensate, overheads
+from kscope.analysis.trust.overhead import RegionCost, compensate, overheads
 from kscope.capture.layout import Kind
 from kscope.errors import UsageError
 from kscope.trace import Trace, decode

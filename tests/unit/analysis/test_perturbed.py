@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope import cli
-from kscope.analysis import nsight
+from kscope.analysis.trust import nsight
 from kscope.cli import perturb
 from kscope.errors import MissingError
 from kscope.machine_code import sass, tools

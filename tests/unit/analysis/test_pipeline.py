@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope.analysis.phases import phases
-from kscope.analysis.pipeline import pipelines
-from kscope.analysis.pipeline_data import Pipelines, RingStats
+from kscope.analysis.pipelines.data import Pipelines, RingStats
+from kscope.analysis.pipelines.phases import phases
+from kscope.analysis.pipelines.stages import pipelines
 from kscope.cli import main
 from kscope_sim import Machine, Warp, launch
 

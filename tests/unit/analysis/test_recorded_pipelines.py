@@ -11,8 +11,8 @@ import pytest
 
 import kscope
 from kscope.analysis.critical import Edge, critical_path
-from kscope.analysis.phases import phases
-from kscope.analysis.pipeline import pipelines
+from kscope.analysis.pipelines.phases import phases
+from kscope.analysis.pipelines.stages import pipelines
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "pipeline"
 NAMES = ("gluon", "cuda", "cute", "triton")

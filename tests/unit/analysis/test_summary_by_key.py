@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
 
-from kscope.analysis.data import RegionStats
 from kscope.analysis.groups import group
 from kscope.analysis.imbalance import imbalance
 from kscope.analysis.occupancy import utilization
 from kscope.analysis.roles import roles as find_roles
 from kscope.analysis.summary import summarize
+from kscope.analysis.summary_data import RegionStats
 from kscope.errors import UsageError
 from kscope.trace import Trace, decode
 from kscope.util.text import number_ranges

@@ -201,7 +201,7 @@ def test_arrows_may_start_and_end_on_the_same_lane(tmp_path: Path) -> None:
 def test_arrows_to_an_earlier_wait_point_to_its_end(tmp_path: Path) -> None:
     slabs = [synth.slab([valued("load", 2500, 2600, 4)]), synth.slab([valued("wait", 2000, 2700, 4)], warp=1)]
     [(one, other)] = exported(decode(synth.capture(*slabs, names=NAMES)), tmp_path, flows=[("load", "wait")]).arrows
-    assert (one.name, other.name) == ("load", "wait")
+    assert (one.name, other) == ("load", "load arrived")
 
 
 def test_reused_slots_have_arrows_to_their_latest_use(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kscope.cli import main
 from kscope.errors import UsageError
 from kscope.export.timeline import Timeline, timeline
 from kscope.export.view import view
-from kscope.merging.joined import merge_ranks
+from kscope.merging.ranks.timeline import merge_ranks
 
 
 class Ring(Job):

@@ -16,8 +16,8 @@ from simulated import marked
 import kscope
 import kscope_sim
 from kscope.cli import main
-from kscope.merging.joined import merge_ranks
-from kscope.merging.seats import captures
+from kscope.merging.ranks.gpus import captures
+from kscope.merging.ranks.timeline import merge_ranks
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from jobs import Job
 
 from kscope.cli import main
 from kscope.errors import FormatError
-from kscope.merging import sketches
+from kscope.merging.ranks import sketches
 from kscope.trace import Trace, decode
 
 pytest.importorskip("ddsketch")

@@ -37,11 +37,9 @@ def test_batches_are_copied_while_the_previous_one_is_read(by_hand: None, monkey
     on_their_way: list[int] = []
     account = Passes._account
 
-    def watched(
-        self: Passes, units: Units, pieces: Pieces, requested: float | None, settled: int
-    ) -> tuple[Slabs, Ints]:
+    def watched(self: Passes, units: Units, pieces: Pieces, slabs: Slabs, requested: float | None) -> Ints:
         on_their_way.append(len(bench.driver.streams[self._staging.stream]))
-        return account(self, units, pieces, requested, settled)
+        return account(self, units, pieces, slabs, requested)
 
     monkeypatch.setattr(Passes, "_account", watched)
     assert once(bench) == 80 * SLAB

@@ -102,8 +102,9 @@ def test_a_ring_behind_an_open_slab_is_not_scanned(bench: Bench, monkeypatch: py
 
     monkeypatch.setattr(bench.driver, "read", watched)
     assert once(bench) == 0
-    # by the pass, and again to find what blocks it
-    assert [size for size in read if size != control(bench)] == [UNITS * wire.UNIT] * 2
+    launches = 64, 512 * 64  # the entry of this one, and those of the next
+    assert {*read} <= {control(bench), UNITS * wire.UNIT, *launches}
+    assert read.count(UNITS * wire.UNIT) == 2, "by the pass, and again to find what blocks it"
 
 
 @pytest.mark.parametrize("turn", range(6))

@@ -11,8 +11,9 @@ from wired import EPOCH, TIME, Entry, Head, slab, table
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope_runtime import launch_table
+from kscope_runtime import launch_table, slab_search
 from kscope_runtime.launch_table import LaunchTable
+from kscope_runtime.slab_search import Pieces
 
 
 class Gpu:
@@ -126,3 +127,22 @@ def test_no_other_sessions_nor_damaged_entries_are_among_the_newest_launches(kno
 
 def test_kernels_whose_warps_may_claim_nothing_are_not_among_the_newest_launches(known: LaunchTable) -> None:
     assert begun(known, Gpu(Entry(5), Entry(6, flags=layout.FLAG_ANY))) == [5]
+
+
+@pytest.mark.parametrize(
+    ("past", "closed"),
+    [(TIME, [True, False]), (0, [True, False]), (TIME + 10**9, [True, True])],
+    ids=["just now", "unknown when", "long ago"],
+)
+def test_a_warp_that_ended_before_its_launch_wrote_the_entry_is_taken_later(
+    known: LaunchTable, past: int, closed: list[bool]
+) -> None:
+    units = np.concatenate([slab(Head(5)), slab(Head(6))])
+    size = wire.slab_units(2)
+    zero = np.zeros(1, np.uint32)
+    pieces = Pieces(
+        np.zeros(1, np.int64), np.array([0, 2 * size]), zero, np.ones(1, bool), zero, zero + np.uint32(2 * size)
+    )
+    slabs = slab_search.find(units, pieces)
+    found = known.find(units, slabs.at, Gpu(Entry(5)))
+    assert slabs.closed.all() and launch_table.identified(units, slabs, found, past).closed.tolist() == closed

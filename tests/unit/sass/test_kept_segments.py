@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from kscope.analysis.stalls import stalls
+from kscope.analysis.samples.stalls import stalls
 from kscope.capture import sample_section
 from kscope.capture.samples import ROW, SampledFunction, Samples
 from kscope.machine_code import code_map, segments

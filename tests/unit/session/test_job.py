@@ -18,10 +18,10 @@ import pytest
 
 from kscope.capture.capture import load_capture
 from kscope.errors import UsageError
-from kscope.merging.clock_files import compared
+from kscope.merging.ranks.clock_files import compared
 from kscope.session import peer_clocks
 from kscope.session.launcher import Place
-from kscope.session.meeting import FILE, Meeting
+from kscope.session.rendezvous import FILE, Rendezvous
 
 SCRIPT = """
 import os, sys, time
@@ -103,9 +103,9 @@ def test_everybody_gets_everybody_s_value_in_every_turn(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps({"addresses": ["127.0.0.1"], "port": 9, "nonce": "of an earlier run"}))
 
     def rank(number: int) -> list[Any]:
-        meeting = Meeting(tmp_path, Place(number, 4), 20)
-        got = [meeting.gather([number, turn]) for turn in range(20)]
-        meeting.leave()
+        rendezvous = Rendezvous(tmp_path, Place(number, 4), 20)
+        got = [rendezvous.gather([number, turn]) for turn in range(20)]
+        rendezvous.leave()
         return got
 
     found = together(*(lambda number=number: rank(number) for number in range(4)))
@@ -113,12 +113,12 @@ def test_everybody_gets_everybody_s_value_in_every_turn(tmp_path: Path) -> None:
 
 
 def test_a_missing_rank_is_an_error_that_says_so(tmp_path: Path) -> None:
-    meeting = Meeting(tmp_path, Place(0, 2), 0.3)
-    with pytest.raises(UsageError, match=r"did not come within 0 s"):
-        meeting.gather()
-    meeting.leave()
+    rendezvous = Rendezvous(tmp_path, Place(0, 2), 0.3)
+    with pytest.raises(UsageError, match=r"did not arrive within 0 s"):
+        rendezvous.gather()
+    rendezvous.leave()
     with pytest.raises(UsageError, match="rank 1 of 2 found no rank 0"):
-        Meeting(tmp_path, Place(1, 2), 0.3)
+        Rendezvous(tmp_path, Place(1, 2), 0.3)
 
 
 class Side:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kscope.analysis.annotated import annotate
-from kscope.analysis.crosscheck import Crossed, crosscheck
+from kscope.analysis.samples.annotated import annotate
+from kscope.analysis.samples.crosscheck import Crossed, crosscheck
 from kscope.capture.capture import Capture
 from kscope.capture.samples import SampledFunction, Samples
 from kscope.cli import main

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import kscope
-from kscope.analysis import stalls as analysis
-from kscope.analysis.crosscheck import crosscheck
+from kscope.analysis.samples import stalls as analysis
+from kscope.analysis.samples.crosscheck import crosscheck
 from kscope.capture.samples import Samples
 from kscope.cli import main
 

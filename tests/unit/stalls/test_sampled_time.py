@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import traces
 
-from kscope.analysis.sampled_time import own_times
+from kscope.analysis.samples.sampled_time import own_times
 from kscope.trace import Trace
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope.analysis.stalls import NO_REGION, StallRow, stalls
+from kscope.analysis.samples.stalls import NO_REGION, StallRow, stalls
 from kscope.capture import sections
 from kscope.capture.capture import Capture
 from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples, joined

@@ -97,6 +97,16 @@ def test_the_page_has_a_tab_of_stalls(trace: Trace) -> None:
     assert "stalls" not in {one.name for one in tables(decode(replace(programs.recorded(), samples=None)))}
 
 
+def test_the_page_has_a_tab_of_source_lines(trace: Trace) -> None:
+    found = {one.name: one for one in tables(trace)}["source"]
+    assert found.head == ("line", "share", "source", "waits for", "samples", "instructions")
+    rows = {row[2].strip(): row for row in found.rows}
+    number, share, _, waits, count, _ = next(row for text, row in rows.items() if text.startswith("warp.work(93"))
+    assert int(number) == programs.line("warp.work(93") and waits.startswith("wait") and int(count) > 0
+    assert share.endswith("%")
+    assert list(found.rows) == sorted(found.rows, key=lambda row: int(row[0])), "lines in their order"
+
+
 def test_the_page_s_table_has_a_bar_of_reasons_for_each_region(trace: Trace) -> None:
     waits = {row["region"]: row["waits"] for row in reports.written(trace).about["table"]}
     [issued, waiting] = waits["load"]

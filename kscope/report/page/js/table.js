@@ -36,7 +36,7 @@ function setUpTable() {
 
 /** One of the further tables, whose cells are text. */
 function plainTable({ head, words, rows, note }) {
-  const kind = (at) => (at < words ? "word" : "num");
+  const kind = (at) => (at >= words ? "num" : head[at] === "source" ? "word code" : "word");
   const cells = (row, tag) => row.map((text, at) => element(tag, { className: kind(at) }, nameText(text)));
   const body = rows.map((row) => element("tr", {}, ...cells(row, "td")));
   const made = element(

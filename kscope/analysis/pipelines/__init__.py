@@ -1,0 +1,1 @@
+"""Barriers and pipelines, as `auto="pipeline"` records them: operations, phases, waits, stages."""

@@ -1,0 +1,99 @@
+"""What is found of pipelines, as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...capture.model import Problem
+from ..shown import Shown
+
+
+@dataclass(frozen=True)
+class RoleWaits:
+    """Waits of one role for one ring; times are sums over its warps.
+
+    Attributes:
+        role: its name.
+        count: waits.
+        ns: their time.
+        not_issued_ns, in_flight_ns, landed_ns: its parts.
+        unknown: waits whose phase is not known, which are not counted.
+    """
+
+    role: str
+    count: int
+    ns: float
+    not_issued_ns: float
+    in_flight_ns: float
+    landed_ns: float
+    unknown: int
+
+
+@dataclass(frozen=True)
+class RingStats:
+    """One ring of barriers.
+
+    Attributes:
+        name: the places that wait for it.
+        barriers: addresses of its stages in shared memory.
+        copies: whether copies complete at them.
+        gives_back: name of the ring whose buffers it gives back; empty without one.
+        phases: how many were recorded.
+        waits: by role.
+        latency_ns: of exact completions, from the first operation on: percentiles 50, 90, 99; empty without any.
+        exact: how many completions are exact.
+        bytes_per_phase: that a phase expects; 0 if none.
+        bytes_per_cycle: that landed in a block, per cycle of its SM; NaN without bytes.
+        bytes_in_flight: on average in a block while it ran; NaN without bytes.
+        in_flight, in_use: stages, on average, that are being filled, and those that are not free.
+        step_ns: time of a consumer between two waits.
+        held_ns: from the end of the wait until the buffer was given back.
+        late_ns: from a free buffer to the first operation that fills it.
+        bubbles, bubble_ns: how often all waiters of a phase waited, but for the first of a block, and how long.
+        needed: stages by Little's law; None if no completion is exact.
+    """
+
+    name: str
+    barriers: tuple[int, ...]
+    copies: bool
+    gives_back: str
+    phases: int
+    waits: tuple[RoleWaits, ...]
+    latency_ns: tuple[float, ...]
+    exact: int
+    bytes_per_phase: float
+    bytes_per_cycle: float
+    bytes_in_flight: float
+    in_flight: float
+    in_use: float
+    step_ns: float
+    held_ns: float
+    late_ns: float
+    bubbles: int
+    bubble_ns: float
+    needed: int | None
+
+    @property
+    def stages(self) -> int:
+        return len(self.barriers)
+
+
+@dataclass(frozen=True)
+class KernelPipeline:
+    """The rings of a kernel. findings: what is wrong, in sentences. picture: lines that draw one block."""
+
+    kernel: str
+    launches: int
+    blocks: int
+    rings: tuple[RingStats, ...]
+    findings: tuple[str, ...]
+    picture: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Pipelines(Shown):
+    """The pipelines of a trace. caveat: as in Info. problems: what is not known."""
+
+    kernels: tuple[KernelPipeline, ...]
+    caveat: str
+    problems: tuple[Problem, ...] = ()

@@ -1,0 +1,237 @@
+"""The phases of barriers: who arrived, which copies, who waited, and when a phase was over.
+
+A barrier counts arrivals; each time the count of its initialization is reached, and the bytes that are expected have
+landed, a phase is over and the next one begins. So arrivals in order of time make the phases. A wait names a parity,
+and passes while the phase before the current one has that parity: with the arrivals that were made before the wait
+ended, one phase fits.
+
+When a phase is over, nobody records. It is known as an interval: not before its last operation was issued, not after
+the first wait for it ended. The upper end is exact, but for the time that a warp takes to wake up, if that wait stood
+still before. Where records are missing, the count of arrivals is lost and with it the phases, until one way to count is
+the only one that contradicts no wait (resynchronize.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...capture.model import Problem
+from ...tracedata.data import TraceData
+from . import events as be
+from .events import Events, Homes
+from .groups import FIRST, Groups, counts_by_barrier, window
+from .remote_waits import remote_waits
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
+NO_PHASE = -1
+_TIMES, _LEAST = 2, 64
+"""A wait of more than so many times the shortest one of its kernel, and of more than so many ticks, stood still."""
+_NEVER = np.int64(1) << 62
+
+
+@dataclass(frozen=True, eq=False)
+class Phases:
+    """Phases of all barriers of a trace, by block, barrier and number; arrays have shape (p,).
+
+    Attributes:
+        launch, block, barrier: index into Trace.launches, linear block, offset of the barrier in shared memory.
+        row: a row of Trace.warps of the block.
+        life: how often the barrier was initialized before.
+        number: of the phase since the barrier was initialized; counted from the first record where earlier ones are
+            missing.
+        needed, arrived: arrivals that end the phase, and that were recorded.
+        expected: bytes that were expected.
+        copied: bytes of its copies; -1 if the size of one is not in the code.
+        copies: copies, and other asynchronous operations that complete at the barrier.
+        first_ns: the first operation.
+        issued_ns: the last operation: the phase was not over before.
+        landed_ns: the end of the first wait for it: it was over by then; inf if nobody waited.
+        exact: that wait stood still until the phase was over.
+        multicast: copies of other blocks may complete in it, which are not known.
+        wait_record, wait_phase: (w,) index of each wait's record, and its phase; NO_PHASE if it is for the phase before
+            the first one, or unknown.
+        wait_known: (w,) whether it is known what the wait was for.
+        signal_record, signal_phase: (s,) the same of arrivals and copies.
+        problems: what is not known.
+    """
+
+    launch: Int64
+    block: Int64
+    barrier: Int64
+    row: Int64
+    life: Int64
+    number: Int64
+    needed: Int64
+    arrived: Int64
+    expected: Int64
+    copied: Int64
+    copies: Int64
+    first_ns: Float
+    issued_ns: Float
+    landed_ns: Float
+    exact: Bool
+    multicast: Bool
+    wait_record: Int64
+    wait_phase: Int64
+    wait_known: Bool
+    signal_record: Int64
+    signal_phase: Int64
+    problems: tuple[Problem, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def complete(self) -> Bool:
+        """Whether all its arrivals were recorded."""
+        return self.arrived >= self.needed
+
+
+def phases(trace: TraceData) -> Phases:
+    """The phases of a trace's barriers; of a filtered trace those of the whole one."""
+    trace = trace.whole
+    homes = Homes.among(trace)
+    found, elsewhere = be.events(trace, homes)
+    time = np.where(found.operation == be.WAIT, found.end, found.start)
+    found = found.take(np.lexsort((found.operation == be.WAIT, time, found.barrier, found.home)))
+    since, until = window(trace, homes)
+    counts = counts_by_barrier(trace, homes, found)
+    there = (found.start >= since[found.home]) & (found.end <= until[found.home])
+    outside = int(np.count_nonzero(~there))
+    found = found.take(np.flatnonzero(there))
+    groups = Groups.among(trace, homes, found, counts, since == FIRST)
+    made = _assembled(trace, homes, found, groups)
+    texts = {
+        "operations on barriers of blocks that did not record: their phases are unknown": elsewhere,
+        "operations next to missing records are left out": outside,
+        "barriers whose count of arrivals was not recorded: their phases are unknown": groups.uncounted,
+        "barriers of blocks with missing records, whose arrivals can be counted in more than one way: their phases are "
+        "unknown; record more (records=), or fewer blocks (block=)": groups.lost,
+        "waits that fit no phase: nothing is known of them": int(np.count_nonzero(~made.wait_known)) - groups.waits,
+    }
+    problems = tuple(Problem("pipeline", f"{count} {text}", count) for text, count in texts.items() if count > 0)
+    return replace(made, problems=problems)
+
+
+def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) -> Phases:
+    of, needed = groups.of, np.maximum(groups.needed, 1)
+    known = groups.needed[of] > 0
+    total = np.cumsum(found.weight * (found.operation != be.INIT))
+    before = total - found.weight * (found.operation != be.INIT)
+    arrivals = total - before[groups.first][of] + groups.offset[of]  # of the group, up to and with each operation
+    done = arrivals // needed[of]
+    is_wait = found.operation == be.WAIT
+    arrives = np.isin(found.operation, (be.ARRIVE, be.EXPECT, be.FOLLOW))
+    number = (arrivals - found.weight) // needed[of]
+    number = np.where(found.operation == be.EXPECT_TX, done, number)
+    parity = found.parity ^ groups.parity[of]
+    waited = np.where((done - 1) % 2 == parity, done - 1, done - 2)
+    number = np.where(is_wait, waited, number)
+    fits = known & (~is_wait | (number >= NO_PHASE))
+    for group in np.unique(of[(found.slack > 0) & known]).tolist():
+        mine = np.flatnonzero(of == group)
+        waits = mine[is_wait[mine]]
+        number[waits] = remote_waits(trace, found.take(mine), done[mine], int(groups.parity[group]))
+        fits[waits] = number[waits] >= NO_PHASE
+    # copies: of the phase that the last operation that expects bytes belongs to, or of the next, if that one is over
+    copies = np.flatnonzero((found.operation == be.COPY) & known)
+    number[copies] = _last_expecting(found, of, number, done, copies)
+    sizes = np.zeros(len(groups.needed), np.int64)
+    np.maximum.at(sizes, of[fits], number[fits] + 2)
+    base = np.cumsum(sizes) - sizes
+    at = np.where(fits & (number >= 0), base[of] + number, NO_PHASE)
+    landed = np.full(int(sizes.sum()), _NEVER)
+    mine = np.flatnonzero(is_wait & (at >= 0))
+    np.minimum.at(landed, at[mine], found.end[mine])
+    over = copies[landed[at[copies]] <= found.start[copies]]
+    at[over] += 1
+    return _table(trace, homes, found, groups, sizes, at, landed, is_wait, arrives, fits)
+
+
+def _last_expecting(found: Events, of: Int64, number: Int64, done: Int64, copies: Int64) -> Int64:
+    expects = np.isin(found.operation, (be.EXPECT, be.EXPECT_TX))
+    last = np.maximum.accumulate(np.where(expects, np.arange(len(found)), -1))[copies]
+    same = (last >= 0) & (of[last] == of[copies])
+    return np.where(same, number[last], done[copies])
+
+
+def _table(
+    trace: TraceData, homes: Homes, found: Events, groups: Groups, sizes: Int64, at: Int64, landed: Int64,
+    is_wait: Bool, arrives: Bool, fits: Bool,
+) -> Phases:  # fmt: skip
+    count = int(sizes.sum())
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    home = found.home[groups.first][group]
+    signals = np.flatnonzero(~is_wait & (at >= 0) & (found.operation != be.INIT))
+    where, operation = at[signals], found.operation[signals]
+    first, issued = np.full(count, _NEVER), np.full(count, -_NEVER)
+    np.minimum.at(first, where, found.start[signals] - found.slack[signals])
+    np.maximum.at(issued, where, found.start[signals] - found.slack[signals])
+    copies, brought = found.copies[signals], found.copied[signals]
+    unsized = np.bincount(where, (copies > 0) & (brought < 0), count) > 0
+    copied = np.where(unsized, be.UNKNOWN, np.bincount(where, np.maximum(brought, 0), count).astype(np.int64))
+    used = np.flatnonzero(np.bincount(where, minlength=count))
+    place = np.full(count + 1, NO_PHASE)
+    place[used] = np.arange(len(used))
+    waits = np.flatnonzero(is_wait)
+    wait_phase = place[at[waits]]
+    exact = _exact(trace, found, waits, wait_phase, issued[used], landed[used])
+    row = homes.row[home[used]]
+    over = np.where(landed[used] < _NEVER, homes.ns(trace, home[used], landed[used]), np.inf)
+
+    def total(weights: npt.NDArray[np.generic]) -> Int64:
+        return np.bincount(where, weights, count)[used].astype(np.int64)
+
+    return Phases(
+        launch=trace.warps.launch[row],
+        block=trace.warps.block[row],
+        barrier=found.barrier[groups.first][group[used]],
+        row=row,
+        life=groups.life[group[used]],
+        number=used - (np.cumsum(sizes) - sizes)[group[used]] + groups.parity[group[used]],
+        needed=groups.needed[group[used]],
+        arrived=total(found.weight[signals] * arrives[signals]),
+        expected=total(found.bytes[signals]),
+        copied=copied[used],
+        copies=total(copies + (operation == be.FOLLOW)),
+        first_ns=homes.ns(trace, home[used], first[used]),
+        issued_ns=homes.ns(trace, home[used], issued[used]),
+        landed_ns=over,
+        exact=exact,
+        multicast=total(found.multicast[signals]) > 0,
+        wait_record=found.record[waits],
+        wait_phase=wait_phase,
+        wait_known=fits[waits] & ((wait_phase >= 0) | (at[waits] < 0)),
+        signal_record=found.record[signals],
+        signal_phase=place[where],
+    )
+
+
+def _exact(
+    trace: TraceData, found: Events, waits: Int64, phase: Int64, issued: Int64, landed: Int64
+) -> npt.NDArray[np.bool_]:
+    """(p,) whether the first wait for a phase that ended had stood still."""
+    exact = np.zeros(len(landed), bool)
+    if not len(waits):
+        return exact
+    kernel = trace.warps.kernel[trace.track[found.record[waits]]]
+    took = found.end[waits] - found.start[waits]
+    shortest = np.full(len(trace.kernels), _NEVER)
+    np.minimum.at(shortest, kernel, took)
+    mine = phase >= 0
+    still = took > np.maximum(_TIMES * shortest[kernel], _LEAST)
+    still[mine] |= found.start[waits][mine] < issued[phase[mine]]
+    first = mine.copy()
+    first[mine] = found.end[waits][mine] == landed[phase[mine]]
+    exact[phase[first & still]] = True
+    return exact
+
+
+def unfinished(found: Phases) -> Int64:
+    """Indices of the phases that some arrivals ended too few."""
+    return np.flatnonzero((found.arrived > 0) & (found.arrived < found.needed))

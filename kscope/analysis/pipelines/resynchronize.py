@@ -1,0 +1,56 @@
+"""Where the count of arrivals at a barrier goes on after missing records: by what waits contradict.
+
+Two numbers are unknown: how many arrivals of the current phase were made before, and whether an even number of phases
+came before. Every way to choose them gives each wait a phase. A wait that began after the next phase was over, too,
+cannot have been for its phase, because the parity had changed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import events as be
+from .events import Events
+
+_DELAY = 4096
+"""Ticks after its record by which an arrival is counted, generously."""
+_MOST_WAYS = 1024
+Way = tuple[int, int]
+"""(arrivals of the first phase that are missing, parity of the first phase)."""
+
+
+def ways_to_count(found: Events, needed: int) -> list[Way]:
+    """The ways that contradict no wait.
+
+    Args:
+        found: the operations of one barrier, in order of time, without gaps.
+        needed: arrivals of a phase.
+    """
+    arrives = np.isin(found.operation, (be.ARRIVE, be.EXPECT, be.FOLLOW))
+    waits = np.flatnonzero(found.operation == be.WAIT)
+    steps = np.gcd.reduce(np.append(found.weight[arrives], needed))
+    if not arrives.any() or not len(waits) or 2 * needed // steps > _MOST_WAYS:
+        return []
+    total = np.cumsum(found.weight * arrives)
+    # bytes may land later than any operation: only waits tell that such a phase is over
+    prompt = not np.isin(found.operation, (be.EXPECT, be.EXPECT_TX, be.COPY, be.FOLLOW)).any()
+    ways = []
+    for missing in range(0, needed, int(steps)):
+        done = (total + missing) // needed
+        reached = np.searchsorted(done, np.arange(1, int(done[-1]) + 1))
+        for parity in (0, 1):
+            phase = np.where((done[waits] - 1) % 2 == found.parity[waits] ^ parity, done[waits] - 1, done[waits] - 2)
+            if not _contradicts(found, waits, phase, reached, prompt):
+                ways.append((missing, parity))
+    return ways
+
+
+def _contradicts(found: Events, waits: np.ndarray, phase: np.ndarray, reached: np.ndarray, prompt: bool) -> bool:
+    """Whether a wait began after the phase that follows its own was over."""
+    over = np.full(len(reached) + 2, np.iinfo(np.int64).max)
+    known = phase >= 0
+    np.minimum.at(over, phase[known], found.end[waits][known])
+    if prompt:
+        over[: len(reached)] = np.minimum(over[: len(reached)], found.start[reached] + _DELAY)
+    following = phase + 1
+    return bool((found.start[waits] > over[np.maximum(following, 0)])[following >= 0].any())

@@ -1,0 +1,160 @@
+"""Source lines beside where warps stood: samples, reasons, instructions and regions of each line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...capture.samples import Samples
+from ...machine_code.moved import user_place
+from ...tracedata.data import TraceData
+from ..summary import summarize
+from .reasons import ISSUED
+from .stalls import innermost
+
+UNREAD = "(this file was not there when it was recorded)"
+
+
+@dataclass(frozen=True)
+class RegionTime:
+    """A region that begins at a line: its name, mean duration and share of its warps' time, by clocks."""
+
+    name: str
+    mean_ns: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A source line.
+
+    Attributes:
+        number: from 1.
+        text: its text; empty if the file is unknown.
+        samples: in its instructions.
+        share: of all samples of the kernels shown.
+        issued: share of its samples in which the warp issued an instruction; NaN without samples.
+        reasons: samples by reason, most first, without the issued ones.
+        instructions: how many of the machine code are from this line.
+        regions: innermost regions of its samples, most first.
+        begins: regions that begin here, with their times.
+        code: its sampled instructions, most first: (offset and text, samples).
+    """
+
+    number: int
+    text: str
+    samples: int = 0
+    share: float = 0.0
+    issued: float = float("nan")
+    reasons: dict[str, int] = field(default_factory=dict)
+    instructions: int = 0
+    regions: tuple[str, ...] = ()
+    begins: tuple[RegionTime, ...] = ()
+    code: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class File:
+    """A source file: its lines from the first to the last that matters, with some around them; its samples."""
+
+    path: str
+    lines: tuple[Line, ...]
+    samples: int
+    known: bool
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """files: the most sampled first. elsewhere: samples without source line, by kernel. total: all samples."""
+
+    files: tuple[File, ...]
+    elsewhere: dict[str, int]
+    total: int
+    kernels: tuple[str, ...]
+
+
+@dataclass
+class _Found:
+    samples: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    instructions: int = 0
+    regions: dict[str, int] = field(default_factory=dict)
+    code: dict[str, int] = field(default_factory=dict)
+
+
+def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
+    """The lines of every file that sampled instructions are from.
+
+    Args:
+        trace: the recording; may have no records.
+        samples: of the same capture.
+        around: lines to show before the first and behind the last line with instructions.
+    """
+    found: dict[str, dict[int, _Found]] = {}
+    elsewhere: dict[str, int] = {}
+    whole = samples.whole
+    for number, function in enumerate(samples.functions):
+        rows = whole[whole["function"] == number]
+        for instruction in range(len(function.at)) if len(rows) else ():
+            if (place := user_place(function, instruction)) is not None:
+                found.setdefault(place[0], {}).setdefault(place[1], _Found()).instructions += 1
+        at = function.index(rows["pc"])
+        for one, reason, count in zip(at.tolist(), rows["reason"].tolist(), rows["count"].tolist(), strict=True):
+            place = user_place(function, one)
+            if place is None:
+                elsewhere[function.name] = elsewhere.get(function.name, 0) + count
+                continue
+            line = found[place[0]][place[1]]
+            line.samples += count
+            _count(line.reasons, samples.reasons[reason], count)
+            _count(line.regions, innermost(function, one), count)
+            _count(line.code, f"{function.at[one]:#06x} {function.text[one]}", count)
+    total = sum(line.samples for lines in found.values() for line in lines.values()) + sum(elsewhere.values())
+    times = _times(trace)
+    files = [_file(path, lines, samples.sources.get(path), total, times, around) for path, lines in found.items()]
+    files = [one for one in files if one.samples]
+    sampled = {int(one) for one in np.unique(whole["function"])}
+    names = tuple(one.name for number, one in enumerate(samples.functions) if number in sampled)
+    return Annotated(tuple(sorted(files, key=lambda one: -one.samples)), elsewhere, total, names)
+
+
+def _count(into: dict[str, int], key: str, count: int) -> None:
+    into[key] = into.get(key, 0) + count
+
+
+def _times(trace: TraceData) -> dict[str, list[RegionTime]]:
+    """Regions by "file:line" of their first mark."""
+    found: dict[str, list[RegionTime]] = {}
+    for row in summarize(trace).regions if len(trace) else ():
+        if row.where:
+            found.setdefault(row.where, []).append(RegionTime(row.region, row.mean_ns, row.share))
+    return found
+
+
+def _file(
+    path: str, found: dict[int, _Found], source: str | None, total: int, times: dict[str, list[RegionTime]], around: int
+) -> File:
+    text = [] if source is None else source.splitlines()
+    numbers = [number for number in found if number > 0]
+    first, last = max(1, min(numbers, default=1) - around), max(numbers, default=0) + around
+    shown = range(first, min(last, len(text)) + 1) if text else sorted(numbers)
+    lines = [
+        _line(number, text[number - 1] if 0 < number <= len(text) else "", found.get(number, _Found()), total,
+              tuple(times.get(f"{path}:{number}", ())))
+        for number in shown
+    ]  # fmt: skip
+    return File(path, tuple(lines), sum(one.samples for one in found.values()), source is not None)
+
+
+def _line(number: int, text: str, found: _Found, total: int, begins: tuple[RegionTime, ...]) -> Line:
+    waits = {name: count for name, count in _most(found.reasons) if name != ISSUED}
+    return Line(
+        number, text, found.samples, found.samples / total if total else 0.0,
+        found.reasons.get(ISSUED, 0) / found.samples if found.samples else float("nan"), waits, found.instructions,
+        tuple(name for name, _ in _most(found.regions)), begins, tuple(_most(found.code)),
+    )  # fmt: skip
+
+
+def _most(found: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(found.items(), key=lambda one: (-one[1], one[0]))

@@ -1,0 +1,221 @@
+"""Two independent measures of each region: its share by the marks' clocks, and by samples.
+
+They agree if the marks measure what they say. If they do not, the compiler has moved work into the region or out of it,
+or the marks change what they measure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ...capture.samples import Samples
+from ...machine_code.moved import WeighedCode, parts
+from ...tracedata.data import TraceData
+from ...tracedata.kernel_names import kernel_names, of_kernels
+from ..shown import Shown
+from ..warp_regions import SPANS
+from .sampled_time import own_times
+
+Int64 = npt.NDArray[np.int64]
+Verdict = Literal["agrees", "moved", "empty", "perturbed", "unknown"]
+
+AGREES = 0.01
+"""Shares that differ by less agree, whatever the intervals."""
+MOVED = 0.05
+"""Share of a region's samples that may belong to other lines."""
+_GROUPS = 20
+"""Groups of warps for the interval of shares by clocks."""
+_Z = 1.96
+_LEAST = 50
+"""Fewer samples do not show that instructions were moved."""
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """A region by both measures.
+
+    Attributes:
+        kernel, region: their names.
+        clocks: share of the time in the kernel's regions, nested ones left out, as samples see it: a warp counts more
+            while fewer are alive in its SM.
+        samples: the same share by samples.
+        margin: half width of the 95 % interval of their difference.
+        count: samples in the region.
+        verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "empty": no
+            instruction is between its clock readings; "perturbed": the shares differ for another reason;
+            "unknown": its clock readings were not found, or it has too few samples.
+        foreign: instructions inside it that belong to other lines, most sampled first.
+        missing: instructions of its lines that are outside.
+        moved_in: share of its samples at foreign instructions; NaN if its lines are unknown.
+        moved_out: share of its lines' samples at missing ones; NaN if its lines are unknown.
+    """
+
+    kernel: str
+    region: str
+    clocks: float
+    samples: float
+    margin: float
+    count: int
+    verdict: Verdict
+    foreign: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    moved_in: float = float("nan")
+    moved_out: float = float("nan")
+
+
+@dataclass(frozen=True, repr=False)
+class Crosscheck(Shown):
+    """Clocks beside samples; ``str()`` is the table for a terminal.
+
+    Attributes:
+        rows: each region of each kernel with records and samples.
+        problems: kernels that could not be compared.
+    """
+
+    rows: tuple[Crossed, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both measures agree in every region."""
+        return bool(self.rows) and all(row.verdict == "agrees" for row in self.rows)
+
+    @property
+    def doubts(self) -> Iterator[str]:
+        """A sentence for each region that is empty, or whose instructions are elsewhere."""
+        for row in self.rows:
+            if row.verdict == "empty":
+                yield f"kernel {row.kernel}: region {row.region}: no instruction is between its clock readings"
+            if row.verdict == "moved":
+                parts = (
+                    f"{row.moved_in:.0%} of its samples are at other lines' instructions" * (row.moved_in > MOVED),
+                    f"{row.moved_out:.0%} of its lines' samples are outside of it" * (row.moved_out > MOVED),
+                )
+                what = " and ".join(part for part in parts if part)
+                yield f"kernel {row.kernel}: region {row.region}: {what}; kscope crosscheck names them"
+
+
+def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
+    """Compare clocks with samples, for each kernel that has both.
+
+    Args:
+        trace: the recording.
+        samples: of the same capture.
+    """
+    rows, problems = list[Crossed](), list[str]()
+    spans = np.flatnonzero(trace.is_span)
+    seen = own_times(trace, spans)
+    names = sorted({region.name for region in trace.regions if region.kind in SPANS})
+    by_id: dict[int, list[int]] = {}
+    for number, function in enumerate(samples.functions):
+        if function.kernel is not None:
+            by_id.setdefault(function.kernel, []).append(number)
+    for index, (name, number) in enumerate(zip(kernel_names(trace), of_kernels(trace), strict=True)):
+        own = by_id.get(number, [])
+        known = [one for one in own if samples.functions[one].at]
+        if not known:
+            why = samples.functions[own[0]].why_unknown if own else "it has no samples"
+            problems.append(f"kernel {name}: {why}")
+            continue
+        rows += _kernel(name, _clocks(trace, spans, seen, index, names), samples, known)
+    return Crosscheck(tuple(rows), tuple(problems))
+
+
+def _clocks(
+    trace: TraceData, spans: Int64, own: Int64, kernel: int, names: list[str]
+) -> dict[str, tuple[float, float]]:
+    """By region: share of the time in regions as samples see it, and its standard error over groups of warps."""
+    mine = trace.kernel[spans] == kernel
+    number = {name: at for at, name in enumerate(names)}
+    name = np.array([number.get(region.name, 0) for region in trace.regions], np.int64)[trace.region[spans[mine]]]
+    width = len(names)
+    code = (trace.track[spans[mine]] % _GROUPS) * width + name
+    table = np.bincount(code, weights=own[mine], minlength=_GROUPS * width).reshape(_GROUPS, width)
+    total = table.sum(axis=0)
+    if not total.sum():
+        return {}
+    share = total / total.sum()
+    used = table[table.sum(axis=1) > 0]
+    error = np.zeros(width)
+    if len(used) > 1:  # delete one group at a time
+        rest = total - used
+        each = rest / rest.sum(axis=1, keepdims=True)
+        error = np.sqrt((len(used) - 1) / len(used) * ((each - each.mean(axis=0)) ** 2).sum(axis=0))
+    present = np.bincount(name, minlength=width) > 0
+    return {one: (float(share[at]), float(error[at])) for at, one in enumerate(names) if present[at]}
+
+
+def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int]) -> list[Crossed]:
+    inside = dict.fromkeys(clocks, 0)
+    code = [_sampled(samples, one) for one in members]
+    for one in code:
+        for region in inside:
+            inside[region] += one.inside(region)
+    total = sum(inside.values())
+    rows = []
+    for region, (share, error) in sorted(clocks.items(), key=lambda item: -item[1][0]):
+        sampled = inside[region] / total if total else float("nan")
+        spread = math.sqrt(sampled * (1 - sampled) / total) if total else float("nan")
+        margin = _Z * math.hypot(error, spread)
+        foreign, missing = _sum(one.foreign(region) for one in code), _sum(one.missing(region) for one in code)
+        moved_in, moved_out = _parts(code, region, inside[region], foreign, missing)
+        rows.append(
+            Crossed(
+                name, region, share, sampled, margin, inside[region],
+                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out),
+                _named(foreign), _named(missing), moved_in, moved_out,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _verdict(
+    code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float
+) -> Verdict:
+    code = list(code)
+    if all(not one.has(region) for one in code):
+        return "unknown"
+    if all(one.empty(region) for one in code):
+        return "empty"
+    if max(moved_in, moved_out) > MOVED:  # NaN is not
+        return "moved"
+    if math.isnan(difference):
+        return "unknown"
+    return "agrees" if difference <= max(AGREES, margin) else "perturbed"
+
+
+def _sampled(samples: Samples, number: int) -> WeighedCode:
+    """A function's instructions with their samples."""
+    function, whole = samples.functions[number], samples.whole
+    own = whole[whole["function"] == number]
+    at = function.index(own["pc"])
+    counts = np.bincount(at[at >= 0], weights=own["count"][at >= 0], minlength=len(function.at))
+    return WeighedCode(function, counts.astype(np.float64))
+
+
+def _parts(
+    code: list[WeighedCode], region: str, inside: int, foreign: dict[str, int], missing: dict[str, int]
+) -> tuple[float, float]:
+    known = any((found := one.lines(region)) and found.last for one in code)
+    if not known or inside + sum(missing.values()) < _LEAST:
+        return float("nan"), float("nan")
+    return parts(inside, sum(foreign.values()), sum(missing.values()))
+
+
+def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _named(found: dict[str, int]) -> tuple[str, ...]:
+    return tuple(sorted(found, key=lambda name: (-found[name], name))[:_MOST_NAMED])

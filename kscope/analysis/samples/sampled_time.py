@@ -1,0 +1,56 @@
+"""The time of each span as samples see it.
+
+Each period a sampler takes one warp of each partition of an SM. A warp that is alone in its SM is taken each time, one
+of sixteen in a partition each sixteenth time: time counts by the warps that are alive.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ...tracedata.data import TraceData
+from ...tracedata.nesting import children_weight
+from ..warp_stats import warp_ends
+from .stalls import all_warps
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+_PART = 1024
+"""Steps of a ns: weights are whole numbers, so that nested ones subtract exactly."""
+
+
+def own_times(trace: TraceData, spans: Int64) -> Int64:
+    """What samples see of spans (n,), ascending, without nested ones, in a separate unit; ticks if not all warps
+    recorded, because the number of live warps is unknown then, and of the simulator, which samples every warp.
+    """
+    track, start = trace.track[spans], trace.start_ticks[spans]
+    took = trace.dur_cycles[spans]
+    seen = took
+    if all_warps(trace) and trace.recorded.clock == "gpu":
+        begin = trace.start_ns[spans]
+        seen = _weighed(trace, track, begin, begin + trace.dur_ns[spans])
+    held, _ = children_weight(start, start + took, track, seen)
+    return seen - held
+
+
+def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Float, end: Float) -> Int64:
+    """The integral of 1 over the warps of the SM that are alive."""
+    warps = trace.warps
+    place = warps.device.astype(np.int64) << 32 | warps.sm
+    rows = np.arange(len(warps))
+    first = np.flatnonzero(warps.lane == warps.lane.min(initial=0)) if len(np.unique(warps.lane)) > 1 else rows
+    ends = np.fmax(warp_ends(trace), warps.start_ns)
+    found = np.zeros(len(track))
+    order = np.argsort(place[track], kind="stable")
+    sms, edges = np.unique(place[track][order], return_index=True)
+    for sm, at in zip(sms.tolist(), np.split(order, edges[1:]), strict=True):
+        alive = first[place[first] == sm]
+        moments = np.concatenate([warps.start_ns[alive], ends[alive]])
+        by_time = np.argsort(moments, kind="stable")
+        count = np.cumsum(np.where(by_time < len(alive), 1, -1))
+        moments = moments[by_time]
+        share = np.divide(1.0, count, out=np.ones(len(count)), where=count > 0)  # a record outside of all lives
+        total = np.concatenate([[0.0], np.cumsum(share[:-1] * np.diff(moments))])
+        found[at] = np.interp(end[at], moments, total) - np.interp(begin[at], moments, total)
+    return np.rint(found * _PART).astype(np.int64)

@@ -1,0 +1,234 @@
+"""Where warps waited and why: samples by region, source line, instruction or kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...capture.samples import SampledFunction, Samples
+from ...errors import UsageError
+from ...machine_code.moved import shown_place, user_place
+from ...tracedata.data import TraceData
+from ...tracedata.kernel_names import of_kernels
+from ...util.packages import import_pandas
+from ..shown import Shown
+from .reasons import ISSUED
+
+KEYS = ("region", "line", "instruction", "kernel")
+SELECTIVE = ("block", "warp", "sm")
+"""Options of a session in which only some warps record."""
+PARTIAL = ("lane0-warp0", "warps:")
+"""Strategies by which only some warps of a block record."""
+NO_REGION = "(no region)"
+UNKNOWN = "(code unknown)"
+NO_LINE = "(no line)"
+
+
+@dataclass(frozen=True)
+class StallRow:
+    """The samples of a region, line, instruction or kernel.
+
+    Attributes:
+        kernel: the function's name.
+        name: the region, "file:line", offset and instruction, or kernel.
+        where: the source line of an instruction, and the region of a line or instruction; empty without.
+        samples: how many.
+        share: of the kernel's samples; of a kernel: of all.
+        issued: share of its samples in which the warp issued an instruction.
+        reasons: samples by reason, most first, without the issued ones.
+        executions: spans of the region in the trace; 0 if they are unknown.
+        between_reads: samples between the region's clock reads, of kernels whose instructions belong to the region of
+            their text (placement="schedule"); -1 for others, and for rows that are no region.
+    """
+
+    kernel: str
+    name: str
+    where: str
+    samples: int
+    share: float
+    issued: float
+    reasons: dict[str, int]
+    executions: int = 0
+    between_reads: int = -1
+
+    @property
+    def per_execution(self) -> float:
+        """Samples per execution; NaN if executions are unknown."""
+        return self.samples / self.executions if self.executions else float("nan")
+
+
+@dataclass(frozen=True, repr=False)
+class Stalls(Shown):
+    """Where warps stood; ``str()`` is the table for a terminal.
+
+    Attributes:
+        by: the key of the rows.
+        rows: of each kernel the most sampled first.
+        total: samples of all kernels.
+        period: cycles between two samples.
+        dropped: samples that the hardware dropped.
+        unresolved: regions whose clock reads were not found in the code, and so have no samples.
+        unknown: kernels whose code is unknown, with the reason.
+    """
+
+    by: str
+    rows: tuple[StallRow, ...]
+    total: int
+    period: int
+    dropped: int
+    unresolved: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One dict per row, with the fields of StallRow and `per_execution`."""
+        return [asdict(row) | {"per_execution": row.per_execution} for row in self.rows]
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row per row; `reasons` are columns of samples, named after the reasons.
+
+        Raises:
+            MissingError: pandas is not installed.
+        """
+        pandas = import_pandas("Stalls.to_pandas()")
+        rows = [{**row, **row.pop("reasons")} for row in self.to_dicts()]
+        frame = pandas.DataFrame(rows)
+        names = list(dict.fromkeys(name for row in self.rows for name in row.reasons))
+        frame[names] = frame[names].fillna(0).astype("int64")
+        return frame
+
+
+def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, str], int] | None = None) -> Stalls:
+    """The samples as rows, of each kernel the most sampled first.
+
+    Args:
+        samples: of a capture.
+        by: "region" (the innermost), "line", "instruction" or "kernel".
+        executions: spans by kernel id and region.
+
+    Raises:
+        UsageError: an unknown key.
+    """
+    if by not in KEYS:
+        raise UsageError(f"by={by!r}: expected one of {', '.join(KEYS)}")
+    rows, total = list[StallRow](), len(samples)
+    whole = samples.whole
+    order = np.argsort(whole["function"], kind="stable")
+    whole = whole[order]
+    edges = np.searchsorted(whole["function"], np.arange(len(samples.functions) + 1))
+    for number, function in enumerate(samples.functions):
+        own = whole[edges[number] : edges[number + 1]]
+        if not len(own):
+            continue
+        found = _rows(samples, function, own, by, executions or {}, total)
+        rows += sorted(found, key=lambda row: (-row.samples, row.name))
+    rows.sort(key=lambda row: 0 if by != "kernel" else -row.samples)
+    return Stalls(
+        by,
+        tuple(rows),
+        total,
+        samples.period,
+        samples.dropped,
+        tuple(f"kernel {one.name}: {name}" for one in samples.functions for name in one.unresolved),
+        tuple(f"kernel {one.name}: {one.why_unknown}" for one in samples.functions if one.why_unknown),
+    )
+
+
+def all_warps(trace: TraceData) -> bool:
+    """Whether all warps of the sampled kernels recorded, as far as options say."""
+    partial = any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies)
+    return not (trace.filtered or partial or any(trace.recorded.options.get(one) is not None for one in SELECTIVE))
+
+
+def executions(trace: TraceData) -> dict[tuple[int, str], int]:
+    """Spans of a trace by kernel id and region; none if only some warps recorded, because all were sampled."""
+    if not len(trace) or not all_warps(trace):
+        return {}
+    ids, names = of_kernels(trace), trace.region_names()
+    codes = trace.kernel * len(names) + trace.region
+    found: dict[tuple[int, str], int] = {}
+    for code, count in zip(*np.unique(codes[trace.is_span], return_counts=True), strict=True):
+        kernel, region = divmod(int(code), len(names))
+        key = ids[kernel], str(names[region])
+        found[key] = found.get(key, 0) + int(count)
+    return found
+
+
+def _rows(
+    samples: Samples, function: SampledFunction, own: np.ndarray, by: str,
+    executions: Mapping[tuple[int, str], int], total: int,
+) -> list[StallRow]:  # fmt: skip
+    instruction = function.index(own["pc"])
+    name_of = _NAMES[by]
+    names = {one: name_of(function, one, pc) for one, pc in zip(instruction.tolist(), own["pc"].tolist(), strict=True)}
+    if not function.at:  # each offset is an instruction that is not known
+        keyed = [name_of(function, -1, pc) for pc in own["pc"].tolist()]
+    else:
+        keyed = [names[one] for one in instruction.tolist()]
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for key, reason, count in zip(keyed, own["reason"].tolist(), own["count"].tolist(), strict=True):
+        row = counts.setdefault(key, {})
+        row[samples.reasons[reason]] = row.get(samples.reasons[reason], 0) + count
+    whole = total if by == "kernel" else int(own["count"].sum())
+    between = _between(function, instruction, own) if by == "region" and function.ranged else None
+    return [
+        _row(function, name, where, found, whole, executions.get((function.kernel or 0, name), 0),
+             -1 if between is None else between.get(name, 0))
+        for (name, where), found in counts.items()
+    ]  # fmt: skip
+
+
+def _between(function: SampledFunction, instruction: np.ndarray, own: np.ndarray) -> dict[str, int]:
+    """Samples by the innermost region between whose clock reads they are."""
+    found: dict[str, int] = {}
+    for one, count in zip(instruction.tolist(), own["count"].tolist(), strict=True):
+        name = (function.between_reads(one) or (NO_REGION,))[-1]
+        found[name] = found.get(name, 0) + count
+    return found
+
+
+def _row(
+    function: SampledFunction, name: str, where: str, found: dict[str, int], whole: int, executions: int, between: int
+) -> StallRow:
+    count = sum(found.values())
+    waits = sorted(((reason, own) for reason, own in found.items() if reason != ISSUED), key=lambda one: -one[1])
+    return StallRow(
+        function.name, name, where, count, count / whole if whole else float("nan"),
+        found.get(ISSUED, 0) / count if count else float("nan"), dict(waits), executions, between,
+    )  # fmt: skip
+
+
+def innermost(function: SampledFunction, instruction: int) -> str:
+    """The innermost open region of an instruction."""
+    if not function.at:
+        return UNKNOWN
+    return (function.stack(instruction) or (NO_REGION,))[-1]
+
+
+def _by_region(function: SampledFunction, instruction: int, pc: int) -> tuple[str, str]:
+    return innermost(function, instruction), ""
+
+
+def _by_line(function: SampledFunction, instruction: int, pc: int) -> tuple[str, str]:
+    place = user_place(function, instruction)
+    return shown_place(place) or (NO_LINE if function.at else UNKNOWN), innermost(function, instruction)
+
+
+def _by_instruction(function: SampledFunction, instruction: int, pc: int) -> tuple[str, str]:
+    text = function.text[instruction] if instruction >= 0 else "?"
+    where = [innermost(function, instruction), shown_place(user_place(function, instruction))]
+    return f"{pc:#06x} {text}", ", ".join(one for one in where if one)
+
+
+def _by_kernel(function: SampledFunction, instruction: int, pc: int) -> tuple[str, str]:
+    return function.name, ""
+
+
+_NAMES: dict[str, Callable[[SampledFunction, int, int], tuple[str, str]]] = {
+    "region": _by_region,
+    "line": _by_line,
+    "instruction": _by_instruction,
+    "kernel": _by_kernel,
+}

@@ -1,0 +1,55 @@
+"""When each launch of a trace began and ended: the first claim and the last end of its recorded warps, with bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..tracedata.data import TraceData
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchTimes:
+    """Launches (l,), in int64 ns after the trace's origin.
+
+    Attributes:
+        first: the first claim.
+        last: the last end of a warp that finished; of a launch without one its first claim.
+        first_by: no later than this, certainly.
+        last_from: no earlier than this, certainly.
+        device: index into trace.devices.
+    """
+
+    first: Int64
+    last: Int64
+    first_by: Int64
+    last_from: Int64
+    device: Int64
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def launch_times(trace: TraceData) -> LaunchTimes:
+    """The times of a trace's launches."""
+    warps, count = trace.warps, len(trace.launches)
+    far = 2.0**62
+    first, first_by = np.full((2, count), far)
+    last, last_from = np.full((2, count), -far)
+    error = np.ceil(np.nan_to_num(warps.ends_error_ns)) + 1  # 1 for rounding
+    np.minimum.at(first, warps.launch, warps.start_ns)
+    np.minimum.at(first_by, warps.launch, warps.start_ns + error)
+    done = np.flatnonzero(warps.finished)
+    np.maximum.at(last, warps.launch[done], warps.end_ns[done])
+    np.maximum.at(last_from, warps.launch[done], warps.end_ns[done] - error[done])
+    device = np.zeros(count, np.int64)
+    device[warps.launch] = warps.device
+    unfinished = last == -far
+    last[unfinished] = first[unfinished]
+    last_from[unfinished] = first[unfinished] - error.max(initial=0.0)
+    first, last, first_by, last_from = (np.rint(one).astype(np.int64) for one in (first, last, first_by, last_from))
+    return LaunchTimes(first, last, first_by, last_from, device)

@@ -1,0 +1,65 @@
+"""Which launches of a job's ranks are collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import UsageError
+from ...util.text import counted, some
+from .clocks import RankClock, align
+from .gpus import RankGpu
+
+Int64 = npt.NDArray[np.int64]
+
+COLLECTIVES = (
+    "*all_reduce*", "*allreduce*", "*all_gather*", "*allgather*", "*reduce_scatter*", "*reducescatter*", "*all_to_all*",
+    "*alltoall*", "*barrier*",
+)  # fmt: skip
+"""Kernels that no rank leaves before the last one has arrived."""
+
+
+def collective(globs: Sequence[str] = ()) -> Callable[[str], bool]:
+    """Whether a kernel's name is that of a collective."""
+    patterns = tuple(globs) or COLLECTIVES
+    return lambda name: any(fnmatchcase(name.lower() if not globs else name, pattern) for pattern in patterns)
+
+
+def common(gpus: Sequence[RankGpu], names: Callable[[str], bool]) -> list[Int64]:
+    """The collective launches (n,) of each GPU: the same kernels in the same order.
+
+    Raises:
+        UsageError: fewer than two GPUs, no collective, or ranks that differ.
+    """
+    if len(gpus) < 2:
+        raise UsageError(f"{counted(len(gpus), 'GPU')} recorded: ranks are compared from two on")
+    found = [gpu.launches_of(names) for gpu in gpus]
+    if not len(found[0]):
+        kernels = sorted({name for gpu in gpus for name in gpu.kernels})
+        raise UsageError(
+            f"no collective kernel was recorded; recorded were {some(kernels, 8)}: name those that no rank leaves "
+            "before the last one has arrived with --collective GLOB"
+        )
+    wanted = [gpus[0].kernels[one] for one in gpus[0].kernel[found[0]].tolist()]
+    for gpu, mine in zip(gpus, found, strict=True):
+        have = [gpu.kernels[one] for one in gpu.kernel[mine].tolist()]
+        if have != wanted:
+            raise UsageError(
+                f"rank {gpus[0].rank} recorded {counted(len(wanted), 'launch')} of collectives and rank {gpu.rank} "
+                f"{counted(len(have), 'launch')}{' in another order' * (len(have) == len(wanted))}: all ranks must "
+                "record the same ones; begin after a barrier"
+            )
+    return found
+
+
+def aligned(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> list[RankClock]:
+    """The clock of every GPU against the first one's; collectives and errors as in common().
+
+    Args:
+        gpus: at least one.
+        globs: names of collective kernels; without, COLLECTIVES.
+    """
+    return align(gpus, common(gpus, collective(globs))) if len(gpus) > 1 else [RankClock(None, itself=True)]

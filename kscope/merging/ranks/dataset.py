@@ -1,0 +1,93 @@
+"""The records of a job as Parquet in hive partitions, folder/rank=0007/NAME.parquet, on the first rank's clock.
+
+One rank is in memory at a time. DuckDB, Ray, Spark and Dask read the folder as one table with a column `rank`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from ...capture.capture import load_capture
+from ...errors import UsageError
+from ...export import check
+from ...trace import Trace, decode
+from ..axis import moved
+from .clocks import RankClock
+from .collectives import aligned
+from .gpus import RankGpu, check_ranks, read_all
+from .timeline import shift_on
+
+SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """What was written.
+
+    Attributes:
+        records: how many.
+        gpus: the GPUs.
+        bounds: the most by which the clock of each is wrong against the first one's, ns.
+    """
+
+    records: int
+    gpus: tuple[RankGpu, ...]
+    bounds: tuple[float, ...]
+
+
+def partitions(folder: Path) -> list[Path]:
+    """The files of a dataset."""
+    return sorted(folder.glob(f"rank=*/*{SUFFIX}"))
+
+
+def write_dataset(
+    files: Sequence[Path], folder: Path, ranks: Sequence[int] | None = None, launch: int | None = None,
+    globs: Sequence[str] = (),
+) -> Dataset:  # fmt: skip
+    """Write the captures of a job as a dataset.
+
+    Args:
+        files: a capture per rank.
+        folder: the dataset's; it is made if it is missing.
+        ranks: only these; the first of them is the reference.
+        launch: only this launch of each, by its place in the order of begin, from 0.
+        globs: names of collective kernels; without, those of COLLECTIVES.
+
+    Raises:
+        UsageError: the folder has a dataset already, a rank is missing, or the ranks recorded different collectives.
+        MissingError: pyarrow is not installed.
+        FormatError: a file is not a capture.
+        OSError: a file cannot be read or written.
+    """
+    if partitions(folder):
+        raise UsageError(
+            f"{folder}: has a dataset already ({partitions(folder)[0]}); remove it, or give another folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    check(folder / f"records{SUFFIX}")
+    every = [gpu for gpu in read_all(files) if ranks is None or gpu.rank in ranks]
+    check_ranks(ranks, every, len(files))
+    clocks = aligned(every, globs)
+    placed = [clock.place(gpu.first) for clock, gpu in zip(clocks, every, strict=True)]
+    origin = min((int(one.time.min()) for one in placed if len(one.time)), default=0)
+    records = 0
+    for (rank, file), group in groupby(zip(every, clocks, strict=True), lambda one: (one[0].rank, one[0].file)):
+        trace = _on_axis(decode(load_capture(file)), [clock for _, clock in group], origin)
+        trace = trace if launch is None else trace.filter(launch=launch)
+        partition = folder / f"rank={rank:04d}"
+        partition.mkdir(exist_ok=True)
+        records += trace.export(partition / f"{Path(file).stem}{SUFFIX}", limit=None)
+    return Dataset(records, tuple(every), tuple(float(one.half.max(initial=0.0)) for one in placed))
+
+
+def _on_axis(trace: Trace, clocks: Sequence[RankClock], origin: int) -> Trace:
+    """The trace on the first rank's clock, in ns after `origin`. clocks: of its devices."""
+    on = moved(trace, {at: shift_on(clock, trace.origin) for at, clock in enumerate(clocks)})
+    shift = np.float64(on.origin - origin)
+    warps = replace(on.warps, start_ns=on.warps.start_ns + shift, end_ns=on.warps.end_ns + shift)
+    return replace(on, warps=warps, origin=origin)

@@ -1,0 +1,176 @@
+"""The GPUs of a job's ranks: when launches began and ended on each, and what their warps did, as a few arrays.
+
+Captures themselves are not kept, so that thousands fit in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analysis.warp_regions import warp_regions
+from ...capture.capture import load_capture
+from ...capture.model import CaptureData
+from ...decoding.assemble import host_offset
+from ...errors import UsageError
+from ...trace import Trace, decode
+from ...util.parallel import one_thread, workers
+from ...util.text import number_ranges
+from .clock_files import Compared, compared, offsets
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+
+SUFFIX = ".kscope"
+_FEW = 16
+"""Captures that one process reads about as fast as several."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankGpu:
+    """What one GPU of a rank recorded. Times are int64 ns of its %globaltimer, shifted by a constant.
+
+    Attributes:
+        rank, device, host, file: where it was recorded.
+        kernels: names.
+        kernel: (l,) index into `kernels` of each launch, in order of begin.
+        first, last: (l,) begin of the first warp and end of the last one.
+        error: (l,) the most that these two are wrong, ns.
+        syncs: (s, 3) readings of the host's clock, of this one, and of the host's again.
+        regions: names.
+        launch, region, own: (c,) of each launch and region the longest time that a warp spent in it, without those
+            inside of it; own in float64 ns.
+        uuid: the GPU's; empty if unknown.
+        shift: what was added to its %globaltimer.
+        compared: what the rank compared, of a job that began with kscope run --ranks.
+        offsets: (o, 3) how far the host's clock was ahead of the one that all hosts follow, see offsets().
+    """
+
+    rank: int
+    device: int
+    host: str
+    file: str
+    kernels: tuple[str, ...]
+    kernel: Int64
+    first: Int64
+    last: Int64
+    error: Int64
+    syncs: Int64
+    regions: tuple[str, ...]
+    launch: Int64
+    region: Int64
+    own: Float
+    uuid: str = ""
+    shift: int = 0
+    compared: Compared = field(default_factory=Compared)
+    offsets: Int64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+
+    def launches_of(self, names: Callable[[str], bool]) -> Int64:
+        """Launches of the kernels that names() accepts."""
+        return np.flatnonzero(np.isin(self.kernel, [at for at, name in enumerate(self.kernels) if names(name)]))
+
+
+def captures(folder: Path) -> list[Path]:
+    """The captures in a folder and the folders below it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = sorted(folder.rglob(f"*{SUFFIX}"))
+    found = [file for file in found if not file.name.endswith(f".failed{SUFFIX}")]
+    if not found:
+        raise UsageError(
+            f"{folder}: no captures; record one per rank: torchrun ... -m kscope run -o {folder}/step.%r{SUFFIX} "
+            "train.py"
+        )
+    return found
+
+
+def rank_of(capture: CaptureData) -> int:
+    """The rank that recorded a capture; 0 if there was no job."""
+    rank = capture.host.get("rank")
+    return rank if isinstance(rank, int) and rank >= 0 else 0
+
+
+def read_all(files: Sequence[Path]) -> list[RankGpu]:
+    """The GPUs of captures, in order of rank and device; in several processes if there are many.
+
+    Raises:
+        UsageError: two captures are of one rank.
+        FormatError: a file is not a capture.
+        OSError: a file cannot be read.
+    """
+    if len(files) <= _FEW or not hasattr(os, "fork") or threading.active_count() > 1:
+        found = [gpu for file in files for gpu in read(file)]
+    else:
+        with ProcessPoolExecutor(workers(), mp_context=get_context("fork"), initializer=one_thread) as pool:
+            parts = pool.map(read, files, chunksize=max(1, len(files) // (8 * workers())))
+            found = [gpu for part in parts for gpu in part]
+    found.sort(key=lambda one: (one.rank, one.device))
+    for a, b in pairwise(found):
+        if (a.rank, a.device) == (b.rank, b.device):
+            raise UsageError(f"{a.file} and {b.file} are both of rank {a.rank}: keep the captures of one run only")
+    return found
+
+
+def check_ranks(ranks: Sequence[int] | None, found: Sequence[RankGpu], captures: int) -> None:
+    """Check that all ranks that were named are there. Raises UsageError."""
+    missing = sorted(set(ranks or ()) - {gpu.rank for gpu in found})
+    if missing or not found:
+        raise UsageError(f"--ranks: no capture of rank {number_ranges(missing)} among {captures:,} captures")
+
+
+def read(file: Path) -> list[RankGpu]:
+    """The GPUs of one capture."""
+    capture = load_capture(file)
+    return of_trace(capture, decode(capture), str(file))
+
+
+def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
+    """The GPUs of a capture that was decoded."""
+    host = capture.host.get("hostname")
+    host = host if isinstance(host, str) else ""
+    beside, ahead = compared(Path(file)), offsets(Path(file), host)
+    warps, count = trace.warps, len(trace.launches)
+    first, last, error = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
+    ends = np.where(warps.finished, warps.end_ns, warps.start_ns)
+    np.minimum.at(first, warps.launch, warps.start_ns)
+    np.maximum.at(last, warps.launch, ends)
+    np.maximum.at(error, warps.launch, warps.ends_error_ns)
+    device = np.zeros(count, np.int64)
+    device[warps.launch] = warps.device
+    found = warp_regions(trace)
+    key = warps.launch[found.track] * max(1, len(found.names)) + found.name
+    cells, cell = np.unique(key, return_inverse=True)
+    own = np.zeros(len(cells))
+    np.maximum.at(own, cell.ravel(), found.own * warps.tick_ns[found.track])
+    of_launch, of_region = np.divmod(cells, max(1, len(found.names)))
+    names = {name: at for at, name in enumerate(trace.kernels)}
+    kernel = np.array([names[one.kernel] for one in trace.launches], np.int64)
+    result = []
+    for number, one in enumerate(capture.devices):
+        at = np.flatnonzero((device == number) & np.isfinite(first))
+        at = at[np.argsort(first[at], kind="stable")]
+        place = np.full(count, -1, np.int64)
+        place[at] = np.arange(len(at))
+        mine = place[of_launch] >= 0
+        offset = host_offset(one)
+        syncs = [(sync.host_before, sync.globaltimer + offset, sync.host_after) for sync in one.syncs]
+        result.append(
+            RankGpu(
+                rank_of(capture), one.ordinal, host, file, trace.kernels, kernel[at],
+                trace.origin + np.rint(first[at]).astype(np.int64), trace.origin + np.rint(last[at]).astype(np.int64),
+                np.ceil(error[at]).astype(np.int64) + 1, np.array(syncs, np.int64).reshape(-1, 3), found.names,
+                place[of_launch[mine]], of_region[mine], own[mine], one.uuid, offset, beside, ahead,
+            )
+        )  # fmt: skip
+    return result

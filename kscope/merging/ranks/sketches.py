@@ -1,0 +1,191 @@
+"""Distributions of durations in a few kB per rank: a DDSketch for each kernel, region and role.
+
+Quantiles are within 1 % of the value. Sketches of ranks add up exactly, so that jobs of thousands of GPUs need neither
+their captures in one place nor in memory. The sketches are those of the package `ddsketch`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from ...analysis.roles import roles
+from ...errors import FormatError, MissingError, UsageError
+from ...tracedata.data import TraceData
+from ...tracedata.kernel_names import kernel_names
+from ...util.portable import clean, dump_json
+from ...util.text import install_command
+
+FILE, SCHEMA = "sketch.json", "kscope.sketch"
+ACCURACY = 0.01
+Int64 = npt.NDArray[np.int64]
+Key = tuple[str, str, str]
+"""Kernel, region, role."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """The durations of a region in the warps of a role.
+
+    Attributes:
+        key: kernel, region and role.
+        bins: numbers of the sketch's bins.
+        counts: durations in each.
+    """
+
+    key: Key
+    bins: Int64
+    counts: Int64
+
+    @property
+    def count(self) -> int:
+        """Durations in all bins."""
+        return int(self.counts.sum())
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A region of all ranks.
+
+    Attributes:
+        kernel, region, role: whose durations.
+        ranks: how many have it.
+        count: durations.
+        p50_ns, p90_ns, p99_ns: of all ranks together, within 1 %.
+        slowest: the rank with the largest median.
+        slowest_ns: its median.
+        times: that, over the median rank's median.
+    """
+
+    kernel: str
+    region: str
+    role: str
+    ranks: int
+    count: int
+    p50_ns: float
+    p90_ns: float
+    p99_ns: float
+    slowest: int
+    slowest_ns: float
+    times: float
+
+
+def of_trace(trace: TraceData) -> list[Sketch]:
+    """The sketches of a recording; spans of duration 0 are in the lowest bin.
+
+    Raises:
+        MissingError: ddsketch is not installed.
+    """
+    mapping = _empty()._mapping
+    spans = np.flatnonzero(trace.is_span)
+    found, names, kernels = roles(trace), trace.region_names(), [clean(one) for one in kernel_names(trace)]
+    track = trace.track[spans]
+    place = np.stack([trace.warps.kernel[track], trace.region[spans], found.code[track]], axis=1).astype(np.int64)
+    exact = np.log(np.maximum(trace.dur_ns[spans], 1e-3)) / np.log(mapping.gamma)
+    rows, counts = np.unique(np.column_stack([place, np.ceil(exact).astype(np.int64)]), axis=0, return_counts=True)
+    gathered = defaultdict[Key, dict[int, int]](dict)
+    for (kernel, region, role, number), count in zip(rows.tolist(), counts.tolist(), strict=True):
+        bins = gathered[kernels[kernel], clean(str(names[region])), clean(found.names[role])]
+        bins[number] = bins.get(number, 0) + count
+    return [
+        Sketch(key, np.array(sorted(bins), np.int64), np.array([bins[one] for one in sorted(bins)], np.int64))
+        for key, bins in gathered.items()
+    ]
+
+
+def write(sketches: Iterable[Sketch], rank: int) -> bytes:
+    """A rank's sketches as a file."""
+    rows = [[*one.key, one.bins.tolist(), one.counts.tolist()] for one in sketches]
+    return dump_json({"schema": SCHEMA, "version": 1, "rank": rank, "accuracy": ACCURACY, "sketches": rows})
+
+
+def read(file: Path) -> tuple[int, list[Sketch]]:
+    """Inverse of write(): rank and sketches.
+
+    Raises:
+        FormatError: no such file.
+    """
+    try:
+        found = orjson.loads(file.read_bytes())
+        if found["schema"] != SCHEMA or found["version"] != 1 or found["accuracy"] != ACCURACY:
+            raise ValueError("another schema")
+        sketches = []
+        for kernel, region, role, bins, counts in found["sketches"]:
+            numbers, sizes = np.array(bins, np.int64), np.array(counts, np.int64)
+            if (
+                numbers.shape != sizes.shape
+                or numbers.ndim != 1
+                or (sizes <= 0).any()
+                or (np.abs(numbers) > 1 << 20).any()
+            ):
+                raise ValueError("its bins")
+            sketches.append(Sketch((str(kernel), str(region), str(role)), numbers, sizes))
+        return int(found["rank"]), sketches
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"{file}: not what kscope run --sketch writes, or damaged ({error})") from None
+
+
+def files(folder: Path) -> list[Path]:
+    """The sketches of a job.
+
+    Raises:
+        UsageError: there are none.
+    """
+    found = sorted(folder.rglob(FILE))
+    if not found:
+        raise UsageError(
+            f"{folder}: no {FILE}; record with torchrun ... -m kscope run --ranks {folder} --sketch train.py"
+        )
+    return found
+
+
+def spreads(paths: Sequence[Path]) -> tuple[Spread, ...]:
+    """Each kernel, region and role of all ranks, the one with the most time first; one file is in memory at a time.
+
+    Raises:
+        FormatError: a file is no sketch.
+        MissingError: ddsketch is not installed.
+    """
+    merged, medians = dict[Key, Any](), defaultdict[Key, dict[int, float]](dict)
+    for path in paths:
+        rank, sketches = read(path)
+        for one in sketches:
+            own = _sketch(one)
+            medians[one.key][rank] = float(own.get_quantile_value(0.5))
+            if one.key in merged:
+                merged[one.key].merge(own)
+            else:
+                merged[one.key] = own
+    rows = []
+    for key, whole in merged.items():
+        of_rank = medians[key]
+        slowest = max(of_rank, key=lambda rank: (of_rank[rank], -rank))
+        p50, p90, p99 = (float(whole.get_quantile_value(part)) for part in (0.5, 0.9, 0.99))
+        usual = float(np.median(list(of_rank.values())))
+        ratio = of_rank[slowest] / usual if usual else float("nan")
+        spread = Spread(*key, len(of_rank), int(whole.count), p50, p90, p99, slowest, of_rank[slowest], ratio)
+        rows.append((float(whole.sum), spread))
+    return tuple(spread for _, spread in sorted(rows, key=lambda row: -row[0]))
+
+
+def _sketch(found: Sketch) -> Any:
+    made = _empty()
+    for number, count in zip(found.bins.tolist(), found.counts.tolist(), strict=True):
+        made.add(made._mapping.value(number), count)
+    return made
+
+
+def _empty() -> Any:
+    try:
+        package = import_module("ddsketch")
+    except ImportError:
+        raise MissingError(f"sketches need the package ddsketch: {install_command('sketch')}") from None
+    return package.DDSketch(ACCURACY)

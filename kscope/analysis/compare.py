@@ -12,17 +12,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
+from ..util.arrays import Float, Int64
 from .occupancy import waves
 from .shown import Shown
 from .warp_regions import WarpRegions, warp_regions
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Verdict = Literal["slower", "faster", "same", "new", "gone", "unsure"]
 _LEAST_LAUNCHES, _LEAST_UNITS = 8, 2
 _MOST_WEIGHTS = 1 << 24

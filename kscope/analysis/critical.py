@@ -27,6 +27,7 @@ from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.arrays import Float, Int64
 from ..util.runs import fresh, ranges
 from ..util.text import counted, nearest, some
 from .overlap import NO_REGION, WAIT_WORDS
@@ -36,8 +37,6 @@ from .segments import NONE, flatten, span_names
 from .shown import Shown
 from .warp_stats import warp_ends
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _LONG = 2.0
 """A wait longer than this multiple of the shortest one of its name was blocked."""
 

@@ -9,18 +9,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..util.arrays import Float, Int64
 from ..util.runs import group_equal
 from ..util.text import nearest, some
 from .overlap import NO_REGION
 from .segments import NONE, Cutter, Segments
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 BEGIN, END = "(begin)", "(end)"
 _EDGE = NONE - 1
 """The neighbor of a gap at the start or end of its warp or region."""

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.warps import Warps
+from ..util.arrays import Int64
 from ..util.runs import group_equal
 from .roles import Named, roles
 
-Int64 = npt.NDArray[np.int64]
 Key = tuple[int | str, ...]
 KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane", "track")
 """Keys for grouping, coarse to fine. Warps of different kernels are never combined."""

@@ -10,9 +10,8 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..util.arrays import Float
 from .warp_regions import warp_regions
-
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,9 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
+from ..util.arrays import Float, Int64
+
 _SAMPLE = 1 << 14
 _BATCH = 1 << 16
 """Values of one job: their comparisons stay in a core's cache."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from .. import native
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.arrays import Float, Int64
 from ..util.runs import fresh, group_equal, heads
 from ..util.text import nearest, some
 from .roles import Named
@@ -27,8 +27,6 @@ from .roles import roles as find_roles
 from .segments import NONE, Cutter, Segments
 from .shown import Shown
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Step = Callable[[int], object]
 NO_REGION = "(no region)"
 WAIT_WORDS = ("wait", "barrier", "acquire", "sync")

@@ -19,11 +19,10 @@ from ..instrument.peaks import Peaks
 from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
+from ..util.arrays import Int64
 from .samples.stalls import PARTIAL, SELECTIVE
 from .shown import Shown
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 GIVEN, DECLARED, CODE = "given", "declared", "code"
 
 

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..marks.strategies import MAX_WARPS
 from ..tracedata.data import TraceData
+from ..util.arrays import Int64
 from ..util.runs import group_equal
 from ..util.text import number_ranges
 
-Int64 = npt.NDArray[np.int64]
 Named = Mapping[str, Iterable[int]]
 NO_REGION = "no region"
 

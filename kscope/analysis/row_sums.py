@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.data import TraceData
+from ..util.arrays import Float, Int64
 from ..util.reduction import Rows, reduced
 from .warp_regions import WarpRegions, under_tick
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from ..util.arrays import Bools
 from ..util.text import counted
 from . import layout, wire
 from .headers import anchors, headers
 from .heads import (
-    Bools,
     Ints,
     Launches,
     U32s,

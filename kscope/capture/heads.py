@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..util.arrays import Bools
 from . import layout, wire
 
 Units = npt.NDArray[np.uint32]
@@ -14,7 +15,6 @@ Launches = np.ndarray
 U32s = npt.NDArray[np.uint32]
 U64s = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _EARLIER_NS, _UNFINISHED_EARLIER_NS = 1 << 35, 1 << 30
 """A warp starts at most 34 s before its launch's time (if that is a later replay's), and at most 103 s after it; an

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..util.arrays import Bools
 from . import wire
-from .heads import Bools, Units, finished
+from .heads import Units, finished
 
 OpenWords = np.ndarray
 """(n,) wire.OPEN."""

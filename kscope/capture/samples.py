@@ -84,7 +84,7 @@ class SampledFunction:
             belongs to the region before it.
         regions: the regions in the code.
         ranged: as `opened`, by the addresses between the clock reads, of code in which they differ: kernels that are
-            recorded behind the assembler, whose instructions belong to the region of their text. Empty for others.
+            recorded in machine code, whose instructions belong to the region of their text. Empty for others.
         unresolved: names of regions whose clock reads could not be found.
         why_unknown: why the code is unknown; empty if it is known.
     """

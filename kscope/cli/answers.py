@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,13 @@ def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace,
     found |= _cut({name: value for name, value in data.items() if name != "left_out"}, "", most, left_out)
     found["left_out"] = left_out
     return portable.dump_json(found, indent=indent).decode()
+
+
+def show(
+    options: argparse.Namespace, data: Callable[[], Mapping[str, Any]], text: Callable[[], object], *traces: Trace
+) -> None:
+    """Print a result: with --json the answer with `data`, else `text`."""
+    print(answer(options, data(), *traces) if options.json else text())
 
 
 def _cut(value: Any, name: str, most: int, left_out: dict[str, int]) -> Any:

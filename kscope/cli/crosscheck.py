@@ -29,8 +29,5 @@ def crosscheck(options: argparse.Namespace) -> int:
     trace, samples = sampled(options)
     with filters.computing(len(trace), "shares"):
         found = analysis.crosscheck(trace, samples)
-    if options.json:
-        print(answers.answer(options, asdict(found) | {"agrees": found.agrees}, trace))
-    else:
-        print(found)
+    answers.show(options, lambda: asdict(found) | {"agrees": found.agrees}, lambda: found, trace)
     return 0 if found.agrees else DISAGREES

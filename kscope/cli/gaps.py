@@ -46,13 +46,10 @@ def gaps(options: argparse.Namespace) -> int:
     trace, roles = filters.read(options), filters.roles(options.role)
     with filters.watched(len(trace), "waits") as step:
         found = idle.gaps(trace, of=options.of, wait=options.wait, roles=roles, top=options.top or _GAPS, step=step)
-    if options.json:
-        lists = {
-            name: [asdict(row) for row in getattr(found, name)] for name in ("between", "longest", "waits", "barriers")
-        }
-        print(answers.answer(options, lists, trace))
-    else:
-        print(found)
+    lists = ("between", "longest", "waits", "barriers")
+    answers.show(
+        options, lambda: {name: list(map(asdict, getattr(found, name))) for name in lists}, lambda: found, trace
+    )
     return 0
 
 
@@ -61,10 +58,8 @@ def overlap(options: argparse.Namespace) -> int:
     trace, roles = filters.read(options), filters.roles(options.role)
     with filters.watched(len(trace), "overlap") as step:
         found = overlap_analysis.overlap(trace, roles, step)
-    if options.json:
-        print(answers.answer(options, {"kernels": [asdict(one) for one in found]}, trace))
-    else:
-        print("\n\n".join(map(str, found)) if found else "no records")
+    text = "\n\n".join(map(str, found)) or "no records"
+    answers.show(options, lambda: {"kernels": [asdict(one) for one in found]}, lambda: text, trace)
     return 0
 
 
@@ -85,10 +80,7 @@ def critical(options: argparse.Namespace) -> int:
         )
     with filters.computing(len(trace), "path"):
         found = critical_path(trace, edges, launch, block)
-    if options.json:
-        print(answers.answer(options, asdict(found), trace))
-    else:
-        print(found)
+    answers.show(options, lambda: asdict(found), lambda: found, trace)
     return 0
 
 

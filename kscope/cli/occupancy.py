@@ -24,9 +24,6 @@ def occupancy(options: argparse.Namespace) -> int:
     trace = filters.read(options)
     with filters.computing(len(trace), "occupancy"):
         found = analysis.occupancy(trace, _JSON_BINS if options.json else _BINS)
-    if not options.json:
-        print(found)
-        return 0
-    rows = {name: [asdict(row) for row in getattr(found, name)] for name in ("launches", "sms")}
-    print(answers.answer(options, {**rows, "over_time": asdict(found.over_time)}, trace))
+    rows = {"launches": list(map(asdict, found.launches)), "sms": list(map(asdict, found.sms))}
+    answers.show(options, lambda: {**rows, "over_time": asdict(found.over_time)}, lambda: found, trace)
     return 0

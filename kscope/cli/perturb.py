@@ -99,7 +99,7 @@ def _cubins(options: argparse.Namespace) -> int:
         options.off, options.on, kernel=kernels[0] if kernels else None, threads=options.threads,
         dynamic_shared=options.shared or 0, times_ns=times,
     )  # fmt: skip
-    print(answers.answer(options, _dict(found)) if options.json else "\n".join(_report(found, terminal_width())))
+    answers.show(options, lambda: _dict(found), lambda: "\n".join(_report(found, terminal_width())))
     return 0
 
 

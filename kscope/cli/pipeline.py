@@ -25,10 +25,6 @@ def pipeline(options: argparse.Namespace) -> int:
     trace = filters.read(options)
     with filters.computing(len(trace), "pipeline"):
         found = pipelines(trace)
-    if options.json:
-        data = asdict(found) | {"problems": [one.as_dict() for one in found.problems]}
-        data.pop("caveat")
-        print(answers.answer(options, data, trace))
-    else:
-        print(found)
+    kernels, problems = [asdict(one) for one in found.kernels], [one.as_dict() for one in found.problems]
+    answers.show(options, lambda: {"kernels": kernels, "problems": problems}, lambda: found, trace)
     return 0

@@ -43,10 +43,7 @@ def ranks(options: argparse.Namespace) -> int:
     if options.sketch:
         return _sketches(options)
     found = skew.report(gpus.read_all(gpus.captures(options.folder)), options.collective)
-    if options.json:
-        print(answers.answer(options, found.to_dict()))
-    else:
-        print(skew_text.text(found, options.top or _TOP))
+    answers.show(options, found.to_dict, lambda: skew_text.text(found, options.top or _TOP))
     return 0
 
 

@@ -53,11 +53,9 @@ def rates(options: argparse.Namespace) -> int:
     code = None if options.code is None else _of_code(trace, options.code)
     with filters.computing(len(trace), "rates"):
         found = analysis.rates(trace, code, given, peaks)
-    if options.json:
-        rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
-        print(answers.answer(options, asdict(found) | {"rows": rows}, trace))
-    else:
-        print(rates_text.text(found, options.top or 50))
+    rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
+    data = asdict(found) | {"rows": rows}
+    answers.show(options, lambda: data, lambda: rates_text.text(found, options.top or 50), trace)
     return 0
 
 

@@ -81,10 +81,8 @@ def stalls(options: argparse.Namespace) -> int:
         outputs.apart("-o", options.output, options.capture)
         count = sample_rows.write(samples, options.output)
         print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
-    elif options.json:
-        print(answers.answer(options, _data(found), trace))
     else:
-        print(stalls_text.text(found, options.top or 50))
+        answers.show(options, lambda: _data(found), lambda: stalls_text.text(found, options.top or 50), trace)
     return 0
 
 

@@ -118,7 +118,8 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     progress = filters.watched(len(trace), path.name)
     file = io.BytesIO()
     if options.perfetto:
-        from ..export import pftrace, timeline
+        from ..export import timeline
+        from ..export.perfetto import pftrace
 
         with progress as step:
             pftrace.write(timeline.timeline(trace, DEFAULT_LIMIT), file, step)

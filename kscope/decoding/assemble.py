@@ -131,7 +131,7 @@ def _about(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> Recorded:
 
 
 def _placements(recorded: Iterable[ModuleMeta]) -> dict[str, str]:
-    """Where each kernel's records are taken: in the text or behind the assembler."""
+    """Where each kernel's records are taken: in the text or in machine code."""
     found: dict[str, set[str]] = {}
     for module in recorded:
         for kernel in module.kernels:

@@ -21,11 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from ..util.arrays import Bools, Float, Int64
 
 MOST_RATE = 5e-4
 """Clocks drift apart by at most this much: oscillators by some 10 ppm, a host's clock that NTP corrects by 500 ppm."""

@@ -17,12 +17,13 @@ from .. import native
 from ..capture.layout import ANCHOR_ID, HEADER_LINES, LAST_ANCHOR_ID, RECORDS_PER_LINE
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
+from ..util.arrays import Bools, Int64
 from ..util.parallel import each, shares
 from ..util.text import counted
 from .ids import ANCHOR, LAST_ANCHOR, MISSING, IdTable
 from .inner_anchors import InnerAnchors
-from .slabs import Bools, Slabs, Words
-from .unwrap import Int64, ring_start, unwrap
+from .slabs import Slabs, Words
+from .unwrap import ring_start, unwrap
 
 __all__ = ["Records", "decode_slabs", "id_sample"]
 

@@ -14,16 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.model import CaptureData, Problem
 from ..tracedata.data import LostLaunches
+from ..util.arrays import Int64
 from ..util.runs import group_equal, heads
 from ..util.text import counted
 from .launches import Launches, intervals
 from .slabs import Slabs
 
-Int64 = npt.NDArray[np.int64]
 _BROKEN, _STOPPED = "driver", "drain"
 """Problems: a fault broke the context; launches may be missing that had room."""
 _SHARP_NS = 256

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..tracedata.data import UNKNOWN
-
-Int64 = npt.NDArray[np.int64]
+from ..util.arrays import Int64
 
 _TURN = 1 << 32
 _LOW = _TURN - 1

@@ -16,9 +16,8 @@ from ..capture.model import RoleMeta
 from ..marks.grammar import ROLE_TRACK
 from ..marks.strategies import MAX_WARPS
 from ..tracedata.data import TraceData
+from ..util.arrays import Int64
 from ..util.runs import group_equal, heads
-
-Int64 = npt.NDArray[np.int64]
 
 
 def with_roles(trace: TraceData, partitions: Sequence[tuple[RoleMeta, ...]]) -> TraceData:

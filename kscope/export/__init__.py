@@ -53,7 +53,7 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    ".pftrace": Format("kscope.export.pftrace", "timeline for Perfetto", timeline=True, gzip=True),
+    ".pftrace": Format("kscope.export.perfetto.pftrace", "timeline for Perfetto", timeline=True, gzip=True),
     ".speedscope.json": Format("kscope.export.speedscope", "flame graph for speedscope.app", gzip=True),
     ".json": Format("kscope.export.chrome", "timeline in Chrome's trace event format", timeline=True, gzip=True),
     ".parquet": Format("kscope.export.parquet", "all columns, for pandas, Polars, DuckDB (needs pyarrow)"),

@@ -15,6 +15,7 @@ import orjson
 
 from ..capture.layout import Kind
 from ..tracedata.info import info
+from ..util.arrays import Int64
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -26,7 +27,6 @@ from .threads import Threads, threads_of
 from .timeline import EMPTY, Timeline
 
 Event = dict[str, Any]
-Int64 = npt.NDArray[np.int64]
 Rows = slice | Int64
 _CHUNK = 1 << 14
 _SHORT = 64

@@ -11,16 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..util.arrays import Bools, Int64
 from ..util.text import counted
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.data import COLUMNS, KIND_NAMES, NO_TRACK, TraceData
+from ..util.arrays import Int64
 from ..util.packages import import_pandas
 from ..util.portable import clean
-
-Int64 = npt.NDArray[np.int64]
 
 
 def frame(trace: TraceData) -> Any:

@@ -8,15 +8,13 @@ For a pair ("signal", "wait"), the n-th `wait` of rank 3 with value 5 in a launc
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.model import Problem
 from ..tracedata.data import TraceData
+from ..util.arrays import Int64
 from ..util.runs import heads
 from ..util.text import counted
 from .flows import Flows, with_value
-
-Int64 = npt.NDArray[np.int64]
 
 
 def peer_flows(

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from ..util.arrays import Int64
+
 Bytes = npt.NDArray[np.uint8]
-Int64 = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 SPACE, NOTHING = b" ", b"\0"

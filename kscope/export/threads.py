@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..util.arrays import Int64
 from ..util.portable import clean
 from .groups import TOP, Group, hierarchy
 from .timeline import Timeline
 
-Int64 = npt.NDArray[np.int64]
 _FIRST_PID = 2
 
 

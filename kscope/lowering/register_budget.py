@@ -207,13 +207,13 @@ def _lower_to_fit(
     if best.text is text:
         return best
     if recording.placement == "schedule":
-        from . import behind_assembler  # its room takes a while to import
+        from . import schedule_placement  # its room takes a while to import
 
         try:
-            return behind_assembler.recorded(best, recording, code, shared, cooperative)
+            return schedule_placement.recorded(best, recording, code, shared, cooperative)
         except UnsupportedError as error:
             names = ", ".join(one.name for one in best.meta.kernels)
-            before = (*before, behind_assembler.fallback(names, error))
+            before = (*before, schedule_placement.fallback(names, error))
             best = lower(text, recording, frontend=frontend, known=before, source=source)
     limits = {} if shared is None else occupancy.limits(text, shared)
     if occupancy.by_registers(limits):

@@ -12,19 +12,17 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.model import Problem
 from ..decoding.causal import Clock, Evidence, solve
 from ..errors import UsageError
 from ..tracedata.data import T, TraceData
 from ..tracedata.recorded import Gpu
+from ..util.arrays import Float, Int64
 from ..util.text import counted
 from .kineto import Kernels
 from .launch_times import LaunchTimes
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Shift = Callable[[Int64], "tuple[Int64, Float]"]
 
 MOST_RATE = 5e-5

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.calls import Call
 from ..tracedata.nesting import parents
+from ..util.arrays import Int64
 from ..util.portable import clean
 from .kineto import CALLS, Kernels, Kineto
-
-Int64 = npt.NDArray[np.int64]
 
 _FRAME, _OP = "python_function", "cpu_op"
 _MODULE = "nn.Module: "

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import orjson
 
 from ..errors import FormatError
+from ..util.arrays import Int64
 from ..util.bounded_reading import MAX_FILE_BYTES, memory_budget, read_bytes
 from ..util.memory import uncollected
 
-Int64 = npt.NDArray[np.int64]
 Event = dict[str, Any]
 Value = TypeVar("Value", str, "tuple[Any, Any]")
 

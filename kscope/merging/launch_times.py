@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.data import TraceData
-
-Int64 = npt.NDArray[np.int64]
+from ..util.arrays import Int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..util.arrays import Int64
 from ..util.text import counted, some
 from .kineto import Kernels, Kineto
 from .launch_times import LaunchTimes
 from .names import identifier
 
-Int64 = npt.NDArray[np.int64]
 NONE = -1
 """The kernel of a launch that is not paired."""
 Group = tuple[int, str, tuple[int, ...]]

@@ -10,17 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
-from ..export.pfslots import clocks
-from ..export.pftracks import SEQUENCE, block, descriptor, fixed, number, packet, varint
+from ..export.perfetto.row_words import clocks
+from ..export.perfetto.tracks import SEQUENCE, block, descriptor, fixed, number, packet, varint
 from ..tracedata.nesting import layers
+from ..util.arrays import Bools, Int64
 from ..util.portable import clean, dump_json
 from .kineto import Kineto
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 FIRST_UUID = 1 << 40
 """kscope's own tracks have lower numbers."""

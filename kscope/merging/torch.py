@@ -13,10 +13,11 @@ import orjson
 
 from ..capture.model import Problem
 from ..errors import UsageError
-from ..export import DEFAULT_LIMIT, GZIP, check, chrome, pftrace
+from ..export import DEFAULT_LIMIT, GZIP, check, chrome
 from ..export import timeline as drawing
 from ..export.launch_rows import LaunchRow, launch_rows
-from ..export.pftracks import Beside
+from ..export.perfetto import pftrace
+from ..export.perfetto.tracks import Beside
 from ..export.threads import Beside as Below
 from ..export.threads import Thread, threads_of
 from ..export.timeline import Timeline

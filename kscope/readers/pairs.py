@@ -7,12 +7,9 @@ alternate, and neighbors there are pairs.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from ..util.arrays import Bools, Int64
 from ..util.runs import fresh, heads
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 BEGIN, END = 1, -1
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from ..analysis.trust.cutracer import trace_events
@@ -26,11 +25,11 @@ from ..errors import FormatError, UsageError
 from ..trace import Trace
 from ..tracedata.data import Launch
 from ..util import bounded_reading
+from ..util.arrays import Float
 from ..util.runs import fresh, heads
 from .columns import Int64, Notes, Records, WarpRows, distinct, recorded_by, trace
 from .words import numbered
 
-Float = npt.NDArray[np.float64]
 _PLACE = re.compile(r"(?s)(.*?)\s*Core(\d{1,9})\s+CTA(\d{1,14})")
 _WARP = re.compile(r"warp (\d{1,6})")
 _INIT, _FINAL, _AFTER, _RATE = "Init Time (ns)", "Post Final Time (ns)", "Finalization Time (ns)", "Frequency (MHz)"

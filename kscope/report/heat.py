@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.nesting import parents
+from ..util.arrays import Float, Int64
 from .scene import SPAN, Part, Scene
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 
 MOST_NAMES = 63

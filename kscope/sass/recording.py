@@ -177,7 +177,7 @@ def _check_options(kernel: ptx.Kernel) -> None:
         (f"sm_{kernel.arch}", kernel.arch == 90),
     ):
         if not known:
-            raise UnsupportedError(f"{what} is not supported behind the assembler")
+            raise UnsupportedError(f"{what} is not supported")
 
 
 def _chosen(

@@ -71,7 +71,7 @@ def check(labels: Labeled, spec: str) -> None:
             )
     for one in labels.kernel.statements:
         if one.mark is not None and one.mark.act == "pin":
-            raise UnsupportedError("pins are not supported behind the assembler, where nothing is moved away from them")
+            raise UnsupportedError("pins are not supported, because nothing is moved away from them there")
 
 
 def together(text: Text) -> frozenset[frozenset[Key]]:

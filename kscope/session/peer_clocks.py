@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from ..util.arrays import Int64
 
 if TYPE_CHECKING:
     from ..instrument.backend import PeerSide
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 KEPT = 16
 """Rounds of a comparison that are kept for each of its two inequalities: the tightest."""
 _PATIENCE_S = 20.0
-Int64 = npt.NDArray[np.int64]
 
 
 def lead(name: str, others: int, side: PeerSide) -> list[dict[str, Any]]:

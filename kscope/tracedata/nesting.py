@@ -18,10 +18,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from ..util.arrays import Bools, Int64
 from ..util.parallel import CHUNK, each
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 MOST_LEVELS = 64
 """The largest depth; only damaged data nests deeper."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from ..util.arrays import Int64
 from .data import NO_TRACK, TraceData
-
-Int64 = npt.NDArray[np.int64]
 
 
 def spread(trace: TraceData) -> tuple[TraceData, Int64, Int64]:

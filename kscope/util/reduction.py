@@ -9,14 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from .arrays import Bools, Float, Int64
 from .parallel import chunks, map_ahead
 from .runs import group_equal, summed
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
-Column = Int64 | Float | npt.NDArray[np.bool_]
+Column = Int64 | Float | Bools
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
+from .arrays import Int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kscope import native
+from kscope.util.arrays import Bools
 
-from .slab_search import Bools, Ints, Pieces, Slabs, U32s, Units, looks_whole
+from .slab_search import Ints, Pieces, Slabs, U32s, Units, looks_whole
 
 MASK = 0xFFFFFFFF
 TURN = 1 << 32

@@ -16,10 +16,11 @@ from kscope import native
 from kscope.capture import layout, wire
 from kscope.capture.heads import finished, foreign, log2_of
 from kscope.capture.model import BegunLaunch
+from kscope.util.arrays import Bools
 
 from .device import Device
 from .driver import Memory
-from .slab_search import Bools, Ints, Slabs, U32s, Units
+from .slab_search import Ints, Slabs, U32s, Units
 
 _WINDOW = 512
 """Entries that are read ahead of the newest launch."""

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from kscope import native
 from kscope.capture import layout, wire
 from kscope.capture.heads import finished, is_head, log2_of, sizes
+from kscope.util.arrays import Bools
 
 U32s = npt.NDArray[np.uint32]
 Units = npt.NDArray[np.uint32]
 """(n, 8): units of 32 bytes."""
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _LOG2 = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
 _CHUNK = 1 << 14
 """Units that a thread searches at a time, as in claims.c."""

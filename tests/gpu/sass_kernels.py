@@ -1,4 +1,4 @@
-"""Triton kernels that are recorded behind the assembler: compiled, armed, loaded and launched by the driver."""
+"""Triton kernels that are recorded in machine code: compiled, armed, loaded and launched by the driver."""
 
 from __future__ import annotations
 

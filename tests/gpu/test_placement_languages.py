@@ -1,6 +1,6 @@
 """The contract's programs with placement="schedule": in every language the records are those of placement="fence".
 
-What cannot be recorded behind the assembler is recorded as with "fence"; the reasons are listed at the end of the run.
+What cannot be recorded in machine code is recorded as with "fence"; the reasons are listed at the end of the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _sm90() -> None:
 
 
 def refused(capture: Capture) -> dict[str, str]:
-    """Kernel -> why it is not recorded behind the assembler. Every kernel that recorded is, or has a reason."""
+    """Kernel -> why it is not recorded in machine code. Every kernel that recorded is, or has a reason."""
     trace = kscope.decode(capture)
     why = {
         one.kernel: one.text.partition("placement='schedule' ")[2] for one in trace.problems if one.kind == "placement"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from replay import Replay, Slice, replay
 from synth import Rec, instant
 
-import kscope.export.pftrace as pftrace
+import kscope.export.perfetto.pftrace as pftrace
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
 from kscope.errors import UsageError

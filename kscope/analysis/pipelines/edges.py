@@ -11,10 +11,10 @@ import numpy.typing as npt
 from ...capture.layout import Kind
 from ...tracedata.data import T, TraceData
 from ...tracedata.region import Region
+from ...util.arrays import Int64
 from .events import recorded
 from .phases import NO_PHASE, Phases, phases
 
-Int64 = npt.NDArray[np.int64]
 _UNSIGNED = 1
 """A type of values, as in TraceData.types."""
 EXACT, AT_MOST = "in flight", "in flight at most"

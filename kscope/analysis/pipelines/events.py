@@ -15,9 +15,9 @@ from ...capture.layout import Kind
 from ...marks import operations
 from ...marks.operations import Named
 from ...tracedata.data import TraceData
+from ...util.arrays import Int64
 from ...util.runs import group_equal
 
-Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1
 _OPERATIONS = ("init", "wait", "arrive", "expect", "expect_tx", "copy", "follow")
 INIT, WAIT, ARRIVE, EXPECT, EXPECT_TX, COPY, FOLLOW = range(len(_OPERATIONS))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ...tracedata.data import TraceData
+from ...util.arrays import Float
 from ...util.runs import extents, group_equal
 from ...util.terminal import time_text
 from ...util.text import number_ranges
@@ -16,8 +16,6 @@ from .data import RingStats
 from .phases import Phases
 from .rings import Ring, follows, released_ns
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _WAITING = 0.05
 """Waits with a smaller share of their warps' time are no finding."""
 _WIDTH = 72

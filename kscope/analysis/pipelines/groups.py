@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...tracedata.data import TraceData
+from ...util.arrays import Int64
 from ...util.runs import fresh
 from . import events as be
 from .events import Events, Homes
 from .resynchronize import ways_to_count
 
-Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 Counts = dict[tuple[int, int], int]
 """(kernel, barrier) -> arrivals of a phase."""

@@ -20,13 +20,12 @@ import numpy.typing as npt
 
 from ...capture.model import Problem
 from ...tracedata.data import TraceData
+from ...util.arrays import Float, Int64
 from . import events as be
 from .events import Events, Homes
 from .groups import FIRST, Groups, counts_by_barrier, window
 from .remote_waits import remote_waits
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 NO_PHASE = -1
 _TIMES, _LEAST = 2, 64

@@ -8,13 +8,12 @@ for the other.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ...tracedata.data import TraceData
+from ...util.arrays import Int64
 from . import events as be
 from .events import Events
 
-Int64 = npt.NDArray[np.int64]
 UNKNOWN_PHASE = -2
 """Less than that of the phase before the first one."""
 

@@ -14,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...tracedata.data import TraceData
+from ...util.arrays import Float, Int64
 from .phases import Phases
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

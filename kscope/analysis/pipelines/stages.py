@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ...tracedata.data import TraceData
 from ...tracedata.info import info
 from ...tracedata.kernel_names import kernel_names
+from ...util.arrays import Float, Int64
 from ...util.runs import extents, group_equal
 from ..roles import Roles, roles
 from . import faults
@@ -25,8 +26,6 @@ from .data import KernelPipeline, Pipelines, RingStats, RoleWaits
 from .phases import NO_PHASE, Phases, phases
 from .rings import Ring, released_ns, rings
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _PERCENTILES = (50, 90, 99)
 
 

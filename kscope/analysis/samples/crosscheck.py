@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ...capture.samples import Samples
 from ...machine_code.moved import WeighedCode, parts
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names, of_kernels
+from ...util.arrays import Int64
 from ..shown import Shown
 from ..warp_regions import SPANS
 from .sampled_time import own_times
 
-Int64 = npt.NDArray[np.int64]
 Verdict = Literal["agrees", "moved", "empty", "perturbed", "unknown"]
 
 AGREES = 0.01

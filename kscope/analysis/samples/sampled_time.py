@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from ...tracedata.data import TraceData
 from ...tracedata.nesting import children_weight
+from ...util.arrays import Float, Int64
 from ..warp_stats import warp_ends
 from .stalls import all_warps
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _PART = 1024
 """Steps of a ns: weights are whole numbers, so that nested ones subtract exactly."""
 

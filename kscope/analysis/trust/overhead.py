@@ -17,12 +17,10 @@ from ...errors import UsageError
 from ...tracedata.data import T, TraceData
 from ...tracedata.kernel_names import kernel_names
 from ...tracedata.warps import last_ends
+from ...util.arrays import Int64
 from ...util.text import counted
 from ..warp_regions import warp_regions
 from ..warp_stats import warp_ends
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from ...errors import FormatError
+from ...util.arrays import Int64
 
 FILE, SCHEMA = "clock.json", "kscope.clock"
 OFFSETS = "offsets.json"
 _MOST = 64 << 20
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...decoding.causal import Clock, Evidence, solve
+from ...util.arrays import Float, Int64
 from .gpus import RankGpu
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _TICK = 32
 """ns: the step of %globaltimer on GPUs that can be recorded."""
 

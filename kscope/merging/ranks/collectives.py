@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
-import numpy as np
-import numpy.typing as npt
-
 from ...errors import UsageError
+from ...util.arrays import Int64
 from ...util.text import counted, some
 from .clocks import RankClock, align
 from .gpus import RankGpu
-
-Int64 = npt.NDArray[np.int64]
 
 COLLECTIVES = (
     "*all_reduce*", "*allreduce*", "*all_gather*", "*allgather*", "*reduce_scatter*", "*reducescatter*", "*all_to_all*",

@@ -15,7 +15,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ...analysis.warp_regions import warp_regions
 from ...capture.capture import load_capture
@@ -23,12 +22,10 @@ from ...capture.model import CaptureData
 from ...decoding.assemble import host_offset
 from ...errors import UsageError
 from ...trace import Trace, decode
+from ...util.arrays import Float, Int64
 from ...util.parallel import one_thread, workers
 from ...util.text import number_ranges
 from .clock_files import Compared, compared, offsets
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 SUFFIX = ".kscope"
 _FEW = 16

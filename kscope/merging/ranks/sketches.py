@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from ...analysis.roles import roles
 from ...errors import FormatError, MissingError, UsageError
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names
+from ...util.arrays import Int64
 from ...util.portable import clean, dump_json
 from ...util.text import install_command
 
 FILE, SCHEMA = "sketch.json", "kscope.sketch"
 ACCURACY = 0.01
-Int64 = npt.NDArray[np.int64]
 Key = tuple[str, str, str]
 """Kernel, region, role."""
 

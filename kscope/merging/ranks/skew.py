@@ -8,15 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...util.arrays import Float, Int64
 from ...util.text import counted, some
 from .clocks import RankClock, align
 from .collectives import collective, common
 from .gpus import RankGpu
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 BETWEEN = "between launches"
 """The time in no recorded launch."""

@@ -7,20 +7,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from ...capture.capture import load_capture
 from ...trace import Trace, decode
 from ...tracedata.concatenation import concatenate
 from ...tracedata.recorded import Gpu
+from ...util.arrays import Float, Int64
 from ..axis import Shift, moved
 from .clocks import RankClock
 from .collectives import aligned
 from .gpus import RankGpu, check_ranks, of_trace
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

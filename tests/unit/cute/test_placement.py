@@ -57,7 +57,7 @@ def test_the_cubin_records_in_its_machine_code(make: Callable[..., Made], binari
     ("options", "why"),
     [
         ({"live": True}, "live=True stores records where regions end"),
-        ({"fill": "stop"}, "fill='stop' is not supported behind the assembler"),
+        ({"fill": "stop"}, "fill='stop' is not supported"),
     ],
 )
 def test_what_cannot_be_recorded_there_is_recorded_in_its_text_and_reported(

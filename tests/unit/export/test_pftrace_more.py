@@ -17,7 +17,7 @@ from kscope.capture import layout
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
 from kscope.errors import UsageError
-from kscope.export import pfrows, pfslots
+from kscope.export.perfetto import event_rows, row_words
 from kscope.trace import Trace, decode
 
 NAMES = (("load", "u32"), ("dot", "u32"), ("wait", "u32"), "tile", "mark", ("queue", "f32"))
@@ -141,7 +141,7 @@ def test_many_names_and_tracks_stay_apart(tmp_path: Path, monkeypatch: pytest.Mo
     for args in (True, False):
         plain = exported(trace, tmp_path, args=args)
         with monkeypatch.context() as patch:
-            patch.setattr(pfrows, "FEW_NAMES", 1)
+            patch.setattr(event_rows, "FEW_NAMES", 1)
             many = exported(trace, tmp_path, args=args)
         assert many.slices == plain.slices
         assert (many.instants, many.counters) == (plain.instants, plain.counters)
@@ -282,4 +282,4 @@ def test_any_recording_exports_with_any_option(tmp_path_factory: pytest.TempPath
 
 
 def test_impossible_cycle_counts_are_dropped() -> None:
-    assert np.iinfo(np.int64).max > pfslots.MOST_CYCLES > 1.98e9 * 3600 * 24
+    assert np.iinfo(np.int64).max > row_words.MOST_CYCLES > 1.98e9 * 3600 * 24

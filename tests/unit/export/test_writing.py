@@ -193,7 +193,7 @@ def test_a_symbolic_link_stays_and_its_target_is_written(exists: bool, tmp_path:
 def test_a_failed_export_keeps_the_target_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "target").write_text("old")
     (tmp_path / "x.pftrace").symlink_to("target")
-    monkeypatch.setattr("kscope.export.pftrace.head", lambda *_: 1 / 0)
+    monkeypatch.setattr("kscope.export.perfetto.pftrace.head", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         bulk(2).export(tmp_path / "x.pftrace")
     assert (tmp_path / "x.pftrace").is_symlink()
@@ -235,7 +235,7 @@ def test_packing_round_trips(size: int) -> None:
 
 
 def test_a_failure_while_packing_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kscope.export.pftrace as pftrace
+    import kscope.export.perfetto.pftrace as pftrace
 
     monkeypatch.setattr(pftrace, "head", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

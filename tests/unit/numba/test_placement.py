@@ -67,7 +67,7 @@ def test_numbas_options_are_kept(frontend: Any, options: dict[str, Any]) -> None
     [
         ({"lto": False}, "the machine code is not made by an assembler that kscope calls"),
         ({"live": True}, "live=True stores records where regions end"),
-        ({"fill": "stop"}, "fill='stop' is not supported behind the assembler"),
+        ({"fill": "stop"}, "fill='stop' is not supported"),
     ],
 )
 def test_what_cannot_be_recorded_there_is_recorded_in_its_text_and_reported(

@@ -21,7 +21,7 @@ def meta(code: bytes) -> ModuleMeta:
 
 
 def stores(cubin: bytes) -> int:
-    """How many instructions store records behind the assembler: 16 bytes at their place in the slab."""
+    """How many instructions store records in machine code: 16 bytes at their place in the slab."""
     (function,) = functions(cubin)
     assert hazards.check(function) == ()
     return sum(one.code == "STG.E.128" and "+0x20]" in one.operands[0] for one in function.instructions)

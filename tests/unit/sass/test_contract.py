@@ -1,4 +1,4 @@
-"""The contract's kernels in every language: recorded behind the assembler, or refused with a reason.
+"""The contract's kernels in every language: recorded in machine code, or refused with a reason.
 
 On a device: tests/gpu/test_placement_languages.py.
 """
@@ -17,7 +17,7 @@ from contract.programs import PROGRAMS, Program
 
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
-from kscope.lowering import behind_assembler
+from kscope.lowering import schedule_placement
 
 from .kernels import needs_tools
 from .loaded import meta, stores
@@ -27,7 +27,7 @@ LANGUAGES = ("triton", "gluon", "cupy", "numba", "cute")
 OFTEN = ("straight_line", "partial_warps", "values", "pinned")
 """Programs of every run; of the rest, those that are recorded in every language are variations, others slow."""
 EVERYWHERE = ("straight_line", "nested", "names", "grid_3d", "constants", "words")
-"""Programs that are recorded behind the assembler in every language."""
+"""Programs that are recorded in machine code in every language."""
 NOWHERE = ("stop", "globaltimer", "live", "strategies", "first_lane", "any_lane", "points", "itself", "pinned")
 """Programs with options, strategies or marks that are not supported there."""
 MARKED = [program for program in PROGRAMS if program.state != "plain" and not program.recording.survive]
@@ -48,7 +48,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     for cache in ("TRITON_CACHE_DIR", "CUTE_DSL_CACHE_DIR"):
         monkeypatch.setenv(cache, str(tmp_path))
     found: dict[str, str] = {}
-    original = behind_assembler.recorded
+    original = schedule_placement.recorded
 
     def recorded(lowered: Any, *rest: Any) -> Any:
         (kernel,) = (one.name for one in lowered.meta.kernels)
@@ -63,7 +63,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
         assert stores(made.cubin) >= len({region.name for region in made.meta.regions})
         return made
 
-    monkeypatch.setattr(behind_assembler, "recorded", recorded)
+    monkeypatch.setattr(schedule_placement, "recorded", recorded)
     return found
 
 

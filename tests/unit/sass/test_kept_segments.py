@@ -1,4 +1,4 @@
-"""Which region each instruction of a kernel that is recorded behind the assembler belongs to, by its text."""
+"""Which region each instruction of a kernel that is recorded in machine code belongs to, by its text."""
 
 from __future__ import annotations
 

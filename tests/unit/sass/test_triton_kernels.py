@@ -1,4 +1,4 @@
-"""Triton kernels of the benchmarks, recorded behind the assembler; on a device: tests/gpu/test_placement.py."""
+"""Triton kernels of the benchmarks, recorded in machine code; on a device: tests/gpu/test_placement.py."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .pflong import padded
-from .pfslots import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, clocks, cycles, filler, times, values
-from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, WHERE, Names, varint
-from .timeline import Timeline
+from ...util.arrays import Int64
+from ..timeline import Timeline
+from .arrow_ends import padded
+from .row_words import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, clocks, cycles, filler, times, values
+from .tracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, WHERE, Names, varint
 
-Int64 = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]

@@ -58,7 +58,7 @@ def recorded(
 
 
 def fallback(kernel: str, error: UnsupportedError) -> Problem:
-    """The problem of a kernel that could not be recorded behind the assembler."""
+    """The problem of a kernel that could not be recorded in machine code."""
     text = f"kernel {kernel} is recorded with placement='fence', because with placement='schedule' {error}"
     return Problem("placement", text, kernel=kernel)
 

@@ -19,14 +19,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..util.parallel import CHUNK, chunks, each, map_ahead
-from ..util.progress import Step
-from .pflong import Arrows, arrivals
-from .pfrows import RowEncoder, packets
-from .pftracks import Beside, Names, head
-from .timeline import Timeline
+from ...util.arrays import Int64
+from ...util.parallel import CHUNK, chunks, each, map_ahead
+from ...util.progress import Step
+from ..timeline import Timeline
+from .arrow_ends import Arrows, arrivals
+from .event_rows import RowEncoder, packets
+from .tracks import Beside, Names, head
 
-Int64 = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 WINDOW = 1 << 19

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.layout import Kind
-from ..tracedata.info import info
-from ..util.parallel import chunks, map_ahead
-from ..util.texts import Texts, constant, joined, summed, varints
-from .groups import BETWEEN, TOP, Hierarchy, hierarchy
-from .launch_rows import LaunchRow, launch_rows
-from .row_notes import arguments, described
-from .timeline import EMPTY, Timeline
+from ...capture.layout import Kind
+from ...tracedata.info import info
+from ...util.parallel import chunks, map_ahead
+from ...util.texts import Texts, constant, joined, summed, varints
+from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
+from ..launch_rows import LaunchRow, launch_rows
+from ..row_notes import arguments, described
+from ..timeline import EMPTY, Timeline
 
 Int64 = npt.NDArray[np.int64]
 

@@ -1,0 +1,1 @@
+"""Perfetto's .pftrace: names and tracks, then events as rows of bytes."""

@@ -1,0 +1,10 @@
+"""Types of columns, as functions and dataclasses annotate them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]

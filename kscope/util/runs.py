@@ -40,7 +40,8 @@ def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
         The index of each group's first member, its size, and the group of each value (n,).
     """
     if not len(values):
-        return (np.zeros(0, np.int64),) * 3
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing
     least, width = _range(values)
     if width == 1:
         return np.zeros(1, np.int64), np.array([len(values)]), np.broadcast_to(np.int64(0), len(values))

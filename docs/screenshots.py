@@ -45,7 +45,7 @@ def annotated(browser: Page, capture: Path, image: Path) -> None:
         trace = kscope.load(capture)
         assert trace.samples is not None
         page = Path(folder) / "x.html"
-        page.write_text(annotate_page(annotate(trace, trace.samples), f"{capture.name}: where warps stood"))
+        page.write_text(annotate_page(annotate(trace, trace.samples), f"{capture.name}: where warps waited"))
         browser.open(page)
         browser.picture(image)
 

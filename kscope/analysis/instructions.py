@@ -111,7 +111,8 @@ def _cycles(trace: TraceData) -> dict[tuple[str, str], float]:
     """Mean cycles by kernel and region; none with clock="globaltimer"."""
     if trace.warps.timer.any():
         return {}
-    found, total, kernels = warp_regions(trace), dict[tuple[str, str], tuple[int, int]](), kernel_names(trace)
+    found, kernels = warp_regions(trace, cycles=True), kernel_names(trace)
+    total = dict[tuple[str, str], tuple[int, int]]()
     columns = (found.track, found.name, found.total, found.count)
     for track, name, ticks, count in zip(*(column.tolist() for column in columns), strict=True):
         key = kernels[int(trace.warps.kernel[track])], found.names[name]

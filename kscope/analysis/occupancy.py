@@ -268,6 +268,7 @@ def _block_lives(trace: TraceData, rows: Int64, ends: Float, row: Int64) -> tupl
 
 def _roots(trace: TraceData) -> list[tuple[Int64, Float, Float]]:
     """(track, start, end) in ns of top-level spans, part by part; crossing spans are cut."""
+    trace = trace.even
     warps, (_, code) = trace.warps, span_names(trace)
     found = []
     for part in track_aligned(trace.track, 1 << 17):

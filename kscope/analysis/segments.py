@@ -93,7 +93,7 @@ class Cutter:
 
     def __init__(self, trace: TraceData) -> None:
         self.names, self._code = span_names(trace)
-        self._trace, self._ends = trace, warp_ends(trace)
+        self._trace, self._ends = trace.even, warp_ends(trace)
         self._count = np.bincount(trace.track, minlength=len(trace.warps)).astype(np.int64)
         self._begin = np.cumsum(self._count) - self._count
         self.recorded = np.flatnonzero(self._count)

@@ -29,7 +29,7 @@ _LEAST_BINS, _MOST_BINS, _PER_BIN = 1 << 10, 1 << 20, 8
 class _Axis:
     """Integer steps for all rows, one row after another, so that spans of different rows do not meet."""
 
-    trace: TraceData
+    trace: TraceData  # with even ticks
     row_of: Int64  # by group of a warp, and name: -1 for none
     name_of: Int64  # by Trace.regions
     group: Int64  # by Trace.warps
@@ -63,6 +63,7 @@ def wall_ns(trace: TraceData, found: WarpRegions, group: Int64, codes: Int64) ->
         group: (w,) the group of each warp.
         codes: (rows,) group * len(found.names) + name of each row, in ascending order.
     """
+    trace = trace.even
     if not (used := found.count > 0).any():
         return np.zeros(len(codes))
     axis = _axis(trace, found, used, group, codes)

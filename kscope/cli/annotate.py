@@ -1,4 +1,4 @@
-"""`kscope annotate CAPTURE`: the source beside where warps stood, in the terminal or as a page."""
+"""`kscope annotate CAPTURE`: the source beside where warps waited, in the terminal or as a page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def annotate(options: argparse.Namespace) -> int:
     if options.json:
         print(answers.answer(options, _data(found), trace))
     elif options.output is not None:
-        outputs.text("-o", options.output, page(found, f"{options.capture.name}: where warps stood"))
+        outputs.text("-o", options.output, page(found, f"{options.capture.name}: where warps waited"))
     else:
         print("\n".join(_text(found, terminal_width())))
     return 0

@@ -27,7 +27,7 @@ def add(command: Command) -> None:
         help="torch.profiler's trace of the same run: who launched",
     )
     filters.add_roles(parser)
-    parser.add_argument("--stalls", action="store_true", help="and where warps stood, of a capture with samples")
+    parser.add_argument("--stalls", action="store_true", help="also show where warps waited, of a capture with samples")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="all numbers as JSON")
     form.add_argument("--csv", action="store_true", help="one line per row, all numbers")

@@ -151,11 +151,17 @@ def tightest(anchors: Anchors, rows: Rows, rate: Float) -> tuple[Int64, Int64]:
 def band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, Float]:
     """(low, high): the least and the most ns of each anchor's first cycle, by all anchors of its row. rates: per row,
     what a cycle takes at least and at most."""
-    low, high = np.empty((2, len(anchors.x)))
     if native.available():
+        low, high = np.empty((2, len(anchors.x)))
         columns = anchors.x, anchors.width, anchors.y
         rows.compiled("band", *columns, float(tick), rates.least, rates.most, low, high)
         return low, high
+    return band_in_numpy(anchors, rows, tick, rates)
+
+
+def band_in_numpy(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, Float]:
+    """The same, with or without compiled loops, which round otherwise."""
+    low, high = np.empty((2, len(anchors.x)))
 
     def work(part: tuple[slice, slice, Rows]) -> None:
         which, where, mine = part

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
+from ..tracedata.curves import Curves
 from ..tracedata.data import Launch, TraceData
 from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
@@ -25,14 +26,11 @@ from .launch_lines import calls as calls_of
 from .launches import Launches, number
 from .lost import Lost, find_lost
 from .slabs import Slabs, find
+from .unfinished import until_read
 from .warp_roles import with_roles
 
 Int64 = npt.NDArray[np.int64]
 _TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
-_LONGEST_NS = 1 << 47
-"""The longest time that a running warp is shown for: 39 hours; more is damage."""
-_FASTEST = 100
-"""Ticks per ns that no clock exceeds."""
 _SAMPLING = ("block", "warp", "sm")
 
 
@@ -84,9 +82,9 @@ def assemble(capture: CaptureData) -> TraceData:
     for device, data, mine in zip(capture.devices, devices, map(slice, ends, ends[1:]), strict=False):
         axis = fit_axis(data.slabs, launches.of[mine], last[mine], device, origin - data.offset, data.records.anchors)
         problems += _on(device, capture, axis.problems)
-        axes.append(axis)
         if len(running):
-            last[mine] = _until_read(data.slabs, last[mine], axis, device.read_ns - origin + data.offset, device)
+            axis, last[mine] = until_read(data.slabs, last[mine], axis, device, origin - data.offset)
+        axes.append(axis)
     region = _column([device.records.region for device in devices], np.uint16)
     if renumber is not None:
         region = renumber[region]
@@ -115,6 +113,7 @@ def assemble(capture: CaptureData) -> TraceData:
         recorded=_about(capture, modules),
         samples=capture.samples,
         calls=calls,
+        curves=Curves.joined([axis.curves for axis in axes]),
     )
     roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
     joined = join(trace, launches.in_turn)
@@ -202,14 +201,6 @@ def host_offset(device: DeviceCapture) -> int:
     return offset if abs(offset) < 1 << 62 else 0
 
 
-def _until_read(slabs: Slabs, last: Int64, axis: Axis, read_ns: int, device: DeviceCapture) -> Int64:
-    """The last tick of each slab; unfinished ones last until the data was read, `read_ns` after the origin."""
-    since = read_ns - axis.start
-    running = ~slabs.finished & (since > 0) & (since < _LONGEST_NS) & (device.read_ns > 0) & (axis.rate > 1 / _FASTEST)
-    ticks = slabs.first_tick + np.divide(since, axis.rate, out=np.zeros_like(since), where=running).astype(np.int64)
-    return np.where(running, np.maximum(last, ticks), last)
-
-
 def _first_time(device: _Device) -> int:
     return int(device.slabs.header["start_time"].view(np.int64).min())
 
@@ -292,6 +283,13 @@ def _tracks(counts: Int64) -> npt.NDArray[np.int32]:
     return found
 
 
+def _curve_of(axes: list[Axis]) -> npt.NDArray[np.int32]:
+    """The slabs' curves among those of all devices."""
+    before = np.cumsum([0, *(len(axis.curves) for axis in axes)]).tolist()
+    parts = [np.where(axis.curve >= 0, axis.curve + n, -1) for axis, n in zip(axes, before, strict=False)]
+    return np.concatenate([*parts, np.zeros(0, np.int32)]).astype(np.int32)
+
+
 def _cluster(slabs: Slabs) -> Int64:
     """(w,) the linear index of each block's cluster in the grid of clusters; -1 without clusters."""
     member = np.flatnonzero(slabs.header["cluster"])
@@ -339,6 +337,7 @@ def _warps(
         first_tick=first,
         last_tick=last,
         tick_ns=rate,
+        curve=_curve_of(axes),
         error_ns=_column([axis.error for axis in axes], np.float64),
         ends_error_ns=_column([axis.ends_error for axis in axes], np.float64),
         timer=slabs.globaltimer,

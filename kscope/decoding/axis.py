@@ -7,7 +7,7 @@ Anchors (anchors.py) bound, for one SM at a steady rate, a line
 Two distant anchors bound the rate, and all anchors bound T, the SM's offset. clock64 differs per SM; the timer does
 not. All launches of a device share offset and rate only if all anchors fit one line per SM; else each launch has
 its own offsets, and its own rate unless one rate fits all; and if no line fits an SM's anchors in a launch, each of its
-blocks has its own line (clock_drift.py).
+blocks has its own line (clock_drift.py), or, with anchors among records, the SM has a curve (clock_curves.py).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import numpy.typing as npt
 
 from .. import native
 from ..capture.model import DeviceCapture, Problem
+from ..tracedata.curves import Curves
 from ..util.parallel import each, filled, map_ahead, shares
 from ..util.runs import group_equal
 from ..util.text import counted
-from . import clock_drift, time_bounds
+from . import clock_curves, clock_drift, time_bounds
 from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, between, tightest
 from .inner_anchors import InnerAnchors, added
 from .slabs import Slabs
@@ -42,10 +43,12 @@ did not fit.
 
 @dataclass(frozen=True)
 class Axis:
-    """Nanoseconds of each slab: ns = start + (tick - slab's first tick) * rate, after `origin`.
+    """Nanoseconds of each slab: ns = start + (even tick - slab's first tick) * rate, after `origin`.
 
     Attributes:
         start, rate: (s,) float64.
+        curve: (s,) int32, the slab's of `curves`, by which its ticks become even ones; -1 if they are.
+        curves: of SMs whose clocks changed.
         error: (s,) float64, bound on the error of any time of the slab, ns (time_bounds.py).
         ends_error: (s,) float64, the same at the warp's start and end.
         origin: %globaltimer, ns.
@@ -56,6 +59,8 @@ class Axis:
 
     start: Float
     rate: Float
+    curve: npt.NDArray[np.int32]
+    curves: Curves
     error: Float
     ends_error: Float
     origin: int
@@ -81,7 +86,7 @@ def fit_axis(
     with np.errstate(all="ignore"):
         if not len(slabs):
             nothing = np.zeros(0)
-            return Axis(nothing, nothing, nothing, nothing, origin, tick, True)
+            return Axis(nothing, nothing, np.zeros(0, np.int32), Curves.none(), nothing, nothing, origin, tick, True)
         return _fit(slabs, launch, last_tick, tick, device.max_clock_khz, origin, inner or InnerAnchors.none())
 
 
@@ -102,6 +107,8 @@ def _fit(
     offset, misfit = _offsets(anchors, rows, rate, one, tick)
     shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick * _ROUNDING).all())
     changed = np.zeros(0, np.int64)
+    curved = np.zeros(len(slabs), bool)
+    group = one
     if shared:
         offset, rate = _spread(offset, sm), np.full(len(slabs), rate[0])
         within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
@@ -122,11 +129,21 @@ def _fit(
             )
             offset[which], rate[which] = lines.offset, lines.rate
             changed = np.flatnonzero(which)[lines.bend > 2 * tick]
+            curved = _curved(anchors, rows, group, which & ~slabs.globaltimer, inner)
     timer = slabs.globaltimer
     start = filled(len(slabs), np.float64, lambda part: offset[part] + (clock[part] - reference[sm[part]]) * rate[part])
     first_tick = slabs.first_tick
     cycles = filled(len(slabs), np.float64, lambda part: (last_tick[part] - first_tick[part]) * ~timer[part])
     ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
+    curve, curves = np.full(len(slabs), -1, np.int32), Curves.none()
+    if curved.any():
+        some = anchors.of(curved)
+        row = Rows.of(group[curved][some.slab])
+        where = sm[curved][some.slab[row.first]]
+        fitted = clock_curves.fit(some, row, tick, within, reference[where], cycles[curved])
+        curve[curved], curves, start[curved] = fitted.curve, fitted.curves, fitted.start
+        rate[curved] = np.where(fitted.rate > 0, fitted.rate, rate[curved])
+        ends_error[curved], error[curved] = fitted.ends_error, fitted.error + rate[curved]  # even ticks are whole ones
     changed = changed[~timer[changed]]
     if len(changed):
         launches = len(np.unique(launch[changed]))
@@ -152,7 +169,18 @@ def _fit(
             column[~np.isfinite(column)] = 0.0
 
     each(clean, shares(len(slabs)))
-    return Axis(start, rate, error, ends_error, origin, tick, shared, tuple(problems))
+    return Axis(start, rate, curve, curves, error, ends_error, origin, tick, shared, tuple(problems))
+
+
+def _curved(anchors: Anchors, rows: Rows, group: Int64, among: Bools, inner: InnerAnchors) -> Bools:
+    """(s,) bool: the slabs among these whose group, an SM in a launch, has anchors among records.
+
+    rows: of groups, in order of their numbers.
+    """
+    there = np.zeros(len(rows.first), bool)
+    there[group[inner.slab]] = True
+    there &= anchors.x[rows.last] > anchors.x[rows.first]
+    return np.asarray(among & there[group])
 
 
 def _spread(values: npt.NDArray[Any], index: npt.NDArray[np.integer]) -> npt.NDArray[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..tracedata.curves import Lives
 from ..tracedata.data import TraceData
 
 Int64 = npt.NDArray[np.int64]
@@ -40,6 +41,8 @@ def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
     np.maximum.at(latest, row, np.where(warps.finished, warps.end_ns, -np.inf))
     changed["end_ns"] = np.where(changed["finished"], latest, np.nan)
     np.maximum.at(changed["last_tick"], row, warps.last_tick)
+    lives = Lives(trace.curves, changed["curve"], changed["first_tick"], changed["last_tick"])
+    changed["tick_ns"] = np.where(lives.bent, lives.pace(), changed["tick_ns"])
     track = row[trace.track]
     end = trace.start_ticks + np.maximum(trace.dur_cycles, 0)
     several = np.bincount(row, minlength=len(kept)) > 1

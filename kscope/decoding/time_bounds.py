@@ -104,7 +104,7 @@ def errors(
     """
     briefly, slow = within.briefly, within.slow
     whole = rows
-    rows = _unbroken(anchors, rows, tick, Rates(np.array(briefly), np.array(slow)))
+    rows = unbroken(anchors, rows, tick, within)
     if native.available():
         first, last = np.empty((2, len(ends)), np.int64)
         whole.compiled("reach", anchors.slab, first, last)
@@ -125,42 +125,84 @@ def errors(
         return error, inside
     count = len(rows.first)
     low, high = band(anchors, rows, tick, Rates(np.full(count, briefly), np.full(count, slow)))
-    first, last = _reach(anchors, rows, ends)
+    first, last = reach(anchors, rows, ends)
     x = anchors.x
-
-    # At the end: beyond the row's last anchor the bounds diverge.
-    at_end = start + ends * rate
-    beyond = np.maximum(x[first] + ends - x[last], 0.0)
-    error = np.maximum(high[last] + beyond * slow - at_end, at_end - low[last] - beyond * briefly)
-    error[x[last] > x[first] + ends] = 0.0  # no anchor there: the next one bounds it, below
-    error = np.maximum(error, np.maximum(high[first] - start, start - low[first]))
+    error = _at_ends(x, first, last, (low, high), within, start, start + ends * rate, ends)
 
     # Between: the corners are compared with a chord of the row, and the chord with the slab's line.
     middle, origin = (low + high) / 2, x[rows.first]
     pace = (middle[rows.last] - middle[rows.first]) / np.maximum(x[rows.last] - origin, 1.0)
     chord = middle[rows.first][rows.row] + (x - origin[rows.row]) * pace[rows.row]
+    above, below = _corners(x, rows, high - chord, chord - low, (low, high), pace[rows.row], within)
+    to = np.maximum(last - 1, first)
+    ahead = start - chord[first], start + (x[last] - x[first]) * rate - chord[last]
+    above = _highest(above, first, to) - np.minimum(*ahead)
+    below = _highest(below, first, to) + np.maximum(*ahead)
+    return error, np.maximum(np.where(last > first, np.maximum(above, below), 0.0), error)
+
+
+def along(
+    anchors: Anchors, rows: Rows, within: Limits, band: tuple[Float, Float], value: Float, end: Float, ends: Float
+) -> tuple[Float, Float]:
+    """The most that a line may be off which is straight between neighboring anchors, but may bend at each.
+
+    Args:
+        anchors: of s slabs.
+        rows: of unbroken().
+        within: the limits of the clock.
+        band: what bounds the time of each anchor's first cycle.
+        value: (a,) the line's ns there.
+        end: (s,) the line's ns at the slab's last clock read.
+        ends: (s,) cycles from the slab's first anchor to that.
+
+    Returns:
+        As errors().
+    """
+    low, high = band
+    first, last = reach(anchors, rows, ends)
+    error = _at_ends(anchors.x, first, last, band, within, value[first], end, ends)
+    slope = np.append(np.diff(value) / np.maximum(np.diff(anchors.x), 1.0), 0.0)
+    above, below = _corners(anchors.x, rows, high - value, value - low, band, slope, within)
+    to = np.maximum(last - 1, first)
+    inside = np.maximum(_highest(above, first, to), _highest(below, first, to))
+    return error, np.maximum(np.where(last > first, inside, 0.0), error)
+
+
+def _at_ends(
+    x: Float, first: Int64, last: Int64, band: tuple[Float, Float], within: Limits, start: Float, end: Float,
+    ends: Float,
+) -> Float:  # fmt: skip
+    """The most that ns at the slabs' first anchors and at their ends may be off."""
+    low, high = band
+    beyond = np.maximum(x[first] + ends - x[last], 0.0)  # of the row's last anchor, where the bounds diverge
+    error = np.maximum(high[last] + beyond * within.slow - end, end - low[last] - beyond * within.briefly)
+    error[x[last] > x[first] + ends] = 0.0  # no anchor there: the next one bounds it, inside
+    return np.maximum(error, np.maximum(high[first] - start, start - low[first]))
+
+
+def _corners(
+    x: Float, rows: Rows, above: Float, below: Float, band: tuple[Float, Float], slope: Float, within: Limits
+) -> tuple[Float, Float]:
+    """How far the time may be above and below a line between each anchor and the next one of its row.
+
+    above, below: how far at the anchors. slope: (a,) the line's, ns per cycle.
+    """
+    low, high = band
+    briefly, slow = within.briefly, within.slow
     cycles = np.append(np.diff(x), 0.0)
     cycles[rows.last] = 0.0
     after = np.minimum(np.arange(len(x)) + 1, rows.last[rows.row])
-    slope = pace[rows.row]
-    upper, lower = high - chord, low - chord
     gain = np.maximum(within.highest * cycles - low[after] + high, 0.0)
     up, down = np.full((2, len(x)), np.inf)
     for fast, more in ((briefly, 0.0), (within.fast, gain)):
         rising = np.clip((high[after] + more - high - fast * cycles) / (slow - fast), 0.0, cycles)
         falling = np.clip((slow * cycles - low[after] + low - more) / (slow - fast), 0.0, cycles)
-        up = np.minimum(up, upper + rising * (slow - slope))
-        down = np.minimum(down, more - lower - falling * (fast - slope))
-    upper = np.maximum(np.maximum(upper, upper[after]), up)
-    lower = np.minimum(np.minimum(lower, lower[after]), -down)
-    to = np.maximum(last - 1, first)
-    ahead = start - chord[first], start + (x[last] - x[first]) * rate - chord[last]
-    above = _highest(upper, first, to) - np.minimum(*ahead)
-    below = _highest(-lower, first, to) + np.maximum(*ahead)
-    return error, np.maximum(np.where(last > first, np.maximum(above, below), 0.0), error)
+        up = np.minimum(up, above + rising * (slow - slope))
+        down = np.minimum(down, more + below - falling * (fast - slope))
+    return np.maximum(np.maximum(above, above[after]), up), np.maximum(np.maximum(below, below[after]), down)
 
 
-def _reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
+def reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
     """For each slab the index of its first anchor, and of its row's first anchor at its end or later, else the last."""
     first, found = np.empty((2, len(ends)), np.int64)
     index = np.arange(len(anchors.slab))
@@ -177,16 +219,16 @@ def _reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
     return first, np.minimum(found, rows.last[rows.row[first]])
 
 
-def _unbroken(anchors: Anchors, rows: Rows, tick: int, within: Rates) -> Rows:
+def unbroken(anchors: Anchors, rows: Rows, tick: int, within: Limits) -> Rows:
     """The rows, cut where a clock was certainly outside its limits: it stood still, or an anchor is damaged."""
     if native.available():
         breaks = np.empty(len(anchors.x), bool)
         columns = anchors.x, anchors.width, anchors.y
-        rows.compiled("breaks", *columns, float(tick), float(within.least), float(within.most), breaks)
+        rows.compiled("breaks", *columns, float(tick), within.briefly, within.slow, breaks)
         return Rows.starting(np.flatnonzero(breaks), len(breaks))
     step = np.arange(len(anchors.x) - 1)
     rates = between(anchors, step, step + 1, tick)
-    broken = (rates.least > within.most) | (rates.most < within.least)
+    broken = (rates.least > within.slow) | (rates.most < within.briefly)
     return Rows.of(np.cumsum(np.append(0, broken | (rows.row[1:] != rows.row[:-1]))))
 
 

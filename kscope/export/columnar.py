@@ -113,14 +113,14 @@ class _Columns:
         trace, arrow = self._trace, self._arrow
         track = trace.track[rows]
         warps = trace.warps
-        ticks, cycles = trace.start_ticks[rows], trace.dur_cycles[rows]
+        ticks, cycles, even = trace.start_ticks[rows], trace.dur_cycles[rows], trace.even
         pace = warps.tick_ns[track]
         columns: dict[str, Any] = {
             name: getattr(warps, name)[track] for name in ("kernel", "launch", "block", "warp", "lane", "sm")
         }
         columns |= {name: getattr(trace, name)[rows] for name in ("region", "kind", "depth", "value")}
-        columns["start_ns"] = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
-        columns["dur_ns"] = np.where(cycles < 0, np.nan, cycles * pace)
+        columns["start_ns"] = (even.start_ticks[rows] - warps.first_tick[track]) * pace + warps.start_ns[track]
+        columns["dur_ns"] = np.where(cycles < 0, np.nan, even.dur_cycles[rows] * pace)
         user = self._of_region[trace.region[rows]]
         columns |= {f"block_{axis}": warps.block_xyz[track, at] for at, axis in enumerate("xyz")}
         columns |= {"track": np.maximum(user, 0), "warp_row": track, "start_ticks": ticks, "dur_cycles": cycles}

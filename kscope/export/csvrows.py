@@ -58,15 +58,15 @@ class _Rows:
         )
         self.width = sum(one.width for one in (self._kernels, self._regions, self._tracks, self._sources))
         self._kinds = text.table([kind.encode() for kind in KIND_NAMES], NOTHING)
-        self._depth, self._value = trace.depth, trace.value  # computed once, before the threads start
+        self._depth, self._value, _ = trace.depth, trace.value, trace.even  # computed once, before the threads start
 
     def lines(self, part: slice) -> Bytes:
         """The lines of a slice of records."""
         trace, warps = self._trace, self._trace.warps
         track = trace.track[part]
-        ticks, cycles = trace.start_ticks[part], trace.dur_cycles[part]
+        ticks, cycles, even = trace.start_ticks[part], trace.dur_cycles[part], trace.even
         pace = warps.tick_ns[track]
-        start = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
+        start = (even.start_ticks[part] - warps.first_tick[track]) * pace + warps.start_ns[track]
         places = {name: getattr(warps, name)[track] for name in ("kernel", "launch", "block", "warp", "lane", "sm")}
         cells: dict[str, Bytes] = {name: _whole(places[name]) for name in ("launch", "block", "warp", "lane", "sm")}
         cells["kernel"] = self._kernels.take(places["kernel"])
@@ -79,7 +79,7 @@ class _Rows:
         cells["warp_row"], cells["depth"] = _whole(track), _whole(self._depth[part])
         cells["source"] = self._sources.take(trace.region[part])
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
-        cells["dur_ns"], cells["dur_cycles"] = _thousandths(cycles * pace), _whole(cycles)
+        cells["dur_ns"], cells["dur_cycles"] = _thousandths(even.dur_cycles[part] * pace), _whole(cycles)
         cells["dur_ns"][cycles < 0] = 0  # NOTHING
         cells["value"] = _values(self._value[part])
         row: list[bytes | Bytes] = []

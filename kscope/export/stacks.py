@@ -59,9 +59,7 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
     start, length = trace.start_ticks[spans], trace.dur_cycles[spans]
     parent = _parents(start, start + length, track)
     inside = parent >= 0
-    covered = np.zeros(len(spans), np.int64)
-    np.add.at(covered, parent[inside], length[inside])
-    own = np.maximum(length - covered, 0)  # crossing spans may cover more than the whole
+    own, even = (_own(parent, one.dur_cycles[spans]) for one in (trace, trace.even))
     names, name_of = np.unique(trace.region_names(), return_inverse=True)
     of_kernel = trace.warps.kernel[track]
     path, table = _paths(parent, name_of[trace.region[spans]], of_kernel, len(names), len(trace.kernels))
@@ -71,7 +69,7 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
     count = np.bincount(path, minlength=size)
     ticks, ns = np.zeros(size, np.int64), np.zeros(size)
     np.add.at(ticks, path, own)
-    np.add.at(ns, path, own * trace.warps.tick_ns[track])
+    np.add.at(ns, path, even * trace.warps.tick_ns[track])
     for index, (above, number) in enumerate(table, start=len(nodes)):
         name, kernel = str(names[number]), nodes[above].kernel
         nodes.append(
@@ -81,6 +79,13 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
             )
         )  # fmt: skip
     return tuple(nodes)
+
+
+def _own(parent: Int64, length: Int64) -> Int64:
+    """The lengths of spans without those inside of them."""
+    covered, inside = np.zeros(len(length), np.int64), parent >= 0
+    np.add.at(covered, parent[inside], length[inside])
+    return np.asarray(np.maximum(length - covered, 0))  # crossing spans may cover more than the whole
 
 
 def _parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
@@ -119,13 +124,14 @@ def _kernels(trace: TraceData, outermost: Int64) -> list[Node]:
     pace = np.where(warps.tick_ns > 0, warps.tick_ns, 1.0)
     life = np.rint((warp_ends(trace) - warps.start_ns) / pace)
     life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)
-    covered = np.zeros(len(warps), np.int64)
-    np.add.at(covered, trace.track[outermost], trace.dur_cycles[outermost])
-    own = np.where(used, np.maximum(life - covered, 0), 0)
+    covered = np.zeros((2, len(warps)), np.int64)
+    for column, one in zip(covered, (trace, trace.even), strict=True):
+        np.add.at(column, trace.track[outermost], one.dur_cycles[outermost])
+    own, even = np.where(used, np.maximum(life - covered, 0), 0)
     nodes = []
     for index, name in enumerate(trace.kernels):
         rows = np.flatnonzero((warps.kernel == index) & used)
-        ns = float((own[rows] * warps.tick_ns[rows]).sum())
+        ns = float((even[rows] * warps.tick_ns[rows]).sum())
         timer = bool(len(rows)) and bool(warps.timer[rows].all())
         nodes.append(Node(name, -1, None, len(rows), int(own[rows].sum()), ns, index, len(rows), timer))
     return nodes

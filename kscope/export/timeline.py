@@ -160,17 +160,17 @@ def _whole_ns(trace: TraceData, empty: Int64, keep: bool) -> tuple[Int64, Int64,
     begin, end = np.empty((2, count + len(empty)), np.int64)
     base = int(np.rint(warps.start_ns.min(initial=np.inf))) if len(warps) else 0
     first = np.clip(warps.start_ns - base, -_FAR, _FAR)
-    exact = np.empty(count + len(empty)) if keep else None
+    exact, even = np.empty(count + len(empty)) if keep else None, trace.even
 
     def work(part: slice) -> None:
         track = trace.track[part].astype(np.intp)
         pace, start = warps.tick_ns[track], first[track]
-        ticks = (trace.start_ticks[part] - warps.first_tick[track]).astype(np.float64)
+        ticks = (even.start_ticks[part] - warps.first_tick[track]).astype(np.float64)
         ns = np.clip(ticks * pace + start, -_FAR, _FAR)
         begin[part] = np.rint(ns)
         if exact is not None:
             exact[part] = ns + base
-        ticks += np.maximum(trace.dur_cycles[part], 0)
+        ticks += np.maximum(even.dur_cycles[part], 0)
         end[part] = np.rint(np.clip(ticks * pace + start, -_FAR, _FAR))
 
     each(work, chunks(count))

@@ -1,4 +1,4 @@
-"""Where a kernel asks for an anchor among its records (ptx/anchor.py): once per iteration of each loop with marks."""
+"""Where a kernel may store an anchor among its records (ptx/anchor.py): once per iteration of each loop with marks."""
 
 from __future__ import annotations
 

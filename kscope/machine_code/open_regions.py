@@ -1,7 +1,7 @@
 """Which regions are open at each instruction of a function.
 
 A region is open from its begin's clock read to its end's on every path, wherever the compiler has put the code between
-them: the loop of a wait often stands behind the kernel's end. The wait of a clock read counts to what was open before.
+them: the loop of a wait is often placed after the kernel's end. A clock read's wait counts for what was open before.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     ks_due   .pred  a record ended at least four steps later
 
 A record's end shows whether an anchor is due: three instructions, once per iteration of a loop
-(lowering/anchor_sites.py). The rest is jumped over. Where a loop is one basic block with one region
-(lowering/loop_registers.py), they would be felt: there an anchor is only before the loop, if it is in another one.
+(lowering/anchor_sites.py). A branch skips the rest. In a loop of one basic block with one region
+(lowering/loop_registers.py) even those would cost too much: an anchor is only before it, if another loop contains it.
 """
 
 from __future__ import annotations

@@ -167,6 +167,7 @@ def trace(
             cluster=zeros - 1, cluster_rank=zeros.astype(np.uint8), role=np.full(len(selected), -1, np.int16),
             start_ns=begins, end_ns=np.where(open_lane, np.nan, ends),
             finished=~open_lane, first_tick=first_tick, last_tick=last_tick, tick_ns=tick,
+            curve=np.full(len(selected), -1, np.int32),
             error_ns=np.full(len(selected), float(tick_seen)),
             ends_error_ns=np.full(len(selected), float(tick_seen)),
             timer=np.full(len(selected), not cycles), records=counts, written=counts.copy(), start_width=zeros,

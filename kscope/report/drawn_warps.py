@@ -64,7 +64,7 @@ def arrange(trace: TraceData) -> DrawnWarps:
     last = start.copy()
     some = count > 0
     at = (first + count - 1)[some]
-    ticks = trace.start_ticks[at] + np.maximum(trace.dur_cycles[at], 0) - warps.first_tick[rows[some]]
+    ticks = trace.even.start_ticks[at] + np.maximum(trace.even.dur_cycles[at], 0) - warps.first_tick[rows[some]]
     last[some] += _finite(ticks * warps.tick_ns[rows[some]])
     end = np.maximum(_finite(warp_ends(trace)[rows]), np.maximum(last, start))
     base = float(start.min(initial=_FAR)) if len(rows) else 0.0

@@ -65,7 +65,7 @@ def axes(scene: Scene) -> Axes:
     """The axes of a scene."""
     trace, drawn = scene.trace, scene.drawn
     paces = trace.warps.tick_ns[drawn.rows]
-    longest = float(trace.dur_cycles.max(initial=0)) * float(paces.max(initial=1.0))
+    longest = float(trace.even.dur_cycles.max(initial=0)) * float(paces.max(initial=1.0))
     first = int(bins_of(np.array([float(paces[paces > 0].min(initial=1.0)) / 2]))[0])
     last = int(bins_of(np.array([longest]))[0])
     warp, block = trace.warps.warp[drawn.rows].astype(np.int64), trace.warps.block[drawn.rows]

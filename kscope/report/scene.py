@@ -59,8 +59,8 @@ class Part:
         at: index into the trace's columns.
         warp: index into scene.drawn.
         code: as in Scene.
-        end: ticks after the warp's first.
-        dur: ticks, 0 for points.
+        end: even ticks (TraceData.even) after the warp's first.
+        dur: even ticks, 0 for points.
         begin_ns, dur_ns: after drawn.base; duration.
     """
 
@@ -194,7 +194,7 @@ def parts(scene: Scene) -> list[list[tuple[int, int]]]:
 
 def gathered(scene: Scene, ranges: list[tuple[int, int]]) -> Iterator[Part]:
     """The records of one place, range after range."""
-    trace, drawn = scene.trace, scene.drawn
+    trace, drawn = scene.trace.even, scene.drawn
     for first, last in ranges:
         count = drawn.count[first:last]
         offset = np.cumsum(count) - count

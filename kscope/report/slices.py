@@ -1,8 +1,9 @@
-"""The records of a part as columns: grouped by warp, in order of end, exact in ticks.
+"""The records of a part as columns: grouped by warp, in order of end, in even ticks (TraceData.even).
 
 code    its row of the table of codes
 end     ticks since the warp's previous end; of the first, since the warp's first tick
 dur     ticks
+cycles  the clock's ticks, if these are others
 value   the user's 32 bits, of records that have one, in order
 """
 
@@ -32,6 +33,8 @@ def packed(scene: Scene, part: Part) -> dict[str, Any]:
         "end": narrow(zigzag(step) if signed else step),
         "dur": narrow(np.minimum(part.dur, _FAR)),
     }
+    if scene.trace.even is not scene.trace:
+        columns["cycles"] = narrow(np.clip(scene.trace.dur_cycles[part.at], 0, _FAR))
     valued = valued_codes(scene)
     if valued.any():
         columns["value"] = scene.trace.bits[part.at[valued[part.code]]].astype(np.uint32)

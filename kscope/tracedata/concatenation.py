@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from .curves import Curves
 from .data import Launch, T
 from .kernel_names import of_kernels
 from .recorded import Gpu
@@ -35,7 +36,7 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
     kernels = dict[tuple[str, int], int]()
     warps = {field.name: list[npt.NDArray[Any]]() for field in fields(Warps)}
     columns = {name: list[npt.NDArray[Any]]() for name in ("region", "track", "start_ticks", "dur_cycles", "bits")}
-    types, launches, rows, devices = dict[tuple[int, int], int](), list[Launch](), 0, 0
+    types, launches, rows, devices, curves = dict[tuple[int, int], int](), list[Launch](), 0, 0, 0
     for part, named in zip(parts, gpus, strict=True):
         region = np.array([regions.setdefault(one, len(regions)) for one in part.regions], np.int64)
         keys = zip(part.kernels, of_kernels(part), strict=True)
@@ -49,7 +50,7 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
         changed: dict[str, npt.NDArray[Any]] = {
             "device": old.device + devices, "kernel": kernel[old.kernel] if len(kernel) else old.kernel,
             "launch": old.launch + len(launches), "role": role[old.role], "start_ns": old.start_ns + shift,
-            "end_ns": old.end_ns + shift,
+            "end_ns": old.end_ns + shift, "curve": old.curve + np.where(old.curve >= 0, np.int32(curves), np.int32(0)),
         }  # fmt: skip
         for name, found in warps.items():
             found.append((changed[name] if name in changed else getattr(old, name))[kept])
@@ -61,7 +62,7 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
             found.append(records[name] if name in records else getattr(part, name))
         number = dict(zip(part.devices, (one.device for one in named), strict=True))
         launches += [replace(one, device=number[one.device]) for one in part.launches]
-        rows, devices = rows + len(kept), devices + len(part.devices)
+        rows, devices, curves = rows + len(kept), devices + len(part.devices), curves + len(part.curves)
     if len(regions) > MOST_REGIONS:
         raise UsageError(f"{len(regions):,} regions together, expected at most {MOST_REGIONS:,}: join fewer traces")
     table = np.full((max(1, len(kernels)), len(regions)), _U32, np.uint8)
@@ -79,6 +80,7 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
         kernels=tuple(name for name, _ in kernels), launches=tuple(launches[at] for at in order.tolist()),
         devices=tuple(one.device for one in every), origin=origin, problems=tuple(problems), role_names=tuple(roles),
         lost_launches=tuple(one for part in parts for one in part.lost_launches), calls=(), _whole=None,
+        curves=Curves.joined([part.curves for part in parts]),
         recorded=replace(parts[0].recorded, gpus=tuple(every)), **more,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from ..capture.model import Problem
 from ..capture.samples import Samples
 from ..util.text import counted
 from .calls import Call
+from .curves import Curves, Lives
 from .nesting import nest
 from .recorded import Recorded
 from .region import Region
@@ -111,6 +112,7 @@ class TraceData:
             Warps.role indexes them.
         samples: where warps waited and why, of a session with stalls=True; None without.
         calls: the call of each launch, if the trace was merged with one of torch.profiler; else empty.
+        curves: the clocks of SMs that changed their rate within a launch; Warps.curve indexes them.
     """
 
     region: npt.NDArray[np.uint16]
@@ -133,6 +135,7 @@ class TraceData:
     role_names: tuple[str, ...] = ()
     samples: Samples | None = None
     calls: tuple[Call, ...] = ()
+    curves: Curves = field(default_factory=Curves.none)
     _whole: tuple[Any, Int64] | None = None
 
     def __len__(self) -> int:
@@ -216,8 +219,54 @@ class TraceData:
         return np.array([region.flight for region in self.regions], bool)[self.region]
 
     @cached_property
+    def lives(self) -> Lives:
+        """What turns ticks of warps into even ones, and back."""
+        return Lives(self.curves, self.warps.curve, self.warps.first_tick, self.warps.last_tick)
+
+    @cached_property
+    def even(self: T) -> T:
+        """The trace with ticks of equal length: ns = warps.start_ns + (tick - warps.first_tick) * warps.tick_ns.
+
+        Where an SM's clock changed its rate these are no cycles, and durations in ns come from them alone.
+        """
+        if not (self.warps.curve >= 0).any():
+            return self
+        warps = replace(self.warps, curve=np.full(len(self.warps), -1, np.int32))
+        if self._whole is not None:
+            whole, index = self._whole
+            start, took = whole.even.start_ticks[index], whole.even.dur_cycles[index]
+            return replace(self, start_ticks=start, dur_cycles=took, warps=warps, _whole=(whole.even, index))
+        start = self.lives.even(self.track, self.start_ticks)
+        end = self.lives.even(self.track, self.start_ticks + np.maximum(self.dur_cycles, 0))
+        took = np.where(self.dur_cycles < 0, UNKNOWN, end - start)
+        return replace(self, start_ticks=start, dur_cycles=took, warps=warps)
+
+    def ns_of(self, row: npt.NDArray[np.integer], tick: Int64) -> Float:
+        """When warps' clocks had values.
+
+        Args:
+            row: (m,) rows of `warps`.
+            tick: (m,) values of their clocks, as start_ticks.
+
+        Returns:
+            (m,) float64, ns after `origin`.
+        """
+        warps = self.warps
+        even = self.lives.even(row, tick) if len(self.curves) else tick
+        return np.asarray((even - warps.first_tick[row]) * warps.tick_ns[row] + warps.start_ns[row])
+
+    def ticks_of(self, row: npt.NDArray[np.integer], ns: Float) -> Int64:
+        """Inverse of ns_of(): (m,) int64 values of the rows' clocks at times (m,)."""
+        warps = self.warps
+        after = (ns - warps.start_ns[row]) / warps.tick_ns[row]
+        even = warps.first_tick[row] + np.rint(after).astype(np.int64)
+        return self.lives.uneven(row, even) if len(self.curves) else even
+
+    @cached_property
     def start_ns(self) -> Float:
         """(n,) float64, ns after `origin`."""
+        if self.even is not self:
+            return self.even.start_ns
         warps = self.warps
         ns = (self.start_ticks - warps.first_tick[self.track]).astype(np.float64)
         ns *= warps.tick_ns[self.track]
@@ -227,6 +276,8 @@ class TraceData:
     @cached_property
     def dur_ns(self) -> Float:
         """(n,) float64, ns; NaN if the duration is unknown."""
+        if self.even is not self:
+            return self.even.dur_ns
         ns = self.dur_cycles * self.warps.tick_ns[self.track]
         ns[self.dur_cycles == UNKNOWN] = np.nan
         return ns

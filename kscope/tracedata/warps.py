@@ -32,7 +32,8 @@ class Warps:
         finished: whether the warp finished.
         first_tick, last_tick: int64, the first and the last clock; of an unfinished warp the clock when the data was
             read, or, if that is unknown, the end of the last record.
-        tick_ns: float64, ns per tick.
+        tick_ns: float64, mean ns per tick.
+        curve: int32, index into Trace.curves of the warp's clock, which changed its rate; -1 if it did not.
         error_ns: float64, the most that a time of the warp may be off.
         ends_error_ns: float64, the most that its start and its end may be off.
         timer: ticks are ns of %globaltimer, not cycles.
@@ -60,6 +61,7 @@ class Warps:
     first_tick: Int64
     last_tick: Int64
     tick_ns: npt.NDArray[np.float64]
+    curve: npt.NDArray[np.int32]
     error_ns: npt.NDArray[np.float64]
     ends_error_ns: npt.NDArray[np.float64]
     timer: npt.NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Who lets a wait for a barrier go on: the last operation of its phase. And phases as records, to draw them."""
+"""Edges from the last operation of a phase to the waits that it ends; and phases as records, to draw them."""
 
 from __future__ import annotations
 
@@ -83,11 +83,7 @@ def with_phases(trace: T) -> tuple[T, Drawn]:
     number, regions = _regions(trace, found)
     end = np.where(ended, found.landed_ns, np.maximum(found.issued_ns, found.first_ns))
     warps = trace.warps
-    start_ticks, end_ticks = (
-        warps.first_tick[found.row]
-        + np.rint((ns - warps.start_ns[found.row]) / warps.tick_ns[found.row]).astype(np.int64)
-        for ns in (found.first_ns, end)
-    )
+    start_ticks, end_ticks = (trace.ticks_of(found.row, ns) for ns in (found.first_ns, end))
     track = np.concatenate([trace.track, found.row.astype(np.int32)])
     ends = np.concatenate([trace.start_ticks + np.maximum(trace.dur_cycles, 0), end_ticks])
     own = np.arange(len(trace))

@@ -1,4 +1,4 @@
-"""What a trace recorded about barriers with auto="pipeline": one row per operation, on one clock per block.
+"""Operations on barriers that auto="pipeline" recorded: one row each, on one clock per block.
 
 A block's warps read one clock, so the order of their operations is exact. An arrival from another block of the cluster
 is moved to the clock of the block whose barrier it is, and may be off by the errors of both warps.
@@ -33,14 +33,14 @@ class Events:
         operation: INIT to FOLLOW.
         home: number of the block whose shared memory has the barrier.
         barrier: offset in that memory.
-        start, end: ticks of the clock of `home`; equal but for waits.
+        start, end: ticks of the clock of `home`; equal except for waits.
         parity: what a wait waits for.
         weight: arrivals that it makes, or that a phase has (INIT).
-        bytes: that it expects; 0 for other operations.
+        bytes: expected bytes; 0 for other operations.
         copies: how many copies it is or includes.
         copied: their bytes; UNKNOWN if their sizes are not known.
-        multicast: it goes to several blocks.
-        slack: ticks that start and end may be off, because another block did it.
+        multicast: whether it goes to several blocks.
+        slack: ticks by which start and end may be wrong, because another block executed it.
     """
 
     record: Int64
@@ -82,8 +82,7 @@ class Homes:
 
     def ns(self, trace: TraceData, home: Int64, ticks: Int64) -> npt.NDArray[np.float64]:
         """ns after the trace's origin of ticks of blocks' clocks."""
-        row, warps = self.row[home], trace.warps
-        return np.asarray((ticks - warps.first_tick[row]) * warps.tick_ns[row] + warps.start_ns[row])
+        return trace.ns_of(self.row[home], ticks)
 
 
 def names(trace: TraceData) -> list[Named | None]:
@@ -176,8 +175,7 @@ def _moved(trace: TraceData, homes: Homes, made: Events, own: Int64) -> Events:
     warps = trace.warps
     mine, there = trace.track[made.record[at]], homes.row[made.home[at]]
     for column in (made.start, made.end):
-        ns = (column[at] - warps.first_tick[mine]) * warps.tick_ns[mine] + warps.start_ns[mine]
-        column[at] = warps.first_tick[there] + ((ns - warps.start_ns[there]) / warps.tick_ns[there]).astype(np.int64)
+        column[at] = trace.ticks_of(there, trace.ns_of(mine, column[at]))
     error = (warps.error_ns[mine] + warps.error_ns[there]) / warps.tick_ns[there]
     made.slack[at] = np.ceil(np.nan_to_num(error, posinf=float(1 << 40))).astype(np.int64)
     return made

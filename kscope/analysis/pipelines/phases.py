@@ -1,14 +1,14 @@
-"""The phases of barriers: who arrived, which copies, who waited, and when a phase was over.
+"""The phases of barriers: arrivals, copies and waits of each, and when it was over.
 
 A barrier counts arrivals; each time the count of its initialization is reached, and the bytes that are expected have
 landed, a phase is over and the next one begins. So arrivals in order of time make the phases. A wait names a parity,
 and passes while the phase before the current one has that parity: with the arrivals that were made before the wait
 ended, one phase fits.
 
-When a phase is over, nobody records. It is known as an interval: not before its last operation was issued, not after
-the first wait for it ended. The upper end is exact, but for the time that a warp takes to wake up, if that wait stood
-still before. Where records are missing, the count of arrivals is lost and with it the phases, until one way to count is
-the only one that contradicts no wait (resynchronize.py).
+Nothing records when a phase is over. It is known as an interval: after its last operation was issued, and before the
+first wait for it ended. If that wait was blocked, the upper end is exact, except for the time that a warp takes to wake
+up. Where records are missing, phases are unknown until only one count of arrivals contradicts no wait
+(resynchronize.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where the count of arrivals at a barrier goes on after missing records: by what waits contradict.
+"""Resumes the count of arrivals at a barrier after missing records, with the counts that no wait contradicts.
 
-Two numbers are unknown: how many arrivals of the current phase were made before, and whether an even number of phases
-came before. Every way to choose them gives each wait a phase. A wait that began after the next phase was over, too,
-cannot have been for its phase, because the parity had changed.
+Two numbers are unknown: how many arrivals of the current phase are missing, and whether an even number of phases is.
+Every choice of both gives each wait a phase. A wait that began after the next phase was over cannot have been for its
+phase, because the parity had changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Way = tuple[int, int]
 
 
 def ways_to_count(found: Events, needed: int) -> list[Way]:
-    """The ways that contradict no wait.
+    """The counts that no wait contradicts.
 
     Args:
         found: the operations of one barrier, in order of time, without gaps.

@@ -1,4 +1,4 @@
-"""What a pipeline's barriers tell: stages in use, who waits for what, latencies, and how many stages it needs.
+"""Statistics of a pipeline: stages in use, what each role waits for, latencies, and how many stages it needs.
 
 Each wait is split by its phase: the time before the phase's last operation was issued (*not issued*), the time until
 it had landed at most (*in flight*), and the rest (*landed*).

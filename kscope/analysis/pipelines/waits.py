@@ -1,4 +1,4 @@
-"""Waits for barriers by role: what they waited for, and who let them go on."""
+"""Waits for barriers by role: what they waited for, and what ended them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BarrierWait:
         warp_time_ns: of all its warps.
         not_issued, in_flight, landed: parts of that time: before the last operation of the phase was issued, before it
             had landed, and after.
-        signals: (role, region, share) of the last operations that let the waits go on, largest share of the time first.
+        signals: (role, region, share) of the last operations, which ended the waits, largest share of the time first.
     """
 
     kernel: str

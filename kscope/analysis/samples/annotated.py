@@ -1,4 +1,4 @@
-"""Source lines beside where warps stood: samples, reasons, instructions and regions of each line."""
+"""Source lines beside where warps waited: samples, reasons, instructions and regions of each line."""
 
 from __future__ import annotations
 

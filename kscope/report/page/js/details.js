@@ -46,7 +46,7 @@ function ofSelection() {
       pairs(facts),
     ];
   if (kind !== SPAN) return ["Selected", what, pairs(facts)];
-  facts.unshift(["cycles", warps.timer[warp] ? "-" : countText(line.dur[index])]);
+  facts.unshift(["cycles", warps.timer[warp] ? "-" : countText(line.cycles[index])]);
   if (warps.timer[warp]) facts[0] = ["clock", ticks];
   const long = element("p", { className: "long" }, timeText(end - begin));
   const rank = rankOf(name, end - begin);

@@ -85,7 +85,7 @@ const warpsPointer = {
       [begin, end] = timesOf(line, index);
     const lines =
       kindOf(code) === SPAN
-        ? [`${timeText(end - begin)}${model.warps.timer[line.warp] ? "" : `, ${counted(line.dur[index], "cycle")}`}`]
+        ? [`${timeText(end - begin)}${model.warps.timer[line.warp] ? "" : `, ${counted(line.cycles[index], "cycle")}`}`]
         : [kindOf(code) === UNKNOWN ? "duration unknown" : momentText(begin, 0.1)];
     if (line.value && !Number.isNaN(line.value[index])) lines.push(`value ${Number(line.value[index].toPrecision(9))}`);
     const name = nameOf(code);

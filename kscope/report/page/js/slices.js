@@ -50,6 +50,7 @@ function readWarps(columns, chunk) {
   const total = columns.code.length;
   const end = new Float64Array(total);
   const dur = new columns.dur.constructor(total);
+  const cycles = columns.cycles ? new columns.cycles.constructor(total) : dur;
   const code = new columns.code.constructor(total);
   const value = columns.value?.length ? new Float64Array(total).fill(NaN) : null;
   const counts = new Uint32Array(129);
@@ -64,7 +65,7 @@ function readWarps(columns, chunk) {
     for (let number = 0; number < 128; number++) {
       counts[number + 1] += counts[number];
       const [a, b] = [from + counts[number], from + counts[number + 1]];
-      if (b > a) lines.push({ warp, number, end, dur, code, value, from: a, to: b, levels: null });
+      if (b > a) lines.push({ warp, number, end, dur, cycles, code, value, from: a, to: b, levels: null });
     }
     let tick = 0;
     for (let i = from; i < to; i++) {
@@ -74,6 +75,7 @@ function readWarps(columns, chunk) {
       const at = from + counts[lineOf[one]]++;
       end[at] = tick;
       dur[at] = columns.dur[i];
+      if (columns.cycles) cycles[at] = columns.cycles[i];
       code[at] = one;
       if (value && valued[one]) value[at] = numberOf(columns.value[taken++], warp, one);
     }

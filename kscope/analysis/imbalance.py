@@ -15,7 +15,9 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.warps import Warps
-from ..util.runs import heads
+from ..util.parallel import filled
+from ..util.runs import count_distinct, heads, sum_by
+from .quantiles import PERCENTS, quantiles
 from .warp_regions import warp_regions
 
 Int64 = npt.NDArray[np.int64]
@@ -124,7 +126,7 @@ def members(trace: TraceData, across: str) -> Members:
     base = int(inner.max(initial=0)) + 1
     if across == "sm":
         outer = np.array(trace.devices, np.int64)[outer] if len(outer) else outer
-    return Members(across, outer * base + inner, base, len(np.unique(outer)) > 1, warps)
+    return Members(across, outer * base + inner, base, count_distinct(outer) > 1, warps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,22 +137,27 @@ class Worst:
     code: Int64
 
 
-def worst(row: Int64, rows: int, member: Int64, ns: Float) -> Worst:
-    """Largest total over the median of each row. row, member, ns: (c,) of rows of warp_regions()."""
+def worst(row: Int64, rows: int, member: Int64, track: Int64, ns: Float) -> Worst:
+    """Largest total over the median of each row.
+
+    Args:
+        row, track, ns: (c,) of rows of warp_regions().
+        rows: how many there are.
+        member: (w,) of each row of Trace.warps.
+    """
     score, member_of = np.ones(rows), np.zeros(rows, np.int64)
-    order = np.lexsort((member, row))
-    row, member = row[order], member[order]
-    edges = heads(row, member)
-    row, member, total = row[edges], member[edges], np.add.reduceat(ns[order], edges)
-    order = np.lexsort((total, row))
-    row, member, total = row[order], member[order], total[order]
-    first = heads(row)
-    size = np.diff(first, append=len(row))
-    median = (total[first + (size - 1) // 2] + total[first + size // 2]) / 2
+    width = int(member.max(initial=0)) + 1
+    keys, total = sum_by(filled(len(row), np.int64, lambda part: row[part] * width + member[track[part]]), ns)
+    of = keys // width
+    begins = heads(of)
+    size = np.diff(begins, append=len(of))
+    spread = quantiles(total, of[begins], rows, begins, size)
+    most, median = spread[of[begins], -1], spread[of[begins], 1 + PERCENTS.index(50)]
     with np.errstate(all="ignore"):
-        ratio = total[first + size - 1] / median
-    score[row[first]] = np.where(size == 1, 1.0, np.where(median > 0, ratio, np.nan))
-    member_of[row[first]] = member[first + size - 1]
+        ratio = most / median
+    score[of[begins]] = np.where(size == 1, 1.0, np.where(median > 0, ratio, np.nan))
+    largest = np.flatnonzero(total == np.repeat(most, size))
+    member_of[of[largest]] = keys[largest] % width  # of several the last one
     return Worst(score, member_of)
 
 

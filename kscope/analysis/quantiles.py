@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..util.parallel import each
-from ..util.runs import fresh, heads
+from ..util.runs import heads
 from .order_statistics import Ranked
 
 Int64 = npt.NDArray[np.int64]
@@ -32,27 +32,24 @@ def quantiles(values: Float, row: Int64, rows: int, offset: Int64, count: Int64)
     Returns:
         (rows, 5) float64: least, p50, p90, p99, greatest; NaN without values.
     """
-    used = np.flatnonzero(count > 0)
-    order = used[np.argsort(row[used], kind="stable")]
-    row, offset, count = row[order], offset[order], count[order]
     found = np.full((rows, len(PERCENTS) + 2), np.nan)
+    if not count.all():
+        used = np.flatnonzero(count)
+        row, offset, count = row[used], offset[used], count[used]
     if not len(row):
         return found
-    begins = fresh(row)
-    joined = ~begins
-    joined[1:] &= offset[:-1] + count[:-1] == offset[1:]
-    pieces = np.flatnonzero(~joined)
-    begin = offset[pieces]
-    end = np.append(pieces[1:], len(row)) - 1
-    end = offset[end] + count[end]
-    of_piece = row[pieces]
-    if int(np.count_nonzero(begins)) > _MANY:
-        _sorted(values, of_piece, begin, end - begin, found)
-        return found
+    end = offset + count
+    pieces = np.flatnonzero(np.append(True, (row[1:] != row[:-1]) | (offset[1:] != end[:-1])))
+    begin, length = offset[pieces], end[np.append(pieces[1:], len(row)) - 1] - offset[pieces]
+    order = np.argsort(row[pieces], kind="stable")
+    of_piece, begin, length = row[pieces][order], begin[order], length[order]
     edges = heads(of_piece)
+    if len(edges) > _MANY:
+        _sorted(values, of_piece, begin, length, found)
+        return found
     jobs, large = list[Callable[[], None]](), list[tuple[int, Ranked]]()
     for first, last in zip(edges.tolist(), [*edges[1:].tolist(), len(pieces)], strict=True):
-        number, a, size = int(of_piece[first]), begin[first:last], (end - begin)[first:last]
+        number, a, size = int(of_piece[first]), begin[first:last], length[first:last]
         if size.sum() < _LARGE:
             jobs.append(partial(_whole, values, a, size, found[number]))
         else:

@@ -14,17 +14,19 @@ from ..tracedata import tracks
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.parallel import map_ahead
 from ..util.portable import clean
 from . import summary_tables
 from .groups import Groups, group, label, split_keys
-from .imbalance import ACROSS, describe, members, worst
+from .imbalance import ACROSS, Members, Worst, describe, members, worst
 from .quantiles import quantiles
 from .roles import Named
+from .row_sums import RowSums, row_sums
 from .shown import Shown
 from .summary_data import PointStats, RegionStats, SummaryData
 from .summary_text import render
 from .wall import wall_ns
-from .warp_regions import SPANS, WarpRegions, under_tick, warp_regions
+from .warp_regions import SPANS, WarpRegions, warp_regions
 from .warp_stats import WarpStats, notes, warp_stats
 
 Int64 = npt.NDArray[np.int64]
@@ -114,43 +116,34 @@ def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | Non
 def _regions(
     trace: TraceData, groups: Groups, found: WarpRegions, lives: tuple[WarpStats, ...]
 ) -> tuple[RegionStats, ...]:
-    warps, names, kernels = trace.warps, found.names, kernel_names(trace)
-    codes = groups.code[found.track] * max(1, len(names)) + found.name
-    row_codes, row = np.unique(codes, return_inverse=True)
-    row, rows = row.ravel(), len(row_codes)
-    pace = warps.tick_ns[found.track]
-
-    def add(column: Int64 | Float) -> Float:
-        return np.bincount(row, weights=column, minlength=rows).astype(np.float64)
-
-    count, unknown = (add(column).astype(np.int64) for column in (found.count, found.unknown))
-    total, own, idle = (add(column * pace) for column in (found.total, found.own, found.idle))
-    spread = quantiles(found.values, row, rows, found.offset, found.count)
-    first, last = _starts(trace, found, row, rows)
-    under = add(under_tick(trace, found))
-    wall = wall_ns(trace, found, groups.code, row_codes)
-    imbalances = _imbalances(trace, groups, found, row, rows, pace)
+    names, kernels = found.names, kernel_names(trace)
+    sums = row_sums(trace, found, groups.code)
+    rows = len(sums.code)
+    spread = quantiles(found.values, sums.row, rows, found.offset, found.count)
+    wall = wall_ns(trace, found, groups.code, sums.code)
+    imbalances = _imbalances(trace, groups, found, sums)
     issued = _issued(trace)
     alive = {id_: one.alive_ns for id_, one in enumerate(lives)}
     wheres = {one.name: clean(one.where) for one in reversed(trace.regions) if one.where}  # the first of a name
     rows_found: list[RegionStats] = []
-    for index, code in enumerate(row_codes.tolist()):
+    for index, code in enumerate(sums.code.tolist()):
         number, name = divmod(code, len(names))
         kernel = kernels[int(groups.kernel[number])]
         key = groups.keys[number]
-        known = int(count[index])
+        known, total = int(sums.count[index]), float(sums.total_ns[index])
         least, p50, p90, p99, greatest = spread[index].tolist()
         scores, member = imbalances[index]
         life = alive[number]
         rows_found.append(
             RegionStats(
-                kernel, names[name], key, known, float(total[index]), float(wall[index]),
-                share=float(total[index] / life) if life > 0 else _NAN,
-                self_ns=float(own[index]), mean_ns=float(total[index] / known) if known else _NAN,
+                kernel, names[name], key, known, total, float(wall[index]),
+                share=total / life if life > 0 else _NAN,
+                self_ns=float(sums.own_ns[index]), mean_ns=total / known if known else _NAN,
                 p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
                 imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=member,
-                first_ns=float(first[index]) if known else _NAN, last_ns=float(last[index]) if known else _NAN,
-                idle_ns=float(idle[index]), unknown=int(unknown[index]), under_tick=int(under[index]),
+                first_ns=float(sums.first[index]) if known else _NAN,
+                last_ns=float(sums.last[index]) if known else _NAN,
+                idle_ns=float(sums.idle_ns[index]), unknown=int(sums.unknown[index]), under_tick=int(sums.under[index]),
                 ends_at_issue_of=issued.get(names[name]),
                 where=wheres.get(names[name], ""),
                 **{f"{across}_imbalance": one for across, one in scores.items() if known},
@@ -173,33 +166,23 @@ def _issued(trace: TraceData) -> dict[str, str | None]:
     return found
 
 
-def _starts(trace: TraceData, found: WarpRegions, row: Int64, rows: int) -> tuple[Float, Float]:
-    """First and last start of each row, ns after the start of the span's launch."""
-    warps = trace.warps
-    began = np.full(len(trace.launches), np.inf)
-    np.minimum.at(began, warps.launch, warps.start_ns)
-    used = np.flatnonzero(found.count > 0)
-    track = found.track[used]
-    ahead = warps.start_ns[track] - began[warps.launch[track]]
-    first, last = np.full(rows, np.inf), np.full(rows, -np.inf)
-    pace, tick = warps.tick_ns[track], warps.first_tick[track]
-    np.minimum.at(first, row[used], ahead + (found.first[used] - tick) * pace)
-    np.maximum.at(last, row[used], ahead + (found.last[used] - tick) * pace)
-    return first, last
-
-
 def _imbalances(
-    trace: TraceData, groups: Groups, found: WarpRegions, row: Int64, rows: int, pace: Float
+    trace: TraceData, groups: Groups, found: WarpRegions, sums: RowSums
 ) -> list[tuple[dict[str, float], str]]:
     """(scores by member kind, text about the worst) of each row; kinds that the rows already separate are left out."""
-    used = np.flatnonzero(found.count > 0)
-    ns = (found.total * pace)[used]
+    rows, row, track, ns = len(sums.code), sums.row, found.track, sums.total
+    if not found.count.all():
+        used = np.flatnonzero(found.count)
+        row, track, ns = row[used], track[used], ns[used]
+    if not len(row):
+        return [({}, "")] * rows
     scores, worst_of = [dict[str, float]() for _ in range(rows)], [(1.0, "")] * rows
-    for across in ACROSS:
-        if across in groups.by:
-            continue
+
+    def work(across: str) -> tuple[str, Members, Worst]:
         kind = members(trace, across)
-        scored = worst(row[used], rows, kind.code[found.track[used]], ns)
+        return across, kind, worst(row, rows, kind.code, track, ns)
+
+    for across, kind, scored in map_ahead(work, [across for across in ACROSS if across not in groups.by]):
         for index, score in enumerate(scored.score.tolist()):
             scores[index][across] = score
             if score > worst_of[index][0]:

@@ -110,13 +110,19 @@ def _axis(trace: TraceData, found: WarpRegions, used: npt.NDArray[np.bool_], gro
     index = {name: number for number, name in enumerate(found.names)}
     row_of = np.full((int(group.max()) + 1) * (names + 1), -1, np.int64)
     row_of[codes // names * (names + 1) + codes % names] = np.arange(len(codes))
-    track = found.track[used]
-    pace, tick = warps.tick_ns[track], warps.first_tick[track]
-    first, last = (
-        warps.start_ns[track] + (ticks[used] - tick) * pace for ticks in (found.first, found.last + found.total)
-    )
-    origin = float(first.min())
-    span = max(float(last.max()) - origin, 1.0)
+
+    def extent(part: slice) -> tuple[float, float]:
+        """When the spans of a part begin, and a time after them."""
+        which = used[part]
+        track = found.track[part][which]
+        pace, tick = warps.tick_ns[track], warps.first_tick[track]
+        ticks = found.first[part][which], (found.last[part] + found.total[part])[which]
+        first, last = (warps.start_ns[track] + (one - tick) * pace for one in ticks)
+        return float(first.min(initial=np.inf)), float(last.max(initial=-np.inf))
+
+    firsts, lasts = zip(*parallel.map_ahead(extent, parallel.chunks(len(found))), strict=True)
+    origin = min(firsts)
+    span = max(max(lasts) - origin, 1.0)
     steps = min(float(_FINEST), _LONGEST / (span * len(codes)))
     return _Axis(
         trace, row_of.reshape(-1, names + 1),

@@ -6,7 +6,6 @@ by SM, block or launch never reads the records again.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,17 +83,17 @@ def warp_regions(trace: TraceData, *, cycles: bool = False) -> WarpRegions:
     pass_ = _Pass(trace, names)
     if trace.filtered and len(trace.whole.warps) == len(trace.warps):
         pass_.nest_whole()
-    each(pass_.work, track_aligned(trace.track, _SLICE))
+    each(pass_.work, pass_.parts)
     return pass_.finish()
 
 
 def under_tick(trace: TraceData, found: WarpRegions) -> Int64:
     """(c,) spans of each row shorter than their timer's tick."""
-    short = np.zeros(len(found), np.int64)
-    for row in np.flatnonzero(trace.warps.timer[found.track] & (found.count > 0)).tolist():
-        at = int(found.offset[row])
-        short[row] = np.count_nonzero(found.values[at : at + int(found.count[row])] < trace.tick_ns)
-    return short
+    if not trace.warps.timer.any():
+        return np.zeros(len(found), np.int64)
+    before = np.append(0, np.cumsum(found.values < trace.tick_ns))
+    short = before[found.offset + found.count] - before[found.offset]
+    return np.where(trace.warps.timer[found.track], short, 0)
 
 
 class _Pass:
@@ -111,8 +110,17 @@ class _Pass:
         self.last_end = trace.warps.first_tick.copy()
         self.nested: tuple[Int64, Int64] | None = None  # own and idle ticks of each record, if known before
         self.values = np.empty(len(trace))
-        self.parts: dict[int, list[Int64]] = {}
-        self.lock = threading.Lock()
+        self.parts = track_aligned(trace.track, _SLICE)
+        # Rows of a part go where no other part's do, and stay there if they are as many as they can be.
+        each = points * (1 + int(trace.dur_cycles.min(initial=0) < 0))  # rows of a warp
+        most = [min(part.stop - part.start, self._lanes(part) * each) for part in self.parts]
+        self.place = dict(zip((part.start for part in self.parts), np.cumsum([0, *most]).tolist(), strict=False))
+        self.rows = dict[int, int]()
+        self.columns = [np.empty(sum(most), np.int64) for _ in _COLUMNS]
+
+    def _lanes(self, part: slice) -> int:
+        track = self.trace.track
+        return int(track[part.stop - 1]) - int(track[part.start]) + 1
 
     def nest_whole(self) -> None:
         """Set what depends on records that the trace's filter left out."""
@@ -159,8 +167,9 @@ class _Pass:
         ]  # fmt: skip
         if extra is not None:
             columns = [np.concatenate(pair) for pair in zip(columns, extra, strict=True)]
-        with self.lock:
-            self.parts[at] = columns
+        place, self.rows[at] = self.place[at], len(columns[0])
+        for whole, column in zip(self.columns, columns, strict=True):
+            whole[place : place + len(column)] = column
 
     def _unknown(self, track: npt.NDArray[np.int32], name: Names) -> list[Int64]:
         """Rows of the spans with an unknown duration."""
@@ -193,9 +202,10 @@ class _Pass:
         return own, idle
 
     def finish(self) -> WarpRegions:
-        parts = [self.parts[at] for at in sorted(self.parts)]
-        nothing = [np.zeros(0, np.int64)] * len(_COLUMNS)
-        columns = [np.concatenate(column) for column in zip(nothing, *parts, strict=True)]
+        columns, count = self.columns, sum(self.rows.values())
+        if count < len(columns[0]):
+            parts = [slice(place, place + self.rows[at]) for at, place in self.place.items()]
+            columns = [np.concatenate([column[part] for part in parts]) for column in columns]
         return WarpRegions(
             names=self.names, values=self.values, covered=self.covered, quiet=self.quiet, last_end=self.last_end,
             **dict(zip(_COLUMNS, columns, strict=True)),

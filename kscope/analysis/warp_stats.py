@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +10,8 @@ import numpy.typing as npt
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.recorded import CLOCKS
-from ..util.runs import extents, group_equal
+from ..util.reduction import Rows, reduced
+from ..util.runs import count_distinct, group_equal, summed
 from ..util.text import counted
 from .groups import Groups, Key
 from .warp_regions import WarpRegions, under_tick
@@ -60,28 +60,34 @@ def warp_ends(trace: TraceData) -> Float:
 
 def warp_stats(trace: TraceData, groups: Groups, found: WarpRegions) -> tuple[WarpStats, ...]:
     """One row per group, in the order of `groups`; in a filtered trace of the warps with records."""
-    warps = trace.warps
+    warps, rows = trace.warps, trace.shown_warps
     kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
-    rows = trace.shown_warps
     ends = warp_ends(trace)
-    life = ends - warps.start_ns
-    idle = np.maximum(life - found.covered * warps.tick_ns, 0)
-    tail = ends - (warps.start_ns + (found.last_end - warps.first_tick) * warps.tick_ns)
-    quiet = np.maximum(found.quiet * warps.tick_ns, tail)
-    code = groups.code[rows]
+    quiet = np.empty(len(rows))
 
-    def add(column: Float | Int64 | npt.NDArray[np.bool_]) -> list[Any]:
-        return list(np.bincount(code, weights=column[rows], minlength=len(groups)).tolist())
+    def of(part: slice) -> Rows:
+        row = rows[part]
+        start, pace = warps.start_ns[row], warps.tick_ns[row]
+        life = ends[row] - start
+        idle = np.maximum(life - found.covered[row] * pace, 0)
+        tail = ends[row] - (start + (found.last_end[row] - warps.first_tick[row]) * pace)
+        quiet[part] = np.maximum(found.quiet[row] * pace, tail)
+        dropped = np.maximum(warps.written[row] - warps.records[row], 0)
+        sums = np.ones(len(row)), kept[row], dropped, ~warps.finished[row], life, idle
+        return Rows(groups.code[row], sums, most=[quiet[part]])
 
-    launches, mean, most = _times(code, len(groups), warps.launch[rows], warps.start_ns[rows], ends[rows])
+    code, all_rows = groups.code[rows], reduced(len(rows), of)
+    columns = [np.zeros(len(groups)) for _ in all_rows.sums]
+    for column, sums in zip(columns, all_rows.sums, strict=True):
+        column[all_rows.code] = sums
+    count, records, dropped, unfinished, alive, without = (column.tolist() for column in columns)
+    launches, mean, most, grids = _times(trace, groups, rows, ends)
     blocks = _distinct(code, len(groups), warps.launch[rows], warps.block[rows]).tolist()
-    grids = _grids(trace, code, len(groups), warps.launch[rows])
-    records, dropped, unfinished = add(kept), add(np.maximum(warps.written - warps.records, 0)), add(~warps.finished)
-    count, alive, without = add(np.ones(len(warps))), add(life), add(idle)
-    order, worst = np.lexsort((-rows, quiet[rows], code)), np.full(len(groups), -1)
-    worst[code[order]] = rows[order]  # of several the last one stays: the first lane of those longest in no region
+    worst = np.full(len(groups), -1)
+    longest = np.flatnonzero(quiet == all_rows.most[0][all_rows.of])[::-1]
+    worst[code[longest]] = longest  # of several the first lane, which is assigned last
     named = np.flatnonzero(worst >= 0)
-    labels = dict(zip(named.tolist(), warps.labels(worst[named]).strings(), strict=True))
+    labels = dict(zip(named.tolist(), warps.labels(rows[worst[named]]).strings(), strict=True))
     kernels = kernel_names(trace)
     return tuple(
         WarpStats(
@@ -96,35 +102,34 @@ def warp_stats(trace: TraceData, groups: Groups, found: WarpRegions) -> tuple[Wa
 
 
 def _times(
-    code: Int64, groups: int, launch: Int64, start: Float, end: Float
-) -> tuple[list[int], list[float], list[float]]:
-    """(launches, mean and longest time from a launch's first start to its last end) of every group."""
-    width = int(launch.max(initial=0)) + 1
-    member, _, index = group_equal(code * width + launch)
-    first, last = extents(index, len(member), start, end)
-    of = code[member]
-    count, longest = np.bincount(of, minlength=groups), np.zeros(groups)
-    np.maximum.at(longest, of, last - first)
-    total = np.bincount(of, weights=last - first, minlength=groups)
-    return count.tolist(), (total / np.maximum(count, 1)).tolist(), longest.tolist()
+    trace: TraceData, groups: Groups, shown: Int64, ends: Float
+) -> tuple[list[int], list[float], list[float], list[int]]:
+    """(launches, mean and longest time from a launch's first start to its last end, blocks in the launches' grids) of
+    every group.
+    """
+    warps, width, many = trace.warps, len(trace.launches), len(groups)
 
+    def of(part: slice) -> Rows:
+        row = shown[part]
+        return Rows(groups.code[row] * width + warps.launch[row], least=[warps.start_ns[row]], most=[ends[row]])
 
-def _grids(trace: TraceData, code: Int64, groups: int, launch: Int64) -> list[int]:
-    """(groups,) blocks in the grids of the launches of every group."""
+    times = reduced(len(shown), of)
+    group, launch = np.divmod(times.code, max(1, width))
+    took, longest = times.most[0] - times.least[0], np.zeros(many)
+    np.maximum.at(longest, group, took)
+    count = np.bincount(group, minlength=many)
     sizes = np.array([one.grid for one in trace.launches], np.int64).reshape(-1, 3).prod(axis=1)
-    width = int(launch.max(initial=0)) + 1
-    member, _, _ = group_equal(code * width + launch)
-    of, launches = np.divmod((code * width + launch)[member], width)
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, of, sizes[launches])
-    found: list[int] = total.tolist()
-    return found
+    blocks = np.zeros(many, np.int64)
+    np.add.at(blocks, group, sizes[launch])
+    mean = summed(group, took, many) / np.maximum(count, 1)
+    return count.tolist(), mean.tolist(), longest.tolist(), blocks.tolist()
 
 
 def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
     """(groups,) number of blocks, counted per launch."""
-    _, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
-    member, _, _ = group_equal(code * (int(place.max(initial=0)) + 1) + place)
+    member, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
+    if groups > 1:
+        member, _, _ = group_equal(code * len(member) + place)
     return np.bincount(code[member], minlength=groups)
 
 
@@ -134,7 +139,7 @@ def notes(trace: TraceData, found: WarpRegions) -> tuple[str, ...]:
     lines = []
     if len(warps):
         shown = trace.shown_warps
-        launches = counted(len(np.unique(warps.launch[shown])), "launch")
+        launches = counted(count_distinct(warps.launch[shown]), "launch")
         lines.append(f"{counted(len(trace), 'record')} of {counted(len(shown), warps.noun)} in {launches}")
         foreign = trace.recorded.clock == "foreign" and trace.tick_ns > 1
         steps = f"; its times are multiples of {trace.tick_ns} ns" * foreign

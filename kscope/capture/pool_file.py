@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -283,3 +284,12 @@ def _aligned(size: int) -> int:
 
 def _page(size: int) -> int:
     return -(-size // PAGE) * PAGE
+
+
+def is_pool_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a pool file does; False if it cannot be read."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(FIRST)) == FIRST
+    except OSError:
+        return False

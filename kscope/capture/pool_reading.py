@@ -107,15 +107,6 @@ class Pool:
         return processes.is_running(self.pid, int(self.header["born"]), self.header["boot"].decode("ascii", "replace"))
 
 
-def is_pool_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a pool file does; False if it cannot be read."""
-    try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(FIRST)) == FIRST
-    except OSError:
-        return False
-
-
 def open_pool(path: str | os.PathLike[str]) -> Pool:
     """Map a pool file.
 

@@ -18,6 +18,7 @@ from ..tracedata.info import info
 from ..util.text import is_number
 from . import filters, outputs
 from .command import Command
+from .edges import add_edges, parse_edges
 
 STDOUT = "-"
 
@@ -40,7 +41,7 @@ def add(command: Command) -> None:
     )  # fmt: skip
     flag("--force", action="store_true", help=f"write a timeline of more than {MAX_SLICES:,} slices")
     flag("--progress", action=argparse.BooleanOptionalAction, help="show a bar (default: in a terminal)")
-    filters.add_edges(parser, "; for the critical path of a page")
+    add_edges(parser, "; for the critical path of a page")
     timelines = parser.add_argument_group("timelines")
     flag = timelines.add_argument
     flag("--group", metavar="BY", choices=GROUPS, help=f"how to group the warps of a launch: {', '.join(GROUPS)} (sm)")
@@ -97,7 +98,7 @@ def _export(options: argparse.Namespace, output: Path) -> int:
     outputs.apart("-o", output, options.capture)
     check(output)
     trace = filters.read(options)
-    edges = filters.edges(options.edge)
+    edges = parse_edges(options.edge)
     view = {name: getattr(options, name) for name in VIEW_OPTIONS if getattr(options, name) is not None}
     progress = sys.stderr.isatty() if options.progress is None else options.progress
     with warnings.catch_warnings(record=True) as caught:

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..analysis.critical import Edge
 from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..merging.entry import merge
@@ -21,9 +20,9 @@ from ..tracedata.info import info
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar, pulse
 from ..util.terminal import cut, paragraph
-from ..util.text import is_number, nearest, some
+from ..util.text import nearest, some
 from . import foreign, transforms
-from .options import members, parts, size
+from .numbers import members, parts, size
 
 _NUMBERS = {
     "launch": "launches, counted from 0",
@@ -185,27 +184,6 @@ def add_roles(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--role", metavar="NAME=WARPS", action="append", help="a name for these warps of a block: producer=0,4-7"
     )
-
-
-def edges(typed: list[str] | None) -> list[Edge]:
-    """`--edge load:wait_full` and `--edge mma:wait_empty:4` as edges. Raises UsageError."""
-    found = []
-    for text in typed or []:
-        parts = text.split(":")
-        if len(parts) not in (2, 3) or not parts[0] or not parts[1] or (len(parts) == 3 and not is_number(parts[2])):
-            raise UsageError(
-                f"--edge {text}: expected SIGNAL:WAIT or SIGNAL:WAIT:LAG, such as load:wait_full or mma:wait_empty:4"
-            )
-        found.append(Edge(parts[0], parts[1], int(parts[2]) if len(parts) == 3 else 0))
-    return found
-
-
-def add_edges(parser: argparse.ArgumentParser, what: str = "") -> None:
-    """Add --edge. what: a phrase behind its help."""
-    parser.add_argument(
-        "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", default=[],
-        help=f"the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated{what}",
-    )  # fmt: skip
 
 
 def nanoseconds(flag: str, text: str) -> float:

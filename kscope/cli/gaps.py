@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..util.text import is_number
 from . import answers, filters
 from .command import Command
+from .edges import add_edges, parse_edges
 
 _GAPS = 10
 """Single gaps without --top."""
@@ -36,7 +37,7 @@ def add(command: Command) -> None:
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
     )  # fmt: skip
     filters.add(path)
-    filters.add_edges(path)
+    add_edges(path)
     answers.add(path)
 
 
@@ -68,7 +69,7 @@ def critical(options: argparse.Namespace) -> int:
     Raises:
         UsageError: several launches or blocks.
     """
-    edges = filters.edges(options.edge)
+    edges = parse_edges(options.edge)
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     trace = filters.read(options)

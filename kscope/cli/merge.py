@@ -18,7 +18,7 @@ from ..util.text import counted
 from . import filters, outputs
 from .command import Command
 from .export import limit_of
-from .options import members
+from .numbers import members
 from .ranks import add_collective
 
 

@@ -8,7 +8,6 @@ A flag that is not given is not passed on: the defaults are those of kscope.prof
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +15,9 @@ from ..errors import UsageError
 from ..instrument.options import OPTIONS
 from ..instrument.selection.auto import DEFAULT, KINDS
 from ..marks.strategies import parse_strategy
-from ..util.text import is_number
+from .numbers import number, numbers, period, size
 
-_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
-_POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _REPEATED = ("block", "warp", "sm", "kernel", "mark")
-MOST_MEMBERS = 1 << 20
-"""Most numbers in a list such as 0,4-7; they are counted before the list is made."""
 LEAST_POOL = 16 << 10
 """The minimum for every device; the device in use is known when recording begins."""
 
@@ -71,69 +66,9 @@ def _pool(text: str) -> int:
     return found
 
 
-def period(flag: str, text: str) -> int:
-    """2^10 or 1024 as cycles. Raises UsageError naming the flag."""
-    base, power, exponent = text.partition("^")
-    if not is_number(base) or (power and not (base == "2" and is_number(exponent) and int(exponent) < 64)):
-        raise UsageError(f"{flag} {text}: expected a power of two, such as 2^10 or 1024")
-    return 1 << int(exponent) if power else int(base)
-
-
-def port(text: str) -> int:
-    """For argparse: the number of a port."""
-    if not is_number(text) or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text}: expected a port from 0 to 65535")
-    return int(text)
-
-
-def _number(flag: str, text: str) -> int:
-    if not is_number(text):
-        raise UsageError(f"{flag} {text}: expected a number")
-    return int(text)
-
-
-def parts(flag: str, text: str) -> list[int | range]:
-    """0,4-7 as numbers and ranges. Raises UsageError naming the flag."""
-    return [one.start if len(one) == 1 else one for one in _ranges(flag, text)]
-
-
-def members(flag: str, text: str) -> list[int]:
-    """0,4-7 as numbers. Raises UsageError naming the flag."""
-    return [number for one in _ranges(flag, text) for number in one]
-
-
-def _ranges(flag: str, text: str) -> list[range]:
-    ranges, count = list[range](), 0
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not is_number(first) or (dash and not is_number(last)):
-            raise UsageError(f"{flag} {text}: expected numbers and ranges, such as 0,4-7")
-        found = range(int(first), int(last or first) + 1)
-        if not found:
-            raise UsageError(f"{flag} {text}: {part} has no number, expected {last}-{first}")
-        if len(found) > MOST_MEMBERS - count:
-            raise UsageError(f"{flag} {text}: expected at most {MOST_MEMBERS:,} numbers")
-        ranges.append(found)
-        count += len(found)
-    return ranges
-
-
-def numbers(flag: str, texts: list[str]) -> list[int]:
-    """The numbers of a repeated flag. Raises UsageError."""
-    return [number for text in texts for number in members(flag, text)]
-
-
-def size(flag: str, text: str) -> int:
-    """64MiB as bytes. Raises UsageError naming the flag."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"{flag} {text}: expected a size, such as 64MiB or 1G")
-    return int(found[1]) << _POWER[found[2].lower()]
-
-
 _READ: dict[str, Callable[[Any], Any]] = {
     "strategy": parse_strategy,
-    "records": lambda text: text if text == "auto" else _number("--records", text),
+    "records": lambda text: text if text == "auto" else number("--records", text),
     "warp": lambda texts: numbers("--warp", texts),
     "sm": lambda texts: numbers("--sm", texts),
     "pool": _pool,

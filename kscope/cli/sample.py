@@ -13,8 +13,7 @@ from ..instrument.options import OPTIONS
 from ..session.launcher import expanded
 from ..session.sample_session import sample as sampled
 from ..util.text import counted
-from . import launched, outputs, program
-from . import options as flags
+from . import launched, numbers, outputs, program
 from .command import Command
 from .outputs import STRICT
 
@@ -41,7 +40,7 @@ def sample(options: argparse.Namespace) -> int:
     typed = program.output(options)
     path = Path(expanded(str(typed)))
     outputs.apart("-o", path, None if options.module else options.script)
-    period = None if options.period is None else flags.period("--period", options.period)
+    period = None if options.period is None else numbers.period("--period", options.period)
     session = sampled(typed, period=period, kernel=options.kernel)
     if code := program.in_session(execute, session, path, options):
         return code

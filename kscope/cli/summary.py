@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from ..analysis.groups import CALL_KEYS, KEYS
-from ..analysis.samples.crosscheck import crosscheck
 from ..analysis.summary import summarize
 from ..util.terminal import terminal_width, wrapped
 from . import answers, filters
@@ -44,7 +43,11 @@ def summary(options: argparse.Namespace) -> int:
     with filters.computing(len(trace), "summary"):
         found = summarize(trace, options.by, roles)
     waits = trace.stalls() if options.stalls else None
-    doubts = list(crosscheck(trace, trace.samples).doubts) if trace.samples is not None and not trace.filtered else []
+    doubts = list[str]()
+    if trace.samples is not None and not trace.filtered:
+        from ..analysis.samples.crosscheck import crosscheck  # of few captures
+
+        doubts += crosscheck(trace, trace.samples).doubts
     if options.json:
         data = found.to_dict(options.top or answers.MOST)
         data |= {} if waits is None else {"stalls": waits.to_dicts()}

@@ -20,7 +20,8 @@ from ..export import DEFAULT_LIMIT
 from ..session import capture_path
 from . import filters
 from .command import Command
-from .options import port
+from .edges import add_edges, parse_edges
+from .numbers import port
 from .server import Resource, Server, files_in
 
 REPORT_POLICY = (
@@ -46,7 +47,7 @@ def add(command: Command) -> None:
         epilog=f"CAPTURE may also be a report (.html), or a timeline ({', '.join(TIMELINES)}) for Perfetto's UI.",
     )  # fmt: skip
     filters.add(parser)
-    filters.add_edges(parser, "; for the page's critical path")
+    add_edges(parser, "; for the page's critical path")
     parser.add_argument("--perfetto", action="store_true", help="show a timeline in Perfetto's UI")
     parser.add_argument(
         "--ui", metavar="FOLDER", type=Path, help=f"folder of a built Perfetto UI (default: {_UI}'s, if installed)"
@@ -126,7 +127,7 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     from .. import report
 
     with progress as step:
-        report.write(trace, file, step, edges=filters.edges(options.edge))
+        report.write(trace, file, step, edges=parse_edges(options.edge))
     return Server({"": Resource(file.getvalue())}, REPORT_POLICY, options.port), ""
 
 

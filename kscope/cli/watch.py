@@ -18,7 +18,7 @@ from ..watching import text
 from ..watching.observing import Observer
 from ..watching.verdict import Verdict, verdict
 from .command import Command
-from .options import port
+from .numbers import port
 
 _FIRST_S = 0.1
 """Between the first look and the second one, which shows what changes."""

@@ -14,7 +14,7 @@ from ..tracedata.data import Launch, TraceData
 from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
-from ..util.parallel import filled
+from ..util.parallel import each, filled, shares
 from ..util.runs import group_equal, heads
 from ..util.text import counted
 from .axis import Axis, fit_axis
@@ -62,7 +62,8 @@ def assemble(capture: CaptureData) -> TraceData:
         problems += _on(device, capture, [*_unfinished(slabs, capture.modules), *records.problems])
         devices.append(_Device(records.slabs, records, host_offset(device)))
     slabs = Slabs.joined([device.slabs for device in devices])
-    owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
+    sizes = [len(device.slabs) for device in devices]
+    owner = np.repeat(np.arange(len(devices)), sizes) if len(devices) > 1 else np.broadcast_to(np.int64(0), len(slabs))
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
     first, _, kernel = group_equal(slabs.header["kernel"])
@@ -77,9 +78,8 @@ def assemble(capture: CaptureData) -> TraceData:
     last, running = slabs.last_tick.copy(), np.flatnonzero(~slabs.finished)
     if len(running):
         last[running] = last_ends(counts, start, took, slabs.first_tick)[running]
-    axes = []
-    for index, (device, data) in enumerate(zip(capture.devices, devices, strict=True)):
-        mine = owner == index
+    axes, ends = [], np.cumsum([0, *sizes]).tolist()
+    for device, data, mine in zip(capture.devices, devices, map(slice, ends, ends[1:]), strict=False):
         axis = fit_axis(data.slabs, launches.of[mine], last[mine], device, origin - data.offset, data.records.anchors)
         problems += _on(device, capture, axis.problems)
         if len(running):
@@ -95,7 +95,7 @@ def assemble(capture: CaptureData) -> TraceData:
     problems += unknown
     trace = TraceData(
         region=region,
-        track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+        track=_tracks(counts),
         start_ticks=start,
         dur_cycles=took,
         bits=_column([device.records.value for device in devices], np.uint32),
@@ -202,7 +202,7 @@ def host_offset(device: DeviceCapture) -> int:
 
 
 def _first_time(device: _Device) -> int:
-    return int(device.slabs.header["start_time"].astype(np.int64).min())
+    return int(device.slabs.header["start_time"].view(np.int64).min())
 
 
 def _kernel_names(ids: list[int], modules: Iterable[ModuleMeta]) -> tuple[str, ...]:
@@ -270,6 +270,19 @@ def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], namele
     return problems
 
 
+def _tracks(counts: Int64) -> npt.NDArray[np.int32]:
+    """The row of each record."""
+    ends = np.cumsum(counts)
+    found = np.empty(int(ends[-1]) if len(ends) else 0, np.int32)
+
+    def fill(part: slice) -> None:
+        rows = np.arange(part.start, part.stop, dtype=np.int32)
+        found[ends[part.start] - counts[part.start] : ends[part.stop - 1]] = np.repeat(rows, counts[part])
+
+    each(fill, shares(len(counts)))
+    return found
+
+
 def _curve_of(axes: list[Axis]) -> npt.NDArray[np.int32]:
     """The slabs' curves among those of all devices."""
     before = np.cumsum([0, *(len(axis.curves) for axis in axes)]).tolist()
@@ -279,8 +292,10 @@ def _curve_of(axes: list[Axis]) -> npt.NDArray[np.int32]:
 
 def _cluster(slabs: Slabs) -> Int64:
     """(w,) the linear index of each block's cluster in the grid of clusters; -1 without clusters."""
-    found = np.full(len(slabs), -1, np.int64)
     member = np.flatnonzero(slabs.header["cluster"])
+    if not len(member):
+        return np.broadcast_to(np.int64(-1), len(slabs))
+    found = np.full(len(slabs), -1, np.int64)
     word = slabs.header["cluster"][member].astype(np.int64)
     shape = np.maximum(np.stack([word >> shift & 255 for shift in (8, 16, 24)], axis=1), 1)
     at, size = slabs.block[member] // shape, -(-slabs.grid[member] // shape)
@@ -304,7 +319,7 @@ def _warps(
 
     return Warps(
         device=owner,
-        kernel=kernel.astype(np.int64),
+        kernel=kernel,
         launch=launches.of,
         block=slabs.linear_block,
         block_xyz=slabs.block,
@@ -315,7 +330,7 @@ def _warps(
         sm=slabs.sm,
         cluster=_cluster(slabs),
         cluster_rank=(header["cluster"] & 255).astype(np.uint8),
-        role=np.full(len(owner), -1, np.int16),
+        role=np.broadcast_to(np.int16(-1), len(owner)),
         start_ns=start,
         end_ns=filled(len(slabs), np.float64, ends),
         finished=slabs.finished,

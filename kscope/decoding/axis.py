@@ -96,17 +96,18 @@ def _fit(
     header = slabs.header
     sm = _sms(slabs)
     reference = np.full(int(sm.max()) + 1, np.iinfo(np.int64).max)
-    clock = header["start_clock"].astype(np.int64)
+    clock = header["start_clock"].view(np.int64)
     np.minimum.at(reference, sm, clock)
     anchors, rows = _anchors(slabs, sm, reference, origin)
     if len(inner):
         anchors, rows = added(inner, anchors, slabs, sm, reference, origin, max_clock_khz)
     problems: list[Problem] = []
-    one = np.zeros(len(slabs), np.int64)
+    one = np.broadcast_to(np.int64(0), len(slabs))
     bounds, rate = _narrowed(anchors, rows, one, _rates(anchors, rows, one, tick), None, tick)
     offset, misfit = _offsets(anchors, rows, rate, one, tick)
     shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick * _ROUNDING).all())
-    bent, curved = np.zeros((2, len(slabs)), bool)
+    changed = np.zeros(0, np.int64)
+    curved = np.zeros(len(slabs), bool)
     group = one
     if shared:
         offset, rate = _spread(offset, sm), np.full(len(slabs), rate[0])
@@ -127,13 +128,12 @@ def _fit(
                 anchors.of(which), numbers[0], numbers[1], rate[which], tick, (within.fast, within.slow)
             )
             offset[which], rate[which] = lines.offset, lines.rate
-            bent[which] = lines.bend > 2 * tick
+            changed = np.flatnonzero(which)[lines.bend > 2 * tick]
             curved = _curved(anchors, rows, group, which & ~slabs.globaltimer, inner)
     timer = slabs.globaltimer
     start = filled(len(slabs), np.float64, lambda part: offset[part] + (clock[part] - reference[sm[part]]) * rate[part])
     first_tick = slabs.first_tick
-    cycles = filled(len(slabs), np.float64, lambda part: last_tick[part] - first_tick[part])
-    cycles[timer] = 0.0
+    cycles = filled(len(slabs), np.float64, lambda part: (last_tick[part] - first_tick[part]) * ~timer[part])
     ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
     curve, curves = np.full(len(slabs), -1, np.int32), Curves.none()
     if curved.any():
@@ -144,8 +144,8 @@ def _fit(
         curve[curved], curves, start[curved] = fitted.curve, fitted.curves, fitted.start
         rate[curved] = np.where(fitted.rate > 0, fitted.rate, rate[curved])
         ends_error[curved], error[curved] = fitted.ends_error, fitted.error + rate[curved]  # even ticks are whole ones
-    changed = bent & ~timer
-    if changed.any():
+    changed = changed[~timer[changed]]
+    if len(changed):
         launches = len(np.unique(launch[changed]))
         text = (
             f"the SM clocks changed within {counted(launches, 'launch')}: times inside of a block may be off by up to"
@@ -156,7 +156,8 @@ def _fit(
     if loose > 0.1 and not slabs.globaltimer.all():
         text = "launches are too short to measure the SM clock's rate: ns are estimates, cycles are exact"
         problems.append(Problem("rate", text))
-    error, ends_error = error + tick * _ROUNDING, ends_error + tick * _ROUNDING
+    for bound in (error, ends_error):
+        bound += tick * _ROUNDING
     if timer.any():
         start[timer] = (header["start_time"][timer].astype(np.int64) - origin).astype(np.float64)
         rate[timer] = 1.0

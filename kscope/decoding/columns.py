@@ -17,7 +17,7 @@ from .. import native
 from ..capture.layout import ANCHOR_ID, HEADER_LINES, LAST_ANCHOR_ID, RECORDS_PER_LINE
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
-from ..util.arrays import Int64
+from ..util.arrays import Bools, Int64
 from ..util.parallel import each, shares
 from ..util.text import counted
 from .ids import ANCHOR, LAST_ANCHOR, MISSING, IdTable
@@ -75,6 +75,7 @@ class _Plan:
     kept: Int64
     turn: Int64
     written: Int64
+    short: Bools  # finished in less than 2^32 ticks
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, order: Int64) -> _Plan:
@@ -83,14 +84,14 @@ class _Plan:
             return self
         rows, capacity, kept = self.rows[order], self.capacity[order], self.kept[order]
         slabs, turn, written = self.slabs.take(order), self.turn[order], self.written[order]
-        return _Plan(slabs, rows, capacity, kept, turn, written, self.problems)
+        return _Plan(slabs, rows, capacity, kept, turn, written, self.short[order], self.problems)
 
 
 def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
     """Id words of some records of all slabs, to build an IdTable from."""
     step = max(1, len(slabs) // 64)
     base = (slabs.line[::step] + HEADER_LINES) * RECORDS_PER_LINE
-    rows = (base[:, None] + np.arange(256) % (1 << slabs.log2[::step])[:, None]).ravel()
+    rows = (base[:, None] + np.arange(256) % slabs.room(slice(None, None, step))[:, None]).ravel()
     return np.asarray(_rows_of(device.lines)[rows, 1])
 
 
@@ -98,11 +99,10 @@ def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records
     """Decode every record of the slabs, with as many threads as cores, at most 8."""
     rows = _rows_of(device.lines)
     plan = _plan(slabs, rows)
-    short = slabs.finished & (slabs.ticks >= 0) & (slabs.ticks < 1 << 32)
-    if not short.all():
-        plan = plan.take(np.concatenate([np.flatnonzero(short), np.flatnonzero(~short)]))
+    if not plan.short.all():
+        plan = plan.take(np.concatenate([np.flatnonzero(plan.short), np.flatnonzero(~plan.short)]))
     loop = _Loop(rows, plan, table)
-    each(lambda job: job(), loop.jobs(int(np.count_nonzero(short))))
+    each(lambda job: job(), loop.jobs(int(np.count_nonzero(plan.short))))
     return loop.finish()
 
 
@@ -111,18 +111,21 @@ def _rows_of(lines: Words) -> Words:
 
 
 def _plan(slabs: Slabs, rows: Words) -> _Plan:
-    log2, stop = slabs.log2, slabs.stop
+    stop, begin, end = slabs.stop, slabs.first_tick, slabs.last_tick
     capacity, count, first, kept, turn = np.empty((5, len(slabs)), np.int64)
+    short, over = np.empty(len(slabs), bool), np.empty(len(slabs), bool)
 
     def fill(part: slice) -> None:
-        room, written = np.int64(1) << log2[part], slabs.header["count"][part].astype(np.int64)
+        room, written = slabs.room(part), slabs.header["count"][part].astype(np.int64)
         capacity[part], count[part] = room, written
         first[part] = (slabs.line[part] + HEADER_LINES) * RECORDS_PER_LINE
-        kept[part] = np.minimum(written, room)
-        turn[part] = np.where((written > room) & ~stop[part], written & (room - 1), 0)
+        np.minimum(written, room, out=kept[part])
+        np.greater(written, room, out=over[part])
+        turn[part] = np.where(over[part] & ~stop[part], written & (room - 1), 0)
+        short[part] = slabs.finished[part] & ((end[part] - begin[part]).view(np.uint64) < _COUNT_TURNS)
 
     each(fill, shares(len(slabs)))
-    plan = _Plan(slabs, first, capacity, kept, turn, count)
+    plan = _Plan(slabs, first, capacity, kept, turn, count, short)
     open_full = 0
     for index in np.flatnonzero(~slabs.finished).tolist():
         words = rows[first[index] : first[index] + capacity[index]]
@@ -132,7 +135,7 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
         if kept[index] == capacity[index]:
             open_full += 1
             turn[index] = 0 if slabs.stop[index] else ring_start(words)
-    _note_dropped(plan, rows, open_full)
+    _note_dropped(plan, rows, np.flatnonzero(over & slabs.finished), open_full)
     return plan
 
 
@@ -142,9 +145,9 @@ def _anchors_kept(plan: _Plan, rows: Words, slabs: Int64) -> Int64:
     return np.array([np.isin(ids, (ANCHOR_ID, LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
 
 
-def _note_dropped(plan: _Plan, rows: Words, open_full: int) -> None:
+def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None:
+    """full: finished slabs that keep fewer records than were written."""
     slabs = plan.slabs
-    full = np.flatnonzero(plan.written > plan.kept)
     more, stop = (plan.written - plan.kept)[full] if len(full) else full, slabs.stop[full]
     anchored = np.flatnonzero(slabs.header["anchors"][full])
     if len(anchored):
@@ -162,7 +165,9 @@ def _note_dropped(plan: _Plan, rows: Words, open_full: int) -> None:
     if open_full:
         text = f"{counted(open_full, 'unfinished warp')} filled their buffers: how many records were dropped is unknown"
         note(Problem("count", text, open_full))
-    long = np.flatnonzero((slabs.ticks < 0) | (slabs.ticks >= _COUNT_TURNS * _LEAST_TICKS))
+    long = np.flatnonzero(~plan.short)
+    ticks = slabs.last_tick[long] - slabs.first_tick[long]
+    long = long[(ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)]
     turned = int(np.count_nonzero(slabs.finished[long] & (plan.kept[long] == plan.capacity[long])))
     if turned:
         warps = counted(turned, "warp")
@@ -187,6 +192,7 @@ class _Loop:
         self._garbled: list[int] = []
         self._wrapped: list[int] = []
         self._missing: list[int] = []
+        self._without_region: list[bool] = []
 
     def jobs(self, short: int) -> list[Job]:
         """Jobs that decode all slabs. The first `short` ones lasted less than 2^32 ticks."""
@@ -212,11 +218,11 @@ class _Loop:
             self._gather(a, b)
             return
         self._garbled.append(garbled)
-        self._missing.append(missing)
+        self._note(at, missing)
 
     def _span(self, a: int, b: int) -> Words:
         """Ticks of slabs a..b, which lasted less than 2^32."""
-        return self._plan.slabs.ticks[a:b].astype(np.uint32)
+        return (self._plan.slabs.last_tick[a:b] - self._first[a:b]).astype(np.uint32)
 
     def _records(self, a: int, b: int) -> slice:
         """The records of slabs a..b in the columns."""
@@ -250,7 +256,12 @@ class _Loop:
 
     def _name(self, ids: Words, at: slice) -> None:
         self._table.lookup(ids, self.region[at])
-        self._missing.append(int(np.count_nonzero(ids == 0)))
+        self._note(at, int(np.count_nonzero(ids == 0)))
+
+    def _note(self, at: slice, missing: int) -> None:
+        self._missing.append(missing)
+        if self.region[at].max(initial=0) >= LAST_ANCHOR:
+            self._without_region.append(True)
 
     def _long(self, slab: int) -> None:
         rows, _ = self._picked(slab, slab + 1)
@@ -281,8 +292,8 @@ class _Loop:
             problems.append(Problem("missing", text, missing))
         slabs, written = self._plan.slabs, self._plan.written
         anchors = InnerAnchors.none()
-        gone = np.flatnonzero(self.region >= LAST_ANCHOR)
-        if len(gone):
+        if self._without_region:
+            gone = np.flatnonzero(self.region >= LAST_ANCHOR)
             slab = np.searchsorted(np.cumsum(counts), gone, side="right")
             which = self.region[gone] == ANCHOR
             at = gone[which]
@@ -292,5 +303,6 @@ class _Loop:
             kept[gone] = False
             self.start, self.duration = self.start[kept], self.duration[kept]
             self.region, self.value = self.region[kept], self.value[kept]
-        written = np.maximum(written - slabs.header["anchors"], counts)
+        if slabs.header["anchors"].any():
+            written = np.maximum(written - slabs.header["anchors"], counts)
         return Records(self.start, self.duration, self.region, self.value, slabs, counts, written, anchors, problems)

@@ -29,7 +29,7 @@ def with_flights(trace: TraceData) -> TraceData:
     A begin without an end, and an end without a begin, stay instants, and are problems.
     """
     reserved = np.array([one.track in (BEGIN_TRACK, END_TRACK) for one in trace.regions], bool)
-    at = np.flatnonzero(reserved[trace.region])
+    at = np.flatnonzero(reserved[trace.region]) if reserved.any() else np.zeros(0, np.int64)
     if not len(at):
         return trace
     begun, ended = _pairs(trace, at)

@@ -91,8 +91,9 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     blocks = shape[:, 0] * shape[:, 1] * shape[:, 2]
     seen = _distinct_per_group(launch, block, len(first))
     first = first[order]
+    in_order = bool((rank[1:] > rank[:-1]).all())
     return Launches(
-        of=filled(len(slabs), np.int64, lambda part: rank[launch[part]]),
+        of=launch if in_order else filled(len(slabs), np.int64, lambda part: rank[launch[part]]),
         device=device[first],
         kernel=header["kernel"][first],
         grid_id=header["grid_id"][first],
@@ -118,7 +119,8 @@ def _in_turn(slabs: Slabs, grid: Int64, block: Int64) -> npt.NDArray[np.bool_]:
 
 def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bool_]) -> Int64:
     """Replay number of each slab within its grid."""
-    lane = (slabs.header["place"] & _LANE).astype(np.int64)
+    place = slabs.header["place"]
+    lane = filled(len(slabs), np.int64, lambda part: place[part] & _LANE)
     key = _joined(grid, block, lane)
     if key is not None and _all_different(key):
         return np.zeros(len(grid), np.int64)

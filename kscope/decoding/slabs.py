@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,25 +102,33 @@ class Slabs:
         return Slabs(line, header, finished)
 
     @cached_property
-    def log2(self) -> Int64:
-        return (self.header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
+    def log2(self) -> npt.NDArray[np.uint8]:
+        return self._of_place(np.uint8, LOG2_SHIFT, 31)
+
+    def room(self, part: slice | Bools) -> Int64:
+        """Records that some of the slabs have room for."""
+        return np.asarray(np.int64(1) << self.log2[part].astype(np.int64))
 
     @cached_property
     def lane(self) -> npt.NDArray[np.uint8]:
-        return (self.header["place"] & ((1 << LANE_BITS) - 1)).astype(np.uint8)
+        return self._of_place(np.uint8, 0, (1 << LANE_BITS) - 1)
 
     @cached_property
     def warp(self) -> npt.NDArray[np.uint8]:
-        return (self.header["place"] >> WARP_SHIFT & 31).astype(np.uint8)
+        return self._of_place(np.uint8, WARP_SHIFT, 31)
 
     @cached_property
     def sm(self) -> npt.NDArray[np.uint16]:
-        return (self.header["place"] >> SMID_SHIFT).astype(np.uint16)
+        return self._of_place(np.uint16, SMID_SHIFT, (1 << 12) - 1)
+
+    def _of_place(self, dtype: npt.DTypeLike, shift: int, mask: int) -> npt.NDArray[Any]:
+        place = self.header["place"]
+        return filled(len(self), dtype, lambda part: place[part] >> shift & mask)
 
     @cached_property
-    def stop(self) -> npt.NDArray[np.bool_]:
+    def stop(self) -> Bools:
         """Fill policy: the oldest records stay."""
-        return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_STOP) != 0)
+        return self._flagged(FLAG_STOP)
 
     @property
     def noun(self) -> str:
@@ -127,20 +136,30 @@ class Slabs:
         return "lane" if self.every.any() else "warp"
 
     @cached_property
-    def every(self) -> npt.NDArray[np.bool_]:
+    def every(self) -> Bools:
         """Every lane of the warp records."""
-        return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_LANES) != 0)
+        return self._flagged(FLAG_LANES)
 
     @cached_property
-    def in_turn(self) -> npt.NDArray[np.bool_]:
+    def in_turn(self) -> Bools:
         """The lanes of the warp record in turn, and not all of them: their slabs are one lane's to a reader."""
-        flags = self.header["place"] >> FLAG_SHIFT
-        return np.asarray((flags & (FLAG_ANY | FLAG_LANES)) == FLAG_ANY)
+        some = self._flagged(FLAG_ANY)
+        return some & ~self.every if self._flags & FLAG_LANES else some
 
     @cached_property
-    def globaltimer(self) -> npt.NDArray[np.bool_]:
+    def globaltimer(self) -> Bools:
         """Records hold nanoseconds of %globaltimer instead of SM cycles."""
-        return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_GLOBALTIMER) != 0)
+        return self._flagged(FLAG_GLOBALTIMER)
+
+    @cached_property
+    def _flags(self) -> int:
+        """Flags that any of the slabs has."""
+        return int(np.bitwise_or.reduce(self.header["place"])) >> FLAG_SHIFT
+
+    def _flagged(self, flag: int) -> Bools:
+        if not self._flags & flag:
+            return np.broadcast_to(np.False_, len(self))
+        return np.asarray((self.header["place"] >> FLAG_SHIFT & flag) != 0)
 
     @cached_property
     def block(self) -> Int64:
@@ -175,16 +194,12 @@ class Slabs:
         """The warp's end on the clock of its records; 0 where it did not finish."""
         return self._ticks("end")
 
-    @cached_property
-    def ticks(self) -> Int64:
-        """From the warp's start to its end; of no meaning where it did not finish."""
-        first, last = self.first_tick, self.last_tick
-        return filled(len(self), np.int64, lambda part: last[part] - first[part])
-
     def _ticks(self, anchor: str) -> Int64:
         """The anchor's time on the clock of the records."""
         clock, time = self.header[f"{anchor}_clock"].view(np.int64), self.header[f"{anchor}_time"].view(np.int64)
         timer = self.globaltimer
+        if not self._flags & FLAG_GLOBALTIMER:
+            return clock
         return filled(len(self), np.int64, lambda part: np.where(timer[part], time[part], clock[part]))
 
 
@@ -202,10 +217,15 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
     _add_problem(problems, "version", alien, "slab", why)
     slabs = Slabs.at(lines, at if not state.any() else at[state == _WHOLE])
-    foreign = slabs.header["epoch"] != epoch
+    foreign, senseless = np.empty((2, len(slabs)), bool)
+
+    def judge(part: slice) -> None:
+        clock, time = (slabs.header[name][part] for name in ("start_clock", "start_time"))
+        np.not_equal(slabs.header["epoch"][part], epoch, out=foreign[part])
+        senseless[part] = ((clock >= _LAST_CLOCK) | (time >= _LAST_TIME)) & ~foreign[part]
+
+    each(judge, shares(len(slabs)))
     _add_problem(problems, "foreign", foreign, "slab", "claimed under another session, left out")
-    senseless = (slabs.header["start_clock"] >= _LAST_CLOCK) | (slabs.header["start_time"] >= _LAST_TIME)
-    senseless &= ~foreign
     _add_problem(problems, "garbled", senseless, "slab", "impossible start time, left out")
     left_out = foreign | senseless
     return slabs.take(~left_out) if left_out.any() else slabs, problems

@@ -21,8 +21,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ..util.parallel import chunks
 from ..util.portable import clean
-from ..util.runs import fresh
+from ..util.runs import count_distinct, fresh, group_equal
 from ..util.texts import Texts, constant, decimals, joined, take
 from .timeline import Timeline
 
@@ -61,8 +62,9 @@ class Hierarchy:
         gpu: (t,) index into trace.devices.
         parent: (t,) index into `groups` of the group that holds the track.
         groups: GPUs, launches and groups, parents first, in display order.
-        labels: (t,) names of the tracks without their suffixes.
+        titled: (t,) the track's name begins with that of its group.
         suffixes: suffixes by place in (t,), of user tracks and tracks of crossing spans.
+        timeline: that of the tracks.
     """
 
     index: Int64
@@ -70,12 +72,24 @@ class Hierarchy:
     gpu: Int64
     parent: Int64
     groups: list[Group]
-    labels: Texts
+    titled: npt.NDArray[np.bool_]
     suffixes: dict[int, str]
+    timeline: Timeline
+
+    def labels(self, part: slice) -> Texts:
+        """Names of some of the tracks, without their suffixes."""
+        row, titled = self.row[part], self.titled[part]
+        label = _labels(self.timeline, row)
+        if not titled.any():
+            return label
+        swapped = self.timeline.view.processes == "groups"
+        before = (_launch_cells if swapped else _titled)(self.timeline, row)
+        between = constant(BETWEEN.encode(), len(row))
+        return joined(before.where(titled), between.where(titled), label)
 
     def names(self) -> list[str]:
         """(t,) names of the tracks."""
-        names = self.labels.strings()
+        names = [name for part in chunks(len(self.row)) for name in self.labels(part).strings()]
         for at, suffix in self.suffixes.items():
             names[at] += suffix
         return names
@@ -102,8 +116,8 @@ def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
     order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, gpu))
     index, row, gpu, launch, outer, inner = (one[order] for one in (index, row, gpu, launch, outer, inner))
     groups, parent = list[Group](), np.empty(len(index), np.int64)
-    named = np.zeros(len(index), bool)  # rows whose names begin with the inner group
-    several = not swapped or len(np.unique(launch)) > 1
+    titled = np.zeros(len(index), bool)
+    several = not swapped or count_distinct(launch) > 1
     heads, holder = np.flatnonzero(fresh(gpu, outer)), TOP
     outer_names, inner_names = _groups(timeline, row, nested), _launch_names(timeline, launch)
     if not swapped:
@@ -121,21 +135,18 @@ def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
                 groups.append(Group(gpu_name(timeline, int(gpu[first])), TOP, first))
             groups.append(Group(name, holder, first, int(launch[first])))
             parent[first:stop] = holder if new or not nested else len(groups) - 1
-        named[first:stop] = several and (not nested or (new and not swapped))
-        if nested and several and not named[first]:
+        titled[first:stop] = several and (not nested or (new and not swapped))
+        if nested and several and not titled[first]:
             here = len(groups) - 1
             starts = first + np.flatnonzero(fresh(inner[first:stop]))
             names = inner_names(starts.tolist())
             for below, (at, end) in zip(names, pairwise([*starts.tolist(), stop]), strict=True):
                 groups.append(Group(below, here, at))
                 parent[at:end] = len(groups) - 1
-    before = _launch_cells(timeline, launch) if swapped else _titled(timeline, row)
-    between = constant(BETWEEN.encode(), len(row))
-    labels = joined(before.where(named), between.where(named), _labels(timeline, row))
     extra = np.flatnonzero(index >= len(warps))
     more_tracks = [timeline.more[number].suffix for number in (index[extra] - len(warps)).tolist()]
     suffixes = dict(zip(extra.tolist(), more_tracks, strict=True))
-    return Hierarchy(index, row, gpu, parent, groups, labels, suffixes)
+    return Hierarchy(index, row, gpu, parent, groups, titled, suffixes, timeline)
 
 
 def gpu_name(timeline: Timeline, index: int) -> str:
@@ -152,10 +163,11 @@ def _launch_names(timeline: Timeline, launch: Int64) -> Callable[[list[int]], li
     return lambda at: [f"{timeline.trace.launches[one].kernel} #{one}" for one in launch[at].tolist()]
 
 
-def _launch_cells(timeline: Timeline, launch: Int64) -> Texts:
-    """The name of each launch."""
-    distinct, which = np.unique(launch, return_inverse=True)
-    names = _launch_names(timeline, distinct)(list(range(len(distinct))))
+def _launch_cells(timeline: Timeline, row: Int64) -> Texts:
+    """The name of the launch of each row."""
+    launch = timeline.trace.warps.launch[row]
+    first, _, which = group_equal(launch)
+    names = _launch_names(timeline, launch)(first.tolist())
     return take([clean(name).encode() for name in names], which)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.calls import Call
-from ..util.runs import heads
+from ..util.runs import count_distinct, heads
 from ..util.text import counted
 from .sample_notes import notes
 from .timeline import Timeline
@@ -50,14 +50,14 @@ def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
         info = trace.launches[launch]
         begin = _after(float(warps.start_ns[rows].min()), base)
         end = max(begin, _after(float(ends[rows].max()), base))
-        blocks, of = len(np.unique(warps.block[rows])), int(np.prod(info.grid, dtype=object))
+        blocks, of = count_distinct(warps.block[rows]), int(np.prod(info.grid, dtype=object))
         x, y, z = info.grid
         arguments: dict[str, str | int] = {
             "grid": f"{x} x {y} x {z}",
             "blocks": f"{blocks:,} of {of:,} recorded",
             "warps": len(rows),
             "records": int(records[rows].sum()),
-            "SMs": len(np.unique(warps.sm[rows])),
+            "SMs": count_distinct(warps.sm[rows]),
             "kernel": info.hash,
             "start_unix_ns": timeline.origin + begin,
         }

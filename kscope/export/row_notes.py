@@ -13,6 +13,7 @@ error_ns         bound of the time difference to other SMs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from ..tracedata.data import TraceData
 from ..util.portable import clean
 from ..util.runs import heads
-from ..util.texts import Texts, constant, decimals, joined, take
+from ..util.texts import Texts, constant, decimals, take
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -72,16 +73,16 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     )
 
 
-def described(timeline: Timeline, rows: Int64) -> Texts:
-    """The arguments of rows (t,) as text: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
+def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> list[Texts]:
+    """The arguments of rows (t,) as text, in parts: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
     roles = timeline.roles
     parts = [constant(b"role ", len(rows)), take([clean(name).encode() for name in roles.names], roles.code[rows])]
-    for one in arguments(timeline.trace) if timeline.view.args else ():
-        known = one.known[rows]
-        if known.any():
-            parts.append(constant(f", {one.name} ".encode(), len(rows)).where(known))
-            parts.append(decimals(np.maximum(one.values[rows], 0)).where(known))
-    return joined(*parts)
+    for one in known:
+        there = one.known[rows]
+        if there.any():
+            both = constant(f", {one.name} ".encode(), len(rows)), decimals(np.maximum(one.values[rows], 0))
+            parts += both if there.all() else [part.where(there) for part in both]
+    return parts
 
 
 def _extent(trace: TraceData) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:

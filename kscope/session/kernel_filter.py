@@ -102,7 +102,7 @@ def _lines(device: DeviceCapture, epoch: int, kept: set[int]) -> DeviceCapture:
     out = ~np.isin(found.header["kernel"], np.array(sorted(kept), np.uint64))
     if not out.any():
         return device
-    size = layout.HEADER_LINES + (1 << found.log2[out]) // layout.RECORDS_PER_LINE
+    size = layout.HEADER_LINES + found.room(out) // layout.RECORDS_PER_LINE
     ends = np.zeros(len(device.lines) + 1, np.int64)
     np.add.at(ends, found.line[out], 1)
     np.add.at(ends, found.line[out] + size, -1)

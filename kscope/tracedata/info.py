@@ -7,12 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-import numpy as np
-
 from ..capture.blocks import Blocks
-from ..marks.strategies import MAX_WARPS
 from ..util.portable import clean
-from ..util.runs import group_equal
+from ..util.runs import count_distinct, group_equal
 from ..util.text import counted, number_ranges
 from .data import TraceData
 from .recorded import CLOCKS, Clock, Gpu
@@ -134,7 +131,7 @@ def info(trace: TraceData) -> Info:
     versions = host.get("versions")
     command = host.get("command")
     started = host.get("started")
-    launched = np.unique(warps.launch)
+    launched = warps.launch[group_equal(warps.launch)[0]]
     block = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
     return Info(
         source=about.source,
@@ -155,10 +152,10 @@ def info(trace: TraceData) -> Info:
         survive=_survive(host.get("survive")),
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
-        warps=len(group_equal(block * MAX_WARPS + warps.warp)[0]),
+        warps=count_distinct(block * (int(warps.warp.max(initial=0)) + 1) + warps.warp),
         lanes=len(warps) if warps.noun == "lane" else 0,
         records=len(trace),
-        blocks=len(group_equal(block)[0]),
+        blocks=count_distinct(block),
         grid_blocks=sum(_blocks(trace, launch) for launch in launched.tolist()),
     )
 

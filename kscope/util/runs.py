@@ -9,6 +9,8 @@ from .. import native
 
 Float = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
+_TABLE, _FLAGS = 4, 64
+"""Entries of a table of numbers, and of one of flags, per value up to which it is faster than a sort or hashes."""
 
 
 def fresh(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
@@ -37,8 +39,14 @@ def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
     Returns:
         The index of each group's first member, its size, and the group of each value (n,).
     """
-    if len(values) and (values == values[0]).all():
-        return np.zeros(1, np.int64), np.array([len(values)]), np.zeros(len(values), np.int64)
+    if not len(values):
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing
+    least, width = _range(values)
+    if width == 1:
+        return np.zeros(1, np.int64), np.array([len(values)]), np.broadcast_to(np.int64(0), len(values))
+    if width <= _TABLE * len(values):
+        return _counted(_after(values, least).astype(np.int64, copy=False), width)
     if not native.available():
         _, first, group, size = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
         return first, size, group.astype(np.int64)
@@ -52,6 +60,58 @@ def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
         return first.copy(), np.bincount(group, minlength=found), group
     group = rank[group]
     return first[order], np.bincount(group, minlength=found), group
+
+
+def _range(values: npt.NDArray[np.integer]) -> tuple[int, int]:
+    """The least value, and how many numbers there are from it to the largest one."""
+    least = int(values.min())
+    return least, int(values.max()) - least + 1
+
+
+def _after(values: npt.NDArray[np.integer], least: int) -> npt.NDArray[np.integer]:
+    """The distance of each value from the least one, as unsigned numbers: signed ones may not hold it."""
+    if not least:
+        return values
+    return np.asarray((values - values.dtype.type(least)).view(f"u{values.itemsize}"))
+
+
+def _counted(group: Int64, width: int) -> tuple[Int64, Int64, Int64]:
+    """group_equal() of numbers from 0 to width - 1, by a table of all these."""
+    size, first = np.bincount(group, minlength=width), np.empty(width, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # the last assignment wins
+    there = np.flatnonzero(size)
+    if len(there) < width:
+        rank = np.empty(width, np.int64)
+        rank[there] = np.arange(len(there))
+        first, size, group = first[there], size[there], rank[group]
+    return first, size, group
+
+
+def summed(group: Int64, weights: Int64 | Float | npt.NDArray[np.bool_], groups: int) -> Float:
+    """(groups,) the sum of each group's weights (n,)."""
+    return np.bincount(group, weights, groups).astype(np.float64, copy=False)
+
+
+def sum_by(key: Int64, weights: Float) -> tuple[Int64, Float]:
+    """The different keys, ascending, and the sum of the weights (n,) of each. key: (n,) numbers from 0."""
+    width = int(key.max(initial=0)) + 1
+    if width <= _TABLE * len(key):
+        there = np.flatnonzero(np.bincount(key, minlength=width))
+        return there, summed(key, weights, width)[there]
+    first, _, group = group_equal(key)
+    return key[first], summed(group, weights, len(first))
+
+
+def count_distinct(values: npt.NDArray[np.integer]) -> int:
+    """How many different numbers there are."""
+    if not len(values):
+        return 0
+    least, width = _range(values)
+    if width > _FLAGS * len(values):
+        return len(heads(np.sort(values)))
+    there = np.zeros(width, bool)
+    there[_after(values, least)] = True
+    return int(np.count_nonzero(there))
 
 
 def extents(group: npt.NDArray[np.integer], groups: int, start: Float, end: Float) -> tuple[Float, Float]:

@@ -8,38 +8,32 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import Int64
+
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """One text of n rows.
+    """One text of n rows, without bytes 0.
 
     Attributes:
-        data: (n, width) uint8.
-        used: (n, width) bool, the cells that the text consists of.
+        data: (n, width) uint8, 0 in cells that are not used.
+        sizes: (n,) bytes of each row.
     """
 
     data: npt.NDArray[np.uint8]
-    used: npt.NDArray[np.bool_]
+    sizes: Int64
 
     def __len__(self) -> int:
         return len(self.data)
 
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """(n,) bytes of each row."""
-        return np.asarray(np.count_nonzero(self.used, axis=1), np.int64)
-
-    def take(self, rows: slice) -> Texts:
-        """Some of the rows."""
-        return Texts(self.data[rows], self.used[rows])
-
     def where(self, condition: npt.NDArray[np.bool_]) -> Texts:
         """The text in rows (n,) where a condition holds, and nothing in the others."""
-        return Texts(self.data, self.used & condition[:, None])
+        return Texts(self.data * condition[:, None], self.sizes * condition)
 
     def tobytes(self) -> bytes:
         """The rows, one after the other."""
-        return self.data[self.used].tobytes()
+        used: npt.NDArray[np.uint8] = self.data[self.data != 0]
+        return used.tobytes()
 
     def strings(self) -> list[str]:
         """Each row as a string, of UTF-8."""
@@ -52,46 +46,53 @@ class Texts:
 
 def constant(text: bytes, rows: int) -> Texts:
     """The same text in every row."""
-    data = np.broadcast_to(np.frombuffer(text, np.uint8), (rows, len(text)))
-    return Texts(data, np.broadcast_to(True, data.shape))
+    data = np.frombuffer(text, np.uint8)
+    return Texts(np.broadcast_to(data, (rows, len(text))), np.broadcast_to(np.int64(len(text)), rows))
 
 
 def decimals(values: npt.NDArray[np.integer], least: int = 1) -> Texts:
     """Numbers (n,) from 0 as decimals of at least so many digits."""
     width = max(len(str(int(values.max(initial=0)))), least)
-    data, used = np.empty((len(values), width), np.uint8), np.empty((len(values), width), bool)
+    data, sizes = np.empty((len(values), width), np.uint8), np.zeros(len(values), np.int64)
     rest = values.astype(np.uint32 if width < 10 else np.uint64)
     for place in range(width):
-        column = width - 1 - place
-        used[:, column] = (rest > 0) | (place < least)
         higher = rest // 10
-        data[:, column] = rest - higher * 10 + ord("0")
+        digit = (rest - higher * 10).astype(np.uint8) + np.uint8(ord("0"))
+        if place >= least:
+            digit *= rest > 0
+            sizes += rest > 0
+        data[:, width - 1 - place] = digit
         rest = higher
-    return Texts(data, used)
+    return Texts(data, sizes + min(least, width))
 
 
 def varints(values: npt.NDArray[np.integer]) -> Texts:
-    """Numbers (n,) from 0 as protobuf varints."""
+    """Numbers (n,) from 1 as protobuf varints."""
     width = max(1, -(-int(values.max(initial=0)).bit_length() // 7))
-    data, used = np.empty((len(values), width), np.uint8), np.empty((len(values), width), bool)
+    data, sizes = np.empty((len(values), width), np.uint8), np.ones(len(values), np.int64)
     rest = values.astype(np.uint64)
     for column in range(width):
-        used[:, column] = (rest > 0) | (column == 0)
         data[:, column] = rest & np.uint64(127)
         rest >>= np.uint64(7)
         data[:, column] |= (rest > 0).astype(np.uint8) << 7
-    return Texts(data, used)
+        sizes += rest > 0
+    return Texts(data, sizes)
 
 
 def joined(*parts: Texts) -> Texts:
     """Texts of the same rows, one behind the other."""
-    return Texts(np.hstack([part.data for part in parts]), np.hstack([part.used for part in parts]))
+    return Texts(np.hstack([part.data for part in parts]), summed(parts))
+
+
+def summed(parts: Sequence[Texts]) -> Int64:
+    """(n,) bytes of each row of several texts together."""
+    found: Int64 = sum((part.sizes for part in parts[1:]), np.array(parts[0].sizes))
+    return found
 
 
 def take(texts: Sequence[bytes], index: npt.NDArray[np.integer]) -> Texts:
-    """One of a few texts in each row, by its index (n,)."""
+    """One of a few texts in each row, by its index (n,). Bytes 0 become spaces."""
     table = np.zeros((max(len(texts), 1), max(map(len, texts), default=0)), np.uint8)
-    used = np.zeros(table.shape, bool)
     for row, text in enumerate(texts):
-        table[row, : len(text)], used[row, : len(text)] = np.frombuffer(text, np.uint8), True
-    return Texts(table[index], used[index])
+        table[row, : len(text)] = np.frombuffer(text.replace(b"\0", b" "), np.uint8)
+    return Texts(table[index], np.array([*map(len, texts), 0], np.int64)[index])

@@ -152,7 +152,7 @@ def test_compiled_groups_are_those_of_numpy(values: list[int]) -> None:
 
 
 def test_the_group_table_grows_as_needed() -> None:
-    column = np.random.default_rng(0).permutation(np.arange(100_000, dtype=np.uint64) ** 3 % np.uint64(77_777))
+    column = np.random.default_rng(0).permutation(np.arange(100_000, dtype=np.uint64) ** 3 % np.uint64(77_777)) << 20
     expected = np.unique(column, return_index=True, return_inverse=True, return_counts=True)[1:]
     for got, correct in zip(group_equal(column), (expected[0], expected[2], expected[1]), strict=True):
         assert np.array_equal(got, correct)

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from ...capture.layout import Kind
 from ...tracedata.info import info
-from ...util.parallel import chunks
-from ...util.texts import Texts, constant, joined, varints
+from ...util.parallel import chunks, map_ahead
+from ...util.texts import Texts, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
 from ..launch_rows import LaunchRow, launch_rows
-from ..row_notes import described
+from ..row_notes import arguments, described
 from ..timeline import EMPTY, Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -33,6 +33,8 @@ VALUE, CYCLES, START_NS, TIMER_NS, WHERE = range(1, 6)
 PROBLEMS = "problems of this recording"
 
 FIRST_TRACK = 16
+_ROWS = 1 << 13
+"""Descriptors of a part: their bytes fit a core's cache."""
 _EXPLICIT, _NO_MERGE = 3, 2
 _TYPE_BEGIN, _TYPE_END, TYPE_INSTANT = 1, 2, 3
 _MOST_RANK = (1 << 31) - 1
@@ -202,12 +204,15 @@ def _tree(timeline: Timeline, names: Names, beside: Beside | None) -> Iterator[b
         if one.launch is not None:
             yield from launch_slice(launches[one.launch], group + index, origin, flow)
     parents = group + drawn.parent
-    notes = described(timeline, drawn.row)
-    for part in chunks(len(drawn.index)):
+    known, own = arguments(timeline.trace) if timeline.view.args else (), np.ones(len(drawn.index), bool)
+    own[list(drawn.suffixes)] = False
+
+    def bodies(part: slice) -> bytes:
         ranks = np.arange(part.start, part.stop) * step + 1
-        columns = (FIRST_TRACK + drawn.index[part], parents[part], drawn.labels.take(part), ranks, notes.take(part))
-        body = _bodies(*columns).where(~np.isin(np.arange(part.start, part.stop), list(drawn.suffixes)))
-        yield body.tobytes()
+        notes = described(timeline, known, drawn.row[part])
+        return _bodies(FIRST_TRACK + drawn.index[part], parents[part], drawn.labels(part), ranks, notes, own[part])
+
+    yield from map_ahead(bodies, chunks(len(drawn.index), _ROWS))
     labels = drawn.names() if drawn.suffixes or held else []
     for at in drawn.suffixes:
         yield descriptor(FIRST_TRACK + int(drawn.index[at]), int(parents[at]), labels[at], at * step + 1)
@@ -271,16 +276,19 @@ def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: b
     return packet(number(10, SEQUENCE) + block(60, body))
 
 
-def _bodies(uuids: Int64, parents: Int64, names: Texts, ranks: Int64, notes: Texts) -> Texts:
-    """As descriptor(), of many tracks with a description."""
+def _bodies(
+    uuids: Int64, parents: Int64, names: Texts, ranks: Int64, notes: Sequence[Texts], which: npt.NDArray[np.bool_]
+) -> bytes:
+    """As descriptor(), of many tracks with a description in parts, of those in a mask."""
 
     def always(data: bytes) -> Texts:
         return constant(data, len(uuids))
 
-    fields = joined(
+    fields = [
         always(b"\x08"), varints(uuids), always(b"\x12"), varints(names.sizes), names,
         always(b"\x28"), varints(parents), always(b"\x60"), varints(np.minimum(ranks, _MOST_RANK)), always(_UNMERGED),
-        always(b"\x72"), varints(notes.sizes), notes,
-    )  # fmt: skip
-    track = joined(always(number(10, SEQUENCE) + varint(60 << 3 | 2)), varints(fields.sizes), fields)
-    return joined(always(b"\x0a"), varints(track.sizes), track)
+        always(b"\x72"), varints(summed(notes)), *notes,
+    ]  # fmt: skip
+    track = [always(number(10, SEQUENCE) + varint(60 << 3 | 2)), varints(summed(fields)), *fields]
+    whole = joined(always(b"\x0a"), varints(summed(track)), *track)
+    return (whole if which.all() else whole.where(which)).tobytes()

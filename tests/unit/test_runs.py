@@ -1,0 +1,49 @@
+"""Groups of equal numbers, close together and far apart, with and without the compiled loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.util.runs import count_distinct, group_equal, sum_by
+
+FAR = 1 << 40
+numbers = st.lists(st.integers(0, 9) | st.integers(FAR, FAR + 9), max_size=30) | st.lists(
+    st.integers(-9, 9), max_size=30
+)
+
+
+@given(values=numbers)
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_groups_have_a_first_member_and_a_size(compiled: str, values: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KSCOPE_NATIVE", compiled)
+        first, size, group = group_equal(np.array(values, np.int64))
+    distinct = sorted(set(values))
+    assert first.tolist() == [values.index(one) for one in distinct]
+    assert size.tolist() == [values.count(one) for one in distinct]
+    assert [distinct[one] for one in group.tolist()] == values
+
+
+@given(values=numbers)
+def test_distinct_numbers_are_counted(values: list[int]) -> None:
+    assert count_distinct(np.array(values, np.int64)) == len(set(values))
+
+
+@given(keys=st.lists(st.integers(0, 9) | st.integers(FAR, FAR + 9), min_size=1, max_size=30))
+def test_weights_are_summed_by_key(keys: list[int]) -> None:
+    expected = Counter[int]()
+    for weight, key in enumerate(keys):
+        expected[key] += weight
+    found, sums = sum_by(np.array(keys, np.int64), np.arange(len(keys), dtype=np.float64))
+    assert dict(zip(found.tolist(), sums.tolist(), strict=True)) == expected
+    assert found.tolist() == sorted(expected)
+
+
+def test_one_byte_numbers_have_a_range_of_more_than_half_of_them() -> None:
+    assert count_distinct(np.array([-128, 127, 127], np.int8)) == 2
+    assert group_equal(np.array([-128, 127, 127] * 100, np.int8))[1].tolist() == [100, 200]

@@ -50,14 +50,18 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
             if one.name in CONTROL_FLOW:
                 apart |= {_LOOSE}
         elif one.name == "BSSY":
-            barriers = (*barriers, one.operands[0])
+            barriers = (*_without(barriers, one.operands[0]), one.operands[0])
         elif one.name == "BSYNC":
-            barriers = tuple(name for name in barriers if name != one.operands[0])
+            barriers = _without(barriers, one.operands[0])
             apart -= {one.operands[0]}
         elif one.name in CONTROL_FLOW and one.conditional and one.guard.lstrip("@!") not in same[at]:
             apart |= {barriers[-1] if barriers else _LOOSE}
         work += ((to, barriers, apart) for to in flow[at])
     return frozenset(at for at, found in parted.items() if not found & astray)
+
+
+def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(one for one in barriers if one != name)
 
 
 def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> dict[int, frozenset[str]]:

@@ -324,8 +324,8 @@ sys.exit(3)
 
 
 def test_a_program_ends_without_the_kernels_that_are_not_compiled_yet_and_may_fork(tmp_path):
-    here = str(Path(__file__).parent)
-    command = [sys.executable, "-c", PROGRAM, here]
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", PROGRAM, str(here), str(here.parents[1])]
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "5 True\n", "")

@@ -16,13 +16,15 @@ from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.warps import Warps
 from ..util.parallel import filled
-from ..util.runs import count_distinct, heads, sum_by
+from ..util.runs import count_distinct, group_equal, heads, sum_by
 from .quantiles import PERCENTS, quantiles
 from .warp_regions import warp_regions
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 ACROSS = ("sm", "block", "warp")
+_MOST_KEY = 1 << 62
+"""The largest product of rows and members that a key can number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +147,12 @@ def worst(row: Int64, rows: int, member: Int64, track: Int64, ns: Float) -> Wors
         rows: how many there are.
         member: (w,) of each row of Trace.warps.
     """
-    score, member_of = np.ones(rows), np.zeros(rows, np.int64)
     width = int(member.max(initial=0)) + 1
+    if int(member.min(initial=0)) < 0 or rows * width > _MOST_KEY:  # block numbers of damaged data
+        first, _, number = group_equal(member)
+        found = worst(row, rows, number, track, ns)
+        return Worst(found.score, member[first[found.code]] if len(first) else found.code)
+    score, member_of = np.ones(rows), np.zeros(rows, np.int64)
     keys, total = sum_by(filled(len(row), np.int64, lambda part: row[part] * width + member[track[part]]), ns)
     of = keys // width
     begins = heads(of)

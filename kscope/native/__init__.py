@@ -43,7 +43,8 @@ def call(name: str, *arguments: npt.NDArray[np.generic] | int | float) -> int:
 
     Args:
         name: of the function, without its prefix ks_.
-        arguments: arrays are passed as pointers; int as int64_t, float as double.
+        arguments: arrays are passed as pointers, of read-only ones that are not contiguous a copy is passed; int as
+            int64_t, float as double.
 
     Returns:
         A number that depends on the function, never negative.
@@ -55,7 +56,8 @@ def call(name: str, *arguments: npt.NDArray[np.generic] | int | float) -> int:
     assert loaded is not None
     function = getattr(loaded[1], f"ks_{name}")
     function.restype = ctypes.c_int64
-    found: int = function(*map(_passed, arguments))
+    held = [_contiguous(one) if isinstance(one, np.ndarray) else one for one in arguments]
+    found: int = function(*map(_passed, held))
     if found == -1:
         raise MemoryError(f"no memory for {name}")
     return found
@@ -71,6 +73,11 @@ def threads(short: bool = False) -> int:
     """
     cores = len(os.sched_getaffinity(0))
     return min(_FEW_THREADS if short else _MOST_THREADS, max(cores - _LEFT, min(cores, 2)))
+
+
+def _contiguous(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """The array, or a copy of one that stores its only value once."""
+    return array if array.flags.writeable else np.ascontiguousarray(array)
 
 
 def _passed(argument: npt.NDArray[np.generic] | int | float) -> ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import synth
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from synth import Rec, instant
 
@@ -360,6 +360,7 @@ def hostile(rng: np.random.Generator) -> np.ndarray:
     return np.concatenate([lines, records.reshape(-1, 16)])
 
 
+@example(112752)  # a block's number that with its row exceeds 64 bits
 @given(st.integers(0, 1 << 32))
 def test_hostile_slabs_whose_checks_are_right_never_raise(seed: int) -> None:
     rng = np.random.default_rng(seed)

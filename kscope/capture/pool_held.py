@@ -1,7 +1,8 @@
 """Memory for a pool file whose folder has too little room: a file without a name, which `kscope run` holds.
 
-It ends with the last process that has it. So the program makes it, with a link to its descriptor where the pool file
-would be; `kscope run` opens it, and points the link to a descriptor of its own. Readers follow the link.
+Such a file (memfd) lives as long as a process has it open. The program creates it, and puts a link to its descriptor
+where the pool file would be. `kscope run` opens it too, and points the link to this second descriptor, which outlives
+the program. Readers follow the link.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Rendezvous:
         return sorted(found, key=lambda one: one[2] - one[0])[:4]
 
     def leave(self) -> None:
-        """Disconnect; ranks that wait are told."""
+        """Disconnect: ranks that wait fail at once."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._lines.close()

@@ -42,13 +42,8 @@ _HELP = {
         "the warp waits for its code: it jumped far, or the code exceeds the instruction cache",
         "shorter code: unroll less",
     ),
-    "no_instruction": (
-        "the warp waits for its code: it jumped far, or the code exceeds the instruction cache",
-        "shorter code: unroll less",
-    ),
     "branch_resolving": ("the warp waits for the target of a branch", "fewer branches, or predicates"),
     "dispatch_stall": ("the dispatcher holds the instruction back", "rare: register bank conflicts are a cause"),
-    "dispatch": ("the dispatcher holds the instruction back", "rare: register bank conflicts are a cause"),
     "drain": ("the warp has exited and waits for its stores", "store less at the end, or coalesce it"),
     "membar": ("the warp waits at a memory fence", "fewer fences, or of a smaller scope"),
     "sleeping": ("the warp sleeps: nanosleep, or a suspended wait on a barrier in memory", "signal it earlier"),
@@ -56,6 +51,9 @@ _HELP = {
     "warpgroup_arrive": ("the warp waits for the others of its warp group", "balance the warp group's work"),
     "misc": ("a reason without a name", "nothing is known"),
 }
+
+
+_HELP |= {"no_instruction": _HELP["no_instructions"], "dispatch": _HELP["dispatch_stall"]}  # the same, by shorter names
 
 
 def meaning(reason: str) -> str:

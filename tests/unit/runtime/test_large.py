@@ -11,6 +11,7 @@ from wired import Head, slab
 from kscope.capture import wire
 from kscope.capture.expand import Lines
 from kscope.decoding import slabs
+from kscope_runtime import launch_table
 from kscope_runtime.accounting import MASK, Stripes, advance, uncut
 from kscope_runtime.slab_search import Pieces, find
 
@@ -102,7 +103,7 @@ def test_a_ring_behind_an_open_slab_is_not_scanned(bench: Bench, monkeypatch: py
 
     monkeypatch.setattr(bench.driver, "read", watched)
     assert once(bench) == 0
-    launches = 64, 512 * 64  # the entry of this one, and those of the next
+    launches = wire.LAUNCH_BYTES, launch_table._WINDOW * wire.LAUNCH_BYTES  # this one's entry, and those of the next
     assert {*read} <= {control(bench), UNITS * wire.UNIT, *launches}
     assert read.count(UNITS * wire.UNIT) == 2, "by the pass, and again to find what blocks it"
 

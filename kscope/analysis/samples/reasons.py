@@ -52,15 +52,19 @@ _HELP = {
     "misc": ("a reason without a name", "nothing is known"),
 }
 
-
-_HELP |= {"no_instruction": _HELP["no_instructions"], "dispatch": _HELP["dispatch_stall"]}  # the same, by shorter names
+_SHORT_NAMES = {"no_instruction": "no_instructions", "dispatch": "dispatch_stall"}
+"""Reasons that some releases of the sampler spell differently."""
 
 
 def meaning(reason: str) -> str:
     """What a reason says about the warp; empty for one that is not known here."""
-    return _HELP.get(reason, ("", ""))[0]
+    return _help(reason)[0]
 
 
 def remedy(reason: str) -> str:
     """What usually helps; empty for a reason that is not known here."""
-    return _HELP.get(reason, ("", ""))[1]
+    return _help(reason)[1]
+
+
+def _help(reason: str) -> tuple[str, str]:
+    return _HELP.get(_SHORT_NAMES.get(reason, reason), ("", ""))

@@ -120,7 +120,7 @@ def _digest(own: tuple[Path, ...]) -> str:
 
 
 def _sources(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*.py") if path.name != "demo.py")
+    return sorted(path for kind in ("*.py", "*.json") for path in folder.rglob(kind) if path.name != "demo.py")
 
 
 def log2_records(records: int) -> int:

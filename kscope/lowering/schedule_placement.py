@@ -9,8 +9,8 @@ from ..capture import layout, wire
 from ..capture.model import ModuleMeta, Problem
 from ..errors import FormatError, MissingError, UnsupportedError
 from ..instrument.recording import Recording
-from ..sass.recording import Recorded
-from ..sass.recording import recorded as record
+from ..sass.recording.kernel import Recorded
+from ..sass.recording.kernel import recorded as record
 from . import metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
 from .usage import Usage, change, lost_blocks

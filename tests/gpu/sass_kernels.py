@@ -23,8 +23,8 @@ from kscope.capture.model import ModuleMeta
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler, plan
-from kscope.sass import labels
-from kscope.sass.recording import Recorded, recorded
+from kscope.sass.placing import labels
+from kscope.sass.recording.kernel import Recorded, recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF, FLOAT = "*fp16", "*fp32"

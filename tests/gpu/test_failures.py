@@ -214,7 +214,7 @@ assert len(prof.trace) == 16
     assert "child: kscope.profile(): this process was forked" in done.stdout
 
 
-def test_a_process_that_is_prepared_by_its_environment_compiles_a_recorded_kernel_once() -> None:
+def test_a_process_that_is_prepared_by_its_environment_compiles_a_kernel_once() -> None:
     done = python(
         """
 out = k.ints(4)

@@ -207,7 +207,7 @@ def test_two_gpus(n: ModuleType, two_gpus: None) -> None:
     assert len(prof.trace.launches) == 3
 
 
-def test_a_recorded_kernel_costs_little(n: ModuleType, table: Table) -> None:
+def test_a_kernel_costs_little(n: ModuleType, table: Table) -> None:
     kernel, out = n.four, n.ints(1000)
 
     def milliseconds() -> float:

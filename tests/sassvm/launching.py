@@ -13,7 +13,7 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.instrument.sampling import Sampling
 from kscope.marks.strategies import AllThreads, parse_strategy
-from kscope.sass.instructions import Function
+from kscope.sass.cubin.instructions import Function
 
 from .machine import Warp, warps
 

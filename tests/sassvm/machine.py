@@ -10,7 +10,7 @@ from typing import Any
 from ptxvm.machine import Grid, Thread
 from ptxvm.memory import Memory
 
-from kscope.sass.instructions import BYTES, Function, Instruction
+from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 
 from .ops import UNMODELED, compute
 from .values import M32, Registers, following

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import eq, ge, gt, le, lt, ne
 
-from kscope.sass.instructions import Instruction
+from kscope.sass.cubin.instructions import Instruction
 
 from .values import M32, Registers
 

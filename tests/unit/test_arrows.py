@@ -33,6 +33,8 @@ FLOORS = (
     {"__main__"},
 )
 """The rooms of kscope/, from the ground up: a room imports only rooms on lower floors."""
+SASS_FLOORS = ("cubin", "encoding", "checks", "placing", "recording")
+"""The folders of kscope/sass/, likewise: the checkers know nothing of the code that they check."""
 WRITERS, READERS = (
     {"ptx", "lowering", "sass", "language"},
     {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers", "merging"},
@@ -72,6 +74,20 @@ def test_every_room_of_kscope_imports_only_lower_rooms() -> None:
         if name.split(".")[0] == "kscope"
         for target in arrows(name)
         if _room(target) != _room(name) and floor[_room(target)] >= floor[_room(name)]
+    ]
+    assert upward == []
+
+
+def test_the_folders_of_sass_import_only_lower_ones() -> None:
+    def floor(name: str) -> int:
+        return SASS_FLOORS.index(name.split(".")[2])
+
+    inner = [name for name in modules() if name.startswith("kscope.sass.")]
+    upward = [
+        f"{name} -> {target}"
+        for name in inner
+        for target in arrows(name)
+        if target.startswith("kscope.sass.") and floor(target) > floor(name)
     ]
     assert upward == []
 

@@ -90,7 +90,7 @@ def test_the_captures_name_no_machine_and_no_folder() -> None:
         assert places and all(re.fullmatch(r"\w+\.py:\d+", place) for place in places)
 
 
-def test_the_model_takes_the_times_of_the_recorded_kernel() -> None:
+def test_the_model_takes_the_times_of_the_kernel() -> None:
     sys.path.insert(0, str(TUTORIAL))
     try:
         from model import CYCLES  # type: ignore[import-not-found]  # a script of the tutorial, found by path

@@ -14,9 +14,10 @@ from unittest.mock import patch
 from sassvm.launching import Case, launched
 from sassvm.machine import Warp
 
-from kscope.sass import checking, insert
-from kscope.sass.insert import Insertion
-from kscope.sass.instructions import BYTES, Function
+from kscope.sass.checks import checking
+from kscope.sass.cubin import insert
+from kscope.sass.cubin.insertion import Insertion
+from kscope.sass.cubin.instructions import BYTES, Function
 
 from .kernels import ASSEMBLERS
 from .test_recording import made

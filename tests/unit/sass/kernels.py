@@ -14,8 +14,8 @@ from ptxvm.assemble import ptxas
 from kscope.errors import MissingError
 from kscope.lowering import assembler
 from kscope.machine_code.tools import find
-from kscope.sass import reading
-from kscope.sass.instructions import Function
+from kscope.sass.cubin import reading
+from kscope.sass.cubin.instructions import Function
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 BRANCHING = (

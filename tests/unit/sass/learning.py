@@ -1,4 +1,4 @@
-"""Learns the forms of kscope/sass/forms_sm90.json from what ptxas assembles: python tests/unit/sass/learning.py
+"""Learns the forms of kscope/sass/encoding/forms_sm90.json from what ptxas assembles: python tests/unit/sass/learning.py
 
 Every instruction is an example of its form. A register's place is the only one where all examples have its number, a
 constant's one of a few; numbers without a place are literals of the form. What all its examples share is its base.
@@ -17,10 +17,11 @@ from pathlib import Path
 from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
 from kscope.machine_code.tools import find
-from kscope.sass import branches, forms, reading
-from kscope.sass.control import without_control
-from kscope.sass.forms import Field, Form, Value
-from kscope.sass.instructions import Instruction
+from kscope.sass.cubin import branches, reading
+from kscope.sass.cubin.control import without_control
+from kscope.sass.cubin.instructions import Instruction
+from kscope.sass.encoding import forms
+from kscope.sass.encoding.forms import Field, Form, Value
 
 from .kernels import ASSEMBLERS, HEAD, assembled
 

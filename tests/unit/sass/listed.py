@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kscope.sass import control, writing
-from kscope.sass.control import Control
-from kscope.sass.instructions import BYTES, Function, Instruction
+from kscope.sass.cubin import control
+from kscope.sass.cubin.control import Control
+from kscope.sass.cubin.instructions import BYTES, Function, Instruction
+from kscope.sass.encoding import writing
 
 Line = str | tuple[str, Control]
 

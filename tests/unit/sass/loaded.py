@@ -6,7 +6,7 @@ import re
 
 from kscope.capture import layout, metadata
 from kscope.capture.model import ModuleMeta
-from kscope.sass import hazards
+from kscope.sass.checks import hazards
 
 from .kernels import functions
 

@@ -8,11 +8,12 @@ from collections import Counter
 from functools import cache
 
 from kscope.errors import UnsupportedError
-from kscope.sass import elf, labels, place
-from kscope.sass.code import Machine, Text
-from kscope.sass.hazards import successors
-from kscope.sass.instructions import BYTES
-from kscope.sass.paths import Spot
+from kscope.sass.checks.hazards import successors
+from kscope.sass.cubin import elf
+from kscope.sass.cubin.instructions import BYTES
+from kscope.sass.placing import labels, place
+from kscope.sass.placing.code import Machine, Text
+from kscope.sass.placing.paths import Spot
 
 from .kernels import HEAD, assembled, functions
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from kscope.sass import reading
-from kscope.sass.control import control, without_control
-from kscope.sass.instructions import Function, Instruction
+from kscope.sass.cubin import reading
+from kscope.sass.cubin.control import control, without_control
+from kscope.sass.cubin.instructions import Function, Instruction
 
 _LINE = re.compile(r'//## File "([^"]*)", line (\d+)')
 _AT = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/")

@@ -8,11 +8,14 @@ import pytest
 
 from kscope import ptx
 from kscope.instrument.recording import Recording
-from kscope.sass import claiming, fragments, hazards, insert, lending, registers
-from kscope.sass.control import control
-from kscope.sass.elf import read
-from kscope.sass.instructions import Function, Instruction
-from kscope.sass.registers import Allocation
+from kscope.sass.checks import hazards
+from kscope.sass.cubin import insert
+from kscope.sass.cubin.control import control
+from kscope.sass.cubin.elf import read
+from kscope.sass.cubin.insertion import Insertion
+from kscope.sass.cubin.instructions import Function, Instruction
+from kscope.sass.recording import claiming, fragments, lending, registers
+from kscope.sass.recording.registers import Allocation
 
 from .kernels import HEAD, assembled, functions, needs_tools
 
@@ -57,11 +60,11 @@ def placed(stores: int = FAR, most: int = 255) -> claiming.Claim:
     return claiming.placed(function, piece(), KERNEL, allocation(function), {}, stores, 0, most)
 
 
-def insertion(found: claiming.Claim) -> insert.Insertion:
+def insertion(found: claiming.Claim) -> Insertion:
     put = {0: found.begin}
     put[found.asked] = (*put.get(found.asked, ()), *found.ask)
     put[found.at] = (*put.get(found.at, ()), *found.test)
-    return insert.Insertion(put, tail=found.behind, registers=250)
+    return Insertion(put, tail=found.behind, registers=250)
 
 
 def inserted(found: claiming.Claim) -> list[Instruction]:

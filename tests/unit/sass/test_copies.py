@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass import paths
+from kscope.sass.placing import paths
 
 from .kernels import ASSEMBLERS, EACH, needs_tools
 from .marked import compiled, spots, walk

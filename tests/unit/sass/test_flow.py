@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass.flow import Flow
+from kscope.sass.placing.flow import Flow
 
 NESTED = Flow(((1,), (2, 5), (3, 4), (4,), (2, 1), ()), frozenset({5}))
 """0; a loop of 1 to 4, in it one of 2 to 4, in which 3 is passed by sometimes; 5."""

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass import forms
-from kscope.sass.control import Control, control, without_control
-from kscope.sass.forms import Field, Form, Value
+from kscope.sass.cubin.control import Control, control, without_control
+from kscope.sass.encoding import forms
+from kscope.sass.encoding.forms import Field, Form, Value
 
 from . import learning
 from .kernels import BRANCHING, EACH, assembled, functions, needs_tools

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from kscope.sass import clobbers, forms, hazards, insert, writing
-from kscope.sass.control import Control
-from kscope.sass.insert import Insertion, New
-from kscope.sass.instructions import Function, Instruction
+from kscope.sass.checks import clobbers, hazards
+from kscope.sass.cubin import insert
+from kscope.sass.cubin.control import Control
+from kscope.sass.cubin.insertion import Insertion, New
+from kscope.sass.cubin.instructions import Function, Instruction
+from kscope.sass.encoding import forms, writing
 
 from .kernels import BRANCHING, CONTRACT, EACH, HEAD, assembled, contract, functions, needs_tools
 

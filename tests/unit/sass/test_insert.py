@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass import elf, info, insert
-from kscope.sass.control import Control, controlled
-from kscope.sass.insert import Insertion, New
-from kscope.sass.instructions import BYTES, Function
+from kscope.sass.cubin import elf, info, insert
+from kscope.sass.cubin.control import Control, controlled
+from kscope.sass.cubin.insertion import Insertion, New
+from kscope.sass.cubin.instructions import BYTES, Function
 
 from .kernels import BRANCHING, CONTRACT, EACH, HEAD, assembled, contract, functions, needs_tools
 from .stripping import lines, printed, stripped

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass import elf, labels
-from kscope.sass.instructions import words
+from kscope.sass.cubin import elf
+from kscope.sass.cubin.instructions import words
+from kscope.sass.placing import labels
 
 from .kernels import BRANCHING, EACH, HEAD, assembled, functions, needs_tools
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kscope.capture import layout
-from kscope.sass import marking, records, registers
-from kscope.sass.insert import New
-from kscope.sass.instructions import BYTES, Function
-from kscope.sass.marking import Marks
-from kscope.sass.paths import Spot
-from kscope.sass.records import Site
-from kscope.sass.regions import Record
+from kscope.sass.cubin.insertion import New
+from kscope.sass.cubin.instructions import BYTES, Function
+from kscope.sass.placing.paths import Spot
+from kscope.sass.recording import marking, records, registers
+from kscope.sass.recording.marking import Marks
+from kscope.sass.recording.records import Site
+from kscope.sass.recording.regions import Record
 
 from .listed import Line, listed
 

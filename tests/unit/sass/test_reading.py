@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kscope.errors import FormatError
-from kscope.sass import branches, elf, info, reading
-from kscope.sass.control import Control, control, controlled
-from kscope.sass.instructions import words
+from kscope.sass.cubin import branches, elf, info, reading
+from kscope.sass.cubin.control import Control, control, controlled
+from kscope.sass.cubin.instructions import words
 
 from .kernels import BRANCHING, EACH, HEAD, assembled, functions, needs_tools
 

@@ -9,8 +9,9 @@ import pytest
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass import lending, recording, regions, registers
-from kscope.sass.recording import Recorded, recorded
+from kscope.sass.recording import kernel as recording
+from kscope.sass.recording import lending, regions, registers
+from kscope.sass.recording.kernel import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 

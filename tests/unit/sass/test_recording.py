@@ -12,11 +12,14 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass import clobbers, code, fragments, hazards, labels, place, renaming
-from kscope.sass.elf import read
-from kscope.sass.instructions import Function, Instruction
-from kscope.sass.recording import Recorded, recorded
-from kscope.sass.renaming import Names
+from kscope.sass.checks import clobbers, hazards
+from kscope.sass.cubin.elf import read
+from kscope.sass.cubin.instructions import Function, Instruction
+from kscope.sass.encoding import renaming
+from kscope.sass.encoding.renaming import Names
+from kscope.sass.placing import code, labels, place
+from kscope.sass.recording import fragments
+from kscope.sass.recording.kernel import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
 from .stripping import lines, printed, stripped

@@ -10,9 +10,11 @@ import pytest
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass import elf, fragments, reading, renaming
-from kscope.sass.instructions import Function, encoded
-from kscope.sass.renaming import Names
+from kscope.sass.cubin import elf, reading
+from kscope.sass.cubin.instructions import Function, encoded
+from kscope.sass.encoding import renaming
+from kscope.sass.encoding.renaming import Names
+from kscope.sass.recording import fragments
 
 from .kernels import EACH, HEAD, assembled, functions, needs_tools
 

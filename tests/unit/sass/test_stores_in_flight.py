@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kscope.sass.instructions import Function, Instruction
-from kscope.sass.paths import Spot
-from kscope.sass.stores_in_flight import Use, waiting
+from kscope.sass.cubin.instructions import Function, Instruction
+from kscope.sass.placing.paths import Spot
+from kscope.sass.recording.stores_in_flight import Use, waiting
 
 LOOP = Function(
     "loop",

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from kscope.sass import spreading, timing, writing
-from kscope.sass.control import Control, control
-from kscope.sass.insert import New
-from kscope.sass.instructions import Instruction
+from kscope.sass.cubin.control import Control, control
+from kscope.sass.cubin.insertion import New
+from kscope.sass.cubin.instructions import Instruction
+from kscope.sass.encoding import writing
+from kscope.sass.recording import spreading, timing
 
 CLOCK = "CS2R.32 R6, SR_CLOCKLO"
 STORE = "STG.E.128 desc[UR60][R2.64+0x20], R4"

@@ -6,8 +6,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from kscope.sass import hazards, insert
-from kscope.sass.insert import Insertion
+from kscope.sass.checks import hazards
+from kscope.sass.cubin import insert
+from kscope.sass.cubin.insertion import Insertion
 
 from .kernels import functions, needs_tools
 from .test_insert import check, some_nops

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kscope.sass import clobbers, record_words
-from kscope.sass.instructions import BYTES
-from kscope.sass.record_words import Word
+from kscope.sass.checks import clobbers, record_words
+from kscope.sass.cubin.insertion import Word
+from kscope.sass.cubin.instructions import BYTES
 
 from .listed import Line, inserted, listed
 

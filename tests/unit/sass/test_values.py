@@ -12,9 +12,12 @@ from kscope import ptx
 from kscope.capture import layout
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass import clobbers, labels, lending, recording, regions, registers
-from kscope.sass.instructions import Function, Instruction
-from kscope.sass.recording import Recorded, recorded
+from kscope.sass.checks import clobbers
+from kscope.sass.cubin.instructions import Function, Instruction
+from kscope.sass.placing import labels
+from kscope.sass.recording import kernel as recording
+from kscope.sass.recording import lending, regions, registers
+from kscope.sass.recording.kernel import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
 from .stripping import printed, stripped

@@ -15,7 +15,7 @@ import kscope
 from kscope.capture import metadata
 from kscope.capture.model import ModuleMeta
 from kscope.instrument.recording import Recording
-from kscope.sass import hazards
+from kscope.sass.checks import hazards
 
 pytestmark = needs_tools
 TYPES: dict[str, Any] = {"a": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": 1024}

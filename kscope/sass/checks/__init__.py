@@ -1,0 +1,1 @@
+"""Checks of code with inserted instructions; independent of the code that places them."""

@@ -1,0 +1,43 @@
+"""Checks a kernel that was made to record: its instructions are those that were meant, and none is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...errors import UnsupportedError
+from ..cubin import insert, reading
+from ..cubin.insertion import Insertion, Word
+from ..cubin.instructions import BYTES, Function
+from . import clobbers, hazards, record_words
+
+
+def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, Word]) -> None:
+    """Refuse code that nvdisasm reads as another one, or that a checker finds wrong.
+
+    Args:
+        data: the cubin with what was inserted.
+        before: the function without.
+        insertion: what was inserted.
+        holding: the replaced instructions, with what each holds.
+
+    Raises:
+        UnsupportedError: the code is wrong; the message says where.
+    """
+    (function,) = [one for one in reading.functions(data) if one.name == before.name]
+    added, places = insert.added(before, insertion), insert.places(before, insertion)
+    for one in function.instructions:
+        if one.at in added and (proof := added[one.at].proof) is not None and not proof(one):
+            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was meant")
+    new = added.keys()
+    moves = insert.borrowed(before, insertion)
+    moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
+    words = {at: one.word_of for at, one in added.items() if one.word_of is not None} | {
+        places[at]: word for at, word in holding.items()
+    }
+    found = (
+        *hazards.check(function, new | moves.keys()),
+        *clobbers.check(function, new, moves, {at for at, one in added.items() if one.proof is not None}),
+        *record_words.check(function, words),
+    )
+    if found:
+        raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

@@ -1,0 +1,314 @@
+"""Checks that inserted instructions race with no other one: independent of the code that placed them.
+
+It walks every path of a function and keeps, for each register, which results are not there yet, which operands may not
+have been read yet, and how many cycles have passed at least. Latencies are the shortest distances that ptxas keeps in
+code for sm_90; an instruction of variable latency is finished when its scoreboard was waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..cubin.instructions import BYTES, Function, Instruction
+
+COUNTED = 2
+"""Cycles after which a scoreboard counts an instruction; one that waits for it earlier may find it at zero."""
+_LONGEST = 40
+"""Cycles after which every result of fixed latency is there."""
+_SETTLED = 12
+"""Cycles after which no other write to a result's register can come first."""
+GUARD = 13
+"""Cycles after which a predicate can guard an instruction."""
+_ALU, _OF_MEMORY = 4, 1
+_LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
+"""Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
+_LOW_HALF = 3
+"""The first register of a wide multiplication."""
+_LATE = 1
+"""Cycles that a wide multiplication reads the second register of its addend later than its other operands."""
+_UNIFORM_SOON = frozenset({"ULDC", "UMOV", "VOTEU"})
+_UNIFORM_OF_MEMORY = 9
+_CLOCK_OF_MEMORY = 8
+_BOARD = "SB"
+_VARIABLE = frozenset(
+    {
+        "LD",
+        "LDG",
+        "LDS",
+        "LDSM",
+        "LDC",
+        "LDL",
+        "ST",
+        "STG",
+        "STS",
+        "STSM",
+        "STL",
+        "ATOM",
+        "ATOMG",
+        "ATOMS",
+        "RED",
+        "REDG",
+        "LDGSTS",
+        "SHFL",
+        "MUFU",
+        "F2I",
+        "I2F",
+        "F2F",
+        "FRND",
+        "POPC",
+        "FLO",
+        "BREV",
+        "S2R",
+        "S2UR",
+        "SYNCS",
+        "REDUX",
+        "MATCH",
+        "UTMALDG",
+        "UTMASTG",
+        "UTMAPF",
+        "UTMAREDG",
+        "UBLKCP",
+        "BAR",
+        "B2R",
+        "CCTL",
+        "ERRBAR",
+        "MEMBAR",
+        "FENCE",
+        "LDGDEPBAR",
+        "ARRIVES",
+        "DMMA",
+        "HMMA",
+        "IMMA",
+        "BMMA",
+    }
+)
+_PIPES = {
+    **dict.fromkeys(("MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV"), "convert"),
+    "S2R": "special",
+    "S2UR": "uniform special",
+    "LDC": "constant",
+}
+"""Instructions of one pipe finish in order; all that are not here share the pipe of memory."""
+_TENSOR, _TENSOR_CORES = "tensor cores", frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
+"""Asynchronous: until WARPGROUP.DEPBAR waits for all of them, their registers are in use."""
+_SOON = frozenset({"SYNCS"})
+"""Of variable latency, but it reads its operands as late as one that computes."""
+_ASKS = frozenset({"VOTE", "VOTEU"})
+"""Read predicates as late as guards are."""
+CONTROL_FLOW = frozenset({"BRA", "BRX", "BSSY", "BSYNC", "BREAK", "CALL", "EXIT", "JMP", "RET", "WARPSYNC"})
+"""Instructions at which code may come from, or go, elsewhere."""
+_LEAVES = frozenset({"BRA", "EXIT", "RET", "KILL", "BPT", "BRX", "JMP"})
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """A race: the instruction at `at`, the earlier one that it races with, and what is wrong."""
+
+    at: int
+    earlier: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at:#x} after {self.earlier:#x}: {self.what}"
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A result or operand of the instruction at `at`. scoreboards: it is finished when one of them was waited for."""
+
+    at: int
+    register: str
+    result: bool
+    pipe: str
+    scoreboards: frozenset[int]
+
+
+_State = tuple[dict[tuple[str, int], int], frozenset[_Pending]]
+"""Cycles since results of fixed latency were issued, by register and instruction; and what else is in flight."""
+
+
+def check(function: Function, inserted: Collection[int] | None = None) -> tuple[Hazard, ...]:
+    """The races of a function in which an inserted instruction takes part.
+
+    Args:
+        function: the code with what was inserted.
+        inserted: addresses of the inserted instructions; None to judge all code alike.
+
+    Returns:
+        The races, by address; empty if there is none.
+    """
+    by_address = {one.at: one for one in function.instructions}
+    chosen = by_address.keys() if inserted is None else frozenset(inserted)
+    found = set[Hazard]()
+    for at, (ages, flight) in _states(by_address).items():
+        one = by_address[at]
+        found |= {
+            hazard
+            for hazard in (
+                *_too_soon(one, ages, by_address),
+                *_not_counted(one, ages),
+                *_in_flight(one, _waited(one, flight)),
+            )
+            if at in chosen or hazard.earlier in chosen
+        }
+    return tuple(sorted(found, key=lambda one: (one.at, one.earlier, one.what)))
+
+
+def in_flight(function: Function) -> dict[int, frozenset[str]]:
+    """The registers that unfinished instructions read or write, in front of each instruction that can be reached."""
+    states = _states({one.at: one for one in function.instructions})
+    return {
+        at: frozenset(one.register for one in flight) | {name for (name, _), age in ages.items() if age < _SETTLED}
+        for at, (ages, flight) in states.items()
+    }
+
+
+def _states(by_address: Mapping[int, Instruction]) -> dict[int, _State]:
+    """What is not finished in front of each instruction that can be reached, on any path."""
+    states: dict[int, _State] = {0: ({}, frozenset())}
+    work = [0]
+    while work:
+        at = work.pop()
+        one = by_address[at]
+        ages, flight = states[at]
+        after = _issued(one, ages, _waited(one, flight))
+        for follower in successors(one):
+            if follower in by_address and _join(states, follower, after):
+                work.append(follower)
+    return states
+
+
+def successors(one: Instruction) -> tuple[int, ...]:
+    """Addresses of what may run next."""
+    follows = () if one.name in _LEAVES and not one.conditional else (one.at + BYTES,)
+    jumps = one.name in ("BRA", "WARPSYNC") and one.target is not None
+    return (*follows, one.target) if jumps and one.target is not None else follows
+
+
+def _waited(one: Instruction, flight: frozenset[_Pending]) -> frozenset[_Pending]:
+    """What is still in flight when the instruction is issued."""
+    done = set(one.control.waits)
+    if one.code.startswith("WARPGROUP.DEPBAR") and one.operands[-1] == "0x0":
+        flight = frozenset(pending for pending in flight if pending.pipe != _TENSOR)
+    if one.name == "DEPBAR" and one.operands[-1] == "0x0":
+        done.add(int(one.operands[0].removeprefix("SB")))
+    return frozenset(pending for pending in flight if not pending.scoreboards & done) if done else flight
+
+
+def _too_soon(
+    one: Instruction, ages: Mapping[tuple[str, int], int], by_address: Mapping[int, Instruction]
+) -> Iterator[Hazard]:
+    """Results of fixed latency that the instruction would read before they are there."""
+    for (register, earlier), age in ages.items():
+        if register in one.reads and (needed := _needed(by_address[earlier], one, register)) > age:
+            yield Hazard(one.at, earlier, f"{register} is read after {age} cycles; its result takes {needed}")
+
+
+def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Iterator[Hazard]:
+    """Scoreboards that the instruction waits for before they count what was just issued."""
+    for (name, earlier), age in ages.items():
+        number = name.removeprefix(_BOARD)
+        if number != name and int(number) in one.control.waits and age < COUNTED:
+            yield Hazard(
+                one.at, earlier, f"scoreboard {number} is waited for after {age} cycle; it counts after {COUNTED}"
+            )
+
+
+def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
+    """Cycles that must pass between the two."""
+    memory = consumer.name in _VARIABLE - _SOON - _PIPES.keys()
+    if register.startswith(("P", "UP")):
+        return GUARD if memory or consumer.name in _ASKS or consumer.guard.lstrip("@!") == register else _ALU
+    if register.startswith("UR"):
+        if producer.name in _UNIFORM_SOON:
+            return 2
+        latency = _LATENCY.get(producer.name, _ALU)
+        return max(latency, _UNIFORM_OF_MEMORY) if memory else latency
+    if producer.name == "CS2R":
+        soon = _ALU if ".32" in producer.code else _LATENCY["CS2R"]
+        return _CLOCK_OF_MEMORY if memory else soon
+    latency = _LATENCY.get(producer.name, _ALU)
+    if producer.code.startswith("IMAD.WIDE") and register == producer.operands[0]:
+        latency = _LOW_HALF
+    if latency == _ALU and consumer.code.startswith("IMAD.WIDE") and _only_high_half(consumer, register):
+        latency -= _LATE
+    return latency + (_OF_MEMORY if memory else 0)
+
+
+def _only_high_half(wide: Instruction, register: str) -> bool:
+    """Whether a wide multiplication reads a register as the second one of its addend, and as nothing else."""
+    named = [one.removesuffix(".reuse") for one in wide.operands if not one.lstrip("!").startswith("P")]
+    return len(named) == 4 and register not in named[1:] and named[3] == f"R{int(register[1:]) - 1}"
+
+
+def _in_flight(one: Instruction, flight: frozenset[_Pending]) -> Iterator[Hazard]:
+    """Registers of unfinished instructions that the instruction uses."""
+    for pending in flight:
+        if pending.pipe == _TENSOR and one.name in _TENSOR_CORES:
+            continue  # these follow each other in order
+        same = one.name in _VARIABLE and pending.pipe == _pipe(one)  # which reads its operands before this one writes
+        boards = " or ".join(map(str, sorted(pending.scoreboards)))
+        missing = f"scoreboard {boards} was not waited for" if boards else "no scoreboard counts it"
+        if pending.result and pending.register in one.reads | one.writes:
+            yield Hazard(one.at, pending.at, f"{pending.register} may not be written yet: {missing}")
+        elif not pending.result and pending.register in one.writes and not same:
+            yield Hazard(one.at, pending.at, f"{pending.register} may still be read: {missing}")
+
+
+def _issued(one: Instruction, ages: dict[tuple[str, int], int], flight: frozenset[_Pending]) -> _State:
+    """The state when the next instruction is issued."""
+    code = one.control
+    variable = one.name in _VARIABLE or code.writes is not None or code.reads is not None
+    kept = {key: age for key, age in ages.items() if one.conditional or key[0] not in one.writes}
+    if variable:
+        pipe = _pipe(one)
+        if code.writes is not None or code.reads is not None:
+            flight = frozenset(_counted(pending, pipe, code.writes, code.reads) for pending in flight)
+        result = frozenset(() if code.writes is None else (code.writes,))
+        operand = result if code.reads is None else result | {code.reads}  # what is finished has read its operands
+        flight |= {_Pending(one.at, register, True, pipe, result) for register in one.writes}
+        # predicates and uniform registers are read at once
+        flight |= {_Pending(one.at, register, False, pipe, operand) for register in one.reads if register[0] == "R"}
+    elif one.name not in _TENSOR_CORES:
+        kept |= {(register, one.at): 0 for register in one.writes}
+    if one.name in _TENSOR_CORES:
+        used = [(register, register in one.writes) for register in one.reads | one.writes if register[0] == "R"]
+        flight |= {_Pending(one.at, register, result, _TENSOR, frozenset()) for register, result in used}
+    if one.name != "USETMAXREG":  # which stops the warp
+        kept |= {(f"{_BOARD}{board}", one.at): 0 for board in (code.writes, code.reads) if board is not None}
+    passed = max(1, code.stall)
+    return {key: age + passed for key, age in kept.items() if age + passed < _LONGEST}, flight
+
+
+def _counted(pending: _Pending, pipe: str, writes: int | None, reads: int | None) -> _Pending:
+    """When this instruction has read its operands, or is finished, all earlier ones of its pipe have read theirs.
+
+    A result that no scoreboard counts is there with the next one that is counted.
+    """
+    if pending.pipe != pipe:
+        return pending
+    if pending.result:
+        boards = pending.scoreboards or frozenset(() if writes is None else (writes,))
+    else:
+        boards = pending.scoreboards | {board for board in (writes, reads) if board is not None}
+    return replace(pending, scoreboards=boards)
+
+
+def _pipe(one: Instruction) -> str:
+    return _PIPES.get(one.name, "memory")
+
+
+def _join(states: dict[int, _State], at: int, new: _State) -> bool:
+    """Add a way to reach an address; False if it brings nothing new."""
+    if at not in states:
+        states[at] = new
+        return True
+    ages, flight = states[at]
+    joined = dict(ages)
+    for key, age in new[0].items():
+        joined[key] = min(age, joined.get(key, age))
+    if joined == ages and new[1] <= flight:
+        return False
+    states[at] = joined, flight | new[1]
+    return True

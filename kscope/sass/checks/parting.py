@@ -1,0 +1,87 @@
+"""Where inserted code may run while the lanes of a warp have parted: for the checkers, independent of what placed it.
+
+What belongs to the whole warp (uniform registers, convergence barriers) may be overwritten only where no other lane
+can run the kernel's own code meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from ..cubin.instructions import Instruction
+from .hazards import CONTROL_FLOW
+
+_SAME = frozenset(
+    {"IADD3", "IMAD", "IMNMX", "ISETP", "LDC", "LDG", "LEA", "LOP3", "MOV", "PLOP3", "PRMT", "SEL", "SHF", "ULDC"}
+    | {"UMOV", "VIADD", "VIADDMNMX", "VIMNMX", "VOTE", "VOTEU"}
+)
+"""Instructions whose results are the same in every lane if their operands are; all others, such as those that read a
+lane's number or claim memory, may differ."""
+_VOTES = frozenset({"VOTE", "VOTEU"})
+_LOOSE = ""
+"""Lanes that parted at a branch behind which no barrier of inserted code collects them."""
+
+_Flow = Mapping[int, tuple[int, ...]]
+_State = tuple[int, tuple[str, ...], frozenset[str]]
+"""An address, the convergence barriers that inserted code has set on the way, and at which ones parted lanes meet."""
+
+
+def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> frozenset[int]:
+    """Addresses that run while no lane can run own code elsewhere: no own instruction has parted the warp, and lanes
+    that an inserted one parts meet before they come to own code.
+
+    Args:
+        flow: what may run next, by address.
+        by_address: all instructions.
+        new: addresses of the inserted ones.
+    """
+    same = _same(flow, by_address, new)
+    parted, astray = {at: set[str]() for at in flow}, {_LOOSE}
+    seen, work = set[_State](), [(0, tuple[str, ...](), frozenset[str]())]
+    while work:
+        at, barriers, apart = place = work.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        one = by_address[at]
+        parted[at] |= apart
+        if at not in new:
+            astray |= apart  # in own code before they meet
+            if one.name in CONTROL_FLOW:
+                apart |= {_LOOSE}
+        elif one.name == "BSSY":
+            barriers = (*_without(barriers, one.operands[0]), one.operands[0])
+        elif one.name == "BSYNC":
+            barriers = _without(barriers, one.operands[0])
+            apart -= {one.operands[0]}
+        elif one.name in CONTROL_FLOW and one.conditional and one.guard.lstrip("@!") not in same[at]:
+            apart |= {barriers[-1] if barriers else _LOOSE}
+        work += ((to, barriers, apart) for to in flow[at])
+    return frozenset(at for at, found in parted.items() if not found & astray)
+
+
+def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(one for one in barriers if one != name)
+
+
+def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> dict[int, frozenset[str]]:
+    """The registers that inserted code gave the same value in every lane, in front of each instruction."""
+    states: dict[int, frozenset[str]] = {0: frozenset()}
+    work = [0]
+    while work:
+        at = work.pop()
+        after = _after(by_address[at], states[at], at in new)
+        for to in flow[at]:
+            merged = after & states.get(to, after)
+            if merged != states.get(to):
+                states[to] = merged
+                work.append(to)
+    return states
+
+
+def _after(one: Instruction, before: frozenset[str], new: bool) -> frozenset[str]:
+    zero = one.code.startswith("CS2R") and one.operands[-1] == "SRZ"
+    reads = one.reads - (frozenset() if one.name not in _VOTES else one.reads - {one.guard.lstrip("@!")})
+    if new and (zero or one.name in _SAME) and reads <= before:
+        return before | (one.writes & before if one.conditional else one.writes)
+    return before - one.writes

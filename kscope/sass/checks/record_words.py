@@ -1,0 +1,110 @@
+"""Checks that each record is stored with the words that its own marks wrote for it.
+
+Records share registers, and a value may be in its register long before its mark. Like hazards.py, independent of the
+code that chose the registers and the places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..cubin.insertion import Word
+from ..cubin.instructions import Function, Instruction
+from .hazards import Hazard, successors
+
+_STORE = "STG.E.128"
+_BOTH = {"0x80": "", "0x20": "!"}
+"""Tables of PLOP3 for the first operand and the second one, or its contrary, where the third is true."""
+
+
+_State = dict[str, Word]
+"""Register -> what wrote it last, if that is the same on every path, and no store has read it since."""
+
+
+def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
+    """Where a record is stored with a word that is not of it, or not of this time.
+
+    Args:
+        function: the code with what was inserted.
+        words: address of each instruction that works for a record -> what it writes.
+
+    Returns:
+        What is wrong, by address; empty if nothing is.
+    """
+    by_address = {one.at: one for one in function.instructions}
+    guards = frozenset(one.guard[1:] for at, one in by_address.items() if at in words and one.conditional)
+    # by address and the predicates that are false there, which no store under them has to do with
+    start: tuple[int, frozenset[str]] = (0, frozenset())
+    states: dict[tuple[int, frozenset[str]], _State] = {start: {}}
+    work: list[tuple[int, frozenset[str]]] = [start]
+    while work:
+        at, off = place = work.pop()
+        one = by_address[at]
+        skipped = one.conditional and one.guard[1:] in off
+        state = states[place] if skipped else _after(one, states[place], words)
+        for to in successors(one):
+            way = (to, _off(one, off, to) & guards)
+            if to not in by_address or (skipped and to == one.target):
+                continue
+            before = states.get(way)
+            merged = state if before is None else dict(before.items() & state.items())
+            if merged != before:
+                states[way] = merged
+                work.append(way)
+    found = {
+        hazard
+        for (at, off), state in states.items()
+        if not (by_address[at].guard[1:] in off and by_address[at].conditional)
+        for hazard in _wrong(by_address[at], state, words)
+    }
+    return tuple(sorted(found, key=lambda one: (one.at, one.what)))
+
+
+def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
+    """The predicates that are false behind an instruction, on the way to an address."""
+    kept = off - one.writes
+    if not one.conditional and one.name in ("ISETP", "PLOP3") and off & implied(one):
+        kept |= {name for name in one.writes if name[0] == "P"}
+    if one.name == "BRA" and one.conditional and one.guard[1] != "!" and to != one.target:
+        kept |= {one.guard[1:]}
+    return kept
+
+
+def implied(one: Instruction) -> frozenset[str]:
+    """What is true wherever a predicate is that an instruction writes: operands such as "P6" and "!P0"."""
+    if one.code.startswith("ISETP") and ".AND" in one.code:
+        return frozenset({one.operands[-2 if ".EX" in one.code else -1]})  # .EX: the low words' comparison comes last
+    if one.code == "PLOP3.LUT" and one.operands[-2] in _BOTH:
+        return frozenset({one.operands[2], _BOTH[one.operands[-2]] + one.operands[3]})
+    return frozenset()
+
+
+def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _State:
+    state = {name: word for name, word in before.items() if name not in one.writes}
+    if one.at not in words:
+        return state
+    for name in _stored(one):
+        if name in state and state[name].kind != "always":
+            del state[name]
+    return state | dict.fromkeys(one.writes, words[one.at])
+
+
+def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterator[Hazard]:
+    if one.at not in words:
+        return
+    word = words[one.at]
+    for name in _stored(one):
+        if name not in state or state[name].record != word.record:
+            yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} was not written by its marks alone")
+    if word.kind == "held":
+        for name in one.writes & state.keys():
+            if state[name] == word:
+                yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} is written again before its store")
+
+
+def _stored(one: Instruction) -> tuple[str, ...]:
+    """The words that an instruction stores, if it stores a record."""
+    if one.code != _STORE:
+        return ()
+    first = int(one.operands[1][1:])
+    return tuple(f"R{number}" for number in range(first, first + 4))

@@ -1,0 +1,218 @@
+"""Functions of a cubin from what nvdisasm prints: encodings, and the registers that each instruction reads and writes.
+
+`nvdisasm -hex -plr` prints two lines for each instruction; the second one ends in a table, one column per register:
+
+    /*0150*/  @!P1 LDC.64 R2, c[0x0][0x210] ;    /* 0x00008400ff029b82 */   // |                  |
+                                                 /* 0x001e220000000a00 */   // | 11 : : ^ ^ : : |
+
+`v` is read, `^` written, `x` both.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+from ...errors import FormatError
+from ...machine_code.tools import find
+from . import branches, elf, info
+from .instructions import ALWAYS, BYTES, Function, Instruction, words
+
+_FUNCTION = re.compile(r"^\s*\.section\s+(\.text\.([^,\s]+))\s*,")
+_LABEL = re.compile(r"^(\.L_[\w.]+|\.text\.\S+):")
+_FIRST = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;\s*/\* (0x[0-9a-f]{16}) \*/")
+_SECOND = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/(.*)")
+_RELEASE = re.compile(r"release (\d+)")
+_NAMED = re.compile(r"`\(\s*([^)\s]+?)\s*\)")
+_NUMBERS = re.compile(r"// \|\s+# 0 ")
+_COMMA = re.compile(r",(?![^\[]*\])")
+_PREDICATES = 7
+_FILES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
+_SECONDS = 120
+_STYLE, _VERSION, _FLAGS = slice(7, 9), slice(20, 24), slice(48, 52)
+"""Bytes of the file header: ABI and its version, the file's version, and the architecture with options."""
+_OLD_STYLE, _NEW_STYLE = b"\x33\x07", b"\x41\x08"
+_NOP = 0x918
+_MOST = 254
+"""Registers of a thread for which nvdisasm prints its table."""
+
+_MARKS = re.compile(r"[v^x]")
+Columns = dict[int, str]
+"""The register at each character of the table."""
+
+
+def functions(data: bytes) -> tuple[Function, ...]:
+    """Every function of a cubin.
+
+    Args:
+        data: the cubin.
+
+    Returns:
+        The functions in the order of the file.
+
+    Raises:
+        MissingError: there is no nvdisasm.
+        FormatError: nvdisasm refused the file, or printed what kscope does not understand.
+    """
+    file = elf.read(data)
+    data = _bounded(data, file)
+    tries = (
+        (data, _restyled(data))
+        if (data[_STYLE] == _NEW_STYLE) == _prefers_new(find("nvdisasm"))
+        else (_restyled(data), data)
+    )
+    text = next(filter(None, map(disassembly, tries)), None)
+    if text is None:
+        raise FormatError("nvdisasm refused the cubin: is it older than the assembler?")
+    return tuple(_completed(one, file) for one in parse(text))
+
+
+def _bounded(data: bytes, file: elf.Elf) -> bytes:
+    """The cubin with at most 254 registers a thread: nvdisasm prints no table for 255, the most that ptxas gives."""
+    section = file.find(".nv.info")
+    if section is None:
+        return data
+    attributes = [
+        replace(
+            one, payload=one.payload[:4] + min(int.from_bytes(one.payload[4:], "little"), _MOST).to_bytes(4, "little")
+        )
+        if one.number == info.REGISTERS
+        else one
+        for one in info.read(section.content)
+    ]
+    return data[: section.offset] + info.write(attributes) + data[section.offset + len(section.content) :]
+
+
+@cache
+def _prefers_new(tool: str) -> bool:
+    """Whether an nvdisasm is of CUDA 13 or later; a refused file costs as much time as one that is read."""
+    said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS).stdout
+    release = _RELEASE.search(said)
+    return release is None or int(release[1]) >= 13
+
+
+def disassembly(data: bytes, *flags: str) -> str | None:
+    """What nvdisasm prints of a cubin, None if it refuses it; flags: in place of those for parse()."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(data)
+        file.flush()
+        command = [find("nvdisasm"), *(flags or ("-c", "-hex", "-plr")), file.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS, errors="replace")
+    return None if done.returncode else done.stdout
+
+
+def _restyled(data: bytes) -> bytes:
+    """The cubin with the file header of the other style: CUDA 12's or CUDA 13's.
+
+    The nvdisasm of one finds no registers in cubins of the other, and does after this change, the only difference.
+    """
+    flags = int.from_bytes(data[_FLAGS], "little")
+    if data[_STYLE] == _OLD_STYLE:
+        arch, style, version = flags & 0xFF, _NEW_STYLE, 1
+        flags = 0x09000004 | arch << 8
+    else:
+        arch, style, version = flags >> 8 & 0xFF, _OLD_STYLE, 0x80
+        flags = arch << 16 | 0x0D00 | arch
+    out = bytearray(data)
+    out[_STYLE], out[_VERSION], out[_FLAGS] = style, version.to_bytes(4, "little"), flags.to_bytes(4, "little")
+    return bytes(out)
+
+
+def _completed(function: Function, file: elf.Elf) -> Function:
+    """The function with the padding at its end, which nvdisasm leaves out of some, and compared with the file."""
+    section = file.find(function.section)
+    expected = words(section.content) if section else ()
+    printed = tuple(one.word for one in function.instructions)
+    if not any(one.reads or one.writes for one in function.instructions):
+        raise FormatError(f"nvdisasm printed no registers of {function.name}")
+    rest = expected[len(printed) :]
+    if printed != expected[: len(printed)] or any(word & 0xFFF != _NOP for word in rest):
+        raise FormatError(f"nvdisasm printed another code of {function.name} than the file has")
+    if [one.at for one in function.instructions] != list(range(0, BYTES * len(printed), BYTES)):
+        raise FormatError(f"nvdisasm printed the instructions of {function.name} in an unknown order")
+    padding = tuple(Instruction(BYTES * at, word, "", "NOP", ()) for at, word in enumerate(rest, start=len(printed)))
+    return replace(function, instructions=(*function.instructions, *padding))
+
+
+def parse(text: str) -> Iterator[Function]:
+    """The functions of a disassembly."""
+    name = section = headings = ""
+    made, labels, columns = list[Instruction](), dict[str, int](), Columns()
+    waiting, named, first = list[str](), dict[int, str](), None
+    for line in [*text.splitlines(), "\t.section\t.text.end,"]:
+        if header := _FUNCTION.match(line):
+            if made:
+                yield _linked(Function(name, section, tuple(made)), labels, named)
+            (section, name), made, labels, columns, named, waiting = header.groups(), [], {}, {}, {}, []
+        elif label := _LABEL.match(line):
+            waiting.append(label[1])
+        elif found := _FIRST.search(line):
+            first = found
+            labels.update(dict.fromkeys(waiting, int(found[1], 16)))
+            waiting = []
+        elif first and (second := _SECOND.match(line)):
+            one = _instruction(first, second, line, columns)
+            made.append(one)
+            if "`(" in first[4] and (match := _NAMED.search(first[4])):
+                named[one.at] = match[1]
+            first = None
+        elif _NUMBERS.search(line) and not columns:
+            columns = _columns(headings, line)
+        elif "GPR" in line and "// |" in line:
+            headings = line
+        elif _NAMED.search(line) and "/*" in line:
+            raise FormatError(f"kscope does not understand this line of nvdisasm's: {line.strip()}")
+
+
+def _columns(names: str, numbers: str) -> Columns:
+    """The table's columns, from its two lines of headings."""
+    found = Columns()
+    start = numbers.index("// |") + 4
+    for heading, part in zip(names[start:].split("|"), numbers[start:].split("|"), strict=False):
+        if kind := _FILES.get(heading.strip()):
+            tokens = list(re.finditer(r"\S+", part))[1:]  # the first one is "#", the number of live registers
+            for one in tokens:
+                found |= dict.fromkeys(range(start + one.start(), start + one.end()), f"{kind}{one[0]}")
+        start += len(part) + 1
+    return found
+
+
+def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns: Columns) -> Instruction:
+    at, guard, code, operands, low = first.groups()
+    marks = [(columns[one.start()], one[0]) for one in _MARKS.finditer(line, second.start(2)) if one.start() in columns]
+    word = int(second[1], 16) << 64 | int(low, 16)
+    writes = frozenset(register for register, mark in marks if mark != "v")
+    reads = frozenset(register for register, mark in marks if mark != "^")
+    if code.startswith("LDGSTS"):  # nvdisasm marks the predicate that it reads as written, too
+        writes = frozenset(register for register in writes if not register.startswith("P"))
+    guard = guard or ""
+    if guard and guard not in ALWAYS:
+        reads |= {guard.lstrip("@!")}
+    parts = tuple(part.strip() for part in _COMMA.split(operands)) if operands else tuple[str, ...]()
+    if code in ("P2R", "R2P"):  # all predicates at once, by a mask: nvdisasm's table does not know
+        bits = int(parts[-1], 16)
+        masked = frozenset(f"P{number}" for number in range(_PREDICATES) if bits >> number & 1)
+        reads, writes = (reads | masked, writes) if code == "P2R" else (reads, writes | masked)
+    return Instruction(int(at, 16), word, guard, code, parts, reads, writes, branches.target(word, int(at, 16)))
+
+
+def _linked(function: Function, labels: dict[str, int], named: dict[int, str]) -> Function:
+    """The function, after its targets in the encodings were compared with nvdisasm's labels."""
+    unknown = list[str]()
+    end = {function.size}
+    for one in function.instructions:
+        label = named.get(one.at)
+        if label is None and one.target is None:
+            continue
+        if label not in labels or one.target is None:
+            unknown.append(f"{one.code} {label} at {one.at:#x}")
+        elif one.target != labels[label] and not {one.target} <= end:
+            raise FormatError(
+                f"{one.code} at {one.at:#x} of {function.name} leads to {one.target:#x} by its encoding,"
+                f" and to {labels[label]:#x} by nvdisasm's text"
+            )
+    return replace(function, unknown=tuple(unknown))

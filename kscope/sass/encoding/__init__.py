@@ -1,0 +1,1 @@
+"""Instructions from text, and the same instructions with other registers."""

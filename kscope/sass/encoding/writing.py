@@ -1,0 +1,61 @@
+"""Instructions to insert, from text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..cubin.control import Control
+from ..cubin.insertion import New
+from ..cubin.instructions import Instruction
+from . import forms, renaming
+
+_TEXT = re.compile(r"^(@!?U?P\w+)?\s*([A-Z][\w.]*)\s*(.*)$")
+_STORES = frozenset({"STG", "REDG"})
+_NOTHING = frozenset({"NOP", "BRA", "EXIT", "BSSY", "BSYNC"})
+_CARRIES = frozenset({"ISETP", "PLOP3", "IADD3", "LEA", "LOP3"})
+"""Instructions whose second operand may be a predicate that they write."""
+_PREDICATE = re.compile(r"(?<![\w.])U?P\d\b")
+_ALL_PREDICATES = 7
+
+
+def new(
+    text: str, code: Control | None = None, to: int | str | None = None, label: str = "", borrowed: str = ""
+) -> New:
+    """An instruction to insert.
+
+    Args:
+        text: the instruction, see forms.word().
+        code: its control code.
+        to: what it names, for branches, see New.
+        label: its name.
+        borrowed: a register of the function's own that it may read, if it names it.
+    """
+    seen = parsed(text)
+    lent = frozenset({borrowed} & (seen.reads | seen.writes))
+    return New(forms.word(text, code), to, label, borrowed=lent, seen=seen)
+
+
+def parsed(text: str) -> Instruction:
+    """What the text of an instruction reads and writes."""
+    match = _TEXT.match(text.strip())
+    assert match is not None
+    guard, code, rest = match[1] or "", match[2], match[3]
+    operands = tuple(part.strip() for part in rest.split(",")) if rest else ()
+    one = Instruction(0, 0, guard, code, operands)
+    reads = {guard.lstrip("@!")} if guard else set[str]()
+    writes = set[str]()
+    carries = one.name in _CARRIES and any(re.fullmatch(r"P[\dT]", second) for second in operands[1:2])
+    results = 0 if one.name in _STORES | _NOTHING else 2 if carries else 1
+    for position, operand in enumerate(operands):
+        (writes if position < results else reads).update(_names(one, position, operand))
+    return Instruction(0, 0, guard, code, operands, frozenset(reads), frozenset(writes))
+
+
+def _names(one: Instruction, position: int, operand: str) -> Iterator[str]:
+    for kind, number, width in renaming.widths(one, position, operand):
+        if number != renaming.ZERO[kind]:
+            yield from (f"{kind}{number + n}" for n in range(width))
+    yield from _PREDICATE.findall(operand)
+    if one.name == "P2R" and operand == "PR":
+        yield from (f"P{number}" for number in range(_ALL_PREDICATES) if int(one.operands[-1], 0) >> number & 1)

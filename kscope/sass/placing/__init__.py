@@ -1,0 +1,1 @@
+"""Where the marks of the PTX stand in the machine code."""

@@ -1,0 +1,204 @@
+"""Copies: where the machine code has the blocks of the text that hold marks, once or several times.
+
+ptxas unrolls loops, peels turns off, copies blocks, and makes predicates of branches. What it does not do is run a
+store, a barrier or an asynchronous copy more or less often than the text does. So a block's marks run as often as the
+text says where each machine copy of its landmarks gets a copy of them. A block without landmarks runs as often as
+others that every way through it passes, too.
+
+Loads may be left out, if others have read the same. They count only if all copies have all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...errors import UnsupportedError
+from ..cubin.instructions import Instruction
+from .code import FENCES, LANDMARKS, LOADS, Machine, Text
+
+_SPECULATED = frozenset({"LDS", "LDSM"})
+"""Loads that cannot fault, so they may be issued in front of the branch that they are behind."""
+Position = tuple[int, int]
+"""Number of a block in its chain, and of an instruction in it."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of some blocks of the text.
+
+    Attributes:
+        chain: machine blocks that run as often as it, in their order.
+        number, many: which of the copies in its chain it is, and of how many.
+        first, last: its first and last landmark; None if it has none.
+        guard: predicate of its instructions, if ptxas made one of a branch.
+        landmarks: where it has those by which it was found, by their statements.
+    """
+
+    chain: tuple[int, ...]
+    number: int = 0
+    many: int = 1
+    first: Position | None = None
+    last: Position | None = None
+    guard: str = ""
+    landmarks: tuple[tuple[int, Position], ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Blocks of the text that run equally often, and their copies in the machine code."""
+
+    blocks: tuple[int, ...]
+    copies: tuple[Copy, ...]
+
+
+def unit(block: int, text: Text, machine: Machine) -> Unit:
+    """The copies of a block of the text.
+
+    Args:
+        block: its number.
+        text, machine: the kernel.
+
+    Returns:
+        The copies of it, or, if it has no landmarks or not all copies have them, those of all blocks like it.
+
+    Raises:
+        UnsupportedError: it is not certain which code runs as often as it does.
+    """
+    alike = text.flow.alike[text.flow.group[block]]
+    said = list[str]()
+    for blocks in dict.fromkeys(((block,), alike)):
+        try:
+            found = _copies(blocks, text, machine)
+        except UnsupportedError as error:
+            said.append(str(error))
+            continue
+        if found:
+            return Unit(blocks, found)
+    if 0 in alike:  # runs once, as the entry does
+        return Unit(alike, (Copy(machine.flow.alike[machine.flow.group[0]]),))
+    if said:
+        raise UnsupportedError(said[0])
+    return Unit(alike, (_without_landmarks(alike, text, machine),))
+
+
+def _copies(blocks: tuple[int, ...], text: Text, machine: Machine) -> tuple[Copy, ...]:
+    """The copies by their landmarks; none if there are no landmarks."""
+    found, keys = _keys(blocks, text, machine)
+    copies = list[Copy]()
+    for (chain, guard), some in found.items():
+        parts = _parts(some)
+        if any({statement for _, statement in part} != keys for part in parts):
+            raise UnsupportedError("in several copies in the machine code, which do not have the same memory accesses")
+        if len(parts) > 1:
+            _check_agree(len(parts), chain, keys, blocks, text, machine)
+        for number, part in enumerate(parts):
+            landmarks = tuple((statement, position) for position, statement in part)
+            copies.append(Copy(chain, number, len(parts), part[0][0], part[-1][0], guard, landmarks))
+    if copies:
+        _check_all_found(copies, blocks, text, machine)
+    return tuple(copies)
+
+
+Found = dict[tuple[tuple[int, ...], str], list[tuple[Position, int]]]
+"""Landmarks with their statements, by chain and guard."""
+
+
+def _keys(blocks: Collection[int], text: Text, machine: Machine) -> tuple[Found, set[int]]:
+    """The landmarks by which copies are found: the surest kind that there is."""
+    kinds: tuple[Found, Found] = (defaultdict(list), defaultdict(list))
+    group, alike = machine.flow.group, machine.flow.alike
+    for block in machine.flow.order:
+        chain = alike[group[block]]
+        for place, one, statement in machine.labeled(block):
+            known = one.name in LANDMARKS - FENCES - _SPECULATED and not text.conditional(statement)
+            if text.block[statement] not in blocks or not (known or (one.name == "STL" and statement in text.holders)):
+                continue
+            guard = one.guard if one.conditional else ""
+            where = (block,) if guard else chain
+            kinds[one.name in LOADS][where, guard].append(((where.index(block), place), statement))
+    found = kinds[0] or kinds[1]
+    return found, {statement for some in found.values() for _, statement in some}
+
+
+def _parts(found: Sequence[tuple[Position, int]]) -> list[list[tuple[Position, int]]]:
+    """Landmarks of a chain, cut where one comes again."""
+    parts, seen = list[list[tuple[Position, int]]](), set[int]()
+    for position, statement in sorted(found):
+        if not parts or statement in seen:
+            parts.append([])
+            seen = set()
+        parts[-1].append((position, statement))
+        seen.add(statement)
+    return parts
+
+
+def _check_agree(
+    many: int, chain: Sequence[int], keys: Collection[int], blocks: Collection[int], text: Text, machine: Machine
+) -> None:
+    """Refuse copies that only landmarks show: one statement may have become several accesses."""
+    counts = Counter(
+        (statement, one.code)
+        for block in chain
+        for _, one, statement in machine.labeled(block)
+        if text.block[statement] in blocks and statement not in keys
+    )
+    if many not in counts.values():
+        raise UnsupportedError("in several copies in the machine code, which only its memory accesses show")
+
+
+def _check_all_found(copies: Sequence[Copy], blocks: Collection[int], text: Text, machine: Machine) -> None:
+    """Refuse if other instructions show more copies than the landmarks, or copies in a loop without any."""
+    counts, loops = Counter[int](), set[int]()
+    for block in machine.flow.order:
+        for _, one, statement in machine.labeled(block):
+            if text.block[statement] in blocks:
+                counts[statement] += text.single(one, statement)
+        if any(text.block[statement] in blocks for statement in _sure((block,), text, machine)):
+            loops |= machine.flow.around[block]
+    if max(counts.values(), default=0) > len(copies):
+        raise UnsupportedError("in more copies in the machine code than there are of its memory accesses")
+    if loops - frozenset().union(*(machine.flow.around[block] for copy in copies for block in copy.chain)):
+        raise UnsupportedError("in a loop in the machine code, and its memory accesses are outside of it")
+
+
+Some = dict[int, list[tuple[int, Instruction]]]
+"""Instructions with their statements, by the number of their group of machine blocks."""
+
+
+def _without_landmarks(blocks: tuple[int, ...], text: Text, machine: Machine) -> Copy:
+    """The only copy of blocks that only compute."""
+    flow = machine.flow
+    where: tuple[Some, Some] = (defaultdict(list), defaultdict(list))
+    for block in flow.order:
+        # of a store under a predicate ptxas may make a branch
+        sure = {one for one in _sure((block,), text, machine) if text.branch(one) or not text.conditional(one)}
+        for _, one, statement in machine.labeled(block):
+            if text.block[statement] in blocks:
+                where[statement not in sure][flow.group[block]].append((statement, one))
+    where_sure = where[0] or where[1]
+    if not where_sure:
+        raise UnsupportedError("no longer in the machine code: it has no instructions")
+    if len(where_sure) > 1:
+        raise UnsupportedError("in several parts of the machine code, and without memory accesses to tell copies apart")
+    ((group, some),) = where_sure.items()
+    chain = flow.alike[group]
+    if any(one.conditional for _, one in some if one.name != "BRA"):
+        raise UnsupportedError("computed under a predicate in place of a branch, and without memory accesses")
+    counts = Counter((statement, one.code) for statement, one in some if text.single(one, statement))
+    if max(counts.values(), default=0) > 1:
+        raise UnsupportedError("in several copies in the machine code, without memory accesses to tell them apart")
+    if len(flow.around[chain[0]]) != len(text.flow.around[blocks[0]]):
+        raise UnsupportedError("outside of its loop in the machine code")
+    if 0 in chain or any(text.block[statement] not in blocks for statement in _sure(chain, text, machine)):
+        raise UnsupportedError("computed in place of a branch, and without memory accesses")
+    return Copy(chain)
+
+
+def _sure(chain: Sequence[int], text: Text, machine: Machine) -> Iterator[int]:
+    """Statements whose instructions stand where the text has them: landmarks, branches, and what becomes one each."""
+    for block in chain:
+        for _, one, statement in machine.labeled(block):
+            if one.name in LANDMARKS or one.name == "BRA" or text.single(one, statement):
+                yield statement

@@ -1,0 +1,96 @@
+"""The begin of a kernel that records: its clocks, and whether the gate is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ... import ptx
+from ...errors import UnsupportedError
+from ..cubin.control import Control
+from ..cubin.insertion import New
+from ..encoding import writing
+from . import fragments
+from .registers import DESCRIPTOR
+
+_CONTROL = ("ctl lo", "ctl hi")
+_CLOCK, _TIME = ("c lo", "c hi"), ("g lo", "g hi")
+_AGAIN, _LAST, _GATE = "d", "last", "epoch"
+
+
+@dataclass(frozen=True)
+class Begin:
+    """What stands at the entry, and what asks for the gate where the kernel first waits.
+
+    Attributes:
+        clocks: reads the anchor's clocks, and loads the control block's address.
+        loads: of the gate.
+        where: the registers of what is known then, by the name of each value.
+    """
+
+    clocks: tuple[New, ...]
+    loads: tuple[New, ...]
+    where: Mapping[str, int]
+
+
+def begun(
+    kernel: ptx.Kernel,
+    chosen: Mapping[str, int],
+    free: list[int],
+    board: int,
+    control: int,
+    predicate: int,
+    descriptor: str,
+) -> Begin:
+    """The begin of a kernel.
+
+    Args:
+        kernel: what the texts of the protocol depend on.
+        chosen: the registers of some values.
+        free: registers that it may use for the others.
+        board: the scoreboard of its loads.
+        control: offset of the control block's address in constant bank 3.
+        predicate: free where the gate is asked for.
+        descriptor: the constant with the descriptor of global memory.
+
+    Raises:
+        UnsupportedError: there are too few registers.
+    """
+    where = dict(_placed(chosen, free, fragments.rows(fragments.between(kernel))))
+    low, high = (where[name] for name in _CONTROL)
+    first = where[_GATE]
+    loaded, block = Control(writes=board), f"desc[UR{DESCRIPTOR}][R{low}.64"
+    clocks = [
+        writing.new(f"LDC.64 R{low}, c[0x3][{control:#x}]", loaded),
+        writing.new(f"CS2R R{where[_CLOCK[0]]}, SR_CLOCKLO"),
+        writing.new(f"CS2R R{where[_TIME[0]]}, SR_GLOBALTIMERLO"),
+        writing.new(f"CS2R.32 R{where[_AGAIN]}, SR_CLOCKLO"),
+        writing.new(f"CS2R R{first}, SRZ"),
+        writing.new(f"CS2R R{first + 2}, SRZ"),
+    ]
+    loads = [
+        writing.new(f"ULDC.64 UR{DESCRIPTOR}, {descriptor}"),
+        # no control block is in the first 4 GiB of a device's addresses
+        writing.new(f"ISETP.NE.U32.AND P{predicate}, PT, R{high}, RZ, PT", Control(waits=frozenset({board}))),
+        writing.new(f"@P{predicate} LDG.E.128 R{first}, {block}]", loaded),
+    ]
+    if kernel.sized:
+        clocks.append(writing.new(f"MOV R{where[_LAST]}, RZ"))
+        size = int(kernel.size_offset or "0")
+        loads.append(writing.new(f"@P{predicate} LDG.E R{where[_LAST]}, {block}+{size:#x}]", loaded))
+    return Begin(tuple(clocks), tuple(loads), where)
+
+
+def _placed(chosen: Mapping[str, int], free: list[int], rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, int]]:
+    """Registers for values, some of them in rows."""
+    left = list(free)
+    for row in rows:
+        if row[0] in chosen:  # where a claim has them in a row, too
+            yield from ((name, chosen[name]) for name in row)
+            continue
+        some = (range(first, first + len(row)) for first in left if first % len(row) == 0)
+        numbers = next((one for one in some if all(number in left for number in one)), None)
+        if numbers is None:
+            raise UnsupportedError("the kernel leaves too few registers for the claim")
+        left = [one for one in left if one not in numbers]
+        yield from zip(row, numbers, strict=True)

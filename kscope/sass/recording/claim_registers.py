@@ -1,0 +1,180 @@
+"""Registers, predicates and scoreboards that a kernel leaves to its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from ...errors import UnsupportedError
+from ..cubin.control import SCOREBOARDS
+from ..cubin.instructions import Function
+from . import fragments, registers
+from .fragments import Fragment
+
+PREDICATES = 7
+"""Predicates of a thread."""
+_HIGHEST, _UNIFORM = 254, 60
+_RESERVED = frozenset({0, 1})
+
+
+@dataclass(frozen=True)
+class Known:
+    """A function with the registers that have values, and those that are in flight, in front of each instruction."""
+
+    function: Function
+    valued: Mapping[int, frozenset[str]]
+    flying: Mapping[int, frozenset[str]]
+
+
+def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) -> tuple[list[int], list[int]]:
+    """Registers without a value in front of an instruction of the entry's block: those that nothing used before it; and
+    all that no instruction in flight uses, among them those of what a lane knows.
+    """
+    ahead = [one for one in known.function.instructions if one.at < at]
+    touched = frozenset[str]().union(*(one.reads | one.writes for one in ahead))
+    nothing = frozenset[str]()
+    valued, flying = (some.get(at, nothing) if at else nothing for some in (known.valued, known.flying))
+    early, late = (
+        {int(name[1:]) for name in names if name[0] == "R"} | taken | _RESERVED
+        for names in (valued | touched, valued | flying)
+    )
+    every = range(_HIGHEST + 1)
+    return [one for one in every if one not in early | state], [one for one in every if one not in late]
+
+
+def uniform(function: Function, used: frozenset[int], at: int) -> dict[int, int]:
+    """Uniform registers that the kernel does not use; at the entry, all are free."""
+    if not at:
+        return {}
+    busy = {int(name[2:]) for one in function.instructions for name in one.reads | one.writes if name.startswith("UR")}
+    for shift in range(0, _UNIFORM, 2):
+        if all(number + shift < _UNIFORM and number + shift not in busy for number in used):
+            return {number: number + shift for number in used}
+    raise UnsupportedError(f"{function.name} leaves no uniform registers for the claim")
+
+
+def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Other predicates for a fragment's: those without a value in front of an instruction first; and those that have
+    one, which must be kept meanwhile.
+    """
+    if not at:
+        return {}, ()
+    needed = registers.needed_predicates(function)[at]
+    if any(name.startswith("UP") for name in needed) and fragment.used("UP"):
+        raise UnsupportedError(f"{function.name} has a uniform predicate where it would claim")
+    order = sorted(range(PREDICATES), key=lambda number: f"P{number}" in needed)
+    used = sorted(fragment.used("P"))
+    chosen = dict(zip(used, order, strict=False))
+    return chosen, tuple(number for number in chosen.values() if f"P{number}" in needed)
+
+
+def boards(function: Function, at: int) -> tuple[dict[int, int], int]:
+    """Scoreboards of the claim, of which none is counted in flight by a DEPBAR; and the gate's."""
+    free = registers.uncounted(function)
+    ahead = [one.control for one in function.instructions if one.at < at]
+    uses = [board for code in ahead for board in (code.writes, code.reads, *code.waits)]
+    free.sort(key=uses.count)
+    gate = free[0]
+    return {board: free[board % len(free)] for board in SCOREBOARDS}, gate
+
+
+def stays(claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], early: frozenset[int]) -> dict[str, int]:
+    """The values of the begin that can be in the claim's own registers from the entry on, with these.
+
+    Args:
+        claim: the claim.
+        values: names of the values, by number.
+        chosen: the registers of the claim.
+        early: those that the kernel does not use before the claim.
+    """
+    entered = [number for at in claim.comes for _, number in claim.enters(at)]
+    found = dict[str, int]()
+    for at in claim.comes:
+        row = [(values[value], number) for value, number in claim.enters(at)]
+        if all(
+            chosen[number] in early and entered.count(number) == 1 and not _written_before(claim, number, at)
+            for _, number in row
+        ):
+            found |= {name: chosen[number] for name, number in row}
+    return found
+
+
+def untouched(claim: Fragment, chosen: Mapping[int, int]) -> frozenset[int]:
+    """Of the registers that a claim uses, those that nothing writes before all values have come."""
+    last = max(claim.comes)
+    written = {f"R{number}" for at in claim.comes for _, number in claim.enters(at)}
+    written |= {name for one in claim.code if one.at < last for name in one.writes}
+    return frozenset(to for number, to in chosen.items() if f"R{number}" not in written)
+
+
+def left_there(claim: Fragment, values: Mapping[int, int]) -> dict[int, int]:
+    """Registers of the claim that can be those in which a lane keeps what goes: single ones with one door.
+
+    Args:
+        claim: the claim.
+        values: the register of each value that goes, by its number.
+    """
+    in_rows = {first + n for first, count in _rows(claim) for n in range(count)}
+    numbers = [claim.register(at) for at in claim.goes]
+    return {
+        number: values[value]
+        for number, value in zip(numbers, claim.goes.values(), strict=True)
+        if number not in in_rows and numbers.count(number) == 1
+    }
+
+
+def _written_before(claim: Fragment, number: int, at: int) -> bool:
+    return any(f"R{number}" in one.writes for one in claim.code if one.at < at)
+
+
+def _rows(fragment: Fragment) -> tuple[tuple[int, int], ...]:
+    """Registers that must stay in a row, or come as one; rows that overlap are one."""
+    entered = [list(fragment.enters(at)) for at in fragment.comes]
+    merged = list[tuple[int, int]]()
+    for first, count in sorted({*fragments.groups(fragment), *((row[0][1], len(row)) for row in entered if row[1:])}):
+        if merged and first < merged[-1][0] + merged[-1][1]:
+            begin = merged[-1][0]
+            merged[-1] = begin, max(merged[-1][1], first + count - begin)
+        else:
+            merged.append((first, count))
+    return tuple(merged)
+
+
+def blocks(
+    fragment: Fragment, early: list[int], late: list[int], given: dict[int, int], last: frozenset[int] = frozenset()
+) -> dict[int, int]:
+    """Other numbers for a fragment's registers.
+
+    Args:
+        fragment: the fragment.
+        early: the numbers for what comes, if there are enough.
+        late: the numbers that may be used.
+        given: registers that have their numbers already.
+        last: numbers of registers that the values that go are moved to at last: no such value is in one of them.
+    """
+    code = fragment.code
+    comes = {number for at in fragment.comes for _, number in fragment.enters(at)}
+    goes = {fragment.register(at) for at in fragment.goes}
+    used = {int(name[1:]) for one in code for name in one.reads | one.writes if name[0] == "R"} | comes | goes
+    rows = _rows(fragment)
+    single = used - {first + n for first, count in rows for n in range(count)}
+    found = dict(given)
+    every_number = [*(one for one in late if one not in early), *early]
+    every = [*rows, *((one, 1) for one in sorted(single - given.keys()))]
+    for first, count in sorted(every, key=lambda row: (not comes & set(range(row[0], row[0] + row[1])), -row[1])):
+        row = frozenset(range(first, first + count))
+        taken = frozenset(found.values()) | (last if goes & row else frozenset())
+        choices = [early] * bool(comes & row) + [every_number]
+        starts = (_starts([one for one in some if one not in taken], first, count) for some in choices)
+        start = next(chain.from_iterable(starts), None)
+        if start is None:
+            raise UnsupportedError("the kernel leaves too few registers for the claim")
+        found |= {first + n: start + n for n in range(count)}
+    return found
+
+
+def _starts(left: list[int], first: int, count: int) -> Iterator[int]:
+    """The numbers at which a row fits: as far from a multiple of its alignment as it was."""
+    step = 4 if count > 2 else count
+    return (one for one in left if one % step == first % step and all(one + n in left for n in range(count)))

@@ -1,0 +1,245 @@
+"""Where a kernel claims its slab: the gate is asked for at the entry, the rest stands where the kernel's own loads are
+on their way.
+
+    begin   at the entry: clocks, the control block's address
+    ask     where the kernel first waits for anything: loads of the gate
+    test    in front of the first wait for memory: is the gate open?
+    claim   behind the kernel's own code, and back: lanes, atomic, head
+
+Until the test, what the begin loads is in registers that the kernel does not use yet. A kernel without such a place,
+or without the registers, claims at its entry. If the gate is shut, the claim does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ... import ptx
+from ...errors import UnsupportedError
+from ..checks import hazards
+from ..checks.hazards import CONTROL_FLOW
+from ..cubin import insert
+from ..cubin.control import Control
+from ..cubin.insertion import New, Word
+from ..cubin.instructions import BYTES, Function
+from ..encoding import writing
+from ..encoding.renaming import Names
+from . import beginning, claim_registers, fragments, lending, registers, timing
+from .fragments import Fragment
+from .registers import State
+
+_LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
+_STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
+_STEP = 8 * BYTES
+"""Between the places that are tried, from the last one to the entry."""
+_LABEL = "claim"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The claim of a kernel.
+
+    Attributes:
+        begin: what stands at the entry.
+        ask: what stands at `asked`.
+        test: what stands at `at`.
+        behind: what stands behind the kernel: the claim.
+        asked: the instruction that the loads of the gate stand in front of.
+        at: the instruction that the test stands in front of.
+        highest: the highest number of a register that begin and claim use.
+    """
+
+    begin: tuple[New, ...]
+    ask: tuple[New, ...]
+    test: tuple[New, ...]
+    behind: tuple[New, ...]
+    asked: int
+    at: int
+    highest: int
+
+
+def placed(
+    function: Function,
+    claim: Fragment,
+    kernel: ptx.Kernel,
+    allocation: registers.Allocation,
+    opened: Mapping[int, frozenset[int]],
+    stores: int,
+    control: int,
+    most: int,
+) -> Claim:
+    """Place the claim of a kernel.
+
+    Args:
+        function: its code.
+        claim: the claim.
+        kernel: what their texts depend on.
+        allocation: registers of records and state.
+        opened: by the address of a region's begin, or of a mark's value: the registers that it writes.
+        stores: the first address at which a record is stored.
+        control: offset of the control block's address in constant bank 3.
+        most: registers a thread that it may use.
+
+    Raises:
+        UnsupportedError: it cannot be placed at the entry either.
+    """
+    known = claim_registers.Known(function, lending.live(function), hazards.in_flight(function))
+    for at in (*range(_late(function, stores), 0, -_STEP), 0):
+        written = frozenset[int]().union(*(some for first, some in opened.items() if first < at))
+        try:
+            found = _at(known, claim, kernel, allocation, control, at, written)
+        except UnsupportedError:
+            if not at:
+                raise
+            continue
+        if not at or found.highest < most - registers.EXTRA:
+            return found
+    raise AssertionError("the entry is always tried")
+
+
+def _late(function: Function, stores: int) -> int:
+    """In front of the first wait for memory in the entry's block, if it loads before; else at the block's end; never
+    behind the first mark that stores.
+    """
+    loading = set[int]()
+    loaded = False
+    for one in function.instructions:
+        ends = one.name in CONTROL_FLOW or one.name in _STOPS or (one.at and one.at in function.targets)
+        if one.at >= stores or ends or one.control.waits & loading:
+            return one.at if loaded or ends else 0
+        if one.name in _LOADS:
+            loaded = True
+            loading |= {board for board in (one.control.writes,) if board is not None}
+    return 0
+
+
+def _at(
+    known: claim_registers.Known,
+    claim: Fragment,
+    kernel: ptx.Kernel,
+    allocation: registers.Allocation,
+    control: int,
+    at: int,
+    written: frozenset[int],
+) -> Claim:
+    function, state = known.function, allocation.state
+    values = fragments.between(kernel)
+    early, late = claim_registers.free(known, at, written, state.registers)
+    boards, gate = claim_registers.boards(function, at)
+    asked = _asked(function, at)
+    descriptor = fragments.descriptor(claim)
+    state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
+    there = claim_registers.left_there(claim, {n: _of(state, name) for n, name in enumerate(state_names)})
+    second = claim_registers.blocks(claim, early, late, there, state.registers)
+    stays = claim_registers.stays(claim, values, second, frozenset(early))
+    used = frozenset(second.values()) - claim_registers.untouched(claim, second)
+    others = [one for one in early if one not in used]
+    begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, asked), descriptor)
+    where = begin.where
+    uniform = claim_registers.uniform(function, claim.used("UR"), at)
+    predicates, saved = claim_registers.predicates(function, claim, at)
+    names = Names(second, uniform, predicates)
+    left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]
+    if len(saved) > len(left):
+        raise UnsupportedError("the kernel leaves too few registers for the claim")
+    keep, give = _kept(saved, left)
+
+    def comes(name: str, number: int) -> list[New]:
+        return [] if where[name] == number else [writing.new(f"MOV R{number}, R{where[name]}")]
+
+    def goes(name: str, number: int) -> list[New]:
+        return [] if _of(state, name) == number else [writing.new(f"MOV R{_of(state, name)}, R{number}")]
+
+    code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
+    after = [
+        writing.new(f"MOV R{state.offset}, RZ"),
+        *_recording(state),
+        *_ids(allocation, written),
+        *give,
+        writing.new("BRA `()", Control(stall=5), to=insert.own(at)),
+    ]
+    epoch = where[values[0]]
+    test = [
+        *(() if state.on is not None else (*_at_rest(state), *_ids(allocation, written))),
+        *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
+    ]
+    highest = max(*where.values(), *second.values(), *left[: len(saved)])
+    first, *rest = [*keep, *code]
+    start = [replace(first, label=_LABEL)] if not first.label else [writing.new("NOP", label=_LABEL), first]
+    cold = timing.tight([*start, *rest, *after, *behind])
+    begins, loads = begin.clocks, begin.loads
+    parts = [timing.tight(one) for one in (begins, loads, test)]
+    if asked == at:  # with all waits in between
+        parts = [parts[0], [], timing.tight([*loads, *test])]
+    if not at:
+        parts = [timing.tight([*begins, *loads, *test]), [], []]
+    return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), asked, at, highest)
+
+
+def _asked(function: Function, at: int) -> int:
+    """The first instruction in front of another one, in the entry's block, that waits for a scoreboard."""
+    return next((one.at for one in function.instructions if one.at >= at or one.control.waits), at)
+
+
+def _predicate(function: Function, at: int) -> int:
+    """A predicate that is free in front of an instruction."""
+    needed = registers.needed_predicates(function)[at]
+    for number in range(claim_registers.PREDICATES):
+        if f"P{number}" not in needed:
+            return number
+    raise UnsupportedError("the kernel needs every predicate where it would ask for the gate")
+
+
+def _at_rest(state: State) -> list[New]:
+    """What a lane knows if the gate is shut, in a kernel without a predicate for it."""
+    return [writing.new(f"MOV R{number}, RZ") for number in sorted(state.registers)]
+
+
+def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[New]:
+    """A branch to the claim if the gate is open."""
+    free = (
+        [one for one in range(claim_registers.PREDICATES) if f"P{one}" not in needed]
+        if state.on is None
+        else [state.on]
+    )
+    if not free:
+        raise UnsupportedError("the kernel needs every predicate where it would claim")
+    waits = Control(waits=frozenset({gate}))
+    return [
+        writing.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{epoch}, RZ, PT", waits),
+        writing.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_LABEL),
+    ]
+
+
+def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]:
+    """The ids and values of records that have registers of their own; of others, marks write all words."""
+    keys = {quad: key for key, quad in allocation.quads.items()}
+    return [
+        replace(writing.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always"))
+        for quad, own in sorted(allocation.own.items())
+        for word, value in ((1, own), (3, 0))
+        if quad + word not in written
+    ]
+
+
+def _kept(predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
+    """Instructions that keep predicates in registers, and that bring them back."""
+    pairs = list(zip(predicates, free, strict=False))
+    keep = [writing.new(f"P2R R{into}, PR, RZ, {1 << one:#x}") for one, into in pairs]
+    give = [writing.new(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT") for one, of in pairs]
+    return keep, give
+
+
+def _of(state: State, name: str) -> int:
+    """The register of a value of the state."""
+    number = {"base lo": state.base, "base hi": state.address + 1, "clocks": state.clocks, "last": state.last}[name]
+    assert number is not None
+    return number
+
+
+def _recording(state: State) -> list[New]:
+    """A lane without a slab has the high word 0."""
+    if state.on is None:
+        return []
+    return [writing.new(f"ISETP.NE.U32.AND P{state.on}, PT, R{state.address + 1}, RZ, PT")]

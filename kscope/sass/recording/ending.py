@@ -1,0 +1,98 @@
+"""The end of a slab: recording threads go there in place of the kernel's exits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...capture import wire
+from ...errors import UnsupportedError
+from ..checks import hazards
+from ..cubin import insert
+from ..cubin.control import SCOREBOARDS, Control
+from ..cubin.insertion import New
+from ..cubin.instructions import BYTES, Function, Instruction
+from ..encoding import writing
+from ..placing import code
+from . import fragments, registers, timing
+from .registers import DESCRIPTOR, State
+
+_END = "end"
+"""Label of the end."""
+
+
+def read_before(function: Function, at: int, state: State) -> dict[int, Control]:
+    """ptxas counts no store right in front of an exit. With a scoreboard, the end of the slab can wait for it.
+
+    The instructions of memory read their operands in order, so the last one counts for all.
+    """
+    number = at // BYTES - 1
+    while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
+        one = function.instructions[number]
+        if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
+            now = one.control
+            counted = now.reads is not None or now.writes is not None
+            return {} if counted else {one.at: replace(now, reads=state.scoreboard)}
+        number -= 1
+    return {}
+
+
+def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
+    """In front of an exit: recording threads that leave go to the end of the slab instead."""
+    if leaves.conditional:
+        # the others pass it by; these leave by an exit of their own, because their predicate may be overwritten
+        guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"
+        if leaves.guard.lstrip("@!").startswith("U"):
+            raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
+        code = Control(stall=5, waits=leaves.control.waits)
+        yield writing.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
+    on = state.on
+    if on is None:  # at an exit, no predicate has a value for those that leave
+        on = 0
+        yield writing.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
+    yield writing.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
+    if leaves.conditional:
+        yield writing.new("EXIT", Control(stall=5))
+
+
+def end(state: State) -> list[New]:
+    """Behind the kernel: the end of the slab, see ptx.finish(). At an exit, only the state has a value.
+
+    Only lanes with a slab come here. The anchor is not 2^32 cycles wide.
+    """
+    clock, time, again, some = _free(state, 4, 2, 1, 1)
+    own = clock + 3
+    step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
+    texts = (
+        f"CS2R R{clock}, SR_CLOCKLO",
+        f"CS2R R{time}, SR_GLOBALTIMERLO",
+        f"CS2R.32 R{again}, SR_CLOCKLO",
+        f"LOP3.LUT R{some}, R{state.clocks}, 0xff, RZ, 0xc0, !PT",
+        f"SHF.R.U32.HI R{own}, RZ, 0x10, R{state.clocks}",
+        f"IMAD.IADD R{again}, R{again}, 0x1, -R{clock}",
+        f"SHF.R.U32.HI R{again}, RZ, {step:#x}, R{again}",
+        f"VIMNMX.U32 R{again}, R{again}, {most:#x}, PT",
+        f"VIADD R{again}, R{again}, 0x1",
+        f"VIMNMX.U32 R{again}, R{again}, R{some}, !PT",
+        f"PRMT R{some}, R{time + 1}, 0x4040, R{clock + 1}",
+        f"PRMT R{again}, R{again}, 0x7650, R{state.clocks}",
+        f"IMAD.IADD R{some}, R{some}, 0x1, -R{own}",
+        f"SHF.R.W.U32 R{clock + 1}, R{time}, {wire.TIME_SHIFT:#x}, R{time + 1}",
+        f"SHF.R.U32.HI R{clock + 2}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
+        f"MOV R{state.address}, R{state.base}",
+        f"PRMT R{own}, R{again}, 0x5410, R{some}",
+        f"STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES // 2:#x}], R{clock}",
+        "EXIT",
+    )
+    waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
+    first, *rest = texts
+    return timing.tight([writing.new(first, waits, label=_END), *map(writing.new, rest)])
+
+
+def _free(state: State, *rows: int) -> Iterator[int]:
+    """The first registers of rows of these lengths that hold nothing of the state."""
+    busy = {0, 1, *state.registers}
+    for many in rows:
+        first = next(n for n in range(0, registers.NUMBERS, many) if not busy & set(range(n, n + many)))
+        busy |= set(range(first, first + many))
+        yield first

@@ -1,0 +1,324 @@
+"""The texts of the protocol as machine code: ptxas assembles those of kscope/ptx/, in kernels of their own.
+
+So the protocol is written once, and the control codes are those of ptxas. Values come in by loads, and go out by
+stores, at addresses that nothing else has: the doors. Both are taken out of the machine code; what remains is given
+other registers, see renaming.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ... import ptx
+from ...capture import wire
+from ...errors import UnsupportedError
+from ..checks import hazards
+from ..cubin import elf, info
+from ..cubin.control import SCOREBOARDS, Control, controlled
+from ..cubin.insertion import New
+from ..cubin.instructions import BYTES, Function, Instruction
+from ..encoding import forms, renaming, writing
+
+NAME = "kscope_claim"
+"""The kernel of the claim."""
+_IN, _OUT, _STEP, _FENCE = 4096, 8192, 4, 64
+"""Addresses of the doors; the number of the one that keeps a fence."""
+_DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
+_STACK = "R1"
+"""The stack's address, which every kernel loads first."""
+LOG2_RECORD = 4
+"""log2 of a record's bytes."""
+STATE = ("base lo", "base hi", "clocks", "last")
+"""Values of a claim: the address of the slab, what the seal needs of the entry's clocks, and the offset of the last
+place in the slab's ring."""
+_PAIRS = {"ctl": "ks_ctl", "c": "ks_c", "g": "ks_g", "base": "ks_base"}
+
+
+def between(kernel: ptx.Kernel) -> tuple[str, ...]:
+    """The values that the claim takes from the begin."""
+    clocks = "c lo", "c hi", "g lo", "g hi", "d"
+    return ("epoch", "stripes", "warps", "sampled", "ctl lo", "ctl hi", *clocks, *(["last"] * kernel.sized))
+
+
+def text(kernel: ptx.Kernel) -> str:
+    """PTX of the claim's kernel, without the head of a module."""
+    last = f"shl.b32 ks_last, ks_last, {LOG2_RECORD};" if kernel.sized else ""
+    units = "\tmov.u32 ks_units, 0;\n" if kernel.sized else ""  # ptxas may read it early
+    # a lane without a slab has the high word 0
+    goes = (
+        f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n"
+        "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_x, ks_y}, ks_base; selp.b32 ks_y, ks_y, 0, ks_on;"
+        " mov.b64 ks_base, {ks_x, ks_y}; }\n"
+        f"{_out(STATE if kernel.sized else STATE[:-1])}"
+    )
+    return (
+        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
+        f"{_begun()}{units}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{goes}{ptx.again(kernel)}}}\n"
+    )
+
+
+def _begun() -> str:
+    """What the seal needs of the entry's clocks, see ptx.entry(): the anchor is not 2^32 cycles wide."""
+    step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
+    return (
+        "\t{ .reg .b32 ks_x, ks_y, ks_z; mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_w, ks_z}, ks_c;\n"
+        f"\tsub.u32 ks_d, ks_d, ks_w; shr.u32 ks_d, ks_d, {step}; min.u32 ks_d, ks_d, {most}; add.u32 ks_d, ks_d, 1;"
+        " prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_d, ks_y, 0x7610; }\n"
+    )
+
+
+def _in(names: tuple[str, ...]) -> str:
+    """Loads of these values: one for those that a begin has in a row of registers, so that they may stay there."""
+    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_x0, ks_x1, ks_x2, ks_x3; mov.u64 ks_door, {_IN};\n"
+    for row in rows(names):
+        into = [f"ks_x{place}" if " " in name else f"ks_{name}" for place, name in enumerate(row)]
+        many, words = f".v{len(row)}" if row[1:] else "", f"{{{', '.join(into)}}}" if row[1:] else into[0]
+        text += f"\tld.volatile.global{many}.u32 {words}, [ks_door+{_STEP * names.index(row[0])}];\n"
+        if " " in row[0]:
+            text += f"\tmov.b64 {_PAIRS[row[0].partition(' ')[0]]}, {{ks_x0, ks_x1}};\n"
+    # a clock is a fence: no door stands behind it, where its registers have been used. It is taken out like a door
+    fence = f"mov.u64 ks_fence, %clock64; st.volatile.global.u64 [ks_door+{_OUT - _IN + _STEP * _FENCE}], ks_fence;"
+    return f"{text}\t.reg .b64 ks_fence; {fence}\n\t}}\n"
+
+
+def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The values between begin and claim that are in a row of registers: the gate's first words, and pairs."""
+    number = 0
+    while number < len(names):
+        many = 4 if names[number] == "epoch" else 2 if names[number].endswith(" lo") else 1
+        yield names[number : number + many]
+        number += many
+
+
+def _out(names: tuple[str, ...]) -> str:
+    """Stores of these values."""
+    text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_lo, ks_hi; mov.u64 ks_door, {_OUT};\n"
+    for number, name in enumerate(names):
+        word, _, half = name.partition(" ")
+        if half:
+            text += f"\tmov.b64 {{ks_lo, ks_hi}}, {_PAIRS[word]};\n"
+        value = f"ks_{half}" if half else f"ks_{word}"
+        text += f"\tst.volatile.global.u32 [ks_door+{_STEP * number}], {value};\n"
+    return f"{text}\t}}\n"
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A fragment that ptxas assembled.
+
+    Attributes:
+        instructions: its machine code up to the padding.
+        attributes: those of its kernel.
+        name: its kernel's.
+        comes: in-doors: the value's number, by address.
+        goes: out-doors: the value's number, by address.
+        zeros: instructions of which only addresses of doors are made, and the fence behind them.
+    """
+
+    instructions: tuple[Instruction, ...]
+    attributes: tuple[info.Attribute, ...]
+    name: str
+    comes: Mapping[int, int]
+    goes: Mapping[int, int]
+    zeros: frozenset[int]
+
+    @property
+    def code(self) -> tuple[Instruction, ...]:
+        """The instructions without doors and their addresses."""
+        gone = {*self.comes, *self.goes, *self.zeros}
+        return tuple(one for one in self.instructions if one.at not in gone)
+
+    def used(self, kind: str) -> frozenset[int]:
+        """Numbers of the registers of a file ("R", "UR", "P", "UP") that its code uses."""
+        return frozenset(
+            int(name[len(kind) :])
+            for one in self.code
+            for name in one.reads | one.writes
+            if name.startswith(kind) and name[len(kind) :].isdigit()
+        )
+
+    def register(self, at: int) -> int:
+        """The register of the door at an address."""
+        one = next(one for one in self.instructions if one.at == at)
+        operand = one.operands[0] if at in self.comes else one.operands[-1]
+        return int(operand.removesuffix(".reuse")[1:])
+
+    def enters(self, at: int) -> Iterator[tuple[int, int]]:
+        """The values that come through a door, by number, and the register of each."""
+        one = next(one for one in self.instructions if one.at == at)
+        many = next((many for part, many in (("128", 4), ("64", 2)) if part in one.code.split(".")), 1)
+        return ((self.comes[at] + n, self.register(at) + n) for n in range(many))
+
+    def listed(self, at: int) -> tuple[int, ...]:
+        """Numbers of the attributes that list the instruction at an address, but for those of exits."""
+        found = (one.number for one in self.attributes if at in info.addresses(one))
+        return tuple(number for number in found if number != info.EXITS)
+
+    @property
+    def stack(self) -> tuple[info.Attribute, ...]:
+        """The attribute with the size of its stack."""
+        return tuple(one for one in self.attributes if one.number == info.STACK)
+
+
+def read(file: elf.Elf, function: Function) -> Fragment:
+    """A fragment from the cubin that ptxas made of its text.
+
+    Raises:
+        UnsupportedError: ptxas gave it a stack.
+    """
+    own = file.find(f".nv.info.{function.name}")
+    code = [one for one in function.instructions if one.name != "NOP" and _STACK not in one.writes]
+    if any(_STACK in one.reads for one in code):
+        raise UnsupportedError(f"ptxas gave {function.name} a stack")
+    if code and code[-1].name == "BRA" and code[-1].target == code[-1].at:
+        code.pop()
+    comes = {one.at: number for one in code if (number := _door(one, "LDG", _IN)) is not None}
+    goes = {one.at: number for one in code if (number := _door(one, "STG", _OUT)) is not None}
+    fences = {one.at for one in code if one.operands[1:] == ("SR_CLOCKLO",) or goes.get(one.at) == _FENCE}
+    goes = {at: number for at, number in goes.items() if at not in fences}
+    zeros = _zeros(code, {*comes, *goes, *fences}) | fences
+    attributes = info.read(own.content) if own is not None else ()
+    return Fragment(tuple(code), attributes, function.name, comes, goes, zeros)
+
+
+def _door(one: Instruction, name: str, first: int) -> int | None:
+    """The number of the value that a door lets through; None for other instructions."""
+    if one.name != name or ".STRONG.SYS" not in one.code:
+        return None
+    found = _DOOR.search(one.operands[-1 if name == "LDG" else 0])
+    number = (int(found[1], 16) - first) // _STEP if found else -1
+    return number if 0 <= number < (_OUT - _IN) // _STEP else None
+
+
+def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
+    """The instructions of which only addresses of doors are made."""
+    needed = {one.at: frozenset[str]() for one in code}
+    changed = True
+    while changed:
+        changed = False
+        for one in reversed(code):
+            after = frozenset[str]().union(*(needed.get(to, frozenset()) for to in hazards.successors(one)))
+            reads = one.reads
+            if one.at in doors:  # without its address
+                reads = frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
+            found = reads | (after if one.conditional else after - one.writes)
+            if found != needed[one.at]:
+                needed[one.at], changed = found, True
+    return frozenset(
+        one.at
+        for one in code
+        if one.code == "CS2R" and one.operands[-1] == "SRZ" and not one.writes & needed.get(one.at + BYTES, frozenset())
+    )
+
+
+Door = Callable[[str, int], "list[New]"]
+"""What stands in place of a door: by the value's name, and its register."""
+
+
+def spliced(
+    fragment: Fragment,
+    values: tuple[tuple[str, ...], tuple[str, ...]],
+    names: renaming.Names,
+    boards: Mapping[int, int],
+    comes: Door,
+    goes: Door,
+    prefix: str,
+    leaves_early: bool = False,
+) -> tuple[list[New], list[New]]:
+    """A fragment's code up to its last exit, which becomes its end, and what lies behind. Cycles are those of the
+    fragment with its doors; timing.tight() gives it those that it needs.
+
+    Args:
+        fragment: the fragment.
+        values: names of the values that come and go.
+        names: other registers.
+        boards: other scoreboards.
+        comes: what stands in place of a door through which a value comes.
+        goes: the same of one through which it goes.
+        prefix: begins the labels, which are those of no other code.
+        leaves_early: values that go need not have come yet.
+    """
+    code = fragment.instructions
+    exits = [one.at for one in code if one.name == "EXIT" and not one.conditional]
+    if len(exits) != 1:
+        raise UnsupportedError(f"ptxas gave {fragment.name} {len(exits)} exits; expected one")
+    gone = {*fragment.comes, *fragment.goes, *fragment.zeros}
+    aimed = {one.target for one in code if one.target is not None}
+    targets = {f"{prefix}{at:x}" for at in (*aimed, exits[0])}
+    counted = set[int]()
+    straight = True
+    parts, waiting, alias, last = list[New](), list[str](), dict[str, str](), 0
+    for one in code:
+        label = f"{prefix}{one.at:x}"
+        straight = straight and one.at not in aimed
+        own = one.control
+        waits = frozenset(boards[board] for board in own.waits if not straight or board in counted)
+        code_here = replace(
+            own,
+            waits=waits,
+            writes=None if own.writes is None else boards[own.writes],
+            reads=None if own.reads is None else boards[own.reads],
+            reuse=0,
+        )
+        if one.at in fragment.comes or one.at in fragment.goes:
+            if one.at in fragment.comes:
+                made = [
+                    new
+                    for value, number in fragment.enters(one.at)
+                    for new in comes(values[0][value], names.registers.get(number, number))
+                ]
+            else:
+                number = fragment.register(one.at)
+                made = goes(values[1][fragment.goes[one.at]], names.registers.get(number, number))
+        elif one.at in fragment.zeros:
+            made = []
+        elif one.at == exits[0]:
+            everything = frozenset() if leaves_early else frozenset(boards[board] for board in counted)
+            made = [writing.new("NOP", Control(waits=everything))]
+        elif one.name == "EXIT":
+            guarded = forms.word("BRA `()", Control(stall=5)) & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
+            made = [
+                New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}", seen=renaming.seen(one, names, "BRA"))
+            ]
+        else:
+            counted |= {board for board in (own.writes, own.reads) if board is not None}
+            to = None if one.target is None else f"{prefix}{one.target:x}"
+            seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
+            made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
+        if one.at in fragment.goes and not leaves_early:  # what they are moved to may have been used until now
+            waits |= {boards[board] for board in counted}
+        if one.at in gone and waits and not (leaves_early and one.at not in fragment.comes):
+            made = [writing.new("NOP", Control(waits=waits)), *made]
+        waiting.append(label)
+        if made:
+            alias |= dict.fromkeys(waiting, label)
+            named = label if any(name in targets for name in waiting) else ""
+            parts += [replace(made[0], label=named), *made[1:]]
+            waiting = []
+        if one.at == exits[0]:
+            last = len(parts)
+    parts = [replace(one, to=alias[one.to]) if isinstance(one.to, str) and one.to in alias else one for one in parts]
+    return parts[:last], parts[last:]
+
+
+def every_board() -> dict[int, int]:
+    """Scoreboards that stay as they are."""
+    return {board: board for board in SCOREBOARDS}
+
+
+def descriptor(fragment: Fragment) -> str:
+    """The constant with the descriptor of global memory: what ptxas loads for the doors."""
+    door = next(one for one in fragment.instructions if one.at in fragment.goes)
+    found = re.search(r"desc\[(UR\d+)\]", door.operands[0])
+    assert found is not None
+    return next(
+        one.operands[1] for one in fragment.instructions if one.code == "ULDC.64" and one.operands[0] == found[1]
+    )
+
+
+def groups(fragment: Fragment) -> Iterator[tuple[int, int]]:
+    """Registers of the code, without doors, that must stay in a row: the first one's number, and how many."""
+    yield from renaming.groups(fragment.code)

@@ -1,0 +1,31 @@
+"""The regions of a recorded kernel's instructions, kept in its cubin for samples of where warps stand."""
+
+from __future__ import annotations
+
+from ...machine_code import segments
+from ...marks.grammar import split
+from ..cubin import elf, insert
+from ..cubin.insertion import Insertion
+from ..placing import code
+from . import regions
+
+
+def kept(data: bytes, insertion: Insertion, machine: code.Machine, text: code.Text) -> bytes:
+    """The cubin with the region of each instruction, by the statement that it comes from.
+
+    Args:
+        data: what insert.inserted() made.
+        insertion: what was inserted.
+        machine: the function before.
+        text: its text.
+    """
+    file, function = elf.read(data), machine.function
+    strings = file.find(segments.SECTION)
+    if strings is None:
+        return data
+    moved, stacks = insert.places(function, insertion), dict[int, segments.Stack | None]()
+    stacks |= dict.fromkeys(insert.added(function, insertion))
+    named = {at: tuple(split(name)[0] for name in names) for at, names in regions.opened(text).items()}
+    stacks |= {moved[one.at]: named.get(machine.statements.get(one.at, -1)) for one in function.instructions}
+    content = segments.with_segments(strings.content, function.name, stacks)
+    return elf.write(file, {segments.SECTION: content})

@@ -1,0 +1,273 @@
+"""A kernel of plain machine code becomes one that records: claim at the entry, records at its marks, end at its exits.
+
+A region has four registers in a row, which are its record. Its begin is one clock read into the first of them; its end
+is a clock read into the third, and a store of all four.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from ... import ptx
+from ...capture import wire
+from ...errors import UnsupportedError
+from ...machine_code.occupancy import warps_by_registers
+from ...marks.grammar import Mark
+from ..checks import checking, hazards
+from ..cubin import elf, info, insert, reading, sections
+from ..cubin.control import Control, control
+from ..cubin.insertion import Insertion, New
+from ..cubin.instructions import BYTES, Function
+from ..encoding import forms
+from ..placing import code, labels, paths, place
+from . import (
+    claiming,
+    ending,
+    fragments,
+    kept_segments,
+    lending,
+    marking,
+    records,
+    regions,
+    registers,
+    stores_in_flight,
+)
+
+Assembler = Callable[[str, bool], bytes]
+"""ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
+_BANK = ".nv.constant3"
+_MOST, _WARP = 255, 32
+"""Registers that a thread can have; threads of a warp."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A cubin that records.
+
+    Attributes:
+        data: the cubin.
+        registers: of a thread, before and now.
+        warps: that an SM has registers for, before and now.
+        marks: the marks that record, in the order of the text.
+        spots: where their copies stand.
+    """
+
+    data: bytes
+    registers: tuple[int, int]
+    warps: tuple[int, int]
+    marks: tuple[Mark, ...]
+    spots: tuple[paths.Spot, ...]
+
+
+def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
+    """Assemble a module with marks without them, and insert what records them.
+
+    The text is assembled as it is, where marks are comments, and once more with labels. Both give the same code, but
+    only the first one has the line table of the user's source. Values and predicates of marks that are in registers are
+    held up to their marks by instructions that are replaced, see labels.py.
+
+    Args:
+        text: PTX of one kernel with marks, and with the module's symbols.
+        kernel: what the texts of the protocol depend on.
+        assemble: ptxas, which may be called in threads.
+
+    Returns:
+        The cubin, checked.
+
+    Raises:
+        UnsupportedError: something of it is not supported; the message says what.
+    """
+    _check_options(kernel)
+    kernel = replace(kernel, anchored=False)
+    labeled = labels.labeled(text)
+    regions.check(labeled, kernel.specs[0])
+    found, together = regions.records(labeled), regions.together(code.Text(labeled))
+    # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
+    texts = labeled.plain, labeled.text + fragments.text(kernel)
+    with ThreadPoolExecutor(len(texts)) as pool:
+        data, tagged = pool.map(assemble, texts, (False, True))
+    file, labeled_file = elf.read(data), elf.read(tagged)
+    read = {one.name: one for one in reading.functions(tagged)}
+    function = read[labeled.kernel.name]
+    claim = fragments.read(labeled_file, read[fragments.NAME])
+    sections.check(file, function)
+    _check_same_code(file, labeled_file, function)
+    if 0 in function.targets:
+        raise UnsupportedError(f"{function.name} runs its first instruction again")
+    machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
+    spots = place.spots(code.Text(labeled), machine)
+    before, threads = _counts(file, function)
+    free = registers.Pool(function, kernel.sized)
+    marks = frozenset(spot.at for spot in spots if not spot.after)
+    spans = _spans(labeled, found, spots)
+    together |= lending.Lender(function).overlapping(spans)
+    chosen = _chosen(free, found, together, spans, marks, before, threads)
+    state = chosen.state
+    most = _most(max(before, chosen.count), threads)
+    acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
+    stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
+    sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
+    where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
+    count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
+    controls, put = dict[int, Control](), dict[int, list[New]]()
+    put[0] = [*where.begin]
+    put.setdefault(where.asked, []).extend(where.ask)
+    put.setdefault(where.at, []).extend(where.test)
+    writer = records.Writer(state, records.last(state, kernel.last))
+    waiting = stores_in_flight.waiting(function, [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites])
+    sites = [replace(one, waits=one.spot in waiting) for one in sites]
+    made = marking.placed(function, sites, writer, where.at, free.busy)
+    for at, some in made.before.items():
+        put.setdefault(at, []).extend(some)
+    for at in chosen.waits:
+        put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
+    for one in function.instructions:
+        if one.name == "EXIT":
+            put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
+            controls |= ending.read_before(function, one.at, state)
+    controls |= _counted(function, put, controls)
+    insertion = Insertion(
+        put,
+        made.after,
+        [*where.behind, *ending.end(state)],
+        registers=count,
+        attributes=claim.stack,
+        controls=controls,
+        replaced=made.replaced,
+    )
+    out = insert.inserted(data, function, insertion)
+    checking.check(out, function, insertion, made.holding)
+    out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
+    warps = (warps_by_registers(before), warps_by_registers(count))
+    return Recorded(out, (before, count), warps, labeled.marks, spots)
+
+
+def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
+    """Refuse a kernel of which ptxas made other code because of the labels."""
+    plain, other = (one.find(function.section) for one in (file, labeled))
+    if plain is None or other is None or plain.content != other.content:
+        raise UnsupportedError(f"{function.name}: this ptxas makes other code of other line numbers")
+
+
+def _control(file: elf.Elf) -> int:
+    """Where the address of the control block is in constant bank 3."""
+    for one in file.symbols():
+        if one.name == wire.CTL_SYMBOL and file.sections[one.section].name == _BANK:
+            return one.value
+    raise UnsupportedError(f"the cubin has no {wire.CTL_SYMBOL} in {_BANK}")
+
+
+def _check_options(kernel: ptx.Kernel) -> None:
+    options = kernel.recording
+    for what, known in (
+        (f"fill={options.fill!r}", options.fill == "ring"),
+        (f"clock={options.clock!r}", options.clock == "cycles"),
+        (f"the strategies {', '.join(kernel.specs)}", len(kernel.specs) == 1 and not kernel.late),
+        (f"sm_{kernel.arch}", kernel.arch == 90),
+    ):
+        if not known:
+            raise UnsupportedError(f"{what} is not supported")
+
+
+def _chosen(
+    pool: registers.Pool,
+    found: tuple[regions.Record, ...],
+    together: frozenset[frozenset[regions.Key]],
+    spans: dict[regions.Key, lending.Span],
+    marks: frozenset[int],
+    before: int,
+    threads: int,
+) -> registers.Allocation:
+    """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
+
+    def fitting(one: registers.Allocation) -> int:
+        return warps_by_registers(max(before, one.count)) // max(1, threads // _WARP)
+
+    chosen = pool.owned(found, regions.apart(found))
+    if fitting(chosen) < warps_by_registers(before) // max(1, threads // _WARP):
+        few = pool.owned(found, regions.shared(found, together))
+        lent = pool.lent(spans, together, marks)
+        chosen = max((chosen, few, lent), key=fitting)
+    if chosen.count > _MOST or not fitting(chosen):
+        raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
+    return chosen
+
+
+def _most(count: int, threads: int) -> int:
+    """The most registers a thread with which as many blocks fit on an SM."""
+    blocks = warps_by_registers(count) // max(1, threads // _WARP)
+    return max(one for one in range(count, _MOST + 1) if warps_by_registers(one) // max(1, threads // _WARP) == blocks)
+
+
+def _spans(
+    labeled: labels.Labeled, found: tuple[regions.Record, ...], spots: tuple[paths.Spot, ...]
+) -> dict[regions.Key, lending.Span]:
+    """Where each record is open. Its value may be there before it begins."""
+    begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
+    for spot in spots:
+        key, act = found[spot.mark].key, labeled.marks[spot.mark].act
+        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | (
+            {spot.next} if act == "enter" else set()
+        )
+        ends[key] |= set() if act == "enter" else {spot.next}
+    return {
+        record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key]))
+        for record in dict.fromkeys(found)
+    }
+
+
+def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
+    """The function's registers, and threads of a block at most."""
+    symbols, shared, own = file.symbols(), file.find(".nv.info"), file.find(f".nv.info.{function.name}")
+    assert shared is not None and own is not None
+    count = next(
+        int.from_bytes(one.payload[4:8], "little")
+        for one in info.read(shared.content)
+        if one.number == info.REGISTERS and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
+    )
+    threads = 1024
+    for one in info.read(own.content):
+        if one.number in (info.THREADS, info.MOST_THREADS):
+            x, y, z = (int.from_bytes(one.payload[at : at + 4], "little") for at in (0, 4, 8))
+            threads = x * y * z
+    return count, threads
+
+
+def _site(
+    labeled: labels.Labeled,
+    spot: paths.Spot,
+    record: regions.Record,
+    chosen: registers.Allocation,
+    machine: code.Machine,
+) -> records.Site:
+    statement, quad = labeled.points[spot.mark], chosen.quads[record.key]
+    held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
+    value, when = labeled.constants(statement)
+    return records.Site(
+        labeled.mark(statement).act, record, quad, quad in chosen.own, spot, value, when, (held[0], held[1])
+    )
+
+
+def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control]) -> dict[int, Control]:
+    """Own instructions get a second cycle if the inserted one behind them waits for their scoreboard."""
+    found = dict[int, Control]()
+    for at, some in put.items():
+        if at and some:
+            code = controls.get(at - BYTES, function.instructions[at // BYTES - 1].control)
+            if {code.writes, code.reads} & control(some[0].word).waits and code.stall < hazards.COUNTED:
+                found[at - BYTES] = replace(code, stall=hazards.COUNTED)
+    return found
+
+
+def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
+    """The registers that hold a part of an open record, by the address at which they are written."""
+    found = defaultdict[int, frozenset[int]](frozenset)
+    for site in sites:
+        enters = site.spot.next if site.act == "enter" else None
+        for at in (site.spot.value, site.spot.when, enters):
+            if at is not None:
+                found[at] |= site.early
+    return found

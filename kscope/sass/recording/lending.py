@@ -1,0 +1,111 @@
+"""Registers that the kernel uses elsewhere, lent to records where it has no value in them.
+
+A register can be lent to a record if, wherever the record is open, no value in it is needed, no instruction uses it,
+and none that is in flight will. Behind the record's store, the kernel's next use of the register waits until the store
+has read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+
+from ..checks import hazards
+from ..cubin.instructions import Function, Instruction
+from .regions import Key
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a record is open: in front of which instructions it begins, and in front of which it is stored."""
+
+    begins: frozenset[int]
+    ends: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Lender:
+    """Knows where registers of a function are free."""
+
+    function: Function
+
+    @cached_property
+    def _by_address(self) -> dict[int, Instruction]:
+        return {one.at: one for one in self.function.instructions}
+
+    @cached_property
+    def _live(self) -> dict[int, frozenset[str]]:
+        return live(self.function)
+
+    @cached_property
+    def _flight(self) -> dict[int, frozenset[str]]:
+        return hazards.in_flight(self.function)
+
+    def inside(self, span: Span) -> frozenset[int]:
+        """The instructions at which a record is open: those that run from a begin to an end."""
+        inside, work = set[int](), list(span.begins)
+        while work:
+            at = work.pop()
+            if at not in inside:
+                inside.add(at)
+                work += [to for to in self._next(self._by_address[at]) if to not in span.ends]
+        return frozenset(inside)
+
+    def busy(self, span: Span) -> frozenset[str]:
+        """The registers that cannot be lent to a record."""
+        inside, found = self.inside(span), set[str]()
+        for at in inside:
+            found |= self._by_address[at].reads | self._by_address[at].writes
+        for at in inside | span.ends:
+            found |= self._live[at] | self._flight.get(at, frozenset())
+        return frozenset(found)
+
+    def overlapping(self, spans: Mapping[Key, Span]) -> frozenset[frozenset[Key]]:
+        """Pairs of records that are open at the same instruction: the value of one may be there before it begins."""
+        inside = {key: self.inside(span) for key, span in spans.items()}
+        points = {key: span.ends for key, span in spans.items() if not span.begins}  # instants without a value
+        return frozenset(
+            frozenset((one, other))
+            for one, other in permutations(spans, 2)
+            if inside[one] & inside[other] or points.get(one, frozenset()) & (inside[other] - spans[other].begins)
+        )
+
+    def _next(self, one: Instruction) -> list[int]:
+        return [to for to in hazards.successors(one) if to in self._by_address]
+
+    def waits(self, span: Span, marks: frozenset[int], lent: frozenset[str]) -> frozenset[int]:
+        """The instructions in front of which the code must wait for a record's store: the next that use its registers.
+
+        Args:
+            span: the record's.
+            marks: where marks are, whose own instructions wait.
+            lent: the record's registers.
+        """
+        found, seen, work = set[int](), set[int](), list(span.ends)
+        while work:
+            at = work.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            one = self._by_address[at]
+            if (one.reads | one.writes) & lent:
+                found.add(at)
+            elif one.name != "EXIT" or one.conditional:
+                work += [to for to in self._next(one) if to not in marks]
+        return frozenset(found)
+
+
+def live(function: Function) -> dict[int, frozenset[str]]:
+    """The registers whose values are needed, in front of each instruction."""
+    found = {one.at: frozenset[str]() for one in function.instructions}
+    changed = True
+    while changed:
+        changed = False
+        for one in reversed(function.instructions):
+            after = frozenset[str]().union(*(found[to] for to in hazards.successors(one) if to in found))
+            here = one.reads | (after if one.conditional else after - one.writes)
+            if here != found[one.at]:
+                found[one.at], changed = here, True
+    return found

@@ -1,0 +1,217 @@
+"""Where the instructions of marks stand: at their spots, and what needs time a few own instructions later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..checks import hazards
+from ..checks.hazards import CONTROL_FLOW
+from ..cubin.control import Control, control, controlled
+from ..cubin.insertion import New, Word
+from ..cubin.instructions import BYTES, Function, Instruction
+from ..encoding import writing
+from ..placing import place
+from ..placing.code import LANDMARKS
+from . import registers, spreading
+from .records import PREDICATES, Needed, Site, Writer
+
+_FAR = 96
+"""Own instructions that are looked at."""
+_TENSOR_CORES = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
+_TENSORS = _TENSOR_CORES | {"WARPGROUP"}
+_BATCH = 24
+"""Own instructions around those of tensor cores."""
+_WAITS = frozenset({"WARPGROUP", "BAR", "DEPBAR", "SYNCS"})
+_LIMITS = frozenset({"USETMAXREG", "BRX", "RET"})
+_LOUD = frozenset({"HMMA", "IMMA", "DMMA", "SHFL", "MUFU"})
+
+
+@dataclass
+class Marks:
+    """The instructions of marks.
+
+    Attributes:
+        before: by the address of an own instruction, what stands in front of it.
+        after: by the address of an own instruction, what stands behind it.
+        replaced: other instructions in place of own ones.
+        holding: the replaced instructions, with what each holds.
+    """
+
+    before: dict[int, list[New]] = field(default_factory=dict)
+    after: dict[int, list[New]] = field(default_factory=dict)
+    replaced: dict[int, int] = field(default_factory=dict)
+    holding: dict[int, Word] = field(default_factory=dict)
+
+
+def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int, used: frozenset[int]) -> Marks:
+    """Place the instructions of all marks.
+
+    Args:
+        function: the kernel without its marks.
+        sites: copies of marks, in the order in which those of one place stand there.
+        writer: writes their instructions.
+        claim: the instruction in front of which the kernel claims its slab.
+        used: registers that the kernel uses.
+    """
+    needed = registers.needed_predicates(function)
+    tensors = any(one.name in _TENSOR_CORES for one in function.instructions)
+    made, clocks = Marks(), dict[int, _Clock]()
+    for number, site in enumerate(sites):
+        spot = site.spot
+        made.replaced |= writer.replaced(site)
+        made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
+        known = clocks.get(spot.at)
+        lent = bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
+        ahead, open_end = _ahead(function, sites[number:], claim, known.at if known else spot.at)
+        ahead = [] if lent else ahead
+        if writer.flexible(site) and (on := _on(writer, site, ahead, needed)) is not None:
+            others = frozenset(other.spot.next for other in sites[number + 1 :]) - {spot.at}
+            around = _Around(ahead, list(_quiet(ahead, others)), open_end if tensors else None)
+            _spread(site, writer.steps(site, on), around, made.before, clocks)
+            continue
+        here = (made.after if spot.after else made.before).setdefault(known.at if known else spot.at, [])
+        if spot.behind_wait and not here:
+            here.append(writing.new("NOP", Control(stall=place.STOPS)))
+        predicates = Needed(needed[spot.next], registers.calm_predicates(function, spot.next))
+        if spot.guard and spot.guard.lstrip("@!") not in predicates.calm:
+            here.append(writing.new("NOP", Control(stall=hazards.GUARD)))
+        here.extend(writer.inserted(site, predicates))
+        if known:
+            known.last = None
+    return made
+
+
+@dataclass
+class _Clock:
+    """The last clock that was read for the marks of one spot.
+
+    Attributes:
+        at: the own instruction in front of which it stands.
+        last: its place among the inserted ones there; None if others must stand behind all of these.
+        stored: registers of records that were stored behind it.
+    """
+
+    at: int
+    last: int | None
+    stored: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The own instructions that a site's may stand behind.
+
+    Attributes:
+        ahead: all of them.
+        quiet: those that only compute, which its clock may stand behind.
+        open_end: no other mark needs the place behind these: the block ends, or nobody looked further. None in a kernel
+            without tensor cores.
+    """
+
+    ahead: Sequence[Instruction]
+    quiet: Sequence[Instruction]
+    open_end: bool | None
+
+
+def _on(writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -> int | None:
+    """The predicate of the lanes that record: the kernel's, or one that is free up to the last of the own instructions
+    that the site's may stand behind. None if there is none.
+    """
+    if writer.state.on is not None or site.act == "enter":
+        return writer.state.on or 0
+    busy = needed[site.spot.at].union(*(needed[one.at + BYTES] | one.writes | one.reads for one in ahead))
+    return next((number for number in range(PREDICATES) if f"P{number}" not in busy), None)
+
+
+def _spread(
+    site: Site,
+    steps: tuple[New, list[New]],
+    around: _Around,
+    before: dict[int, list[New]],
+    clocks: dict[int, _Clock],
+) -> None:
+    """Add the instructions of a flexible site.
+
+    Behind a barrier or a wait, own instructions that only compute take the time until it has stopped the warp. Marks of
+    one spot read their clocks one behind the other, as far as their registers allow.
+    """
+    read, follows = steps
+    ahead, quiet, open_end = around.ahead, around.quiet, around.open_end
+    spot, many, known = site.spot, 0, clocks.get(site.spot.at)
+    starts = [known.at if known else spot.at, *(one.at + BYTES for one in ahead)]
+    if known is not None and known.last is not None and site.quad not in known.stored and not site.waits:
+        known.last += 1
+        before[known.at].insert(known.last, read)
+    else:
+        stops = place.STOPS if spot.behind_wait and known is None else 0
+        groups = spreading.spread([read], quiet if stops else (), stops)
+        many = next(place for place, group in enumerate(groups) if group)
+        here = before.setdefault(starts[many], [])
+        here.extend(groups[many])
+        known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
+    late = _late(ahead[many:], open_end) if follows else 0
+    if late or any(one.name in _TENSORS for one in ahead[many:]):
+        groups = spreading.spread([read], ()) if late else spreading.spread([read, *follows], ())
+        starts[many:] = [starts[many], *([starts[many + late]] if late else [])]
+        groups += spreading.spread(follows, ()) if late else []
+    else:
+        groups = spreading.spread([read, *follows], ahead[many:])
+    for start, group in zip(starts[many:], groups, strict=True):
+        for new in group:
+            if new.seen is read.seen:  # with the cycles that it takes
+                assert known.last is not None
+                before[known.at][known.last] = replace(before[known.at][known.last], word=_with(read, new))
+            else:
+                before.setdefault(start, []).append(new)
+    if site.act != "enter":
+        known.stored.add(site.quad)
+
+
+def _late(ahead: Sequence[Instruction], open_end: bool | None) -> int:
+    """How many own instructions stand in front of a record's store in a kernel with tensor cores; 0 for as few as its
+    clock needs.
+
+    A store in front of these, or of copies, delays them, also one that does not run. So it stands in front of the last
+    wait that the next record leaves room for, or at the end of the block.
+    """
+    if open_end is None:
+        return 0
+    waits = [number for number, one in enumerate(ahead) if one.name in _WAITS and one.code != "WARPGROUP.ARRIVE"]
+    if open_end:
+        return len(ahead) if not any(one.name in _TENSORS for one in ahead[-_BATCH:]) else max([0, *waits])
+    return max([0, *waits])
+
+
+def _with(read: New, new: New) -> int:
+    """A clock read with the cycles of another one behind it."""
+    return controlled(read.word, replace(control(read.word), stall=control(new.word).stall))
+
+
+def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) -> tuple[list[Instruction], bool]:
+    """The own instructions that the first site's instructions may stand behind: those in front of the next mark that
+    stores, or uses its registers. And whether it is not such a mark that ends them.
+    """
+    site, *others = sites
+    targets, found = function.targets, list[Instruction]()
+    for one in function.instructions[start // BYTES :][:_FAR]:
+        if any(
+            (other.spot.next in (one.at, site.spot.at) and (other.act != "enter" or other.quad == site.quad))
+            or (one.at in (other.spot.value, other.spot.when) and other.quad == site.quad)
+            for other in others
+        ):
+            return found, False
+        entered = one.at != start and (one.at in targets or one.at == claim)
+        if entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
+            break
+        found.append(one)
+    return found, True
+
+
+def _quiet(ahead: Sequence[Instruction], marks: frozenset[int]) -> Iterator[Instruction]:
+    """The instructions up to the first that does more than computing, waits, or has other marks in front."""
+    if any(one.name in _TENSORS for one in ahead):
+        return
+    for one in ahead:
+        if one.at in marks or one.name in LANDMARKS or one.name in _LOUD or one.control.waits:
+            return
+        yield one

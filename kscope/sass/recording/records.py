@@ -1,0 +1,257 @@
+"""The instructions of a record: what marks insert, and what stands in place of those that held their values.
+
+A record is four registers in a row: its begin, its id, its end, its value. Until the end is read, its register holds
+the predicate of the mark, if the record has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...capture import layout, wire
+from ...errors import UnsupportedError
+from ..cubin.control import Control
+from ..cubin.insertion import New, Word
+from ..cubin.instructions import Instruction
+from ..encoding import forms, writing
+from ..placing.paths import Spot
+from . import fragments
+from .regions import Record
+from .registers import DESCRIPTOR, State
+
+_BEGIN, _ID, _END, _VALUE = range(4)
+PREDICATES = 7
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Predicates at a place: those that the code needs, and those of them that it has not written just before."""
+
+    predicates: frozenset[str]
+    calm: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One copy of a mark.
+
+    Attributes:
+        act: what the mark does.
+        record: what it writes.
+        quad: the first register of the record.
+        own: the record alone has these registers, so its id is in them already.
+        spot: where the mark stands.
+        value, when: constants; None if they are in registers, or if there are none.
+        held: the instructions that hold the value and the predicate, None without.
+        waits: the store of an earlier record may not have read these registers yet.
+    """
+
+    act: str
+    record: Record
+    quad: int
+    own: bool
+    spot: Spot
+    value: int | None
+    when: int | None
+    held: tuple[Instruction | None, Instruction | None]
+    waits: bool = True
+
+    @property
+    def early(self) -> frozenset[int]:
+        """The registers that are written up to the record's begin."""
+        words = {_BEGIN}
+        if not self.own:
+            words |= {_ID, _VALUE}
+        if self.value is not None or self.held[0] is not None:
+            words.add(_VALUE)
+        if self.record.conditional:
+            words.add(_END)
+        return frozenset(self.quad + word for word in words)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the instructions of marks.
+
+    Attributes:
+        state: what a lane knows.
+        last: offset of the last place in a slab's ring: a register or a number.
+    """
+
+    state: State
+    last: str
+
+    def flexible(self, site: Site) -> bool:
+        """Whether the kernel's own instructions may stand between those of a site."""
+        spot = site.spot
+        return not (spot.guard or spot.after or site.record.conditional)
+
+    def steps(self, site: Site, recording: int) -> tuple[New, list[New]]:
+        """The instructions of a flexible site: its clock, and what follows. spreading.spread() places them.
+
+        Args:
+            site: the site.
+            recording: the predicate of the lanes that record; without one in the kernel, one that is free there.
+        """
+        state, quad = self.state, site.quad
+        done = frozenset({state.scoreboard})
+
+        def new(text: str, code: Control | None = None) -> New:
+            return replace(writing.new(text, code), word_of=Word(site.record.key))
+
+        on, test = f"@P{recording} ", list[New]()
+        if state.on is None:
+            on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.address + 1}, RZ, PT")]
+        constants = [new(text) for text, _ in self._constants(site)]
+        address = f"desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}]"
+        store = [
+            *test,
+            new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
+            new(f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ"),
+            new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
+            new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
+        ]
+        if site.act == "exit":
+            return new(f"CS2R.32 R{quad + _END}, SR_CLOCKLO"), store
+        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=done) if site.waits else Control())
+        if site.act == "enter":
+            return read, constants
+        return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]
+
+    def inserted(self, site: Site, needed: Needed) -> list[New]:
+        """What stands at a site's spot. needed: predicates that the code needs there."""
+        made = {"enter": self._enter, "exit": self._leave}.get(site.act, self._point)
+        guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
+        return [
+            New(
+                forms.word(text, code),
+                borrowed=frozenset(one for one in (guard, saved) if one and one in text),
+                word_of=Word(site.record.key),
+            )
+            for text, code in made(site, needed)
+        ]
+
+    def replaced(self, site: Site) -> dict[int, int]:
+        """Other instructions in place of those that held the site's value and predicate."""
+        found = dict[int, int]()
+        for one, word in zip(site.held, (_VALUE, _END), strict=True):
+            if one is None:
+                continue
+            code = Control(max(2, one.control.stall), one.control.stay, waits=one.control.waits)
+            found[one.at] = forms.word(f"{one.guard} MOV R{site.quad + word}, {one.operands[-1]}", self._waiting(code))
+        return found
+
+    def _waiting(self, code: Control) -> Control:
+        """Wait until the store of the record before has read its registers."""
+        return Control(code.stall, code.stay, waits=code.waits | {self.state.scoreboard})
+
+    def _enter(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
+        guard = _guard(site)
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control()) if site.waits else Control()
+        yield from self._constants(site)
+
+    def _constants(self, site: Site) -> Iterator[tuple[str, Control]]:
+        """The words of a record that are known when its begin is read."""
+        words = dict[int, int]()
+        if not site.own:
+            words[_ID] = site.record.id
+        if site.held[0] is None and (site.value is not None or not site.own):
+            words[_VALUE] = site.value or 0
+        if site.record.conditional and site.held[1] is None:
+            words[_END] = 1 if site.when is None else site.when
+        for word, value in words.items():
+            yield f"{_guard(site)}IMAD.MOV.U32 R{site.quad + word}, RZ, RZ, {value & 0xFFFFFFFF:#x}", Control()
+
+    def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
+        """An instant or a counter: one clock is its begin and its end."""
+        guard = _guard(site)
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control(stall=4))
+        yield from self._constants(site)
+        test = list(self._tests(site, needed))
+        if test and site.record.conditional:
+            yield "NOP", Control(stall=6)
+        yield from test
+        yield f"{guard}MOV R{site.quad + _END}, R{site.quad}", Control(stall=2)
+        yield from self._store(site, needed)
+
+    def _leave(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
+        read = f"{_guard(site)}CS2R.32 R{site.quad + _END}, SR_CLOCKLO", Control()
+        test = list(self._tests(site, needed))
+        if site.record.conditional:  # the predicate is in the register of the end
+            yield from (*test, read)
+        else:
+            yield from (read, *test)
+        yield from self._store(site, needed)
+
+    def _owner(self, site: Site, needed: Needed) -> tuple[int, bool]:
+        """The predicate of the lanes that store, and whether it must be computed."""
+        if self.state.on is not None and not site.record.conditional and not site.spot.guard:
+            return self.state.on, False
+        taken = {f"P{self.state.on}", site.spot.guard.lstrip("@!"), *needed.predicates}
+        free = [number for number in range(PREDICATES) if f"P{number}" not in taken]
+        if not free:
+            calm = needed.calm - {site.spot.guard.lstrip("@!"), f"P{self.state.on}"}
+            if not calm or self.state.spare is None:
+                raise UnsupportedError(f"every predicate is in use at {site.spot.at:#x}")
+            free = [int(min(calm)[1:])]
+        return free[0], True
+
+    def _saved(self, site: Site, needed: Needed) -> str:
+        """The predicate that the code needs, and that is saved and restored; empty if one is free."""
+        own, computed = self._owner(site, needed) if site.act != "enter" else (0, False)
+        return f"P{own}" if computed and f"P{own}" in needed.predicates else ""
+
+    def _tests(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
+        """Compute the predicate of the lanes that store."""
+        own, computed = self._owner(site, needed)
+        if not computed:
+            return
+        if saved := self._saved(site, needed):
+            yield f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}", Control(stall=2)
+        guard, soon = site.spot.guard.removeprefix("@"), Control(stall=13)
+        if guard and self.state.on is not None:
+            both = 0x20 if guard[0] == "!" else 0x80
+            yield f"PLOP3.LUT P{own}, PT, P{self.state.on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
+            also = f"P{own}"
+        elif guard or self.state.on is None:
+            lanes = guard if guard and guard[0] != "!" else "PT"
+            yield f"ISETP.NE.U32.AND P{own}, PT, R{self.state.address + 1}, RZ, {lanes}", soon
+            if guard.startswith("!"):
+                yield f"@{guard[1:]} ISETP.NE.U32.AND P{own}, PT, RZ, RZ, PT", soon
+            also = f"P{own}"
+        else:
+            also = f"P{self.state.on}"
+        if site.record.conditional:
+            yield f"ISETP.NE.U32.AND P{own}, PT, R{site.quad + _END}, RZ, {also}", Control(stall=2)
+
+    def _store(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
+        state, (own, computed) = self.state, self._owner(site, needed)
+        waits = frozenset({state.scoreboard})
+        count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
+        # the clock and the address are there when the store reads them: eight and five cycles behind
+        soon = site.record.conditional or bool(site.spot.guard)
+        on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
+        offset = f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
+        yield offset, Control(stall=4 if soon else 1, waits=waits)
+        if not soon:  # lanes without a slab may count as well
+            yield on + count, Control(stall=3)
+        stall = 13 if computed else 5
+        yield f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=stall)
+        yield (
+            f"@P{own} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{site.quad}",
+            Control(stall=2, reads=state.scoreboard),
+        )
+        if soon:
+            yield f"@P{own} {count}", Control(stall=6)
+        if saved := self._saved(site, needed):
+            yield f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT", Control(stall=13)
+
+
+def _guard(site: Site) -> str:
+    return f"{site.spot.guard} " if site.spot.guard else ""
+
+
+def last(state: State, capacity: str) -> str:
+    """The offset of the last place in a slab's ring, as an operand. capacity: the last place, see ptx.Kernel.last."""
+    return f"R{state.last}" if state.last is not None else f"{int(capacity) << fragments.LOG2_RECORD:#x}"

@@ -1,0 +1,250 @@
+"""Which registers hold records and what a lane knows: those that the kernel never uses, or does not use there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...errors import UnsupportedError
+from ..cubin.control import SCOREBOARDS
+from ..cubin.instructions import BRANCHES, BYTES, Function
+from .lending import Lender, Span
+from .regions import Key, Record
+
+DESCRIPTOR = 60
+"""UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
+block."""
+RECORD = 4
+"""Registers of a record, the first of which has a number that this divides."""
+NUMBERS, _PREDICATES = 255, 7
+"""Registers, and predicates, of a thread."""
+_RECENT = 13
+"""Instructions after which every predicate is there."""
+_TRIES = 12
+"""Registers to lend that are compared."""
+_LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"})
+_LONG, _SHORT, _TURNS = 30, 1, 16
+"""How long instructions keep a scoreboard, relative to each other; and how often loops are assumed to turn."""
+EXTRA = 2
+"""A kernel's count of registers is its highest number, plus one, plus these."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Registers in which a recording lane keeps what it knows, from the claim to the exits.
+
+    Attributes:
+        base: low word of its slab's address.
+        address: an even register: address of the next record without the head, and the high word, in the one behind.
+            The high word is 0 in lanes that do not record.
+        offset: 16 times the records so far.
+        clocks: what the seal needs of the entry's clocks.
+        last: offset of the last place in the slab's ring; None if it is the same in every launch.
+        on: predicate: this lane records; None if the kernel leaves none free.
+        scoreboard: counts stores until their operands were read.
+        spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
+    """
+
+    base: int
+    address: int
+    offset: int
+    clocks: int
+    last: int | None
+    on: int | None
+    scoreboard: int
+    spare: int | None = None
+
+    @property
+    def registers(self) -> frozenset[int]:
+        """Every R register of these."""
+        some = (self.address, self.address + 1, self.base, self.offset, self.clocks, self.last, self.spare)
+        return frozenset(one for one in some if one is not None)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Registers of a kernel that records.
+
+    Attributes:
+        state: what a lane knows.
+        quads: the first register of each record.
+        own: quads that belong to one record alone, with its id.
+        waits: the instructions in front of which the kernel waits for a record's store, because it uses its registers.
+        count: registers a thread that the kernel needs.
+    """
+
+    state: State
+    quads: dict[Key, int]
+    own: dict[int, int]
+    count: int
+    waits: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Registers of a kernel.
+
+    Attributes:
+        function: the kernel.
+        sized: each warp reads the size of its slab.
+    """
+
+    function: Function
+    sized: bool
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """All that the kernel names."""
+        return frozenset[str]().union(*(one.reads | one.writes for one in self.function.instructions))
+
+    @cached_property
+    def busy(self) -> frozenset[int]:
+        return frozenset({int(one[1:]) for one in self.used if one[0] == "R"} | {0, 1})
+
+    def owned(self, records: Sequence[Record], numbers: Mapping[Key, int]) -> Allocation:
+        """Registers that the kernel never uses.
+
+        Args:
+            records: what the kernel's marks write.
+            numbers: which registers each record has, see regions.apart() and regions.shared().
+
+        Raises:
+            UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
+        """
+        free = self._free()
+        quads = [_take(free, RECORD, self.function) for _ in range(max(numbers.values(), default=-1) + 1)]
+        ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
+        own = {first: min(found) for first, found in zip(quads, ids, strict=True) if len(found) == 1}
+        state = self._state(free)
+        return Allocation(state, {key: quads[n] for key, n in numbers.items()}, own, self._count(state, quads))
+
+    def lent(self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]], marks: frozenset[int]) -> Allocation:
+        """Registers that the kernel uses elsewhere, as far as there are any.
+
+        Args:
+            spans: where each record is open.
+            together: pairs of records that are open at the same time.
+            marks: instructions that have marks in front of them, which wait for the stores before.
+        """
+        free, lender = self._free(), Lender(self.function)
+        quads, unused, waits = dict[Key, int](), set[int](), frozenset[int]()
+        for key, span in spans.items():
+            others = {quads[other] for other in quads if frozenset((key, other)) in together}
+            names = lender.busy(span)
+            borrowable = [
+                first
+                for first in range(0, max(self.busy) // RECORD * RECORD, RECORD)
+                if first not in others
+                and not any(f"R{n}" in names or n in free or n < 2 for n in range(first, first + RECORD))
+            ]
+            costs = {
+                first: lender.waits(span, marks, frozenset(f"R{n}" for n in range(first, first + RECORD)))
+                for first in borrowable[-_TRIES:]
+            }
+            again = sorted(unused - others)
+            if again:
+                quads[key] = again[0]
+            elif costs:
+                quads[key] = min(costs, key=lambda first: (len(costs[first]), -first))
+                waits |= costs[quads[key]]
+            else:
+                quads[key] = _take(free, RECORD, self.function)
+                unused.add(quads[key])
+        state = self._state(free)
+        return Allocation(state, quads, {}, self._count(state, list(quads.values())), waits)
+
+    def _free(self) -> list[int]:
+        """The registers that the kernel never uses."""
+        return [number for number in range(NUMBERS) if number not in self.busy]
+
+    def _state(self, free: Sequence[int]) -> State:
+        """Registers for what a lane knows, of those that are free."""
+        if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & self.used:
+            raise UnsupportedError(f"{self.function.name} uses UR{DESCRIPTOR}")
+        lasting = list(free)
+        predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
+        address = _take(lasting, 2, self.function)
+        base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
+        last = _take(lasting, 1, self.function) if self.sized else None
+        on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare)
+
+    def _count(self, state: State, quads: Sequence[int]) -> int:
+        """Registers a thread that the kernel needs."""
+        ends = [first + RECORD - 1 for first in quads]
+        return max([*state.registers, *ends, *self.busy]) + 1 + EXTRA
+
+
+def _take(free: list[int], many: int, function: Function) -> int:
+    """The first of so many registers in a row, which are no longer free."""
+    for first in free:
+        row = range(first, first + many)
+        if first % many == 0 and all(number in free for number in row):
+            for number in row:
+                free.remove(number)
+            return first
+    raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
+
+
+def _scoreboard(function: Function) -> int:
+    """The scoreboard on which a record waits least for the kernel's own instructions, of those that no DEPBAR counts in
+    flight.
+    """
+    loops = [
+        range(one.target, one.at + 1)
+        for one in function.instructions
+        if one.target is not None and one.target <= one.at and one.name == "BRA"
+    ]
+    costs = dict.fromkeys(SCOREBOARDS, 0)
+    for one in function.instructions:
+        turns = _TURNS ** sum(one.at in loop for loop in loops)
+        for board, cost in ((one.control.writes, _LONG if one.name in _LAST else _SHORT), (one.control.reads, _SHORT)):
+            if board is not None:
+                costs[board] += turns * cost
+    return min(uncounted(function), key=lambda board: costs[board])
+
+
+def uncounted(function: Function) -> list[int]:
+    """The scoreboards that no DEPBAR counts in flight.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    counted = {
+        int(one.operands[0].removeprefix("SB"))
+        for one in function.instructions
+        if one.name == "DEPBAR" and one.operands[-1] != "0x0"
+    }
+    free = [board for board in SCOREBOARDS if board not in counted]
+    if not free:
+        raise UnsupportedError(f"every scoreboard of {function.name} is counted in flight by a DEPBAR")
+    return free
+
+
+def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
+    """The predicates that the code reads before it writes them, in front of each instruction.
+
+    Not nvdisasm's table, which does not know that P2R reads predicates.
+    """
+    needed = {one.at: frozenset[str]() for one in function.instructions}
+    changed = True
+    while changed:
+        changed = False
+        for one in reversed(function.instructions):
+            follows = () if one.name in BRANCHES and not one.conditional else (one.at + BYTES,)
+            ways = (*follows, *(() if one.target is None else (one.target,)))
+            after = frozenset[str]().union(*(needed.get(way, frozenset()) for way in ways))
+            kept = after if one.conditional else after - one.writes
+            found = frozenset(name for name in one.reads | kept if name.startswith(("P", "UP")))
+            if found != needed[one.at]:
+                needed[one.at], changed = found, True
+    return needed
+
+
+def calm_predicates(function: Function, at: int) -> frozenset[str]:
+    """The predicates that no instruction of the last ones in front of an address writes."""
+    number = at // BYTES
+    recent = function.instructions[max(0, number - _RECENT) : number]
+    found = {f"P{one}" for one in range(_PREDICATES)}
+    return frozenset(found - {name for one in recent for name in one.writes})

@@ -1,0 +1,57 @@
+"""Inserted instructions among the kernel's own ones: what must wait stands behind own instructions that take the time.
+
+A record's store must come eight cycles behind the clock read at its end. Standing still so long would delay the kernel;
+instead, the store and what leads to it stand a few own instructions later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..cubin.control import control, controlled
+from ..cubin.insertion import New
+from ..cubin.instructions import Instruction
+from . import timing
+
+
+def spread(code: Sequence[New], ahead: Sequence[Instruction], begin: int = 0) -> list[list[New]]:
+    """Place instructions in their order.
+
+    Args:
+        code: the instructions.
+        ahead: the function's own instructions that they may stand behind.
+        begin: cycles that must pass before the first one.
+
+    Returns:
+        What stands in front of each of `ahead`, and at last what stands behind all of them. Where these take too few
+        cycles, the inserted instructions have the others.
+    """
+    groups: list[list[New]] = [[] for _ in range(len(ahead) + 1)]
+    line, now, place = timing.Line(), begin and -begin, 0
+    for new in code:
+        at = max(line.earliest(new), 0)
+        while now < at and place < len(ahead):
+            now += max(1, ahead[place].control.stall)
+            place += 1
+        if now < at:
+            _wait(groups[place], at - now)
+            now = at
+        line.issue(new, now)
+        groups[place].append(_least(new))
+        now += timing.least(new)
+    return groups
+
+
+def _least(new: New) -> New:
+    return replace(new, word=controlled(new.word, replace(control(new.word), stall=timing.least(new))))
+
+
+def _wait(group: list[New], cycles: int) -> None:
+    """The last instruction of a group takes some more cycles."""
+    if group:
+        code = control(group[-1].word)
+        more = min(cycles, timing.LONGEST - code.stall)
+        group[-1] = replace(group[-1], word=controlled(group[-1].word, replace(code, stall=code.stall + more)))
+        cycles -= more
+    group.extend(timing.nops(cycles))

@@ -1,0 +1,62 @@
+"""Which marks must wait for a store of an earlier record: those that write registers that it may not have read yet.
+
+Every store waits for the one before it, because both use the register of the address. The last store on each way to a
+mark may be in flight, and also the one before that, because the last one may stand behind the mark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..checks.hazards import successors
+from ..cubin.instructions import Function
+from ..placing.paths import Spot
+
+_Stored = tuple[frozenset[int], frozenset[int]]
+"""Registers of the records that the last store but one, and the last one, may have stored."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A mark's use of a record's registers: where it stands, what it does, and the first of the registers."""
+
+    spot: Spot
+    act: str
+    quad: int
+
+
+def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
+    """The spots of begins and instants that must wait.
+
+    Args:
+        function: the kernel without its marks.
+        uses: the marks in the order in which those of one place stand there.
+    """
+    behind: dict[int, list[Use]] = defaultdict(list)
+    before: dict[int, list[Use]] = defaultdict(list)
+    for use in uses:
+        (behind if use.spot.after else before)[use.spot.at].append(use)
+    by_address = {one.at: one for one in function.instructions}
+    found = set[Spot]()
+    states: dict[int, _Stored] = {0: (frozenset(), frozenset())}
+    work = [0]
+    while work:
+        at = work.pop()
+        ahead, last = states[at]
+        here = ahead | last  # clocks of one place may be read one behind the other, in front of all its stores
+        for use in (*before[at], *behind[at]):
+            if use.act != "exit" and use.quad in here:
+                found.add(use.spot)
+            if use.act != "enter":
+                ahead, last = last, frozenset({use.quad})
+                here |= last
+        for to in successors(by_address[at]):
+            if to in by_address:
+                one, other = states.get(to, (frozenset(), frozenset()))
+                merged = one | ahead, other | last
+                if to not in states or merged != states[to]:
+                    states[to] = merged
+                    work.append(to)
+    return frozenset(found)

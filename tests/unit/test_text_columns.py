@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.export.perfetto.tracks import varint
-from kscope.util.texts import constant, decimals, joined, take, varints
+from kscope.util.text_columns import constant, decimals, joined, take, varints
 
 NUMBERS = st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 300), min_size=1, max_size=20)
 

@@ -73,8 +73,8 @@ def table(texts: Sequence[bytes], fill: bytes) -> Bytes:
     return np.frombuffer(b"".join(text.ljust(width, fill) for text in texts), np.uint8).reshape(len(texts), width)
 
 
-class Texts:
-    """Texts as cells, by index. width: of the longest."""
+class TextTable:
+    """A table of texts, whose cells are taken by index. width: of the longest."""
 
     def __init__(self, texts: Sequence[bytes], fill: bytes) -> None:
         self._texts, self._fill = texts, fill

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..capture import pool_folder, pool_held
 from ..capture.capture import load_capture
-from ..capture.pool_reading import Pool, open_pool
+from ..capture.pools import held_memory, pool_folder
+from ..capture.pools.pool_reading import Pool, open_pool
 from ..errors import KscopeError
 from ..session import capture_path
 from ..watching import text
@@ -32,7 +32,7 @@ class LeftPools:
         """Hold the memory that the child offers, and let go of what it has removed."""
         there = pool_folder.of_process(self._pid)
         for path in there:
-            if path not in self._held and (file := pool_held.take(path)) is not None:
+            if path not in self._held and (file := held_memory.take(path)) is not None:
                 self._held[path] = file
         for path in [*(self._held.keys() | self._seen.keys()) - {*there}]:
             self._seen.pop(path, None)

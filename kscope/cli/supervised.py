@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..capture import pool_held
+from ..capture.pools import held_memory
 from ..errors import UsageError
 from ..session.states import SURVIVE_VARIABLE
 from . import launched
@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def is_wanted(options: argparse.Namespace) -> bool:
     """Whether this process is to run the program in a child; once, for one command line."""
     if os.environ.pop(_CHILD, None):
-        pool_held.held_by(os.getppid())
+        held_memory.held_by(os.getppid())
         return False
     return bool(options.timeout or options.survive or os.environ.get(SURVIVE_VARIABLE))
 

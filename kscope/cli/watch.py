@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..capture import pool_folder
-from ..capture.pool_reading import Pool, open_pool
+from ..capture.pools import pool_folder
+from ..capture.pools.pool_reading import Pool, open_pool
 from ..errors import UsageError
 from ..util import processes
 from ..util.text import counted, is_number

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ..capture.model import DeviceCapture
-from ..capture.pool_file import PoolDevice
+from ..capture.pools.pool_file import PoolDevice
 from ..decoding import slabs
 from ..instrument.sampling import Sampling
 from ..marks.strategies import AllThreads, Strategy

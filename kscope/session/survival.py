@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..capture import pool_folder, pool_reading
 from ..capture.capture import Capture
 from ..capture.heads import finished
-from ..capture.pool_file import PoolDevice, PoolFile
+from ..capture.pools import pool_folder, pool_reading
+from ..capture.pools.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
 from ..instrument.recording import Recording
 from ..instrument.sampling import Sampling

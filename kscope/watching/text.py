@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ..capture.pool_reading import HostLaunch
+from ..capture.pools.pool_reading import HostLaunch
 from ..util.text import counted
 from .verdict import BEHIND, FINISHED, IN, Group, LaunchState, Verdict
 

@@ -12,8 +12,8 @@ import numpy as np
 from ..capture import layout
 from ..capture.layout import HEADER, HEADER_BYTES, HEADER_WORD
 from ..capture.model import ModuleMeta
-from ..capture.pool_keeper import refresh
-from ..capture.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
+from ..capture.pools.keeper_socket import refresh
+from ..capture.pools.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
 from ..marks.grammar import ROLE_TRACK, split
 from ..marks.strategies import MAX_WARPS
 from ..util.text import number_ranges

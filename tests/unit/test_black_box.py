@@ -15,8 +15,8 @@ from waiting import PATIENCE_S, wait_until
 
 import kscope
 import kscope_sim
-from kscope.capture import pool_folder
-from kscope.capture.pool_reading import open_pool
+from kscope.capture.pools import pool_folder
+from kscope.capture.pools.pool_reading import open_pool
 from kscope.cli import main
 from kscope.watching import text
 from kscope.watching.observing import Observer

@@ -11,7 +11,7 @@ import kscope
 import kscope_sim
 from kscope.capture.capture import load_capture
 from kscope.capture.model import DeviceCapture
-from kscope.capture.pool_file import PoolDevice
+from kscope.capture.pools.pool_file import PoolDevice
 from kscope.cli import main
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling

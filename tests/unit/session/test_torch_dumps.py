@@ -16,7 +16,7 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope.capture import pool_folder
+from kscope.capture.pools import pool_folder
 from kscope.cli.torch_dumps import TorchDumps
 
 PROGRAM = Path(__file__).resolve().parents[1] / "black_box_program.py"

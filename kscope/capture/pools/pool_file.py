@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UsageError
-from ..util import processes
-from ..util.portable import dump_json
-from . import layout, metadata, pool_held, wire
-from .model import ModuleMeta
+from ...errors import UsageError
+from ...util import processes
+from ...util.portable import dump_json
+from .. import layout, metadata, wire
+from ..model import ModuleMeta
+from . import held_memory
 
 FIRST = b"kscope pool 1\n"
 PAGE = 4096
@@ -121,7 +122,7 @@ class PoolFile:
         is_copy: kernels write elsewhere, and another process copies that here.
 
     Attributes:
-        is_held: the folder has too little room, and `kscope run` holds the memory (pool_held.py).
+        is_held: the folder has too little room, and `kscope run` holds the memory (held_memory.py).
         at_end: called when the session has ended, and the file is kept or gone.
         pool: (size,) uint8, on separate pages.
         memory: the whole file, which kernels may access.
@@ -137,13 +138,13 @@ class PoolFile:
         self.at_end: Callable[[], None] | None = None
         self.memory: Bytes
         total, kept = file_bytes(size), kept_bytes(size)
-        self.is_held = pool_held.is_possible() and not _has_room(os.statvfs(path.parent), total)
+        self.is_held = held_memory.is_possible() and not _has_room(os.statvfs(path.parent), total)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = pool_held.offer(path) if self.is_held else os.open(path, flags, 0o600)
+        file = held_memory.offer(path) if self.is_held else os.open(path, flags, 0o600)
         try:
             self._map = _allocated(file, total)
             if self.is_held:
-                pool_held.wait(path)
+                held_memory.wait(path)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise UsageError(

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import FormatError, UsageError
-from ..util import memory
-from . import pool_held
+from ...errors import FormatError, UsageError
+from ...util import memory
+from . import held_memory
+from .keeper_socket import forget
 from .pool_file import SUFFIX
-from .pool_keeper import forget
 from .pool_reading import Pool, open_pool
 
 VARIABLE = "KSCOPE_SURVIVE_FOLDER"
@@ -59,7 +59,7 @@ def default_bytes() -> int:
     except OSError:
         return DEFAULT_BYTES
     free = found.f_bavail * found.f_frsize
-    if free < _LITTLE and pool_held.is_possible():
+    if free < _LITTLE and held_memory.is_possible():
         free = memory.available()
     return min(DEFAULT_BYTES, free // 4)
 

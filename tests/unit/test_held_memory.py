@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import kscope
-from kscope.capture import pool_folder, pool_held
-from kscope.capture.pool_file import PoolDevice, PoolFile, file_bytes
+from kscope.capture.pools import held_memory, pool_folder
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile, file_bytes
 from kscope.errors import UsageError
 
 PROGRAM = Path(__file__).with_name("black_box_program.py")
@@ -89,11 +89,11 @@ def test_without_a_holder_the_error_says_what_to_do(small: Path) -> None:
 
 
 def test_a_holder_that_does_not_take_it_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_held, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(held_memory, "_PATIENCE_S", 0.05)
     path = tmp_path / "1.pool"
-    file = pool_held.offer(path)
+    file = held_memory.offer(path)
     with pytest.raises(UsageError, match="is it stopped"):
-        pool_held.wait(path)
+        held_memory.wait(path)
     assert not path.exists()
     os.close(file)
 

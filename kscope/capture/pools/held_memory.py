@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UsageError
+from ...errors import UsageError
 
 _PATIENCE_S, _TURN_S = 10.0, 0.01
 

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from .. import native
-from ..errors import FormatError, UsageError
-from ..util import processes
-from ..util.text import counted
-from . import layout, metadata, wire
-from .expand import Expander, Lines
-from .heads import Ints, Units, apart, finished, is_head, log2_of, sizes
-from .model import CaptureData, DeviceCapture, ModuleMeta, Problem
+from ... import native
+from ...errors import FormatError, UsageError
+from ...util import processes
+from ...util.text import counted
+from .. import layout, metadata, wire
+from ..expand import Expander, Lines
+from ..heads import Ints, Units, apart, finished, is_head, log2_of, sizes
+from ..model import CaptureData, DeviceCapture, ModuleMeta, Problem
 from .pool_file import (
     BATCH,
     BOOK_AT,

@@ -19,8 +19,8 @@ from ..trace import Trace
 from ..tracedata.kernel_names import of_kernels
 from ..util import bounded_reading
 from ..util.text import nearest
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 
@@ -42,7 +42,7 @@ def add(command: Command) -> None:
         )
     group.add_argument("--code", metavar="CUBIN", type=Path, help="count in this machine code")
     group.add_argument("--peaks", metavar="FILE", type=Path, help="the GPU's peaks, from kscope doctor --peaks FILE")
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def rates(options: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def rates(options: argparse.Namespace) -> int:
         found = analysis.rates(trace, code, given, peaks)
     rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
     data = asdict(found) | {"rows": rows}
-    answers.show(options, lambda: data, lambda: rates_text.text(found, options.top or 50), trace)
+    json_output.show(options, lambda: data, lambda: rates_text.text(found, options.top or 50), trace)
     return 0
 
 

@@ -17,7 +17,7 @@ from ..trace import decode
 from ..watching import page
 from ..watching.observing import Observer
 from ..watching.verdict import verdict
-from .server import Resource, Server
+from .common.server import Resource, Server
 from .view import tunnel
 
 POLICY = (

@@ -43,7 +43,7 @@ class Drain:
         self._recording = threading.Event()  # set while the gate is open
         self._patient, self._salvaged = True, False
         self._freed = 0  # bytes, by all passes of the thread
-        self._name = f"kscope drain {device.facts.ordinal}"  # cli/script_threads.py recognizes it
+        self._name = f"kscope drain {device.facts.ordinal}"  # cli/running/script_threads.py recognizes it
         self._passes = Passes(device)
         self._reading = PoolReading(device)
         self._lock = threading.Lock()

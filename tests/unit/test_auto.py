@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import kscope
 from kscope import cli
 from kscope.capture.model import ModuleMeta, Problem, RegionMeta
-from kscope.cli import options as flags
+from kscope.cli.common import recording_flags as flags
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched, unmatched_in_kernel

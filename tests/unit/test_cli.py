@@ -15,7 +15,7 @@ import kscope
 import kscope_sim
 from kscope import cli
 from kscope.capture import file
-from kscope.cli.server import Server
+from kscope.cli.common.server import Server
 from kscope.instrument import registry
 from kscope.util import bounded_reading
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
+from ..common.command_parser import Command, commands, listing, no_command
 from . import ipc, overhead, perturb
-from .command import Command, commands, listing, no_command
 
 CHECKS = {
     "overhead": "what recording cost, per region",

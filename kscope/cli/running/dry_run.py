@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..analysis.trust.site_cost import Cost, cost
-from ..instrument.selection.auto import Selection
-from ..instrument.selection.catalog import KernelSites
-from ..util.terminal import cut, grid, terminal_width, wrapped
-from ..util.text import counted
+from ...analysis.trust.site_cost import Cost, cost
+from ...instrument.selection.auto import Selection
+from ...instrument.selection.catalog import KernelSites
+from ...util.terminal import cut, grid, terminal_width, wrapped
+from ...util.text import counted
 
 
 def show(kernels: Sequence[KernelSites], selection: Selection) -> str:

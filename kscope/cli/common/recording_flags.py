@@ -11,10 +11,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import UsageError
-from ..instrument.options import OPTIONS
-from ..instrument.selection.auto import DEFAULT, KINDS
-from ..marks.strategies import parse_strategy
+from ...errors import UsageError
+from ...instrument.options import OPTIONS
+from ...instrument.selection.auto import DEFAULT, KINDS
+from ...marks.strategies import parse_strategy
 from .numbers import number, numbers, period, size
 
 _REPEATED = ("block", "warp", "sm", "kernel", "mark")

@@ -10,6 +10,6 @@ if __name__ == "__main__":
     try:
         from kscope.cli import main
     except ModuleNotFoundError:  # kscope was found in the launcher's folder
-        sys.path.append(str(Path(__file__).resolve().parents[3]))
+        sys.path.append(str(Path(__file__).resolve().parents[4]))
         from kscope.cli import main
     sys.exit(main())

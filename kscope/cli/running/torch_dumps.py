@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..session.launcher import place
-from ..util.atomic_files import replacing
+from ...session.launcher import place
+from ...util.atomic_files import replacing
 
 VARIABLES = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 """The first part of the dumps' names, which the rank follows."""

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from ..errors import UsageError
-from ..session import capture_path
-from ..session.launcher import place
-from ..session.session import Session
+from ...errors import UsageError
+from ...session import capture_path
+from ...session.launcher import place
+from ...session.session import Session
+from ..common.outputs import STRICT
 from . import launched, script_threads
-from .outputs import STRICT
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
@@ -192,7 +192,7 @@ def note(text: str) -> None:
 def script_frames(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the script's first frame on; all of it if the script never began (a syntax error)."""
     start = trace
-    package, others = Path(__file__).parents[1], (runpy.__file__, "<frozen runpy>")
+    package, others = Path(__file__).parents[2], (runpy.__file__, "<frozen runpy>")
     while start is not None:
         file = start.tb_frame.f_code.co_filename
         if file not in others and package not in Path(file).parents:

@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..capture.pools import held_memory
-from ..errors import UsageError
-from ..session.states import SURVIVE_VARIABLE
+from ...capture.pools import held_memory
+from ...errors import UsageError
+from ...session.states import SURVIVE_VARIABLE
 from . import launched
 from .program import note
 

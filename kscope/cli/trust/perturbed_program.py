@@ -25,17 +25,17 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..analysis.trust import nsight
-from ..analysis.trust.nsight import Launch
-from ..analysis.trust.perturbation import Perturbation, perturbation
-from ..capture.capture import load_capture
-from ..errors import MissingError, UsageError
-from ..instrument.selection.catalog import KernelSites, listing
-from ..machine_code import tools
-from ..session.kernel_filter import Patterns
-from ..trace import Trace, decode
-from . import GROUPS, run
-from .command import commands
+from ...analysis.trust import nsight
+from ...analysis.trust.nsight import Launch
+from ...analysis.trust.perturbation import Perturbation, perturbation
+from ...capture.capture import load_capture
+from ...errors import MissingError, UsageError
+from ...instrument.selection.catalog import KernelSites, listing
+from ...machine_code import tools
+from ...session.kernel_filter import Patterns
+from ...trace import Trace, decode
+from .. import GROUPS, run
+from ..common.command_parser import commands
 
 _CAPTURE, _BUILDS = "run.kscope", "builds.json"
 _OFF, _ON = "off.csv", "on.csv"

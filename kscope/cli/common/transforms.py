@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import UsageError
-from ..trace import Trace
-from ..tracedata import transforms
+from ...errors import UsageError
+from ...trace import Trace
+from ...tracedata import transforms
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
-from ..errors import UsageError
-from ..util.text import is_number
+from ...errors import UsageError
+from ...util.text import is_number
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..analysis.trust.perturbation import Perturbation, perturbation
-from ..errors import UsageError
-from ..util.terminal import cut, grid, terminal_width, time_text, wrapped
-from . import answers, filters
-from . import options as recording
-from .command import Command
+from ...analysis.trust.perturbation import Perturbation, perturbation
+from ...errors import UsageError
+from ...util.terminal import cut, grid, terminal_width, time_text, wrapped
+from ..common import filters, json_output, recording_flags
+from ..common.command_parser import Command
 from .perturbed_program import perturbed, within
 
 NOTHING = 1
@@ -32,9 +31,9 @@ def add(command: Command) -> None:
         "       kscope trust perturb [options] OFF ON",
     )  # fmt: skip
     _compare(parser)
-    recording.add(parser)
+    recording_flags.add(parser)
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the capture and the kernels' builds there")
-    parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # the run with marks, by perturbed_program.py
+    parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # set by perturbed_program.py
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
@@ -44,7 +43,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", metavar="N", type=int, help="per block, for occupancy, if the launch is unknown")
     parser.add_argument("--shared", metavar="BYTES", type=int, help="dynamic shared memory per block, likewise (0)")
     parser.add_argument("--times", metavar="OFF,ON", help="the kernel's time, measured elsewhere: 27.6us,31us")
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def perturb(options: argparse.Namespace) -> int:
@@ -64,7 +63,11 @@ def perturb(options: argparse.Namespace) -> int:
     )  # fmt: skip
     code = 0 if report.kernels else NOTHING
     if options.json:
-        print(answers.answer(options, {"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
+        print(
+            json_output.answer(
+                options, {"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}
+            )
+        )
         return code
     parts = ["\n".join(_report(one, terminal_width())) for one in report.kernels] or ["no kernel was compared"]
     problems = [line for one in report.problems for line in wrapped(f"! {one}", terminal_width())]
@@ -99,7 +102,7 @@ def _cubins(options: argparse.Namespace) -> int:
         options.off, options.on, kernel=kernels[0] if kernels else None, threads=options.threads,
         dynamic_shared=options.shared or 0, times_ns=times,
     )  # fmt: skip
-    answers.show(options, lambda: _dict(found), lambda: "\n".join(_report(found, terminal_width())))
+    json_output.show(options, lambda: _dict(found), lambda: "\n".join(_report(found, terminal_width())))
     return 0
 
 
@@ -108,7 +111,7 @@ def _dict(found: Perturbation) -> dict[str, Any]:
 
 
 class _Flags:
-    """Collects the flags that options.py adds: (flag, attribute)."""
+    """Collects the flags that recording_flags.py adds: (flag, attribute)."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []
@@ -123,7 +126,7 @@ class _Flags:
 def _typed(options: argparse.Namespace) -> list[str]:
     """The given flags of `kscope run`, without --kernel."""
     flags, words = _Flags(), list[str]()
-    recording.add(flags)  # type: ignore[arg-type]  # what it needs of a parser
+    recording_flags.add(flags)  # type: ignore[arg-type]  # what it needs of a parser
     for flag, attribute in flags.found:
         value = getattr(options, attribute)
         if attribute == "kernel" and options.into is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ..analysis.critical import Edge
-from ..errors import UsageError
-from ..util.text import is_number
+from ...analysis.critical import Edge
+from ...errors import UsageError
+from ...util.text import is_number
 
 
 def parse_edges(typed: list[str] | None) -> list[Edge]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..trace import Trace
-from ..tracedata.info import info
-from ..util import portable
-from ..util.text import is_number
+from ...trace import Trace
+from ...tracedata.info import info
+from ...util import portable
+from ...util.text import is_number
 
 VERSION = 1
 """Of the schemas; it grows when a field is renamed, removed or changes its meaning."""

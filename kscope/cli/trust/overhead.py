@@ -6,14 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from ..analysis.trust.overhead import RegionCost, compensate, overheads
-from ..errors import UsageError
-from ..instrument import registry
-from ..trace import Trace
-from ..util.terminal import grid, part_text, terminal_width, time_text, wrapped
-from ..util.text import some
-from . import answers, filters
-from .command import Command
+from ...analysis.trust.overhead import RegionCost, compensate, overheads
+from ...errors import UsageError
+from ...instrument import registry
+from ...trace import Trace
+from ...util.terminal import grid, part_text, terminal_width, time_text, wrapped
+from ...util.text import some
+from ..common import filters, json_output
+from ..common.command_parser import Command
 
 
 def add(command: Command) -> None:
@@ -24,7 +24,7 @@ def add(command: Command) -> None:
     cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its duration")
     cost.add_argument("--measure", action="store_true", help="measure it on this machine's GPU")
     parser.add_argument("--compensate", action="store_true", help="print the summary without the cost, too")
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def overhead(options: argparse.Namespace) -> int:
@@ -39,8 +39,8 @@ def overhead(options: argparse.Namespace) -> int:
         corrected = compensate(trace, cost).summary() if options.compensate else None
     if options.json:
         found: dict[str, Any] = {"cost": asdict(cost), "regions": [asdict(row) for row in rows]}
-        more = {} if corrected is None else {"compensated": corrected.to_dict(options.top or answers.MOST)}
-        print(answers.answer(options, {**found, **more}, trace))
+        more = {} if corrected is None else {"compensated": corrected.to_dict(options.top or json_output.MOST)}
+        print(json_output.answer(options, {**found, **more}, trace))
         return 0
     if not rows:
         print("no spans")

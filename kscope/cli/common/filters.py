@@ -11,16 +11,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..capture.capture import load_capture
-from ..errors import UsageError
-from ..merging.entry import merge
-from ..session import capture_path
-from ..trace import Trace, decode
-from ..tracedata.info import info
-from ..util import portable
-from ..util.progress import Step, no_progress, progress_bar, pulse
-from ..util.terminal import cut, paragraph
-from ..util.text import nearest, some
+from ...capture.capture import load_capture
+from ...errors import UsageError
+from ...merging.entry import merge
+from ...session import capture_path
+from ...trace import Trace, decode
+from ...tracedata.info import info
+from ...util import portable
+from ...util.progress import Step, no_progress, progress_bar, pulse
+from ...util.terminal import cut, paragraph
+from ...util.text import nearest, some
 from . import foreign, transforms
 from .numbers import members, parts, size
 

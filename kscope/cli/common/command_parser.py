@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
-from ..util.text import nearest
+from ...util.text import nearest
 
 Command = Callable[..., argparse.ArgumentParser]
 """command(name, run, **more): a parser like argparse's add_parser(); run(namespace) returns the exit code."""

@@ -10,8 +10,8 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from ..trace import Trace
+from ...errors import UsageError
+from ...trace import Trace
 
 _LITERALS: dict[str, Any] = {"true": True, "false": False, "none": None}
 
@@ -40,7 +40,7 @@ def read(path: Path, options: argparse.Namespace) -> Trace:
     Raises:
         UsageError: unknown format or option, or an option's value has the wrong type.
     """
-    from ..readers import READERS  # not needed by most commands
+    from ...readers import READERS  # not needed by most commands
 
     name, _, rest = options.reader.partition(":")
     if name not in READERS:

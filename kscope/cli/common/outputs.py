@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import UsageError
-from ..util.atomic_files import replacing, target
+from ...errors import UsageError
+from ...util.atomic_files import replacing, target
 
 STRICT = 3
 """Exit code of --strict if the data has problems."""

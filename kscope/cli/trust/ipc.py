@@ -14,19 +14,19 @@ from collections.abc import Iterable
 from dataclasses import asdict, astuple
 from pathlib import Path
 
-from ..analysis.instructions import CodeReport, region_code
-from ..analysis.trust import cutracer
-from ..analysis.trust import ipc as join
-from ..analysis.trust.cutracer import LogLaunch
-from ..analysis.trust.ipc import Joined, Source
-from ..errors import UsageError
-from ..machine_code import tools
-from ..machine_code.sass import functions
-from ..trace import Trace
-from ..util.terminal import cut, grid, terminal_width
-from ..util.text import is_number
-from . import answers, filters, outputs
-from .command import Command
+from ...analysis.instructions import CodeReport, region_code
+from ...analysis.trust import cutracer
+from ...analysis.trust import ipc as join
+from ...analysis.trust.cutracer import LogLaunch
+from ...analysis.trust.ipc import Joined, Source
+from ...errors import UsageError
+from ...machine_code import tools
+from ...machine_code.sass import functions
+from ...trace import Trace
+from ...util.terminal import cut, grid, terminal_width
+from ...util.text import is_number
+from ..common import filters, json_output, outputs
+from ..common.command_parser import Command
 
 MISMATCH = 1
 """Exit code if some regions could not be joined; the rest is written."""
@@ -53,7 +53,7 @@ def add(command: Command) -> None:
     )
     flag("--code", metavar="CUBIN", type=Path, help="the kernel's cubin, or its disassembly")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the CSV there instead of printing it")
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def ipc(options: argparse.Namespace) -> int:
@@ -95,7 +95,7 @@ def _joined(options: argparse.Namespace) -> int:
         found = join.join(source, counts)
     if options.json:
         data = {"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}
-        _write(options, answers.answer(options, data, *traces) + "\n")
+        _write(options, json_output.answer(options, data, *traces) + "\n")
     else:
         _write(options, cutracer.to_csv(join.COLUMNS, map(astuple, found.rows)))
         if options.output:
@@ -141,7 +141,7 @@ def _from_code(options: argparse.Namespace) -> int:
     with filters.computing(len(trace), "instructions"):
         found = region_code(trace, code, tools.builds(options.code))
     if options.json:
-        _write(options, answers.answer(options, asdict(found), trace) + "\n")
+        _write(options, json_output.answer(options, asdict(found), trace) + "\n")
     elif found.regions:
         _write(options, "\n".join(_code(found)) + "\n")
     _print_notes(found.problems)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..capture.capture import load_capture
-from ..capture.pools import held_memory, pool_folder
-from ..capture.pools.pool_reading import Pool, open_pool
-from ..errors import KscopeError
-from ..session import capture_path
-from ..watching import text
-from ..watching.observing import Observer
-from ..watching.verdict import verdict
+from ...capture.capture import load_capture
+from ...capture.pools import held_memory, pool_folder
+from ...capture.pools.pool_reading import Pool, open_pool
+from ...errors import KscopeError
+from ...session import capture_path
+from ...watching import text
+from ...watching.observing import Observer
+from ...watching.verdict import verdict
 from .program import note
 
 

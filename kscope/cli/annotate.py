@@ -51,7 +51,8 @@ def _data(found: analysis.Annotated) -> dict[str, object]:
 
 
 def _text(found: analysis.Annotated, width: int) -> Iterator[str]:
-    yield f"{counted(found.total, 'sample')} in {', '.join(found.kernels)}" if found.total else "no samples"
+    kernels = ", ".join(cut(name, 60) for name in found.kernels)
+    yield f"{counted(found.total, 'sample')} in {kernels}" if found.total else "no samples"
     for file in found.files:
         yield ""
         yield cut(f"{file.path}: {counted(file.samples, 'sample')}", width)

@@ -58,7 +58,7 @@ def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
     samples = trace.samples
     if samples is None:
         raise UsageError(
-            f"{options.capture}: has no samples of stalls; record with kscope run --stalls SCRIPT, "
+            f"{options.capture}: no samples of stalls; record with kscope run --stalls SCRIPT, "
             "kscope.profile(stalls=True), or kscope sample SCRIPT"
         )
     if options.kernel:

@@ -18,7 +18,7 @@ def add(command: Command) -> None:
     parser = command("summary", summary)
     filters.add(parser)
     calls = f"with --torch also {', '.join(CALL_KEYS)}; of a session with launch_stacks also line"
-    keys = f"and per {', '.join(KEYS)}; several with commas; {calls}"
+    keys = f"a row per region and {', '.join(KEYS)}; several with commas; {calls}"
     parser.add_argument("--by", metavar="KEYS", default="", help=keys)
     parser.add_argument(
         "--torch",

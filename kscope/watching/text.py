@@ -42,7 +42,7 @@ def head(found: Verdict) -> Iterator[str]:
             rate = f": {found.enters_per_s:,.0f} regions entered a second" if found.enters_per_s else ""
             yield f"in progress{rate}"
     if not found.launches:
-        yield "no warp is unfinished: every warp that began to record has left its kernel"
+        yield "no warp is running: every warp that recorded has finished"
 
 
 def launch_line(launch: LaunchState) -> str:

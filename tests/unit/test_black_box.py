@@ -40,7 +40,8 @@ EXPECTED: dict[str, tuple[int, set[tuple[Any, ...]]]] = {
 CLOCK = """
 import sys
 from pathlib import Path
-from kscope.cli import main, supervised
+from kscope.cli import main
+from kscope.cli.running import supervised
 
 class Time:
     "A minute has passed once the program hangs."
@@ -101,7 +102,7 @@ def test_a_program_that_takes_too_long_is_ended(pools: Path, tmp_path: Path) -> 
     program = start("signal", tmp_path, "--timeout", "3s")
     errors = program.communicate(timeout=PATIENCE_S)[1]
     assert program.returncode == 124, errors
-    assert "the program has run for 3s, and is ended" in errors
+    assert "timeout: the program has run for 3s; ending it" in errors
 
 
 def test_the_file_is_a_capture_of_everything_up_to_the_end(

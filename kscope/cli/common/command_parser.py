@@ -11,23 +11,24 @@ from ...util.text import nearest
 
 Command = Callable[..., argparse.ArgumentParser]
 """command(name, run, **more): a parser like argparse's add_parser(); run(namespace) returns the exit code."""
-NO_COMMAND = 2
-"""Exit code of a command line without a command, which prints the help."""
+USAGE_ERROR = 2
+"""Exit code of a command line that cannot be parsed, or without a command, which prints the help."""
 _CHOICE = re.compile(r"(argument \S+: )?invalid choice: '(.*?)' \(choose from (.*)\)", re.S)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser without abbreviations, which suggests the nearest command, option or choice."""
+    """A parser without abbreviations. Its errors are one line, and suggest the nearest command, option or choice."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and error to stderr, and exit with code 2."""
+        """Print the error to stderr on one line, with where to look, and exit with code 2."""
         if (found := _CHOICE.match(message)) is not None:
             names = [name.strip(" '") for name in found[3].split(",")]
             message += self._within(found[2]) or nearest(found[2], names)
-        super().error(message)
+        message = message.removesuffix(", args")  # what a script's arguments are to argparse: they may be missing
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} ({self.prog} --help)\n")
 
     def _within(self, word: str) -> str:
         """The suggestion if the word is a command of one of this parser's commands."""
@@ -50,7 +51,7 @@ def _commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argum
 def no_command(options: argparse.Namespace) -> int:
     """Print the help of a command line that ends where a command is expected; returns the exit code."""
     options.parser.print_help()
-    return NO_COMMAND
+    return USAGE_ERROR
 
 
 def commands(

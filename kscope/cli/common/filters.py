@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ...capture.capture import load_capture
-from ...errors import UsageError
+from ...capture.capture import Capture, load_capture
+from ...errors import FormatError, UsageError
 from ...merging.entry import merge
 from ...session import capture_path
 from ...trace import Trace, decode
@@ -82,9 +82,17 @@ def opened(path: Path, options: argparse.Namespace) -> Trace:
     with found(path) as file:
         size_of_file = file.stat().st_size if file.is_file() else 0
         with watched(size_of_file, path.name, _LARGE) as step:
-            capture = load_capture(file, max_bytes=most, step=step)
+            capture = _loaded(file, path, most, step)
         with computing(size_of_file, f"decoding {path.name}", _LARGE):
             return decode(capture)
+
+
+def _loaded(file: Path, typed: Path, most: int | None, step: Step) -> Capture:
+    """The capture in a file. An error names what was typed: `-` instead of the temporary file."""
+    try:
+        return load_capture(file, max_bytes=most, step=step)
+    except FormatError as error:
+        raise FormatError(str(error).replace(str(file), str(typed))) from None if file == typed else error
 
 
 @contextmanager
@@ -97,6 +105,8 @@ def found(path: Path) -> Generator[Path]:
     if str(path) != STDIN:
         if not path.exists() and not path.is_symlink():
             raise UsageError(f"{path}: no such file; {_captures(path)}")
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder, expected a capture; {_captures(path / capture_path.SUFFIX)}")
         yield path
         return
     if sys.stdin is None or sys.stdin.isatty():

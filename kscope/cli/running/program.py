@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import runpy
 import sys
 from collections.abc import Callable, Generator
@@ -16,8 +17,10 @@ from ...errors import UsageError
 from ...session import capture_path
 from ...session.launcher import place
 from ...session.session import Session
+from ...util.text import nearest
 from ..common.outputs import STRICT
 from . import launched, script_threads
+from .launched import is_launcher
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
@@ -103,10 +106,26 @@ def script(name: str) -> Callable[[], object]:
     """Runs a file. Raises UsageError if there is none."""
     path = Path(name)
     if not path.exists():
-        raise UsageError(f"{name}: no such file; a module is run with kscope run -m {name}")
+        raise UsageError(f"{name}: no such file{_instead_of(path)}")
     if path.is_dir() and not (path / "__main__.py").exists():
         raise UsageError(f"{name}: a folder without a __main__.py cannot be run")
     return lambda: runpy.run_path(name, run_name="__main__")
+
+
+def _instead_of(path: Path) -> str:
+    """What to type instead of a file that does not exist."""
+    name = path.name
+    if re.fullmatch(r"python[\d.]*", name):
+        return "; leave out the interpreter: kscope run SCRIPT"
+    if is_launcher(name, module=False):
+        return f"; name the launcher by its path, $(which {name}), or as a module, -m torch.distributed.run"
+    try:
+        scripts = sorted(str(one) for one in path.parent.glob("*.py"))
+    except OSError:
+        scripts = []
+    if hint := nearest(str(path), scripts):
+        return hint
+    return f"; for a module: kscope run -m {name}" if name.isidentifier() else ""
 
 
 def module(name: str) -> Callable[[], object]:
@@ -119,7 +138,7 @@ def module(name: str) -> Callable[[], object]:
     finally:
         sys.path.pop(0)
     if found is None:
-        raise UsageError(f"-m {name}: no such module; a file is run with kscope run {name}")
+        raise UsageError(f"-m {name}: no such module{'; for a file leave out -m' * Path(name).exists()}")
     return lambda: runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 

@@ -83,7 +83,7 @@ def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None
     while child.poll() is None:
         left = _HOLD_S if until is None else min(_HOLD_S, until - time.monotonic())
         if left <= 0:
-            note(f"the program has run for {typed}, and is ended")
+            note(f"timeout: the program has run for {typed}; ending it")
             pools.show()
             _end(child)
             pools.keep()

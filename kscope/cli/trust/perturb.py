@@ -12,6 +12,7 @@ from ...errors import UsageError
 from ...util.terminal import cut, grid, terminal_width, time_text, wrapped
 from ..common import filters, json_output, recording_flags
 from ..common.command_parser import Command
+from ..running import program
 from .perturbed_program import perturbed, within
 
 NOTHING = 1
@@ -48,15 +49,14 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 
 def perturb(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    program = [*(["-m"] if options.module else []), options.script, *options.args]
+    command = [*(["-m"] if options.module else []), options.script, *options.args]
     if options.into is not None:
-        return within(options.into, [*_typed(options), *program])
+        return within(options.into, [*_typed(options), *command])
     if not options.module and not _python(options.script):
         return _cubins(options)
     if options.times is not None or options.dry_run:
         raise UsageError("--times and --dry-run are not for a script")
-    if not options.module and not Path(options.script).exists():
-        raise UsageError(f"{options.script}: no such file; a module is run with -m")
+    program.of(options)  # an error if there is none
     report = perturbed(
         options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernel or (),
         threads=options.threads, dynamic_shared=options.shared, keep=options.keep,

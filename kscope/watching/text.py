@@ -71,7 +71,7 @@ def sentence(group: Group) -> str:
     if group.state == IN:
         where = f"{'are' if several else 'is'} in {region}"
     elif group.state == BEHIND:
-        where = f"{'have' if several else 'has'} left {region} and entered no region that waits since"
+        where = f"{'have' if several else 'has'} left {region} and has entered no waiting region since"
     elif group.state == FINISHED:
         where = f"{'have' if several else 'has'} finished" + (f"; the last region was {region}" if group.region else "")
     else:

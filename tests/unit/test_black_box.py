@@ -166,7 +166,7 @@ def test_each_state_has_its_words(pools: Path) -> None:
     (file,) = pools.iterdir()
     found = "\n".join(text.lines(verdict(open_pool(file))))
     assert "scattered, launch 1: 1 of 2 blocks have begun; 3 warps of these have not finished, 1 has" in found
-    assert "warp 0 of block 0 has left `load` (value 0) and entered no region that waits since at " in found
+    assert "warp 0 of block 0 has left `load` (value 0) and has entered no waiting region since at " in found
     assert "warp 1 of block 0 has begun and recorded nothing yet" in found
     assert "warp 2 of block 0 has finished; the last region was `load` (value 2)" in found
     assert "warp 3 of block 0 is in `multiply` (value 2.5) at " in found
@@ -219,7 +219,7 @@ def test_the_environment_makes_sessions_survive(
 
 def test_nothing_is_recorded_into_a_folder_that_others_may_enter(pools: Path) -> None:
     pools.mkdir(mode=0o755)
-    with pytest.raises(kscope.UsageError, match="yours alone"), kscope.profile(survive="shm"):
+    with pytest.raises(kscope.UsageError, match="not a private folder of yours"), kscope.profile(survive="shm"):
         pass
 
 

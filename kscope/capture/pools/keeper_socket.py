@@ -51,7 +51,7 @@ def refresh(pool: Pool) -> str:
         time.sleep(_TURN_S)  # it starts, or copies for the last time
     if pool.state["is_final"][0]:
         return ""
-    return "the process that keeps the records does not answer: this is what it copied last, or nothing"
+    return "the process that keeps the records does not answer: this is its last copy, if there is one"
 
 
 def _asked(path: Path) -> bool:

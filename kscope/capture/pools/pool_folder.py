@@ -44,9 +44,7 @@ def private_folder() -> Path:
             f"survive: the folder {path} cannot be made ({error.strerror}); set {VARIABLE} to one in memory"
         ) from None
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
-        raise UsageError(
-            f"survive: {path} is not a folder that is yours alone (mode 0700): remove it, or set {VARIABLE}"
-        )
+        raise UsageError(f"survive: {path} is not a private folder of yours (mode 0700): remove it, or set {VARIABLE}")
     return path
 
 

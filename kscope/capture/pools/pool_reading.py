@@ -257,7 +257,7 @@ def capture_of(pool: Pool) -> CaptureData:
     open_ = int((~finished(heads)).sum())
     problems = [_cut(pool, open_), *expander.problems()]
     if lost:
-        text = f"{counted(lost, 'batch')} of drained records gave way to newer ones: the pool file keeps the newest"
+        text = f"{counted(lost, 'batch')} of drained records were overwritten: the pool file keeps the newest"
         problems.append(Problem("overwritten", text, lost))
     problems += [
         Problem("driver", str(one["text"])) for one in entries if one.get("kind") == "problem" and "text" in one

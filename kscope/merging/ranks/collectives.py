@@ -31,7 +31,7 @@ def common(gpus: Sequence[RankGpu], names: Callable[[str], bool]) -> list[Int64]
         UsageError: fewer than two GPUs, no collective, or ranks that differ.
     """
     if len(gpus) < 2:
-        raise UsageError(f"{counted(len(gpus), 'GPU')} recorded: ranks are compared from two on")
+        raise UsageError(f"{counted(len(gpus), 'GPU')} recorded: comparing ranks needs at least two")
     found = [gpu.launches_of(names) for gpu in gpus]
     if not len(found[0]):
         kernels = sorted({name for gpu in gpus for name in gpu.kernels})

@@ -45,7 +45,7 @@ def recorded(warp: kscope_sim.Warp, records: int, cycles: int) -> None:
 
 
 def test_without_a_reason_to_expect_few_a_keeper_takes_any_rate() -> None:
-    assert chosen(ALL) == ("keeper", "all blocks record, and nothing is known of their rate")
+    assert chosen(ALL) == ("keeper", "all blocks record, at an unknown rate")
     assert choice(H200, FEW, AllThreads(), Rates()).how == "keeper"
 
 
@@ -57,7 +57,7 @@ def test_where_no_process_can_keep_memory_it_is_a_file() -> None:
 @pytest.mark.parametrize("sampling", [SIXTEENTH, FEW, Sampling.of(sm=range(8))])
 def test_sampling_that_leaves_few_sms_needs_no_keeper(sampling: Sampling) -> None:
     how, why = chosen(sampling)
-    assert how == "shm" and "SMs that sampling leaves" in why
+    assert how == "shm" and "SMs that are sampled" in why
 
 
 @pytest.mark.parametrize("sampling", [Sampling.of(block="::4"), Sampling.of(sm=range(9)), Sampling.of(warp=0)])

@@ -27,7 +27,7 @@ from .ranges import Bytes
 from .salvage import child_environment
 
 _CHILD = "from kscope_runtime.keeper import serve; serve()"
-_PATIENCE_S = 20.0
+_EXIT_TIMEOUT_S = 20.0
 """For the last copy, and before that for a context that is being created."""
 _LOOK_S = 1.0
 """How often the keeper looks whether the program is there, should a child of it hold its pipe open."""
@@ -64,7 +64,7 @@ class Keeper:
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
             try:
-                self._process.wait(_PATIENCE_S)
+                self._process.wait(_EXIT_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

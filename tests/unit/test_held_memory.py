@@ -89,7 +89,7 @@ def test_without_a_holder_the_error_says_what_to_do(small: Path) -> None:
 
 
 def test_a_holder_that_does_not_take_it_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_memory, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(held_memory, "_HOLDER_TIMEOUT_S", 0.05)
     path = tmp_path / "1.pool"
     file = held_memory.offer(path)
     with pytest.raises(UsageError, match="is it stopped"):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import UsageError
 
-_PATIENCE_S, _TURN_S = 10.0, 0.01
+_HOLDER_TIMEOUT_S, _TURN_S = 10.0, 0.01
 
 
 @dataclass
@@ -51,7 +51,7 @@ def offer(path: Path) -> int:
 
 def wait(path: Path) -> None:
     """Return when another process holds what `path` links to. Raises UsageError."""
-    until = time.monotonic() + _PATIENCE_S
+    until = time.monotonic() + _HOLDER_TIMEOUT_S
     while os.readlink(path).startswith(f"/proc/{os.getpid()}/"):
         if time.monotonic() > until:
             path.unlink()

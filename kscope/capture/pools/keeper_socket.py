@@ -11,7 +11,7 @@ from pathlib import Path
 from .pool_reading import Pool
 
 _SUFFIX, _DONE = ".look", b"k"
-_PATIENCE_S = 5.0
+_ANSWER_TIMEOUT_S = 5.0
 """How long a reader waits for an answer: for a copy of some gigabytes, or for a context that is being created."""
 _TURN_S = 0.02
 
@@ -44,7 +44,7 @@ def refresh(pool: Pool) -> str:
     """Let the keeper, if there is one, copy what the device has to the file. Returns why it did not, or nothing."""
     if not pool.is_copy or pool.state["is_final"][0]:
         return ""
-    until = time.monotonic() + _PATIENCE_S
+    until = time.monotonic() + _ANSWER_TIMEOUT_S
     while time.monotonic() < until and not pool.state["is_final"][0]:
         if _asked(pool.path):
             return ""
@@ -61,7 +61,7 @@ def _asked(path: Path) -> bool:
         return False
     try:
         with socket.socket(socket.AF_UNIX) as made:
-            made.settimeout(_PATIENCE_S)
+            made.settimeout(_ANSWER_TIMEOUT_S)
             made.connect(f"/proc/self/fd/{folder}/{path.name}{_SUFFIX}")
             return made.recv(1) == _DONE
     except OSError:

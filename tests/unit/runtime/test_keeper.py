@@ -62,7 +62,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     (package / "__init__.py").touch()
     (package / "driver.py").write_text(BINDINGS.replace("def __getattr__", MORE + "\ndef __getattr__"))
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setattr(keeper_socket, "_PATIENCE_S", PATIENCE_S)  # the keeper is a process that has to start
+    monkeypatch.setattr(keeper_socket, "_ANSWER_TIMEOUT_S", PATIENCE_S)  # the keeper is a process that has to start
     made = Rig(tmp_path)
     yield made
     for memory in (made.control, made.pool):
@@ -124,7 +124,7 @@ def test_a_session_that_ends_normally_leaves_neither_file_nor_process(rig: Rig) 
 
 
 def test_a_reader_says_that_nobody_answers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_socket, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(keeper_socket, "_ANSWER_TIMEOUT_S", 0.1)
     found = verdict(pool_reading.open_pool(rig.file.path))
     assert any("does not answer" in problem for problem in found.problems)
 

@@ -18,7 +18,7 @@ import numpy as np
 from ..capture.model import CaptureData, Problem
 from ..tracedata.data import LostLaunches
 from ..util.arrays import Int64
-from ..util.runs import group_equal, heads
+from ..util.runs import group_equal, heads, order_by
 from ..util.text import counted
 from .launches import Launches, intervals
 from .slabs import Slabs
@@ -75,7 +75,7 @@ def _missing(slabs: Slabs, launches: Launches) -> Int64:
     """(l,) lanes that the blocks of a launch have less than the fullest block of this kernel and block size."""
     rows = np.flatnonzero(~launches.in_turn | (slabs.lane == 0))  # which other lanes record depends on the data
     launch, block = launches.of[rows], slabs.linear_block[rows]
-    order = np.lexsort((block, launch))
+    order = order_by(launch, block)
     first = heads(launch[order], block[order])
     of, lanes = launch[order][first], np.diff(np.append(first, len(order)))
     threads = np.zeros(len(launches), np.int64)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ..util.parallel import chunks
 from ..util.portable import clean
-from ..util.runs import count_distinct, fresh, group_equal
+from ..util.runs import count_distinct, fresh, group_equal, order_by
 from ..util.text_columns import TextColumn, constant, decimals, joined, take
 from .timeline import Timeline
 
@@ -113,7 +113,7 @@ def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
     group = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
     swapped = timeline.view.processes == "groups"
     outer, inner = (group, launch) if swapped else (launch, group)
-    order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, gpu))
+    order = order_by(gpu, outer, inner, block, warp, warps.lane[row])
     index, row, gpu, launch, outer, inner = (one[order] for one in (index, row, gpu, launch, outer, inner))
     groups, parent = list[Group](), np.empty(len(index), np.int64)
     titled = np.zeros(len(index), bool)

@@ -172,8 +172,8 @@ def _without_a_trace(capture: CaptureData) -> list[Problem]:
     if not found:
         return []
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    text = "no kernel shows the fault: it is in one without marks, or its launch left nothing and is of a kernel whose"
-    return [Problem("unrecorded", f"{text} launches are not counted: {', '.join(found[:_MOST_NAMES])}{more}")]
+    text = "no kernel shows the fault: it is in a kernel without marks, or in one whose launches are not counted"
+    return [Problem("unrecorded", f"{text}: {', '.join(found[:_MOST_NAMES])}{more}")]
 
 
 def _unrecorded(lost: LostLaunches, broken: bool) -> Problem:

@@ -155,7 +155,8 @@ def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None
         more[anchored] = np.maximum(more[anchored] - others, 0)
     overwritten, refused = int(more[~stop].sum()), int(more[stop].sum())
     note = plan.problems.append
-    enough = f"records={int(plan.written.max(initial=1))}"
+    filled = np.where(slabs.anchored, 0, slabs.header["anchors"])  # rows that fill a slab, see capture/clock_rows.py
+    enough = f"records={int((plan.written - filled).max(initial=1))}"
     if overwritten:
         text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
         note(Problem("overwritten", text, overwritten))

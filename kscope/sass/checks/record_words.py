@@ -1,13 +1,16 @@
 """Checks that each record is stored with the words that its own marks wrote for it.
 
-Records share registers, and a value may be in its register long before its mark. Like hazards.py, independent of the
-code that chose the registers and the places.
+Records share registers, and a value may be in its register long before its mark. A row with three clocks is stored with
+these in their order, and its records are counted once. Like hazards.py, independent of the code that chose the registers
+and the places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from ...capture import wire
 from ..cubin.insertion import Word
 from ..cubin.instructions import Function, Instruction
 from .hazards import Hazard, successors
@@ -83,16 +86,23 @@ def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _Stat
     state = {name: word for name, word in before.items() if name not in one.writes}
     if one.at not in words:
         return state
-    for name in _stored(one):
+    word = words[one.at]
+    for name in (*_stored(one), *([_counted(word)] if _stored(one) else [])):
         if name in state and state[name].kind != "always":
             del state[name]
-    return state | dict.fromkeys(one.writes, words[one.at])
+    return state | dict.fromkeys([_counted(word)] if word.kind == "count" else one.writes, word)
+
+
+def _counted(word: Word) -> str:
+    """The name of what is known of a row's count, beside those of registers."""
+    return f"records of {word.record}"
 
 
 def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterator[Hazard]:
     if one.at not in words:
         return
     word = words[one.at]
+    yield from _wrong_row(one, word, state)
     for name in _stored(one):
         if name not in state or state[name].record != word.record:
             yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} was not written by its marks alone")
@@ -100,6 +110,27 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterat
         for name in one.writes & state.keys():
             if state[name] == word:
                 yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} is written again before its store")
+
+
+def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
+    """What is wrong with an instruction of a row."""
+    name, (about, _) = _counted(word), word.record
+    count = state.get(name)
+    if word.kind == "count":
+        if count is not None:
+            yield Hazard(one.at, one.at, f"the records of row {about!r} are counted twice")
+        if one.name != "IADD3" or one.operands[:2] != (*one.writes, *one.writes) or int(one.operands[2], 16) != word.more:
+            yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted: expected {word.more} more")
+    elif word.clock and all(other != replace(word, clock=word.clock - 1) for other in state.values()):
+        yield Hazard(one.at, one.at, f"clock {word.clock} of row {about!r} is read before the one in front of it")
+    elif _stored(one) and word.more:
+        if count is None or count.more != word.more:
+            yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted on every path")
+        for clock, place in enumerate(wire.CLOCK_WORDS):
+            register = _stored(one)[place]
+            found = state.get(register)
+            if found is not None and found.kind == "once" and found.clock != clock and not (clock == 2 and found.clock is None):
+                yield Hazard(one.at, one.at, f"{register} is not clock {clock} of row {about!r}")
 
 
 def _stored(one: Instruction) -> tuple[str, ...]:

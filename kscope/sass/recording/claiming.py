@@ -34,6 +34,8 @@ _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAX
 _STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
 _LABEL = "claim"
+BACK = "claimed"
+"""Label of what the claim goes back to, if marks have instructions in front of the same one as the test."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _at(
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
-        writing.new(f"MOV R{state.offset}, RZ"),
+        *(writing.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
         *_recording(state),
         *_ids(allocation, written),
         *give,

@@ -44,6 +44,7 @@ class State:
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
         spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
+        extra: records of rows so far, less these rows; None in a kernel without rows.
     """
 
     base: int
@@ -54,11 +55,12 @@ class State:
     on: int | None
     scoreboard: int
     spare: int | None = None
+    extra: int | None = None
 
     @property
     def registers(self) -> frozenset[int]:
         """Every R register of these."""
-        some = (self.address, self.address + 1, self.base, self.offset, self.clocks, self.last, self.spare)
+        some = (self.address, self.address + 1, self.base, self.offset, self.clocks, self.last, self.spare, self.extra)
         return frozenset(one for one in some if one is not None)
 
 
@@ -88,10 +90,12 @@ class Pool:
     Attributes:
         function: the kernel.
         sized: each warp reads the size of its slab.
+        rows: it writes rows of several records.
     """
 
     function: Function
     sized: bool
+    rows: bool = False
 
     @cached_property
     def used(self) -> frozenset[str]:
@@ -168,7 +172,8 @@ class Pool:
         base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
         last = _take(lasting, 1, self.function) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
-        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare)
+        extra = _take(lasting, 1, self.function) if self.rows else None
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra)
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""

@@ -42,7 +42,9 @@ SIZED = replace(KERNEL, size_offset="4096")
 @cache
 def case(tool: str = "", kernel: ptx.Kernel = KERNEL, number: int = 3, text: str = TURNS) -> Case:
     """Threads up to a number turn as often."""
-    return Case(text, only(made(tool or ASSEMBLERS[0], text, kernel).data), kernel, number)
+    found = made(tool or ASSEMBLERS[0], text, kernel)
+    marks = frozenset(found.shared)
+    return Case(text, only(found.data), kernel, number, layouts=found.layouts, shared=marks)
 
 
 @pytest.mark.parametrize("tool", EACH)
@@ -57,7 +59,7 @@ def test_a_ring_keeps_the_newest() -> None:
 
 
 def test_the_size_of_a_slab_is_read_at_the_launch() -> None:
-    assert {len(slab.ring) for slab in judged(replace(case(kernel=SIZED), size=32)).slabs} == {32}
+    assert {len(slab.ring) for slab in judged(replace(case(kernel=SIZED), size=32)).rows} == {32}
 
 
 @pytest.mark.parametrize("spec", ["all", "lane0-warp0", "warps:1,2"])

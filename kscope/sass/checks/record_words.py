@@ -87,15 +87,17 @@ def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _Stat
     if one.at not in words:
         return state
     word = words[one.at]
-    for name in (*_stored(one), *([_counted(word)] if _stored(one) else [])):
+    for name in (*_stored(one), *(_counted(one, word) if _stored(one) else ())):
         if name in state and state[name].kind != "always":
             del state[name]
-    return state | dict.fromkeys([_counted(word)] if word.kind == "count" else one.writes, word)
+    return state | dict.fromkeys(_counted(one, word)[:1] if word.kind == "count" else one.writes, word)
 
 
-def _counted(word: Word) -> str:
-    """The name of what is known of a row's count, beside those of registers."""
-    return f"records of {word.record}"
+def _counted(one: Instruction, word: Word) -> tuple[str, str]:
+    """The names, beside those of registers, of what is known of a row's count: under the guard of an instruction, and
+    without one.
+    """
+    return f"records of {word.record} {one.guard}", f"records of {word.record} "
 
 
 def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterator[Hazard]:
@@ -114,18 +116,18 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterat
 
 def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
     """What is wrong with an instruction of a row."""
-    name, (about, _) = _counted(word), word.record
-    count = state.get(name)
+    about, _ = word.record
+    counts = [state[name] for name in _counted(one, word) if name in state]
     if word.kind == "count":
-        if count is not None:
+        if counts:
             yield Hazard(one.at, one.at, f"the records of row {about!r} are counted twice")
         if one.name != "IADD3" or one.operands[:2] != (*one.writes, *one.writes) or int(one.operands[2], 16) != word.more:
             yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted: expected {word.more} more")
     elif word.clock and all(other != replace(word, clock=word.clock - 1) for other in state.values()):
         yield Hazard(one.at, one.at, f"clock {word.clock} of row {about!r} is read before the one in front of it")
     elif _stored(one) and word.more:
-        if count is None or count.more != word.more:
-            yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted on every path")
+        if all(count.more != word.more for count in counts):
+            yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted where it is stored")
         for clock, place in enumerate(wire.CLOCK_WORDS):
             register = _stored(one)[place]
             found = state.get(register)

@@ -204,7 +204,8 @@ def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) ->
             return found, False
         entered = one.at != start and (one.at in targets or one.at == claim)
         if entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
-            break
+            # a branch to an instruction leads to what stands in front of it
+            return found[:-1] if one.at != start and one.at in targets else found, True
         found.append(one)
     return found, True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from ptxvm.host import Pool, Ring
@@ -14,6 +15,9 @@ from sassvm.launching import Case, judged
 from kscope import ptx
 from kscope.instrument.sampling import Sampling
 from kscope.marks.strategies import parse_strategy
+from kscope.sass.cubin.insertion import New
+from kscope.sass.recording import claiming
+from kscope.sass.recording import kernel as recording
 
 from .kernels import ASSEMBLERS, EACH, HEAD, needs_tools
 from .test_recording import ENTER, EXIT, KERNEL, made, only
@@ -134,3 +138,35 @@ def test_any_pool_clocks_and_sampling(seed: int) -> None:
             clocks=Clocks(dice.randrange(1 << 40), dice.randrange(1 << 60), steps),
         )
     )
+
+
+ROWS = [", ".join(f"%r{4 * n + word}" for word in range(4)) for n in range(1, 8)]
+LOADING = f"""{HEAD}{ptx.control_symbol()}.visible .entry loading(.param .u64 p, .param .u32 n) .reqntid 1024
+{{
+    .reg .b32 %r<40>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mul.wide.u32 %d2, %r2, 16; add.u64 %d3, %d1, %d2;
+{ENTER.format("load")}{"".join(f"    ld.global.v4.u32 {{{row}}}, [%d3+{2048 * n}];" for n, row in enumerate(ROWS))}
+{EXIT.format("load")}{ENTER.format("store")}{"".join(f"    add.u32 %r4, %r4, %r{n};" for n in range(5, 32))}
+    st.global.v4.u32 [%d3], {{%r4, %r8, %r9, %r10}}; st.global.v4.u32 [%d3+1024], {{%r4, %r12, %r13, %r14}};
+{EXIT.format("store")}    ret;
+}}
+"""
+"""Its claim has room for its registers behind the loads."""
+
+
+def test_marks_where_the_claim_stands_record() -> None:
+    """The claim goes back to them, not past them."""
+    places = list[tuple[int, int]]()
+
+    def kept(where: claiming.Claim, here: list[New]) -> list[New]:
+        places.append((where.at, len(here) - len(where.test)))
+        return back(where, here)
+
+    back = recording._back
+    with patch.object(recording, "_back", kept), patch.object(claiming, "_late", lambda _, stores: stores):
+        found = made.__wrapped__(ASSEMBLERS[0], LOADING, KERNEL)
+    [(at, behind)] = places
+    assert at and behind  # the claim does not stand at the entry, and a mark stands behind its test
+    of = Case(LOADING, only(found.data), KERNEL, 3, layouts=found.layouts, shared=frozenset(found.shared))
+    left = judged(of)
+    assert [len(left.ideals[slab.key].events) for slab in left.slabs] == [2] * 8

@@ -6,7 +6,7 @@ code that chose the registers and the places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..cubin.insertion import Word
 from ..cubin.instructions import Function, Instruction
@@ -17,8 +17,10 @@ _BOTH = {"0x80": "", "0x20": "!"}
 """Tables of PLOP3 for the first operand and the second one, or its contrary, where the third is true."""
 
 
-_State = dict[str, Word]
-"""Register -> what wrote it last, if that is the same on every path, and no store has read it since."""
+_State = dict[str, "Word | frozenset[str]"]
+"""Register -> what wrote it last, if that is the same on every path, and no store has read it since. Predicate -> what is
+true wherever it is: "P6", "!P0"."""
+_Ways = tuple[tuple[_State, frozenset[str]], ...]
 
 
 def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
@@ -32,7 +34,8 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
         What is wrong, by address; empty if nothing is.
     """
     by_address = {one.at: one for one in function.instructions}
-    guards = frozenset(one.guard[1:] for at, one in by_address.items() if at in words and one.conditional)
+    named = {one.guard[1:] for at, one in by_address.items() if at in words and one.conditional}
+    guards = frozenset(named | {_contrary(one) for one in named})
     # by address and the predicates that are false there, which no store under them has to do with
     start: tuple[int, frozenset[str]] = (0, frozenset())
     states: dict[tuple[int, frozenset[str]], _State] = {start: {}}
@@ -40,17 +43,16 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     while work:
         at, off = place = work.pop()
         one = by_address[at]
-        skipped = one.conditional and one.guard[1:] in off
-        state = states[place] if skipped else _after(one, states[place], words)
-        for to in successors(one):
-            way = (to, _off(one, off, to) & guards)
-            if to not in by_address or (skipped and to == one.target):
-                continue
-            before = states.get(way)
-            merged = state if before is None else dict(before.items() & state.items())
-            if merged != before:
-                states[way] = merged
-                work.append(way)
+        for state, false in _ways(one, states[place], off, words):
+            for to in successors(one):
+                way = (to, _off(one, false, to) & guards)
+                if to not in by_address or (one.conditional and one.guard[1:] in false and to == one.target):
+                    continue
+                before = states.get(way)
+                merged = state if before is None else dict(before.items() & state.items())
+                if merged != before:
+                    states[way] = merged
+                    work.append(way)
     found = {
         hazard
         for (at, off), state in states.items()
@@ -60,9 +62,26 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
+def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[int, Word]) -> _Ways:
+    """What is known behind an instruction, and which predicates are false: where a store runs, and where it does not."""
+    guard = one.guard[1:]
+    if one.conditional and guard in off:
+        return ((state, off),)
+    after = _after(one, state, words)
+    if not (one.conditional and one.at in words and _stored(one)):
+        return ((after, off),)
+    true = state.get(guard, frozenset[str]())
+    assert isinstance(true, frozenset)
+    return (after, off | {_contrary(name) for name in (guard, *true)}), (state, off | {guard})
+
+
+def _contrary(name: str) -> str:
+    return name[1:] if name[0] == "!" else f"!{name}"
+
+
 def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
     """The predicates that are false behind an instruction, on the way to an address."""
-    kept = off - one.writes
+    kept = off - one.writes - {f"!{name}" for name in one.writes}
     if not one.conditional and one.name in ("ISETP", "PLOP3") and off & implied(one):
         kept |= {name for name in one.writes if name[0] == "P"}
     if one.name == "BRA" and one.conditional and one.guard[1] != "!" and to != one.target:
@@ -80,13 +99,24 @@ def implied(one: Instruction) -> frozenset[str]:
 
 
 def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _State:
-    state = {name: word for name, word in before.items() if name not in one.writes}
+    state: _State = {
+        name: word
+        for name, word in before.items()
+        if name not in one.writes and not (isinstance(word, frozenset) and _names(word) & one.writes)
+    }
+    if not one.conditional and (true := frozenset(name for name in implied(one) if not _names([name]) & one.writes)):
+        state |= {name: true for name in one.writes if name[0] == "P"}
     if one.at not in words:
         return state
     for name in _stored(one):
-        if name in state and state[name].kind != "always":
+        if isinstance(word := state.get(name), Word) and word.kind != "always":
             del state[name]
-    return state | dict.fromkeys(one.writes, words[one.at])
+    return state | {name: words[one.at] for name in one.writes if name[0] != "P"}
+
+
+def _names(literals: Iterable[str]) -> frozenset[str]:
+    """The predicates of "P6", "!P0"."""
+    return frozenset(name.lstrip("!") for name in literals)
 
 
 def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterator[Hazard]:
@@ -94,7 +124,8 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterat
         return
     word = words[one.at]
     for name in _stored(one):
-        if name not in state or state[name].record != word.record:
+        written = state.get(name)
+        if not isinstance(written, Word) or written.record != word.record:
             yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} was not written by its marks alone")
     if word.kind == "held":
         for name in one.writes & state.keys():

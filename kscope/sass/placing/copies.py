@@ -76,6 +76,8 @@ def unit(block: int, text: Text, machine: Machine) -> Unit:
             continue
         if found:
             return Unit(blocks, found)
+    if exits := _exits(block, text, machine):
+        return Unit((block,), exits)
     if 0 in alike:  # runs once, as the entry does
         return Unit(alike, (Copy(machine.flow.alike[machine.flow.group[0]]),))
     if said:
@@ -98,6 +100,24 @@ def _copies(blocks: tuple[int, ...], text: Text, machine: Machine) -> tuple[Copy
             copies.append(Copy(chain, number, len(parts), part[0][0], part[-1][0], guard, landmarks))
     if copies:
         _check_all_found(copies, blocks, text, machine)
+    return tuple(copies)
+
+
+def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
+    """The copies of the block in which all threads leave, where ptxas leaves under a predicate or in several places.
+
+    A thread leaves once, so the block runs once in front of each exit. None if the only exit is without a predicate.
+    """
+    if not block or text.flow.leaves != {block} or any(text.branch(one) and text.conditional(one) for one in text.within(block)):
+        return ()
+    leaving = [one for one in machine.flow.order if machine.blocks[one][-1].name == "EXIT"]
+    if len(leaving) == 1 and not machine.blocks[leaving[0]][-1].conditional:
+        return ()
+    copies = list[Copy]()
+    for one in leaving:
+        last = machine.blocks[one][-1]
+        place = (0, len(machine.blocks[one]) - 1)
+        copies.append(Copy((one,), first=place, last=place, guard=last.guard if last.conditional else ""))
     return tuple(copies)
 
 

@@ -100,12 +100,14 @@ def placed(
 
 def _late(function: Function, stores: int) -> int:
     """In front of the first wait for memory in the entry's block, if it loads before; else at the block's end; never
-    behind the first mark that stores.
+    behind the first mark that stores, and never where a branch leads to, which may be a loop's.
     """
     loading = set[int]()
     loaded = False
     for one in function.instructions:
-        ends = one.name in CONTROL_FLOW or one.name in _STOPS or (one.at and one.at in function.targets)
+        if one.at and one.at in function.targets:
+            return one.at - BYTES
+        ends = one.name in CONTROL_FLOW or one.name in _STOPS
         if one.at >= stores or ends or one.control.waits & loading:
             return one.at if loaded or ends else 0
         if one.name in _LOADS:

@@ -202,6 +202,8 @@ def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) ->
             return found, False
         entered = one.at != start and (one.at in targets or one.at == claim)
         if entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
+            if entered and one.at in targets:  # what stands behind the last instruction is also branched to
+                found = found[:-1]
             break
         found.append(one)
     return found, True

@@ -215,10 +215,12 @@ class Writer:
             yield f"PLOP3.LUT P{own}, PT, P{self.state.on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
             also = f"P{own}"
         elif guard or self.state.on is None:
-            lanes = guard if guard and guard[0] != "!" else "PT"
-            yield f"ISETP.NE.U32.AND P{own}, PT, R{self.state.address + 1}, RZ, {lanes}", soon
-            if guard.startswith("!"):
-                yield f"@{guard[1:]} ISETP.NE.U32.AND P{own}, PT, RZ, RZ, PT", soon
+            negated = guard.startswith("!")
+            lanes = guard if guard and not negated else "PT"
+            test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.address + 1}, RZ, {lanes}"
+            yield test, Control(stall=4) if negated else soon
+            if negated:
+                yield f"PLOP3.LUT P{own}, PT, P{own}, {guard[1:]}, PT, 0x20, 0x0", soon
             also = f"P{own}"
         else:
             also = f"P{self.state.on}"

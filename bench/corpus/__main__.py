@@ -1,0 +1,56 @@
+"""Judges the kernels of a corpus; what was judged before is kept, unless --again says which verdicts are not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+from kscope.lowering import assembler
+
+from . import judging, table
+from .keeping import Kept
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("out", type=Path, help="verdicts, one a line")
+    asked.add_argument("--again", default="", help="judge anew the verdicts in which this pattern is found")
+    asked.add_argument("--only", default="", help="judge kernels with this pattern in their path")
+    asked.add_argument("--ptxas", default="", help="the newest at hand by default")
+    given = asked.parse_args()
+    ptxas = given.ptxas or max(_found(), key=lambda path: assembler.release(path) or (0, 0))
+    known = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
+    if given.again:
+        known = [one for one in known if not re.search(given.again, json.dumps(one))]
+        given.out.write_text("".join(json.dumps(one) + "\n" for one in known))
+    done = {(one["source"], one["name"]) for one in known}
+    for path in sorted(given.folder.glob("*/*.json")):
+        about = json.loads(path.read_text())
+        kept, source = Kept(**{**about, "flags": tuple(about["flags"])}), path.parent.name
+        if (source, kept.name) in done or not re.search(given.only, str(path)):
+            continue
+        stem = str(path)[: -len(".json")]
+        plain = Path(f"{stem}.plain")
+        found = judging.judge(
+            source, kept, Path(f"{stem}.marked").read_text(), plain.read_text() if plain.exists() else "", ptxas
+        )
+        with given.out.open("a") as file:
+            file.write(json.dumps(asdict(found)) + "\n")
+        print(f"{source} {kept.name}: {found.schedule} {found.why[:150]} {found.stripped[:200]}", flush=True)
+    print(table.text([json.loads(line) for line in given.out.read_text().splitlines()]))
+
+
+def _found() -> tuple[str, ...]:
+    """Every ptxas at hand, also Triton's own."""
+    triton = find_spec("triton")
+    own = Path(triton.origin).parent / "backends/nvidia/bin" if triton is not None and triton.origin else Path()
+    return (*assembler.installed(), *map(str, own.glob("ptxas*")))
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import zlib
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +30,7 @@ def main() -> None:
         known = [one for one in known if not re.search(given.again, json.dumps(one))]
         given.out.write_text("".join(json.dumps(one) + "\n" for one in known))
     done = {(one["source"], one["name"]) for one in known}
-    for path in sorted(given.folder.glob("*/*.json")):
+    for path in sorted(given.folder.glob("*/*.json"), key=lambda one: zlib.crc32(one.name.encode())):
         about = json.loads(path.read_text())
         kept, source = Kept(**{**about, "flags": tuple(about["flags"])}), path.parent.name
         if (source, kept.name) in done or not re.search(given.only, str(path)):

@@ -19,6 +19,10 @@ REAL = frozenset({"triton", "torch", "numpy", "packaging", "typing_extensions", 
 """Packages that are imported if they are installed; the standard library is, too."""
 
 
+_GATHER = 2
+"""Packages within packages down to here only gather what is below them, so their own code is not run."""
+
+
 class StandIn:
     """Stands for anything that is not there; as a decorator it changes nothing."""
 
@@ -87,7 +91,7 @@ class _Finder(MetaPathFinder):
         parts = name.split(".")
         for folder in self._folders:
             at = folder.joinpath(*parts)
-            if (at / "__init__.py").exists():
+            if (at / "__init__.py").exists() and len(parts) > _GATHER:
                 return _spec(name, at / "__init__.py", [str(at)])
             if at.with_suffix(".py").exists():
                 return _spec(name, at.with_suffix(".py"))

@@ -42,8 +42,8 @@ _PLAIN = 4
 _OTHER = frozenset({"backends", "runtime", "test", "tests", "cutile", "cutedsl"})
 """Folders with kernels for other devices, and no kernels."""
 _STORES = ("st.global", "atom.", "red.", "bulk")
-_SECONDS, _LONGEST = 25, 200_000
-"""Of CPU time for a kernel; characters of its text."""
+_SECONDS, _IMPORT, _LONGEST = 12, 40, 120_000
+"""Of CPU time for a kernel, of time for a module; characters of a kernel's text."""
 
 
 class _EnoughError(Exception):
@@ -57,9 +57,18 @@ def main() -> None:
     asked.add_argument("--most", type=int, default=10_000, help="kernels of a checkout at most")
     given = asked.parse_args()
     _as_with_a_gpu()
+    signal.signal(signal.SIGALRM, _too_slow)
     for checkout in given.checkouts:
         root, _, below = str(checkout).partition(":")
         _collect(given.folder, Path(root), Path(root) / below, given.most)
+
+
+class _TooSlow(BaseException):  # which no statement of a module catches
+    pass
+
+
+def _too_slow(*_: Any) -> None:
+    raise _TooSlow
 
 
 def _collect(folder: Path, root: Path, below: Path, most: int) -> None:
@@ -72,6 +81,9 @@ def _collect(folder: Path, root: Path, below: Path, most: int) -> None:
         if digest in seen or len(seen) >= most:
             continue
         seen.add(digest)
+        if any((folder / source).glob(f"*{name[-100:]}.json")):
+            found["compiled"] += 1
+            continue
         found["tried"] += 1
         before = time.monotonic()
         outcome = _apart(folder / source, name, kernel)
@@ -89,11 +101,14 @@ def _kernels(root: Path, below: Path) -> Iterator[tuple[str, Any]]:
         if "triton.jit" not in text and "@jit" not in text:
             continue
         module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        signal.alarm(_IMPORT)  # a stand-in may keep a loop turning
         try:
             names = vars(importlib.import_module(module))
         except BaseException as error:  # whatever it is
             print(f"{module}: {error!r}"[:200], flush=True)
             continue
+        finally:
+            signal.alarm(0)
         for name, kernel in signatures.kernels(names, module):
             yield f"{module}.{name}", kernel
 

@@ -46,13 +46,18 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
             except UnsupportedError as error:
                 raise UnsupportedError(f"{about} is {error}") from None
         waiting[units[block]].append(number)
-    reached = dict[tuple[int, ...], Position]()  # by the marks so far, in the chains of single copies
-    for one, numbers in sorted(
-        waiting.items(), key=lambda item: min(order[text.block[text.marks[n]]] for n in item[1])
-    ):
-        numbers.sort(key=lambda number: (order[text.block[text.marks[number]]], number))
+    ranks = sorted(
+        (number for some in waiting.values() for number in some),
+        key=lambda number: (order[text.block[text.marks[number]]], number),
+    )
+    units_of = {number: one for one, some in waiting.items() for number in some}
+    reached = dict[Copy | tuple[int, ...], Position]()  # by the marks so far, in each copy, or the chain of single ones
+    for rank, number in enumerate(ranks):
+        one = units_of[number]
         for copy in one.copies:
-            found += _Placing(text, machine, one, copy).all(numbers, reached)
+            within = copy.chain if copy.many == 1 and not copy.guard else copy
+            spot, reached[within] = _Placing(text, machine, one, copy).spot(number, reached.get(within, (0, 0)))
+            found.append((copy.number, rank, spot))
     placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
     placed = paths.ordered(text, placed)
     paths.check(text, machine, placed)
@@ -72,17 +77,8 @@ class _Placing:
     unit: Unit
     copy: Copy
 
-    def all(self, numbers: Sequence[int], reached: dict[tuple[int, ...], Position]) -> Iterator[tuple[int, int, Spot]]:
-        """Number of the copy, rank in it, and spot of each of these marks, which are in order."""
-        alone = self.copy.many == 1 and not self.copy.guard
-        least = reached.get(self.copy.chain, (0, 0)) if alone else (0, 0)
-        for rank, number in enumerate(numbers):
-            spot, least = self._spot(number, least)
-            yield self.copy.number, rank, spot
-        if alone:
-            reached[self.copy.chain] = least
-
-    def _spot(self, number: int, least: Position) -> tuple[Spot, Position]:
+    def spot(self, number: int, least: Position) -> tuple[Spot, Position]:
+        """Where a mark stands, of the places from `least` on, and which place that is."""
         mark, statement = self.text.labels.marks[number], self.text.marks[number]
         first, last = self._window(statement, least)
         held = [None if one is None else self._landmark(one) for one in self.text.labels.held[statement]]

@@ -176,7 +176,8 @@ class Writer:
         yield from self._store(site, needed)
 
     def _leave(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
-        read = f"{_guard(site)}CS2R.32 R{site.quad + _END}, SR_CLOCKLO", Control()
+        code = self._waiting(Control()) if site.waits else Control()
+        read = f"{_guard(site)}CS2R.32 R{site.quad + _END}, SR_CLOCKLO", code
         test = list(self._tests(site, needed))
         if site.record.conditional:  # the predicate is in the register of the end
             yield from (*test, read)

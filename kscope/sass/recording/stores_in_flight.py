@@ -28,7 +28,7 @@ class Use:
 
 
 def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
-    """The spots of begins and instants that must wait.
+    """The spots of begins and instants that must wait, and of ends that only some lanes of a warp come to.
 
     Args:
         function: the kernel without its marks.
@@ -47,7 +47,7 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
         ahead, last = states[at]
         here = ahead | last  # clocks of one place may be read one behind the other, in front of all its stores
         for use in (*before[at], *behind[at]):
-            if use.act != "exit" and use.quad in here:
+            if (use.act != "exit" or use.spot.guard) and use.quad in here:
                 found.add(use.spot)
             if use.act != "enter":
                 ahead, last = last, frozenset({use.quad})

@@ -59,6 +59,10 @@ KERNELS = {
     "whole": loop(region(STORE, "turn")).replace("LOOP:", "    //kscope enter all - - with\nLOOP:").replace(
         AFTER, f"    //kscope exit all - - with\n{AFTER}"
     ),
+    "in_turn": f"{BEFORE}    //kscope enter first - - with\nLOOP:\n{KEEP}{LOAD}{NEXT.format(many='%r1')}"
+    "    //kscope exit first - - with\n    st.shared.f32 [kept], %f1; bar.sync 0; mov.u32 %r3, 0;\n"
+    f"    //kscope enter second - - with\nAGAIN:\n{KEEP}{STORE}{NEXT.format(many='%r1').replace('LOOP', 'AGAIN')}"
+    "    //kscope exit second - - with\n    ret;\n",
     "merged": f"{BEFORE}@%p2 bra ELSE;\n{region('st.global.f32 [%d3], %f1;', 'one')}bra PAST;\nELSE:\n"
     f"{region('st.global.f32 [%d3], %f1;', 'other')}PAST:\n{AFTER}",
     "left": f"{BEFORE}    //kscope enter part - - with\n    {STORE} setp.lt.u32 %p3, %r2, %r1;\n"

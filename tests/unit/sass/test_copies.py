@@ -79,6 +79,15 @@ def test_a_store_under_a_predicate_of_its_own_leaves_the_marks_without() -> None
 
 
 @pytest.mark.parametrize("tool", EACH)
+def test_marks_of_blocks_that_run_once_keep_the_order_of_the_text(tool: str) -> None:
+    """Also if some blocks are found by their memory accesses, and others by what runs as often as they do."""
+    found = spots("in_turn", tool)
+    assert not isinstance(found, str), found
+    assert [spot.mark for spot in found] == [0, 1, 2, 3]
+    assert [spot.at for spot in found] == sorted(spot.at for spot in found)
+
+
+@pytest.mark.parametrize("tool", EACH)
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -36,6 +36,26 @@ LOOP:
     ret;
 }}
 """
+LEAVING = f"""{HEAD}{ptx.control_symbol()}.visible .entry leaving(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0;
+    mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2;
+{ENTER.format("all")}    bra.uni LOOP;
+NEXT:
+    add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, %r1;
+    @!%p1 bra DONE;
+LOOP:
+    .pragma "nounroll";
+    and.b32 %r5, %r3, 1; setp.eq.u32 %p2, %r5, 1;
+    @%p2 bra NEXT;
+{ENTER.format("load")}    ld.global.u32 %r4, [%d3]; st.global.u32 [%d3+1024], %r4;
+{EXIT.format("load")}    bra.uni NEXT;
+DONE:
+{EXIT.format("all")}    ret;
+}}
+"""
+"""A loop that the entry falls into, and that ptxas leaves by a conditional exit in its middle."""
 SIZED = replace(KERNEL, size_offset="4096")
 
 
@@ -50,6 +70,25 @@ def test_every_record_is_that_of_its_marks(tool: str) -> None:
     found = judged(case(tool))
     assert len(found.slabs) == 8
     assert sorted(len(found.ideals[slab.key].events) for slab in found.slabs) == [0] * 6 + [2 * 3 + 1] * 2
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_a_region_up_to_a_conditional_exit_ends_there(tool: str) -> None:
+    leaving = case(tool, number=5, text=LEAVING)
+    exits = [one for one in leaving.function.instructions if one.name == "EXIT" and one.conditional]
+    assert exits
+    found = judged(leaving)
+    assert {len(found.ideals[slab.key].events) for slab in found.slabs} == {3 + 1}
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_a_region_may_begin_right_behind_the_test_for_the_gate(tool: str) -> None:
+    """Lanes that claim come back in front of it."""
+    text = TURNS.replace(ENTER.format("load"), "").replace(EXIT.format("load"), "")
+    text = text.replace("LOOP:\n", "", 1).replace('.pragma "nounroll";', "").replace("    @%p3 bra LOOP;\n", "")
+    text = text.replace("    mul.wide.u32", ENTER.format("load") + EXIT.format("load") + "    mul.wide.u32")
+    begins = case(tool, text=text)
+    assert {len(found.events) for found in judged(begins).ideals.values()} == {0, 1, 3}
 
 
 def test_a_ring_keeps_the_newest() -> None:

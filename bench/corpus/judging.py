@@ -24,6 +24,7 @@ from kscope.sass.checks import checking
 from kscope.sass.cubin import elf, insert
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import Function
+from kscope.sass.placing.code import LANDMARKS
 from kscope.sass.recording import kernel as recording_kernel
 
 from .keeping import Kept
@@ -31,8 +32,6 @@ from .keeping import Kept
 _SECONDS = 300
 _FENCE = 3
 """Every third kernel is recorded with placement="fence", too."""
-_SCOREBOARD = 7
-"""The number that stands for none."""
 
 
 @dataclass
@@ -205,14 +204,14 @@ def _differs(seen: _Seen, kept: Kept, plain: bytes) -> str:
 
 
 def _documented(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """One cycle became two, or a store got a scoreboard."""
+    """One cycle became two, or the last access in front of an exit got a scoreboard."""
     (*rest, stall, stay, writes, reads, waits), (*others, more, other_stay, other_writes, other_reads, other_waits) = (
         one,
         other,
     )
     if (rest, stay, writes, waits) != (others, other_stay, other_writes, other_waits):
         return False
-    stored = str(one[1]).startswith(("ST", "RED", "UTMA", "UBLK")) and reads in (None, _SCOREBOARD)
+    stored = str(one[1]).partition(".")[0] in LANDMARKS and reads is None
     return (stall == more or (stall, more) == (1, 2)) and (reads == other_reads or stored)
 
 

@@ -126,7 +126,7 @@ class _Use(ast.NodeVisitor):
 
     def __init__(self, kernel: Any) -> None:
         self.found = set[str]()
-        self._names = kernel.fn.__globals__
+        self._kernel, self._names = kernel, kernel.fn.__globals__
         self._bases = {one.name: one.name for one in kernel.params}
 
     def base(self, node: ast.expr | None) -> str | None:
@@ -165,7 +165,7 @@ class _Use(ast.NodeVisitor):
         if name in _ACCESSES or name.startswith("atomic_"):
             self._add(node.args[0] if node.args else _keyword(node, "pointer"))
         other = self._names.get(name)
-        if isinstance(other, JITFunction):
+        if isinstance(other, JITFunction) and isinstance(node.func, ast.Name) and other is not self._kernel:
             inner = pointers_or_none(other)
             given = dict(zip([one.name for one in other.params], node.args, strict=False))
             given |= {one.arg: one.value for one in node.keywords if one.arg}

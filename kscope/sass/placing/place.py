@@ -46,18 +46,24 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
             except UnsupportedError as error:
                 raise UnsupportedError(f"{about} is {error}") from None
         waiting[units[block]].append(number)
-    ranks = sorted(
-        (number for some in waiting.values() for number in some),
-        key=lambda number: (order[text.block[text.marks[number]]], number),
+    ranked = sorted(
+        ((number, one) for one, some in waiting.items() for number in some),
+        key=lambda item: (order[text.block[text.marks[item[0]]]], item[0]),
     )
-    units_of = {number: one for one, some in waiting.items() for number in some}
-    reached = dict[Copy | tuple[int, ...], Position]()  # by the marks so far, in each copy, or the chain of single ones
-    for rank, number in enumerate(ranks):
-        one = units_of[number]
-        for copy in one.copies:
-            within = copy.chain if copy.many == 1 and not copy.guard else copy
-            spot, reached[within] = _Placing(text, machine, one, copy).spot(number, reached.get(within, (0, 0)))
-            found.append((copy.number, rank, spot))
+    single = [(number, one, copy) for number, one in ranked for copy in one.copies if copy.many == 1 and not copy.guard]
+    others = [
+        (number, one, copy)
+        for one in waiting
+        for copy in one.copies
+        if copy.many > 1 or copy.guard
+        for number in (number for number, other in ranked if other is one)
+    ]
+    ranks = {number: rank for rank, (number, _) in enumerate(ranked)}
+    reached = dict[tuple[object, ...], Position]()  # by the marks so far, where several stand one behind the other
+    for number, one, copy in (*single, *others):
+        within = (copy.chain,) if copy.many == 1 and not copy.guard else (copy.chain, copy.guard, one)
+        spot, reached[within] = _Placing(text, machine, one, copy).spot(number, reached.get(within, (0, 0)))
+        found.append((copy.number, ranks[number], spot))
     placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
     placed = paths.ordered(text, placed)
     paths.check(text, machine, placed)

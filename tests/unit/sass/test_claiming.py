@@ -14,6 +14,7 @@ from kscope.sass.cubin.control import control
 from kscope.sass.cubin.elf import read
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
+from kscope.sass.encoding import writing
 from kscope.sass.recording import claiming, fragments, lending, registers
 from kscope.sass.recording.registers import Allocation
 
@@ -155,6 +156,14 @@ def test_nothing_waits_for_the_address_of_the_control_block_or_the_gate_before_t
     address, gate = found.begin[0], found.ask[-1]
     assert [control(address.word).writes] == [board for one in found.ask for board in control(one.word).waits]
     assert control(gate.word).writes in control(found.test[0].word).waits
+
+
+def test_it_comes_back_to_the_mark_that_stands_behind_the_test() -> None:
+    """In front of the own instruction, where it would pass the mark by."""
+    found = placed()
+    put = {found.at: [*found.test, writing.new("CS2R.32 R200, SR_CLOCKLO")]}
+    ways = [one.to for one in claiming.back(found, put, len(found.test))]
+    assert put[found.at][-1].label in ways and insert.own(found.at) not in ways
 
 
 def test_the_test_stands_in_front_of_a_loop_that_the_entry_falls_into() -> None:

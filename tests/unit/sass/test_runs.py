@@ -81,16 +81,6 @@ def test_a_region_up_to_a_conditional_exit_ends_there(tool: str) -> None:
     assert {len(found.ideals[slab.key].events) for slab in found.slabs} == {3 + 1}
 
 
-@pytest.mark.parametrize("tool", EACH)
-def test_a_region_may_begin_right_behind_the_test_for_the_gate(tool: str) -> None:
-    """Lanes that claim come back in front of it."""
-    text = TURNS.replace(ENTER.format("load"), "").replace(EXIT.format("load"), "")
-    text = text.replace("LOOP:\n", "", 1).replace('.pragma "nounroll";', "").replace("    @%p3 bra LOOP;\n", "")
-    text = text.replace("    mul.wide.u32", ENTER.format("load") + EXIT.format("load") + "    mul.wide.u32")
-    begins = case(tool, text=text)
-    assert {len(found.events) for found in judged(begins).ideals.values()} == {0, 1, 3}
-
-
 def test_a_ring_keeps_the_newest() -> None:
     assert max(slab.count for slab in judged(case(number=11)).slabs) == 2 * 11 + 1 > 16
 

@@ -111,9 +111,7 @@ def judge(source: str, kept: Kept, marked: str, plain: str, ptxas: str) -> Verdi
     return found
 
 
-def _schedule(
-    found: Verdict, kept: Kept, marked: str, plain: bytes, code: Callable[[str, bool], bytes | None]
-) -> None:
+def _schedule(found: Verdict, kept: Kept, marked: str, plain: bytes, code: Callable[[str, bool], bytes | None]) -> None:
     seen, options, begun = _Seen(), Recording(placement="schedule"), time.monotonic()
     made: list[recording_kernel.Recorded] = []
     try:
@@ -154,7 +152,12 @@ def _fence(found: Verdict, kept: Kept, marked: str, plain: Usage, measure: Calla
 @contextmanager
 def _watched(seen: _Seen, made: list[recording_kernel.Recorded]) -> Generator[None, None, None]:
     """Look at what the steps of a recording are given, and give."""
-    inserted, check, hazards, record = insert.inserted, checking.check, checking.hazards.check, schedule_placement.record
+    inserted, check, hazards, record = (
+        insert.inserted,
+        checking.check,
+        checking.hazards.check,
+        schedule_placement.record,
+    )
 
     def with_insertion(data: bytes, function: Function, insertion: Insertion) -> bytes:
         seen.data, seen.before, seen.insertion = data, function, insertion

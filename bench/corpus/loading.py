@@ -13,7 +13,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 REAL = frozenset({"triton", "torch", "numpy", "packaging", "typing_extensions", "yaml", "sympy", "mpmath", "jinja2"})
 """Packages that are imported if they are installed; the standard library is, too."""
@@ -48,7 +48,7 @@ class StandIn:
 
 
 class _Missing(ModuleType):
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -112,7 +112,9 @@ class _Last(MetaPathFinder):
 
 
 def _spec(name: str, path: Path, within: list[str] | None = None) -> ModuleSpec:
-    spec = importlib.util.spec_from_file_location(name, path, loader=_Piecewise(path), submodule_search_locations=within)
+    spec = importlib.util.spec_from_file_location(
+        name, path, loader=_Piecewise(path), submodule_search_locations=within
+    )
     assert spec is not None
     return spec
 

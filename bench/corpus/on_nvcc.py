@@ -22,7 +22,15 @@ def main() -> None:
     for path in given.files:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder, "k.ptx")
-            command = ["nvcc", "-O3", "-std=c++17", "-lineinfo", "--expt-relaxed-constexpr", "-arch=compute_90a", "-ptx"]
+            command = [
+                "nvcc",
+                "-O3",
+                "-std=c++17",
+                "-lineinfo",
+                "--expt-relaxed-constexpr",
+                "-arch=compute_90a",
+                "-ptx",
+            ]
             command += [f"-I{one}" for one in given.include] + [str(path), "-o", str(out)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:

@@ -75,12 +75,16 @@ def _collect(folder: Path, root: Path, below: Path, most: int) -> None:
     source = root.name if root.name != "src" else root.parent.name
     loading.serve([root])
     found = Counter[str]()
-    seen = set[str]()
+    seen, known = set[str](), folder / f"{source}.failed"
+    failed = set(known.read_text().splitlines()) if known.exists() else set[str]()
     for name, kernel in _kernels(root, below):
         digest = hashlib.sha256(kernel.src.encode()).hexdigest()
         if digest in seen or len(seen) >= most:
             continue
         seen.add(digest)
+        if name in failed:
+            found["failed before"] += 1
+            continue
         if any((folder / source).glob(f"*{name[-100:]}.json")):
             found["compiled"] += 1
             continue
@@ -88,6 +92,9 @@ def _collect(folder: Path, root: Path, below: Path, most: int) -> None:
         before = time.monotonic()
         outcome = _apart(folder / source, name, kernel)
         found[outcome] += 1
+        if outcome != "compiled":
+            with known.open("a") as file:
+                file.write(f"{name}\n")
         print(f"{source} {name}: {outcome} ({time.monotonic() - before:.0f} s)", flush=True)
     (folder / source).mkdir(parents=True, exist_ok=True)
     (folder / f"{source}.tried").write_text(json.dumps(found))
@@ -117,8 +124,7 @@ def _apart(folder: Path, name: str, kernel: Any) -> str:
     """Try a kernel in a child, which may die or take too long."""
     child = os.fork()
     if not child:
-        sys.stderr = open(os.devnull, "w")
-        os.dup2(sys.stderr.fileno(), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
         try:
             os._exit(_try(folder, name, kernel))

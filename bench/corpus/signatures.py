@@ -1,4 +1,4 @@
-"""Guesses at a Triton kernel's arguments: which are pointers, from how its body uses them; the rest from their names."""
+"""Guesses at a Triton kernel's arguments: which are pointers, from how its body uses them; others from their names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,27 @@ from triton.runtime import JITFunction
 
 _ACCESSES = ("load", "store", "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor")
 _THROUGH = ("multiple_of", "max_contiguous", "cast", "advance", "to", "assume")
-_INTEGERS = re.compile(r"idx|indice|index|offset|seqlens|lens?(_|$)|_ids?(_|$)|label|target|table|count|lock|chunk_|cu_|num_")
+_INTEGERS = re.compile(
+    r"idx|indice|index|offset|seqlens|lens?(_|$)|_ids?(_|$)|label|target|table|count|lock|"
+    r"chunk_|cu_|num_"
+)
 _MASKS = re.compile(r"mask|cond|bool|flag")
-_FLOATS = re.compile(r"eps|scal|alpha|beta|lr$|gamma|limit|theta|temperature|smooth|factor|weight|^p$|prob|softcap|slope|decay|value|lambda|delta|ratio|thres")  # fmt: skip
-_TRUTHS = re.compile(r"^(HAS|USE|IS|STORE|OUTPUT|SAVE|REVERSE|DO|WITH|ENABLE|APPLY|RETURN|IF|ELEMENTWISE|CAUSAL|TRANS|EVEN|INPLACE)|_(FLAG|ONLY)$|BIAS$|CAUSAL$")  # fmt: skip
-_SIZES = re.compile(r"BLOCK|SIZE|TILE|^B[A-Z]{0,2}\d?$|^[DKVNMCSTL]$|DIM|^[a-z]?[hH]ead_?dim|chunk|^HD$|_D$|_N$|_K$|_M$|padded")
-_FEW = re.compile(r"NUM|MAX_|GROUP|STAGE|TOPK|TOP_K|^H[QKV]?$|^G$|^B$|^Z$|COUNT|STEPS|REP|WARPS|CTAS|SPLIT|RANK|KERNEL|STRIDE|PAD|DILAT|VEC|UNROLL|ITER")
+_FLOATS = re.compile(
+    r"eps|scal|alpha|beta|lr$|gamma|limit|theta|temperature|smooth|factor|weight|^p$|prob|"
+    r"softcap|slope|decay|value|lambda|delta|ratio|thres"
+)
+_TRUTHS = re.compile(
+    r"^(HAS|USE|IS|STORE|OUTPUT|SAVE|REVERSE|DO|WITH|ENABLE|APPLY|RETURN|IF|ELEMENTWISE|CAUSAL|TRANS|EVEN|INPLACE)|"
+    r"_(FLAG|ONLY)$|BIAS$|CAUSAL$"
+)
+_SIZES = re.compile(
+    r"BLOCK|SIZE|TILE|^B[A-Z]{0,2}\d?$|^[DKVNMCSTL]$|DIM|^[a-z]?[hH]ead_?dim|chunk|^HD$|"
+    r"_D$|_N$|_K$|_M$|padded"
+)
+_FEW = re.compile(
+    r"NUM|MAX_|GROUP|STAGE|TOPK|TOP_K|^H[QKV]?$|^G$|^B$|^Z$|COUNT|STEPS|REP|WARPS|CTAS|"
+    r"SPLIT|RANK|KERNEL|STRIDE|PAD|DILAT|VEC|UNROLL|ITER"
+)
 _TYPES = re.compile(r"dtype|DTYPE|_type$|_TYPE$|^ty$")
 
 

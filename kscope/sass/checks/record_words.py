@@ -18,8 +18,8 @@ _BOTH = {"0x80": "", "0x20": "!"}
 
 
 _State = dict[str, "Word | frozenset[str]"]
-"""Register -> what wrote it last, if that is the same on every path, and no store has read it since. Predicate -> what is
-true wherever it is: "P6", "!P0"."""
+"""Register -> what wrote it last, if that is the same on every path, and no store has read it since. Predicate -> what
+is true wherever it is: "P6", "!P0"."""
 _Ways = tuple[tuple[_State, frozenset[str]], ...]
 
 
@@ -63,7 +63,7 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
 
 
 def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[int, Word]) -> _Ways:
-    """What is known behind an instruction, and which predicates are false: where a store runs, and where it does not."""
+    """What is known behind an instruction, and which predicates are false: of a store, if it runs and if it does not."""
     guard = one.guard[1:]
     if one.conditional and guard in off:
         return ((state, off),)

@@ -120,9 +120,7 @@ def _branches_stay(unit: Unit, text: Text, machine: Machine) -> bool:
     return there.issuperset(branches) and not made
 
 
-def _copies(
-    blocks: tuple[int, ...], text: Text, machine: Machine, conditional: bool = False
-) -> tuple[Copy, ...]:
+def _copies(blocks: tuple[int, ...], text: Text, machine: Machine, conditional: bool = False) -> tuple[Copy, ...]:
     """The copies by their landmarks; none if there are no landmarks.
 
     conditional: by those that have a predicate in the text. Where the machine code has them under one, too, or a branch
@@ -149,11 +147,15 @@ def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
 
     A thread leaves once, so the block runs once in front of each exit. None if the only exit is without a predicate.
     """
-    if not block or text.flow.leaves != {block} or any(text.branch(one) and text.conditional(one) for one in text.within(block)):
+    leaves = [one for one in text.within(block) if text.branch(one)]
+    if not block or text.flow.leaves != {block} or any(map(text.conditional, leaves)):
         return ()
     leaving = [one for one in machine.flow.order if machine.blocks[one][-1].name == "EXIT"]
     if len(leaving) == 1 and not machine.blocks[leaving[0]][-1].conditional:
         return ()
+    said = [machine.statements.get(machine.blocks[one][-1].at) for one in leaving]
+    if any(one is not None and text.conditional(one) and not text.branch(one) for one in said):
+        return ()  # it leaves in place of the block's last store, which is under a predicate
     copies = list[Copy]()
     for one in leaving:
         last = machine.blocks[one][-1]

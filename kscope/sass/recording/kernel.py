@@ -102,7 +102,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized)
     marks = frozenset(spot.at for spot in spots if not spot.after)
-    spans = _spans(labeled, found, spots)
+    spans = _spans(labeled, found, spots, function)
     together |= lending.Lender(function).overlapping(spans)
     chosen = _chosen(free, found, together, spans, marks, before, threads)
     state = chosen.state
@@ -204,16 +204,17 @@ def _most(count: int, threads: int) -> int:
 
 
 def _spans(
-    labeled: labels.Labeled, found: tuple[regions.Record, ...], spots: tuple[paths.Spot, ...]
+    labeled: labels.Labeled, found: tuple[regions.Record, ...], spots: tuple[paths.Spot, ...], function: Function
 ) -> dict[regions.Key, lending.Span]:
-    """Where each record is open. Its value may be there before it begins."""
+    """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
     begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
     for spot in spots:
         key, act = found[spot.mark].key, labeled.marks[spot.mark].act
         begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | (
             {spot.next} if act == "enter" else set()
         )
-        ends[key] |= set() if act == "enter" else {spot.next}
+        leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
+        ends[key] |= set() if act == "enter" or leaves else {spot.next}
     return {
         record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key]))
         for record in dict.fromkeys(found)

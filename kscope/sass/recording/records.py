@@ -112,9 +112,10 @@ class Writer:
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
             new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
         ]
+        code = Control(waits=done) if site.waits else Control()
         if site.act == "exit":
-            return new(f"CS2R.32 R{quad + _END}, SR_CLOCKLO"), store
-        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=done) if site.waits else Control())
+            return new(f"CS2R.32 R{quad + _END}, SR_CLOCKLO", code), store
+        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", code)
         if site.act == "enter":
             return read, constants
         return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]

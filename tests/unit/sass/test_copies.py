@@ -80,6 +80,16 @@ def test_a_store_under_a_predicate_of_its_own_leaves_the_marks_without() -> None
 
 
 @pytest.mark.parametrize("tool", EACH)
+def test_an_exit_in_place_of_a_conditional_store_is_not_the_end_of_its_block(tool: str) -> None:
+    """Marks around the store stand in front of the exit, for all lanes."""
+    found = spots("last_store", tool)
+    assert not isinstance(found, str), found
+    machine = compiled(tool)["last_store"][1]
+    assert any(one.name == "EXIT" and one.conditional for one in machine.function.instructions)
+    assert [(spot.mark, spot.guard) for spot in found] == [(number, "") for number in range(4)]
+
+
+@pytest.mark.parametrize("tool", EACH)
 def test_marks_of_blocks_that_run_once_keep_the_order_of_the_text(tool: str) -> None:
     """Also if some blocks are found by their memory accesses, and others by what runs as often as they do."""
     found = spots("in_turn", tool)

@@ -14,8 +14,13 @@ from sassvm.launching import Case, judged
 from kscope import ptx
 from kscope.instrument.sampling import Sampling
 from kscope.marks.strategies import parse_strategy
+from kscope.sass.cubin import elf
+from kscope.sass.cubin.instructions import BYTES
+from kscope.sass.placing import code, labels, place
+from kscope.sass.recording import kernel as recording
+from kscope.sass.recording import regions
 
-from .kernels import ASSEMBLERS, EACH, HEAD, needs_tools
+from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 from .test_recording import ENTER, EXIT, KERNEL, made, only
 
 pytestmark = needs_tools
@@ -79,6 +84,19 @@ def test_a_region_up_to_a_conditional_exit_ends_there(tool: str) -> None:
     assert exits
     found = judged(leaving)
     assert {len(found.ideals[slab.key].events) for slab in found.slabs} == {3 + 1}
+
+
+def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:
+    """So nothing else gets its registers behind a conditional exit."""
+    text = labels.labeled(LEAVING)
+    data = assembled(text.text)
+    function = only(data)
+    found = place.spots(code.Text(text), code.Machine(function, labels.statements(elf.read(data), function, text)))
+    leaves = {spot.at for spot in found if spot.guard}
+    assert leaves and all(function.instructions[at // BYTES].name == "EXIT" for at in leaves)
+    spans = recording._spans(text, regions.records(text), found, function)
+    (whole,) = [span for key, span in spans.items() if key[0] == "all"]
+    assert whole.ends and not leaves & whole.ends
 
 
 def test_a_ring_keeps_the_newest() -> None:

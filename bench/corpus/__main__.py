@@ -22,6 +22,8 @@ def main() -> None:
     asked.add_argument("out", type=Path, help="verdicts, one a line")
     asked.add_argument("--again", default="", help="judge anew the verdicts in which this pattern is found")
     asked.add_argument("--only", default="", help="judge kernels with this pattern in their path")
+    asked.add_argument("--results", type=Path, help="write the counts to this file, too")
+    asked.add_argument("--table", action="store_true", help="judge nothing")
     asked.add_argument("--ptxas", default="", help="the newest at hand by default")
     given = asked.parse_args()
     ptxas = given.ptxas or max(_found(), key=lambda path: assembler.release(path) or (0, 0))
@@ -33,7 +35,7 @@ def main() -> None:
     for path in sorted(given.folder.glob("*/*.json"), key=lambda one: zlib.crc32(one.name.encode())):
         about = json.loads(path.read_text())
         kept, source = Kept(**{**about, "flags": tuple(about["flags"])}), path.parent.name
-        if (source, kept.name) in done or not re.search(given.only, str(path)):
+        if given.table or (source, kept.name) in done or not re.search(given.only, str(path)):
             continue
         stem = str(path)[: -len(".json")]
         plain = Path(f"{stem}.plain")
@@ -43,7 +45,16 @@ def main() -> None:
         with given.out.open("a") as file:
             file.write(json.dumps(asdict(found)) + "\n")
         print(f"{source} {kept.name}: {found.schedule} {found.why[:150]} {found.stripped[:200]}", flush=True)
-    print(table.text([json.loads(line) for line in given.out.read_text().splitlines()]))
+    verdicts = [json.loads(line) for line in given.out.read_text().splitlines()]
+    print(table.text(verdicts))
+    if given.results:
+        release = ".".join(map(str, assembler.release(ptxas) or ()))
+        about = {
+            "machine": f"no GPU, ptxas {release}, sm_90",
+            "command": "python -m corpus FOLDER VERDICTS --results FILE",
+        }
+        found = {**about, "rows": table.rows(verdicts), "reasons": dict(table.reasons(verdicts))}
+        given.results.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _found() -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from kscope.lowering import register_budget, schedule_placement
 from kscope.lowering.plan import lower, without_marks
 from kscope.lowering.usage import Usage
 from kscope.sass.checks import checking
-from kscope.sass.cubin import elf, insert
+from kscope.sass.cubin import elf, insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import Function
 from kscope.sass.placing.code import LANDMARKS
@@ -30,6 +30,7 @@ from kscope.sass.recording import kernel as recording_kernel
 from .keeping import Kept
 
 _SECONDS = 300
+_OF_MODULE = re.compile(r"c\[0x[34]\]")
 _FENCE = 3
 """Every third kernel is recorded with placement="fence", too."""
 
@@ -101,7 +102,7 @@ def judge(source: str, kept: Kept, marked: str, plain: str, ptxas: str) -> Verdi
         return found
     if plain:
         other = assemble(plain)
-        found.same = other is not None and _code(other.cubin, kept) == _code(bare.cubin, kept)
+        found.same = other is not None and _code(other.cubin) == _code(bare.cubin)
     with _within(_SECONDS):
         _schedule(found, kept, marked, bare.cubin, lambda text, _: getattr(assemble(text), "cubin", None))
     if zlib.crc32(kept.name.encode()) % _FENCE:
@@ -127,7 +128,7 @@ def _schedule(found: Verdict, kept: Kept, marked: str, plain: bytes, code: Calla
     else:
         found.schedule, found.registers, found.warps = "recorded", made[0].registers, made[0].warps
         found.copies = len(made[0].marks), len(made[0].spots)
-        found.stripped = _differs(seen, kept, plain)
+        found.stripped = _differs(seen, plain)
     found.seconds = time.monotonic() - begun
 
 
@@ -187,14 +188,22 @@ def _watched(seen: _Seen, made: list[recording_kernel.Recorded]) -> Generator[No
         yield
 
 
-def _code(cubin: bytes, kept: Kept) -> list[bytes]:
+def _code(cubin: bytes) -> list[bytes]:
     return [one.content for one in elf.read(cubin).sections if one.name.startswith(".text")]
 
 
-def _differs(seen: _Seen, kept: Kept, plain: bytes) -> str:
+def _moved(plain: bytes, before: Function) -> bool:
+    """Whether other instructions differ than those that load a constant of the module, which kscope's has moved."""
+    function = next(one for one in reading.functions(plain) if one.name == before.name)
+    pairs = list(zip(function.instructions, before.instructions, strict=False))
+    same = all(one.word == other.word or _OF_MODULE.search(str(other)) for one, other in pairs)
+    return not same or len(function.instructions) != len(before.instructions)
+
+
+def _differs(seen: _Seen, plain: bytes) -> str:
     """How the code without what was inserted differs from the plain code, but for what is documented."""
     assert seen.before is not None and seen.after is not None and seen.insertion is not None
-    if _code(plain, kept) != _code(seen.data, kept):
+    if _code(plain) != _code(seen.data) and _moved(plain, seen.before):
         return "the code before insertion is not the plain code"
     before = stripped(seen.before, frozenset())
     after = stripped(seen.after, frozenset(insert.added(seen.before, seen.insertion)))
@@ -242,6 +251,7 @@ def kind(message: str) -> str:
     """A message without what differs between kernels."""
     message = message.split(", and ")[0]
     message = re.sub(r"^[\w.$]+: ", "", message)
+    message = re.sub(r"^\S+ (leaves no|would need|cannot be moved: CALL)\b.*", r"\1 ...", message)
     message = re.sub(r"'[^']*'", "'...'", message)
     message = re.sub(r"\b(line|marks?|statements?) \S+", r"\1 #", message) if "//kscope" in message else message
     return re.sub(r"-?0x[0-9a-f]+|\b[RP]\d+\b|\bU[RP]\d+\b|(?<![\w.])\d+", "#", message)[:160]

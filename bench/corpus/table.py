@@ -8,8 +8,6 @@ from typing import Any
 
 from .judging import kind
 
-COLUMNS = ("kernels", "recorded", "refused", "rejected", "crashed", "strip test", "fence", "fence spills", "occupancy")
-
 
 def rows(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Counts by source."""
@@ -30,6 +28,7 @@ def rows(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
             "fence spills more": sum(one["fence_spills"][1] > one["fence_spills"][0] for one in mine),
             "fence more registers": sum(one["fence_registers"][1] > one["fence_registers"][0] for one in mine),
             "fence problem occupancy": sum("occupancy" in one["problems"] for one in mine),
+            "with fence": sum(bool(one["fence"]) for one in mine),
             "compared with source": sum(one["same"] is not None for one in mine),
             "same as source": sum(one["same"] is True for one in mine),
         }

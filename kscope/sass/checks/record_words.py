@@ -63,7 +63,7 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
 
 
 def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[int, Word]) -> _Ways:
-    """What is known behind an instruction, and which predicates are false: of a store, if it runs and if it does not."""
+    """What is known behind an instruction, and which predicates are false; of a store, if it runs and if not."""
     guard = one.guard[1:]
     if one.conditional and guard in off:
         return ((state, off),)

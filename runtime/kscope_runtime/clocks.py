@@ -50,8 +50,8 @@ SAME:
 	ret;
 }
 """
-OWN_KERNELS = frozenset({"ks_now", "ks_tick"})
-"""Names of the kernels above: samples of them are nobody's."""
+OWN_KERNELS = frozenset({"ks_now", "ks_tick", "ks_ping_asks", "ks_ping_answers"})
+"""Names of the kernels above, and of those of peer_pings.py: samples of them are nobody's."""
 _NONE = 0xFFFFFFFF  # ks_tick saw no step
 _PATIENCE_S = 0.2  # a device full of persistent blocks runs nothing else: do without
 _TRIES = 5

@@ -63,7 +63,7 @@ def test_a_rank_s_sketch_is_small_and_a_damaged_one_is_refused(job: tuple[Path, 
     good = json.loads(file.read_text())
     for wrong in ({}, good | {"version": 2}, good | {"sketches": [["k", "r", "x", [1], [0]]]}):
         (tmp_path / sketches.FILE).write_text(json.dumps(wrong))
-        with pytest.raises(FormatError, match="not what kscope run --sketch writes"):
+        with pytest.raises(FormatError, match="line 1 is not what kscope run --sketch writes"):
             sketches.spreads(sketches.files(tmp_path))
 
 

@@ -1,5 +1,5 @@
-"""`kscope run --ranks FOLDER`: the ranks of a job begin together, and compare their clocks at both ends; GPUs of one host
-also every few seconds in between.
+"""`kscope run --ranks FOLDER`: the ranks of a job begin together, and compare their clocks at both ends, GPUs of one
+host also every few seconds in between.
 
 FOLDER/rank=0007/NAME.kscope     what the rank recorded
 FOLDER/rank=0007/clock.json      the comparisons that it made

@@ -123,8 +123,8 @@ def _sketches(job: Job, made: bytes, file: Path) -> None:
         data, took = b"".join(found), time.perf_counter() - begin
         _save(job, job.folder / sketches.FILE, data)
         job.note(
-            f"{job.folder / sketches.FILE}: durations of {counted(len(found), 'rank')}, {len(data):,} bytes gathered in "
-            f"{took:.3f} s; kscope ranks {job.folder} --sketch"
+            f"{job.folder / sketches.FILE}: durations of {counted(len(found), 'rank')}, {len(data):,} bytes gathered "
+            f"in {took:.3f} s; kscope ranks {job.folder} --sketch"
         )
 
 

@@ -58,8 +58,8 @@ class Effort:
 THOROUGH = Effort(2000, 16, 1 << 30)
 """At both ends: about 5 ms, and at most half a second."""
 QUICK = Effort(200, 4, 1 << 26)
-"""While the script runs: about half a millisecond in one thread, and at most 40 ms where the GPU runs nothing beside the
-script's kernels.
+"""While the script runs: about half a millisecond in one thread, and at most 40 ms if the other GPU has no room for its
+thread.
 """
 
 

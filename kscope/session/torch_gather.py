@@ -1,5 +1,5 @@
-"""Bytes of all ranks in rank 0, by torch.distributed: with the script's process group and its backend, or after a script
-that has destroyed it or never made one, with one of gloo.
+"""Bytes of all ranks in rank 0, by torch.distributed: with the script's process group and its backend; after a script
+that has destroyed its group or never made one, with a group of gloo.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
 
 So B's reading is between A's two, in truth. Each side is a process; the other's memory is mapped by a descriptor.
 
-The kernels have a stream of their own, which does not synchronize with the program's, and are part of none of its graph
+The kernels have their own stream, which does not synchronize with the program's, and are part of none of its graph
 captures. A GPU that has no room for one more thread, or one queue for all streams (CUDA_DEVICE_MAX_CONNECTIONS=1), runs
-them later: a side that waits for the other one gives up after a number of cycles, so that no two ranks block each other.
+them later: a side that waits for the other one gives up after a number of cycles, so that no two ranks block each
+other.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ _ANSWERS = _KERNEL.format(name="ks_ping_answers", first="", last=_SIGNAL + "	st.
 PTX = ".version 6.3\n.target sm_75\n.address_size 64\n" + _ASKS + _ANSWERS
 
 
+def _word(memory: int, slot: int) -> int:
+    """The address of the word of a slot."""
+    return memory + _SLOT * (slot % SLOTS)
+
+
 class PeerPings:
     """One side, on the GPU with this ordinal. Raises DriverError if a call fails."""
 
@@ -100,7 +106,7 @@ class PeerPings:
     def clear(self, slot: int) -> None:
         """Clear the word that the other side writes; then it may begin."""
         with self._inside():
-            self._write(np.zeros(_SLOT, np.uint8), _SLOT * (slot % SLOTS))
+            self._write(np.zeros(_SLOT, np.uint8), _word(0, slot))
 
     def start(self, theirs: int, their_slot: int, slot: int, asks: bool, rounds: int, patience: int) -> None:
         """Launch this side's kernel.
@@ -115,8 +121,9 @@ class PeerPings:
         self._rounds = min(rounds, MOST_ROUNDS)
         with self._inside():
             self._write(np.zeros(16 * self._rounds, np.uint8), _TIMES)
-            at = [base + _SLOT * (number % SLOTS) for base, number in ((self._memory.address, slot), (theirs, their_slot))]
-            self._page[:40].view("<u8")[:] = *at, self._memory.address + _TIMES, self._rounds, patience
+            mine = self._memory.address
+            words = _word(mine, slot), _word(theirs, their_slot), mine + _TIMES, self._rounds, patience
+            self._page[:40].view("<u8")[:] = words
             name = "ks_ping_asks" if asks else "ks_ping_answers"
             self._driver.launch(self._module, name, self._page.ctypes.data, self._stream)
 

@@ -27,6 +27,7 @@ from kscope.session.launcher import Place
 from kscope.session.peer_clocks import QUICK, THOROUGH, Follower, Leader
 from kscope.session.rendezvous import FILE, Rendezvous
 
+
 def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
     first = [started(tmp_path, rank, 3) for rank in (2, 0)]
     time.sleep(1.0)

@@ -23,9 +23,7 @@ def test_each_rank_writes_its_partition_of_a_dataset_on_one_axis(
     assert [code for _, _, code in done] == [0, 0, 0], done
     assert "run/rank=*/train.parquet: 6 records of 3 ranks, within \N{PLUS-MINUS SIGN}" in done[0][1]
     assert not any("parquet" in printed for _, printed, _ in done[1:])
-    tables = [
-        arrow.read_table(tmp_path / f"run/rank=000{rank}/train.parquet", partitioning=None) for rank in range(3)
-    ]
+    tables = [arrow.read_table(tmp_path / f"run/rank=000{rank}/train.parquet", partitioning=None) for rank in range(3)]
     assert [len(one) for one in tables] == [1, 2, 3]
     begins = [min(one["start_ns"].to_pylist()) for one in tables]
     assert 0 <= min(begins) < 1_000_000  # ns after the first warp of all ranks
@@ -71,7 +69,9 @@ ENDS = {
 
 
 @pytest.mark.parametrize(
-    "end", ["kept", "destroyed", pytest.param("of one rank", marks=pytest.mark.variation), "none"], ids=str
+    "end",
+    [*(pytest.param(one, marks=pytest.mark.variation) for one in ("kept", "of one rank")), "destroyed", "none"],
+    ids=str,
 )
 def test_durations_of_all_ranks_are_gathered_by_torch_distributed(
     end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -39,7 +39,7 @@ def add(command: Command) -> None:
     )  # fmt: skip
     parser.add_argument(
         "capture", metavar="CAPTURE", type=Path,
-        help="a .kscope file, - for stdin; or a folder that kscope merge RUN/ -o FOLDER/ wrote",
+        help="a .kscope file, - for stdin; or a folder that kscope run --ranks or kscope merge RUN/ -o FOLDER/ wrote",
     )  # fmt: skip
     parser.add_argument("sql", metavar="SQL", help="such as 'SELECT region, sum(dur_ns) FROM records GROUP BY region'")
     form = parser.add_mutually_exclusive_group()

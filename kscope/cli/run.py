@@ -39,8 +39,8 @@ def add(command: Command) -> None:
     program.add_output(parser, "records")
     parser.add_argument(
         "--ranks", metavar="FOLDER", type=Path,
-        help="under torchrun, mpirun or srun: write FOLDER/rank=0007/SCRIPT.kscope of each rank; all ranks begin "
-        "together and compare clocks",
+        help="under torchrun, mpirun or srun: write FOLDER/rank=0007/SCRIPT.kscope of each rank, and .parquet with "
+        "pyarrow; all ranks begin together and compare clocks",
     )  # fmt: skip
     about = "with --ranks: also gather distributions of durations, a few kB per rank, for kscope ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)

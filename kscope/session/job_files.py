@@ -50,7 +50,7 @@ def write(job: Job, capture: Capture, trace: Trace, file: Path, *, sketch: bool)
 
 def merged(folder: Path) -> str:
     """What writes the dataset later."""
-    return f"kscope merge {folder} -o {folder} writes them"
+    return f"kscope merge {folder} -o data/ writes all"
 
 
 def _records(job: Job, capture: Capture, trace: Trace, file: Path) -> None:

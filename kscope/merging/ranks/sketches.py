@@ -27,6 +27,7 @@ from ...util.text import install_command
 
 FILE, SCHEMA = "sketches.jsonl", "kscope.sketch"
 ACCURACY = 0.01
+_MOST_BIN = 1 << 20
 Key = tuple[str, str, str]
 """Kernel, region, role."""
 
@@ -86,18 +87,21 @@ def of_trace(trace: TraceData) -> list[Sketch]:
     """
     mapping = _empty()._mapping
     spans = np.flatnonzero(trace.is_span)
-    found, names, kernels = roles(trace), trace.region_names(), [clean(one) for one in kernel_names(trace)]
+    by_role, names, kernels = roles(trace), trace.region_names(), [clean(one) for one in kernel_names(trace)]
     track = trace.track[spans]
-    place = np.stack([trace.warps.kernel[track], trace.region[spans], found.code[track]], axis=1).astype(np.int64)
     exact = np.log(np.maximum(trace.dur_ns[spans], 1e-3)) / np.log(mapping.gamma)
-    rows, counts = np.unique(np.column_stack([place, np.ceil(exact).astype(np.int64)]), axis=0, return_counts=True)
+    bins = np.ceil(exact).astype(np.int64) + _MOST_BIN
+    shape = len(kernels), max(1, len(names)), max(1, len(by_role.names)), 2 * _MOST_BIN
+    place = trace.warps.kernel[track], trace.region[spans], by_role.code[track], bins
+    cells, counts = np.unique(np.ravel_multi_index(place, shape), return_counts=True)
     gathered = defaultdict[Key, dict[int, int]](dict)
+    rows = np.stack(np.unravel_index(cells, shape), axis=1)
     for (kernel, region, role, number), count in zip(rows.tolist(), counts.tolist(), strict=True):
-        bins = gathered[kernels[kernel], clean(str(names[region])), clean(found.names[role])]
-        bins[number] = bins.get(number, 0) + count
+        own = gathered[kernels[kernel], clean(str(names[region])), clean(by_role.names[role])]
+        own[number - _MOST_BIN] = own.get(number - _MOST_BIN, 0) + count
     return [
-        Sketch(key, np.array(sorted(bins), np.int64), np.array([bins[one] for one in sorted(bins)], np.int64))
-        for key, bins in gathered.items()
+        Sketch(key, np.array(sorted(own), np.int64), np.array([own[one] for one in sorted(own)], np.int64))
+        for key, own in gathered.items()
     ]
 
 
@@ -130,7 +134,12 @@ def _rank(line: bytes) -> tuple[int, list[Sketch]]:
     sketches = []
     for kernel, region, role, bins, counts in found["sketches"]:
         numbers, sizes = np.array(bins, np.int64), np.array(counts, np.int64)
-        if numbers.shape != sizes.shape or numbers.ndim != 1 or (sizes <= 0).any() or (np.abs(numbers) > 1 << 20).any():
+        if (
+            numbers.shape != sizes.shape
+            or numbers.ndim != 1
+            or (sizes <= 0).any()
+            or (np.abs(numbers) > _MOST_BIN).any()
+        ):
             raise ValueError("its bins")
         sketches.append(Sketch((str(kernel), str(region), str(role)), numbers, sizes))
     return int(found["rank"]), sketches

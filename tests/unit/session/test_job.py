@@ -52,7 +52,7 @@ def test_a_rank_that_fails_leaves_the_others_with_what_they_recorded(tmp_path: P
     done = finished(*(started(tmp_path, rank, 2, fails=1) for rank in range(2)))
     assert [code for _, _, code in done] == [0, 3], done
     assert "a rank of the job has left" in done[0][1] and "clocks were not compared at the end" in done[0][1]
-    assert "kscope merge run -o run writes them" in done[0][1]
+    assert "kscope merge run -o data/ writes all" in done[0][1]
     assert (tmp_path / "run" / "rank=0000" / "train.kscope").exists()
     assert len(compared(tmp_path / "run" / "rank=0000" / "train.kscope").rank_0_clock) == 4
 

@@ -42,7 +42,7 @@ def test_without_pyarrow_a_line_says_what_writes_the_dataset_later(tmp_path: Pat
     assert [code for _, _, code in done] == [0, 0], done
     [line] = [one for _, printed, _ in done for one in printed.splitlines() if "Parquet" in one]
     assert "records of ranks 0-1 were not written as Parquet" in line and "need pyarrow: pip install" in line
-    assert line.endswith("kscope merge run -o run writes them")
+    assert line.endswith("kscope merge run -o data/ writes all")
     assert not list(tmp_path.rglob("*.parquet"))
 
 

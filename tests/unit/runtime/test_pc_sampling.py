@@ -17,10 +17,11 @@ from waiting import wait_until
 
 from kscope.errors import MissingError, UnsupportedError
 from kscope.instrument import images
-from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table
+from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table, sample_times
 from kscope_runtime.pc_sampling import PcSampler
 from kscope_runtime.primary_contexts import PrimaryContexts
 from kscope_runtime.sample_table import SampleTable
+from kscope_runtime.sample_times import SampleTimes
 
 from .fake import FakeDriver, Gpu
 from .fake_cupti import FakeCupti, Sampled
@@ -294,6 +295,45 @@ def test_the_table_counts_exactly() -> None:
         for *key, count in zip(*(column.tolist() for column in (*columns, many)), strict=True):
             expected[tuple(key)] = expected.get(tuple(key), 0) + count  # type: ignore[index]  # three of them
     assert {tuple(row[:3]): row[3] for row in table.rows().tolist()} == expected
+
+
+def test_samples_have_the_window_between_two_reads() -> None:
+    library, before = FakeCupti(), time.time_ns()
+    found = sampler(library)
+    with found._lock:
+        library.ready = [
+            [Sampled("k", 16, {3: 5, 5: 4, 7: 1})],
+            [Sampled("other", 16, {7: 2}), Sampled("k", 32, {3: 1})],
+        ]
+    wait_until(lambda: not library.ready)
+    with found._lock:
+        middle = time.time_ns()
+    library.last = [Sampled("k", 16, {3: 10})]
+    wait_until(lambda: time.time_ns() > middle)
+    library.late = [Sampled("k", 16, {3: 7})]
+    found.end(wait=True)
+    [code] = found.samples()
+    windows = code.samples.windows
+    names = [code.samples.functions[one].name for one in windows["function"].tolist()]
+    counts = list(zip(names, windows["count"].tolist(), strict=True))
+    assert counts == [("k", 7), ("other", 2), ("k", 17)]  # without the subset; the last buffer's with the last window
+    assert before <= windows["begin"][0] and windows["end"][1] <= middle <= windows["end"][2] <= time.time_ns()
+    assert int(windows["count"].sum()) == len(code.samples)
+
+
+def test_a_long_recording_has_a_bounded_number_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(1_000_000))
+    monkeypatch.setattr(sample_times.time, "time_ns", lambda: 1000 * next(now))
+    monkeypatch.setattr(sample_times, "MOST_WINDOWS", 50)
+    times = SampleTimes()
+    for turn in range(1000):
+        times.add(np.array([0, 0, turn % 3]), np.array([1, 2, 4], np.uint64))
+        times.turn()
+    rows = times.rows()
+    assert len(set(rows["begin"].tolist())) <= 51
+    assert int(rows["count"].sum()) == 7000
+    begin, end = np.unique(rows["begin"]), np.unique(rows["end"])
+    assert (begin[1:] == end[:-1]).all()
 
 
 class Both:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..capture.model import DeviceCapture, ModuleMeta, Problem
-    from ..capture.pool_file import PoolDevice, PoolFile
+    from ..capture.pools.pool_file import PoolDevice, PoolFile
     from ..marks.grammar import Mark
     from .peaks import Peaks
     from .peer_side import PeerSide

@@ -66,8 +66,7 @@ def run(options: argparse.Namespace) -> int:
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
         outputs.apart(flag, output, None if options.module else options.script)
-<<<<<<< HEAD
-    session = profile(typed, **flags.given(options))
+    session = profile(typed, **recording_flags.given(options))
     if options.ranks is None:
         code = program.in_session(execute, session, path, options)
     else:
@@ -76,12 +75,6 @@ def run(options: argparse.Namespace) -> int:
             if not code:
                 _together(made, session, path, options)
     if code:
-=======
-    session = profile(typed, **recording_flags.given(options))
-    if options.ranks is not None:
-        execute = partial(Job(options.ranks, program.note).run, execute)
-    if code := program.in_session(execute, session, path, options):
->>>>>>> main
         return code
     trace = session.trace
     if trace.problems or not options.quiet:

@@ -22,12 +22,8 @@ from ..util.progress import Step
 from . import row_notes, text_cells
 from .flows import arrival
 from .launch_rows import launch_rows
-<<<<<<< HEAD
 from .sample_counters import UNIT, counters
-from .text import SPACE, Bytes
-=======
 from .text_cells import SPACE, Bytes
->>>>>>> main
 from .threads import Threads, threads_of
 from .timeline import EMPTY, Timeline
 

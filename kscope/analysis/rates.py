@@ -44,6 +44,8 @@ class Rate:
         roof: "memory" or "compute", which limits it; empty if unknown.
         part: of that limit; NaN if unknown.
         unknown: why an amount is unknown; empty if both are known, or were not asked of the code.
+        shared: bytes from and to shared memory by all executions, of the machine code; NaN if unknown.
+        shared_bandwidth: these per ns: GB/s.
     """
 
     kernel: str
@@ -60,6 +62,8 @@ class Rate:
     roof: str
     part: float
     unknown: str
+    shared: float = float("nan")
+    shared_bandwidth: float = float("nan")
 
     @property
     def intensity(self) -> float:
@@ -156,10 +160,12 @@ def _rate(
     devices = max(1, len(np.unique(trace.warps.device[trace.track[at]])))
     bandwidth, speed = (found[kind] / devices / busy if busy else float("nan") for kind in ("bytes", "flops"))
     roof, part = _roof(bandwidth, speed, sms / devices, code, peaks)
+    shared = float("nan") if code is None or code.unknown else float(code.shared) * len(at)
     return Rate(
         *names, len(at), busy, found["bytes"], found["flops"], sources["bytes"], sources["flops"],
         bool(used) and code is not None and code.most, bandwidth, speed, roof, part,
         code.unknown if code is not None and not all(sources.values()) else "",
+        shared, shared / devices / busy if busy else float("nan"),
     )  # fmt: skip
 
 

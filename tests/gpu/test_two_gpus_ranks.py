@@ -6,6 +6,7 @@ make gpu PYTEST_ARGS='-k two_gpus_ranks'
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import pytest
 from kscope.decoding.causal import Evidence, solve
 from kscope.export.timeline import timeline
 from kscope.export.view import view
-from kscope.merging.ranks import gpus
+from kscope.merging.ranks import gpus, sketches
 from kscope.merging.ranks.clocks import align
 from kscope.merging.ranks.skew import report
 from kscope.merging.ranks.timeline import merge_ranks
@@ -197,3 +198,20 @@ def test_kernels_that_fill_the_gpu_go_on_beside_comparisons(connections: str, tm
     printed = both(*command, cwd=tmp_path, CUDA_DEVICE_MAX_CONNECTIONS=connections)
     line = next(one for text in printed for one in text.splitlines() if "longest" in one)
     table(f"kernels that fill the GPU, {connections} connections", line)
+
+
+@pytest.mark.parametrize("end", ["dist.barrier()", "dist.destroy_process_group()"])
+def test_durations_are_gathered_with_nccl_or_after_it_with_gloo(end: str, tmp_path: Path, table: Table) -> None:
+    pytest.importorskip("ddsketch")
+    group = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
+    (tmp_path / "train.py").write_text(SCRIPT.replace("x = torch", f"{group}x = torch", 1) + f"dist.barrier()\n{end}\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_NVLS_ENABLE": "0"}
+    command = (sys.executable, "-m", "kscope", "run", "--ranks", "run", "--sketch", "train.py")
+    printed = both(*command, cwd=tmp_path, **environment)
+    line = next((one for one in printed[0].splitlines() if "sketches.jsonl" in one), "not gathered")
+    table(f"sketches after {end}", line)
+    [row] = sketches.spreads([tmp_path / "run" / sketches.FILE])
+    assert (row.region, row.ranks, row.count) == ("add", 2, 2 * 20 * 4)  # four warps

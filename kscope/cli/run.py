@@ -54,6 +54,10 @@ def run(options: argparse.Namespace) -> int:
     execute = program.of(options)
     if options.sketch and options.ranks is None:
         raise UsageError("--sketch: expected --ranks FOLDER beside it")
+    if options.sketch:
+        from ..merging.ranks import sketches  # loaded on first use
+
+        sketches.needs()
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):

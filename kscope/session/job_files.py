@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,18 +33,21 @@ def write(job: Job, capture: Capture, trace: Trace, file: Path, *, sketch: bool)
     from ..merging.ranks import sketches  # loaded on first use
 
     made = sketches.write(sketches.of_trace(trace), job.here.rank) if sketch else b""
-    left = not job.together
-    with suppress(UsageError):  # a rank has left
-        if not left:
-            left = True
+    together = job.together
+    try:
+        if together:
             _records(job, capture, trace, file)
-            if sketch:
-                _sketches(job, made, file)
-            return
-    if left:
-        job.note(f"records of all ranks were not written as Parquet: {merged(job.folder)}")
-        if sketch:
-            _save(job, file.with_name(sketches.FILE), made)
+    except UsageError:  # a rank has left
+        together = False
+    if not together:
+        job.note(f"records of all ranks were not written as Parquet: a rank failed; {merged(job.folder)}")
+    try:
+        if sketch and together:
+            _sketches(job, made, file)
+    except UsageError:
+        together = False
+    if sketch and not together:
+        _save(job, file.with_name(sketches.FILE), made)
 
 
 def merged(folder: Path) -> str:

@@ -5,6 +5,7 @@ that has destroyed its group or never made one, with a group of gloo.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -37,8 +38,11 @@ def gathered(data: bytes, here: Place, meeting: Rendezvous) -> list[bytes] | Non
         return _gather(torch, distributed, data)
     store = None
     if here.rank == 0:
-        store = distributed.TCPStore("0.0.0.0", 0, here.world, True, _PATIENCE, wait_for_workers=False)
+        with suppress(RuntimeError):  # no port is free: each rank keeps its own
+            store = distributed.TCPStore("0.0.0.0", 0, here.world, True, _PATIENCE, wait_for_workers=False)
     port = meeting.gather(None if store is None else store.port)[0]
+    if port is None:
+        return None
     if store is None:
         store = distributed.TCPStore(meeting.address, port, here.world, False, _PATIENCE)
     distributed.init_process_group("gloo", store=store, rank=here.rank, world_size=here.world, timeout=_PATIENCE)

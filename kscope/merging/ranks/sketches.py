@@ -79,6 +79,11 @@ class Spread:
     times: float
 
 
+def needs() -> None:
+    """Raises MissingError if ddsketch is not installed."""
+    _empty()
+
+
 def of_trace(trace: TraceData) -> list[Sketch]:
     """The sketches of a recording; spans of duration 0 are in the lowest bin.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +74,13 @@ def test_the_flag_needs_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "expected --ranks FOLDER beside it" in capsys.readouterr().err
     assert main(["ranks", str(tmp_path), "--sketch"]) == 2
     assert "--ranks" in capsys.readouterr().err
+
+
+def test_without_ddsketch_the_script_does_not_begin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.py").write_text("raise SystemExit(7)")
+    monkeypatch.setitem(sys.modules, "ddsketch", None)
+    assert main(["run", "--ranks", str(tmp_path / "run"), "--sketch", str(tmp_path / "x.py")]) == 2
+    assert "sketches need the package ddsketch: pip install" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -46,6 +46,14 @@ def test_without_pyarrow_a_line_says_what_writes_the_dataset_later(tmp_path: Pat
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+def test_of_a_job_in_which_a_rank_failed_the_others_keep_their_durations(tmp_path: Path) -> None:
+    pytest.importorskip("ddsketch")
+    done = finished(*(started(tmp_path, rank, 2, "--sketch", fails=1) for rank in range(2)))
+    assert [code for _, _, code in done] == [0, 3], done
+    assert "not written as Parquet: a rank failed; kscope merge run -o data/ writes all" in done[0][1]
+    assert [str(one.relative_to(tmp_path)) for one in sketches.files(tmp_path)] == ["run/rank=0000/sketches.jsonl"]
+
+
 def test_a_forked_child_leaves_the_job_to_its_parent(tmp_path: Path) -> None:
     forks = SCRIPT + "\nchild = os.fork()\nif child: assert os.waitpid(child, 0)[1] == 0\n"
     done = finished(*(started(tmp_path, rank, 2, script=forks) for rank in range(2)))

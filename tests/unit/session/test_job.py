@@ -229,7 +229,8 @@ def test_a_rank_whose_children_hold_its_sockets_leaves_nevertheless() -> None:
     try:
         follower.close()
         leader.compare()
-        assert leader.troubles and len(leader.found) == 1
+        [trouble] = leader.troubles
+        assert "time" not in trouble and len(leader.found) == 1  # noticed at once
         leader.close()
     finally:
         os.kill(child, signal.SIGKILL)

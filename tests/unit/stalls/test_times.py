@@ -79,6 +79,16 @@ def test_samples_of_a_window_are_drawn_while_launches_ran(trace: Trace) -> None:
     assert steps.tolist() == [200, 0, 200, 0, 5, 0]
 
 
+def test_a_wide_window_is_drawn_within_the_launch(trace: Trace, tmp_path: Path) -> None:
+    begin, end = launch(trace)
+    wide = np.array([(int(begin) - 10**6, int(end) + 10**6, 0, 48_000)], samples(trace).windows.dtype)
+    replace(trace, samples=replace(samples(trace), windows=wide)).export(tmp_path / "x.pftrace")
+    read = replay(tmp_path / "x.pftrace")
+    [(_, first, rate), (_, last, zero)] = read.counters
+    assert abs(read.realtime + first - begin) <= 256 and abs(last - first - (end - begin)) <= 256 and zero == 0
+    assert rate == pytest.approx(48_000 / ((last - first) / 1000))
+
+
 def test_of_a_part_of_the_launches_the_windows_are_drawn_as_they_are(trace: Trace, tmp_path: Path) -> None:
     trace.filter(block=0).export(tmp_path / "x.pftrace")
     read = replay(tmp_path / "x.pftrace")

@@ -13,7 +13,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import numpy as np
@@ -146,7 +146,7 @@ class PeerPings:
         self._driver.synchronize(self._stream)
 
     @contextmanager
-    def _inside(self) -> Iterator[None]:
+    def _inside(self) -> Generator[None]:
         """In this GPU's context, and in no graph capture of another thread."""
         before = self._driver.context()
         self._driver.set_context(self._context)

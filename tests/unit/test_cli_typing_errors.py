@@ -46,7 +46,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("summary run.kscope --by region", "by='region': each row is a region already; expected kernel, device"),
         ("assert run.kscope load<2us", "load: is a region; expected one of its numbers, such as load.p99"),
         ("assert run.kscope work<2us", "work: is a kernel; expected one of its numbers, such as work.mean_time"),
-        ("rates run.kscope --bytes load=value", "--bytes load=value: its records have no value; expected load=N with a number"),
+        (
+            "rates run.kscope --bytes load=value",
+            "--bytes load=value: its records have no value; expected load=N with a number",
+        ),
+        (
+            "summary run.kscope --from flashinfer",
+            "--from flashinfer: run.kscope is a capture of kscope; leave out --from",
+        ),
+        (
+            "export run.kscope -o - --format cvs",
+            "--format cvs: expected one of pftrace, speedscope.json, json, parquet",
+        ),
         ("stalls run.kscope", "run.kscope: no samples of stalls; record with kscope run --stalls SCRIPT"),
     ],
 )

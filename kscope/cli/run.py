@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)
-    if supervised.is_wanted(options):
+    if supervised.is_required(options):
         return supervised.run(options)
     if options.timeout and options.survive is None and not os.environ.get(SURVIVE_VARIABLE):
         options.survive = "shm"

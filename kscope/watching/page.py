@@ -28,7 +28,7 @@ _WIDE, _HIGH = 240, 40
 
 
 def frame(title: str, reports: int) -> str:
-    """The page around: what is known now, and below it, where the reader asks for it, the timeline up to now.
+    """The outer page: the current state, and below it, on request, the timeline up to now.
 
     Args:
         title: what is watched.

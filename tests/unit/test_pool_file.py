@@ -73,7 +73,7 @@ def test_a_full_journal_counts_what_it_leaves_out(file: PoolFile) -> None:
         file.note("problem", long)
     pool = pool_reading.open_pool(file.path)
     assert int(pool.state["journal_left_out"][0]) == 3
-    assert any("3 names and problems found no room" in problem for problem in verdict(pool).problems)
+    assert any("3 names and problems did not fit" in problem for problem in verdict(pool).problems)
 
 
 @given(st.lists(st.integers(1, 6000), min_size=1, max_size=12))

@@ -177,7 +177,7 @@ def watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
 
 
 def leave_to(process: int, raised: list[BaseException]) -> None:
-    """Exit a child that the script forked, as Python does: its parent reports the recording."""
+    """In a child that the script forked, exit as Python does: the parent reports the recording."""
     if os.getpid() != process:
         sys.exit(ended(raised))
 

@@ -1,6 +1,6 @@
 """Settings of all tests: hypothesis profiles, sampling of variations, and skipping without a GPU.
 
-HYPOTHESIS_PROFILE is fast (the default), thorough, repeat (.ci/run: twice as many examples as fast, always the same),
+HYPOTHESIS_PROFILE is fast (the default), thorough, repeat (.ci/run: as many examples as fast, always the same),
 or brief (a few of them, for tests that run again with other versions of a dependency).
 """
 

@@ -8,7 +8,7 @@ imports only the file of its command.
     3    --strict, and the data has problems
     141  broken pipe: the output's reader is gone
 
-`kscope run` exits as its script does.
+`kscope run` exits as its script does. docs/commands.md has the same table.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "can I trust this": {
         "trust": "the cost of recording, kernels with marks and without, instruction counts",
-        "crosscheck": "whether regions' times agree with samples, which know nothing of the marks",
+        "crosscheck": "whether regions' times agree with samples, which do not depend on the marks",
     },
 }
 """The commands and what each does, by the user's question."""

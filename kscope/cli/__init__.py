@@ -71,14 +71,14 @@ GROUPS: dict[str, dict[str, str]] = {
 _MODULES = {"overlap": "gaps", "path": "gaps", "assert": "assertions"}
 """The modules of commands that have another name; every one has add(command)."""
 _MAX_ERROR = 4000
-"""Characters of an error message; longer ones, with names from untrusted files, lose their middle."""
+"""Most characters of an error message. The middle of a longer one, with names from untrusted files, is cut."""
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands.
 
     Args:
-        only: a command; others of other files are left out. "": no command, only the list of them.
+        only: a command; commands of other files are left out. "": no command, only their list.
 
     Returns:
         A parser whose namespaces have `command`: the function to call with the namespace.

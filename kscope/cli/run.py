@@ -48,7 +48,7 @@ def add(command: Command) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
+    """Run the command; returns the exit code. Raises UsageError before the script starts if it cannot be recorded."""
     execute = program.of(options)
     if options.sketch and options.ranks is None:
         raise UsageError("--sketch: expected --ranks FOLDER beside it")

@@ -1,4 +1,4 @@
-"""A verdict as a page that renews itself: HTML without a script. What a program names is text in it, never markup."""
+"""A verdict as a page that renews itself: HTML without a script. Names from the program are escaped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def frame(title: str, reports: int) -> str:
 
 
 def now(found: Sequence[Verdict], rates: Sequence[Sequence[float]], every: float) -> str:
-    """What is known now.
+    """The current verdicts as a page.
 
     Args:
         found: the verdict on each pool.

@@ -91,7 +91,7 @@ class Job:
         return isinstance(self._clocks, Leader) and bool(self._clocks.found)
 
     def run(self, execute: Callable[[], object]) -> None:
-        """Run the script between two comparisons; the session records already. The ranks stay together until close().
+        """Run the script between two comparisons, while the session records. The ranks stay together until close().
 
         Raises:
             UsageError: a rank did not arrive before the script was to begin.

@@ -109,7 +109,7 @@ class Warp:
 
     def _stood(self, cycles: int, why: str, text: str) -> None:
         if self._sampled is not None:
-            self._sampled.spent(cycles, why, text)
+            self._sampled.spent(cycles, why, text, self._unix)
 
     def sync(self) -> None:
         """__syncthreads(): wait until every warp of the block has arrived or exited."""
@@ -244,6 +244,9 @@ class Warp:
         self.strand.now += READ_CYCLES
         return value
 
+    def _unix(self, ago: int) -> int:
+        return self._machine.globaltimer(self._machine.ns(self.smid, self.now - ago))
+
     def _globaltimer(self) -> int:
         value = self._machine.globaltimer(self._machine.ns(self.smid, self.now))
         self.strand.now += READ_CYCLES
@@ -292,10 +295,8 @@ class Warp:
         elif mark.act == "exit":
             self._nesting.exit(mark.name, self._active)
         tick = self._tick()  # one read, by all lanes at once
-        if (
-            self._sampled is not None
-        ):  # a reading returns the clock at its begin: the time that it takes follows the mark
-            self._sampled.marked(mark.act, mark.name, READ_CYCLES)
+        if self._sampled is not None:  # a reading returns the clock at its begin: what it takes follows the mark
+            self._sampled.marked(mark.act, mark.name, READ_CYCLES, self._unix)
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
         held = predicate(mark, when)
         if elects(strategy):  # the first of the lanes that are here together, decided at the enter

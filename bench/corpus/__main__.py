@@ -17,15 +17,15 @@ from .keeping import Kept
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("out", type=Path, help="verdicts, one a line")
-    asked.add_argument("--again", default="", help="judge anew the verdicts in which this pattern is found")
-    asked.add_argument("--only", default="", help="judge kernels with this pattern in their path")
-    asked.add_argument("--results", type=Path, help="write the counts to this file, too")
-    asked.add_argument("--table", action="store_true", help="judge nothing")
-    asked.add_argument("--ptxas", default="", help="the newest at hand by default")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path, help="verdicts, one a line")
+    parser.add_argument("--again", default="", help="judge anew the verdicts in which this pattern is found")
+    parser.add_argument("--only", default="", help="judge kernels with this pattern in their path")
+    parser.add_argument("--results", type=Path, help="write the counts to this file, too")
+    parser.add_argument("--table", action="store_true", help="judge nothing")
+    parser.add_argument("--ptxas", default="", help="the newest at hand by default")
+    given = parser.parse_args()
     ptxas = given.ptxas or max(_found(), key=lambda path: assembler.release(path) or (0, 0))
     known = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
     if given.again:

@@ -50,8 +50,8 @@ def _compiled(raw: Any) -> str:
     for name in raw.name_expressions or ():
         nvrtc.addNameExpression(program, name)
     parts = [f"-I{own}/cupy/_cccl/{one}" for one in ("libcudacxx", "thrust", "cub")]
-    asked = [one for one in raw.options or () if not one.startswith("-std")]
-    nvrtc.compileProgram(program, (*asked, *OPTIONS, *parts, f"-I{own}", f"-I{home}/include"))
+    own_options = [one for one in raw.options or () if not one.startswith("-std")]
+    nvrtc.compileProgram(program, (*own_options, *OPTIONS, *parts, f"-I{own}", f"-I{home}/include"))
     return bytes(nvrtc.getPTX(program)).decode().rstrip("\0")
 
 

@@ -51,11 +51,11 @@ class _EnoughError(Exception):
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("checkouts", nargs="+", type=Path, help="ROOT:FOLDER: packages of ROOT in FOLDER are tried")
-    asked.add_argument("--most", type=int, default=10_000, help="kernels of a checkout at most")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("checkouts", nargs="+", type=Path, help="ROOT:FOLDER: packages of ROOT in FOLDER are tried")
+    parser.add_argument("--most", type=int, default=10_000, help="kernels of a checkout at most")
+    given = parser.parse_args()
     _as_with_a_gpu()
     signal.signal(signal.SIGALRM, _too_slow)
     for checkout in given.checkouts:

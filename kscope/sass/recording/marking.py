@@ -104,7 +104,7 @@ class _Around:
     Attributes:
         ahead: all of them.
         quiet: those that only compute, which its clock may stand behind.
-        open_end: no other mark needs the place behind these: the block ends, or nobody looked further. None in a kernel
+        open_end: no other mark needs the place behind these: the block ends, or what follows was not examined. None in a kernel
             without tensor cores.
     """
 

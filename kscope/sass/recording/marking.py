@@ -104,8 +104,8 @@ class _Around:
     Attributes:
         ahead: all of them.
         quiet: those that only compute, which its clock may stand behind.
-        open_end: no other mark needs the place behind these: the block ends, or what follows was not examined. None in a kernel
-            without tensor cores.
+        open_end: no other mark needs the place behind these: the block ends, or what follows was not examined. None in
+            a kernel without tensor cores.
     """
 
     ahead: Sequence[Instruction]

@@ -123,7 +123,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     for at, some in made.before.items():
         put.setdefault(at, []).extend(some)
     for at in chosen.waits:
-        put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
+        put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
@@ -166,7 +166,7 @@ def _check_options(kernel: ptx.Kernel) -> None:
         (f"fill={options.fill!r}", options.fill == "ring"),
         (f"clock={options.clock!r}", options.clock == "cycles"),
         (f"the strategies {', '.join(kernel.specs)}", len(kernel.specs) == 1 and not kernel.late),
-        (f"sm_{kernel.arch}", kernel.arch == 90),
+        (f"sm_{kernel.arch}", forms.known(kernel.arch)),
     ):
         if not known:
             raise UnsupportedError(f"{what} is not supported")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ...errors import UnsupportedError
 from . import branches, elf, frames, info, lines, sections
 from .control import control, controlled
 from .insertion import Insertion, New
@@ -29,6 +30,8 @@ class _Layout:
 
     def place(self, at: int) -> int:
         """Where the byte is now that was at an address."""
+        if at // BYTES * BYTES not in self.places:
+            raise UnsupportedError(f"the cubin names {at:#x}, where the kernel has no code")
         return self.places[at // BYTES * BYTES] + at % BYTES
 
     def within(self, at: int) -> int:

@@ -1,6 +1,6 @@
 """Settings of all tests: hypothesis profiles, sampling of variations, and skipping without a GPU.
 
-HYPOTHESIS_PROFILE is fast (the default), thorough, repeat (.ci/run: twice as many examples as fast, always the same),
+HYPOTHESIS_PROFILE is fast (the default), thorough, repeat (.ci/run: as many examples as fast, always the same),
 or brief (a few of them, for tests that run again with other versions of a dependency).
 """
 
@@ -35,6 +35,8 @@ if not has_gpu():  # device tests multiply large matrices
 
 
 SAMPLED = {
+    "browser": 0.12,
+    "browser/test_perfetto.py": 0.18,
     "contract/test_agreement.py::test_a_session_records_what_the_protocol_records": 0.34,
     "contract/test_contract.py::test_a_program_becomes_ptx_and_sass_for": 0.1,
     "contract/test_contract.py::test_emitted_ptx_records_what_the_simulator_records": 0.15,
@@ -77,6 +79,7 @@ SAMPLED = {
     "unit/numba": 0.5,
     "unit/runtime/test_pc_sampling.py::test_a_hundred_million_samples_fit_into_200_megabytes": 0,
     "unit/sass": 0.5,
+    "unit/sass/test_architectures.py": 1,
     "unit/sass/test_contract.py::test_a_kernel_is_recorded_there_or_refused_with_a_reason": 0.3,
     "unit/session/test_signals.py::test_ctrl_c_at_any_instruction_leaves_the_next_session_working": 0.5,
     "unit/session/test_signals.py::test_ctrl_c_at_any_instruction_of_a_pause_ends_it": 0,

@@ -15,8 +15,8 @@ from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
-from . import text
-from .text import NOTHING, Bytes
+from . import text_cells
+from .text_cells import NOTHING, Bytes
 
 _CHUNK = 1 << 14
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -28,7 +28,7 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the file."""
     rows = _Rows(trace)
     file.write(",".join(COLUMNS).encode() + b"\r\n")
-    parts = chunks(len(trace), text.at_once(_CHUNK, rows.width))
+    parts = chunks(len(trace), text_cells.at_once(_CHUNK, rows.width))
     for part, data in zip(parts, map_ahead(rows.lines, parts), strict=True):
         file.write(data.data)
         step(part.stop - part.start)
@@ -48,7 +48,7 @@ class _Rows:
     def __init__(self, trace: TraceData) -> None:
         self._trace = trace
         self._kernels, self._regions, self._tracks, self._sources = (
-            text.Texts([field(name) for name in names], NOTHING)
+            text_cells.TextTable([field(name) for name in names], NOTHING)
             for names in (
                 trace.kernels,
                 [region.name for region in trace.regions],
@@ -57,7 +57,7 @@ class _Rows:
             )
         )
         self.width = sum(one.width for one in (self._kernels, self._regions, self._tracks, self._sources))
-        self._kinds = text.table([kind.encode() for kind in KIND_NAMES], NOTHING)
+        self._kinds = text_cells.table([kind.encode() for kind in KIND_NAMES], NOTHING)
         self._depth, self._value, _ = trace.depth, trace.value, trace.even  # computed once, before the threads start
 
     def lines(self, part: slice) -> Bytes:
@@ -85,20 +85,20 @@ class _Rows:
         row: list[bytes | Bytes] = []
         for name in COLUMNS:
             row += [cells[name], b","]
-        return text.squeezed(text.rows(len(ticks), *row[:-1], b"\r\n"))
+        return text_cells.squeezed(text_cells.rows(len(ticks), *row[:-1], b"\r\n"))
 
 
 def _whole(column: npt.NDArray[np.integer]) -> Bytes:
-    return text.whole(column.astype(np.int64), NOTHING)
+    return text_cells.whole(column.astype(np.int64), NOTHING)
 
 
 def _thousandths(ns: npt.NDArray[np.float64]) -> Bytes:
-    return text.thousandths(np.rint(np.clip(ns, -_FAR, _FAR) * 1000).astype(np.int64), NOTHING)
+    return text_cells.thousandths(np.rint(np.clip(ns, -_FAR, _FAR) * 1000).astype(np.int64), NOTHING)
 
 
 def _values(values: npt.NDArray[np.float64]) -> Bytes:
     distinct, which = np.unique(values, return_inverse=True)
-    return text.table([_number(value) for value in distinct.tolist()], NOTHING)[which]
+    return text_cells.table([_number(value) for value in distinct.tolist()], NOTHING)[which]
 
 
 def _number(value: float) -> bytes:
@@ -106,4 +106,4 @@ def _number(value: float) -> bytes:
         return b""
     if value in (float("inf"), float("-inf")):
         return b"inf" if value > 0 else b"-inf"
-    return text.number(value)
+    return text_cells.number(value)

@@ -38,8 +38,8 @@ from .text_edits import TARGET, behind_head, edited
 from .variables import uses_variables
 
 _APART = (
-    "the function was compiled apart (noinline, debug, or relocatable code), and a region's state lives in its kernel's"
-    " registers"
+    "the function was compiled separately (noinline, debug, or relocatable code), and a region's state lives in its"
+    " kernel's registers"
 )
 _ADVICE = (
     "a region may not span iterations or branches: begin and end it on the same path,"

@@ -15,7 +15,6 @@ from . import metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
 from .usage import Usage, change, lost_blocks
 
-
 PROVED = frozenset({90})
 """Architectures on which kernels with it ran."""
 
@@ -69,7 +68,7 @@ def fallback(kernel: str, error: UnsupportedError) -> Problem:
 
 
 def unproved(arch: int) -> Problem:
-    """The problem of an architecture that is only known from what ptxas makes; it names no kernel, so it is said once."""
+    """The problem of an architecture where no kernel ran so. It names none, so that it is said once."""
     text = (
         f"placement='schedule' never ran on a device of sm_{arch}: its machine code was checked without one, so compare"
         " the results of your kernels with those without recording, or use placement='fence'"

@@ -1,8 +1,8 @@
 """Checks that inserted instructions race with no other one: independent of the code that placed them.
 
 It walks every path of a function and keeps, for each register, which results are not there yet, which operands may not
-have been read yet, and how many cycles have passed at least. Latencies are those of latencies.py; an instruction of variable
-latency is finished when its scoreboard was waited for.
+have been read yet, and how many cycles have passed at least. Latencies are those of latencies.py; an instruction of
+variable latency is finished when its scoreboard was waited for.
 """
 
 from __future__ import annotations
@@ -212,7 +212,9 @@ def _read_late(one: Instruction, ages: Mapping[tuple[str, int], int], known: Lat
         return
     for (name, earlier), age in ages.items():
         if name.startswith(_READS) and age < known.read and (register := name.removeprefix(_READS)) in one.writes:
-            yield Hazard(one.at, earlier, f"{register} is overwritten after {age} cycles; it is read up to {known.read}")
+            yield Hazard(
+                one.at, earlier, f"{register} is overwritten after {age} cycles; it is read up to {known.read}"
+            )
 
 
 def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Iterator[Hazard]:

@@ -49,7 +49,9 @@ def check(file: elf.Elf, function: Function) -> None:
     """
     found = architecture(file)
     if found not in _ARCHITECTURES:
-        raise UnsupportedError(f"the cubin is for sm_{found}; expected sm_80, sm_86, sm_89 or sm_90, whose encodings kscope knows")
+        raise UnsupportedError(
+            f"the cubin is for sm_{found}; expected sm_80, sm_86, sm_89 or sm_90, whose encodings kscope knows"
+        )
     for section in file.sections:
         if not _known(section.name) and _CONSTANT.get(section.name) != section.content:
             raise UnsupportedError(f"the cubin has a section that kscope does not know: {section.name}")

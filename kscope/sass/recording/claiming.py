@@ -215,7 +215,9 @@ def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]
     """The ids and values of records that have registers of their own; of others, marks write all words."""
     keys = {quad: key for key, quad in allocation.quads.items()}
     return [
-        replace(allocation.state.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always"))
+        replace(
+            allocation.state.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always")
+        )
         for quad, own in sorted(allocation.own.items())
         for word, value in ((1, own), (3, 0))
         if quad + word not in written

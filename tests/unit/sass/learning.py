@@ -267,7 +267,10 @@ def printed(words: Iterable[int], arch: int = 90) -> list[str]:
         command = [find("nvdisasm"), "-b", f"SM{arch}{'a' * (arch >= 90)}", file.name]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = [match[1] for match in re.finditer(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", out)]
-    return [reading.described(re.sub(r"^@!?U?P\w ", "", text), text, word, arch) for text, word in zip(found, words, strict=True)]
+    return [
+        reading.described(re.sub(r"^@!?U?P\w ", "", text), text, word, arch)
+        for text, word in zip(found, words, strict=True)
+    ]
 
 
 if __name__ == "__main__":

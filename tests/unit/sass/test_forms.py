@@ -85,7 +85,11 @@ def normal(text: str) -> tuple[str, str, tuple[Value, ...]]:
 
 @pytest.mark.parametrize(
     ("seed", "arch"),
-    [(1, 90), (2, 80), *(pytest.param(*one, marks=pytest.mark.variation) for one in ((2, 90), (3, 90), (3, 86), (4, 89)))],
+    [
+        (1, 90),
+        (2, 80),
+        *(pytest.param(*one, marks=pytest.mark.variation) for one in ((2, 90), (3, 90), (3, 86), (4, 89))),
+    ],
 )
 def test_every_form_reads_back_with_random_operands(seed: int, arch: int) -> None:
     texts = [one for one in cases(seed, arch) if not re.search(r"\b(BRA|BSSY|WARPSYNC)\b", one)]

@@ -16,7 +16,7 @@ from ..cubin.insertion import New, Word
 from ..cubin.instructions import Instruction
 from ..encoding import forms
 from ..placing.paths import Spot
-from . import fragments
+from . import fragments, timing
 from .regions import Record
 from .registers import DESCRIPTOR, State
 
@@ -167,7 +167,7 @@ class Writer:
     def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         """An instant or a counter: one clock is its begin and its end."""
         guard = _guard(site)
-        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control(stall=4))
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control(stall=timing.clock_cycles(self.state.arch)))
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:

@@ -131,6 +131,11 @@ def least(new: New) -> int:
     return max(2 if one.code == "CS2R" or one.name == "STG" else 1, control(new.word).stall)
 
 
+def clock_cycles(arch: int) -> int:
+    """Cycles until a clock of 32 bits can be read by what computes."""
+    return _CLOCK_32.get(arch, _CLOCK_OF_MEMORY)
+
+
 def _takes(producer: Instruction, reader: Instruction | None, register: str, arch: int) -> int:
     """Cycles until a result can be read; without a reader, until any instruction can."""
     memory = reader is None or reader.name not in _COMPUTES
@@ -141,7 +146,7 @@ def _takes(producer: Instruction, reader: Instruction | None, register: str, arc
         slow = _SLOW.get(producer.name, _UNIFORM)
         return max(slow, _UNIFORM_OF_MEMORY) if memory else slow
     if producer.name == "CS2R":
-        soon = _CLOCK_32.get(arch, _CLOCK_OF_MEMORY) if ".32" in producer.code else _CLOCK
+        soon = clock_cycles(arch) if ".32" in producer.code else _CLOCK
         return _CLOCK_OF_MEMORY if memory else soon
     name = "IMAD.WIDE" if producer.code.startswith("IMAD.WIDE") else producer.name
     elsewhere = reader is not None and (reader.name in _MULTIPLIERS) != (producer.name in _MULTIPLIERS)

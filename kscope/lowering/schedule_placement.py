@@ -73,7 +73,7 @@ def unproved(arch: int) -> Problem:
         f"placement='schedule' never ran on a device of sm_{arch}: its machine code was checked without one, so compare"
         " the results of your kernels with those without recording, or use placement='fence'"
     )
-    return Problem("placement", text)
+    return Problem("unproved", text)
 
 
 def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:

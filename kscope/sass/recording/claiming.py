@@ -32,7 +32,7 @@ _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 _STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
-_LABEL = "claim"
+_LABEL, _BACK = "claim", "back"
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,21 @@ def placed(
     raise AssertionError("the entry is always tried")
 
 
+def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
+    """The claim's code, which goes back to what stands behind the test: a mark may stand there, or an own instruction.
+
+    Args:
+        claim: the claim.
+        put: what stands in front of each instruction; the one behind the test gets a label.
+        tested: how many instructions stand there up to the test.
+    """
+    here = put.get(claim.at, [])
+    if tested < len(here):
+        here[tested] = replace(here[tested], label=_BACK)
+        return claim.behind
+    return tuple(replace(one, to=insert.own(claim.at)) if one.to == _BACK else one for one in claim.behind)
+
+
 def _late(function: Function, stores: int) -> int:
     """In front of the first wait for memory in the entry's block, if it loads before; else at the block's end; never
     behind the first mark that stores.
@@ -156,7 +171,7 @@ def _at(
         *_recording(state),
         *_ids(allocation, written),
         *give,
-        state.new("BRA `()", Control(stall=5), to=insert.own(at)),
+        state.new("BRA `()", Control(stall=5), to=_BACK),
     ]
     epoch = where[values[0]]
     test = [

@@ -116,6 +116,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     put[0] = [*where.begin]
     put.setdefault(where.asked, []).extend(where.ask)
     put.setdefault(where.at, []).extend(where.test)
+    tested = len(put[where.at])
     writer = records.Writer(state, records.last(state, kernel.last))
     waiting = stores_in_flight.waiting(function, [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites])
     sites = [replace(one, waits=one.spot in waiting) for one in sites]
@@ -132,7 +133,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     insertion = Insertion(
         put,
         made.after,
-        [*where.behind, *ending.end(state)],
+        [*claiming.back(where, put, tested), *ending.end(state)],
         registers=count,
         attributes=claim.stack,
         controls=controls,

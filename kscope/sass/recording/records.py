@@ -167,7 +167,8 @@ class Writer:
     def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         """An instant or a counter: one clock is its begin and its end."""
         guard = _guard(site)
-        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control(stall=timing.clock_cycles(self.state.arch)))
+        soon = Control(stall=timing.clock_cycles(self.state.arch))
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:

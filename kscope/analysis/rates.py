@@ -36,14 +36,14 @@ class Rate:
         executions: of recording warps.
         busy_ns: mean over SMs of the time in which a warp is in the region.
         bytes: from and to global memory by all executions; NaN if unknown.
-        flops: floating-point operations, likewise.
+        flops: floating-point operations of all executions; NaN if unknown.
         bytes_from, flops_from: "given", "declared" or "code"; empty if unknown.
-        most: amounts are upper limits: instructions of the code have a predicate.
+        most: True if amounts are upper limits, because instructions of the code have a predicate.
         bandwidth: bytes per ns: GB/s.
         speed: floating-point operations per ns: GFLOP/s.
-        roof: "memory" or "compute", which limits it; empty if unknown.
-        part: of that limit; NaN if unknown.
-        unknown: why an amount is unknown; empty if both are known, or were not asked of the code.
+        roof: the nearer limit, "memory" or "compute"; empty if unknown.
+        part: the share of that limit that the region reaches; NaN if unknown.
+        unknown: why an amount is unknown; empty if both are known, or do not come from the code.
     """
 
     kernel: str
@@ -74,7 +74,7 @@ class Rates(Shown):
     Attributes:
         rows: of each kernel the longest first.
         peaks: what they are compared with; None without.
-        problems: what a reader must know.
+        problems: what limits the numbers.
     """
 
     rows: tuple[Rate, ...]

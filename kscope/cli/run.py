@@ -48,7 +48,7 @@ def add(command: Command) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
+    """Run the command; returns the exit code. Raises UsageError before the script starts if it cannot be recorded."""
     execute = program.of(options)
     if options.sketch and options.ranks is None:
         raise UsageError("--sketch: expected --ranks FOLDER beside it")
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)
-    if supervised.is_wanted(options):
+    if supervised.is_required(options):
         return supervised.run(options)
     if options.timeout and options.survive is None and not os.environ.get(SURVIVE_VARIABLE):
         options.survive = "shm"

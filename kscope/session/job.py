@@ -64,7 +64,7 @@ class Job:
         self._side: PeerSide | None = None
 
     def run(self, execute: Callable[[], object]) -> None:
-        """Run the script between two comparisons; the session records already.
+        """Run the script between two comparisons, while the session records.
 
         Raises:
             UsageError: a rank did not arrive before the script was to begin.

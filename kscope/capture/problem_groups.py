@@ -12,7 +12,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "absent", "cooperative", "empty", "metadata", "nothing", "off", "options", "pairing", "plain", "removed",
         "skipped", "unmatched",
     ),
-    "changed": ("hollow", "moved", "occupancy", "placement", "registers"),
+    "changed": ("hollow", "moved", "occupancy", "placement", "registers", "unproved"),
     "uncertain": (
         "ambiguous", "assumed", "blocks", "clock", "collision", "compensated", "foreign", "garbled", "lines",
         "nameless", "order", "pipeline", "rate", "unknown", "unlinked", "unpaired", "version", "wrap",

@@ -15,6 +15,9 @@ from . import metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
 from .usage import Usage, change, lost_blocks
 
+PROVED = frozenset({90})
+"""Architectures on which kernels with it ran."""
+
 
 def recorded(
     lowered: Lowered, recording: Recording, assemble: AssembleCode | None, shared: int | None, cooperative: bool
@@ -53,14 +56,24 @@ def recorded(
         found = record(text, kernel, assembled)
     except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
         raise UnsupportedError(str(error)) from None
-    problem = _cost(described.name, text, found, shared, cooperative)
-    return _with(Lowered(text, about, about.problems, cubin=found.data), (problem,) if problem else ())
+    cost = _cost(described.name, text, found, shared, cooperative)
+    problems = (*(() if kernel.arch in PROVED else (unproved(kernel.arch),)), *(() if cost is None else (cost,)))
+    return _with(Lowered(text, about, about.problems, cubin=found.data), problems)
 
 
 def fallback(kernel: str, error: UnsupportedError) -> Problem:
     """The problem of a kernel that could not be recorded in machine code."""
     text = f"kernel {kernel} is recorded with placement='fence', because with placement='schedule' {error}"
     return Problem("placement", text, kernel=kernel)
+
+
+def unproved(arch: int) -> Problem:
+    """The problem of an architecture where no kernel ran so. It names none, so that it is said once."""
+    text = (
+        f"placement='schedule' never ran on a device of sm_{arch}: its machine code was checked without one, so compare"
+        " the results of your kernels with those without recording, or use placement='fence'"
+    )
+    return Problem("unproved", text)
 
 
 def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:

@@ -48,6 +48,7 @@ PLAIN = frozenset(
         0x23,  # MAX_STACK_SIZE
         0x29,  # COOP_GROUP_MASK_REGIDS
         0x2F,  # REGCOUNT
+        0x35,  # SW1850030_WAR: no number, for sm_80 and sm_86
         0x36,  # SW_WAR
         0x37,  # CUDA_API_VERSION
         0x38,  # NUM_MBARRIERS

@@ -12,7 +12,6 @@ from ..cubin import insert
 from ..cubin.control import SCOREBOARDS, Control
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
-from ..encoding import writing
 from ..placing import code
 from . import fragments, registers, timing
 from .registers import DESCRIPTOR, State
@@ -45,14 +44,14 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
         if leaves.guard.lstrip("@!").startswith("U"):
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
         code = Control(stall=5, waits=leaves.control.waits)
-        yield writing.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
+        yield state.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
     on = state.on
     if on is None:  # at an exit, no predicate has a value for those that leave
         on = 0
-        yield writing.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
-    yield writing.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
+        yield state.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
+    yield state.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
     if leaves.conditional:
-        yield writing.new("EXIT", Control(stall=5))
+        yield state.new("EXIT", Control(stall=5))
 
 
 def end(state: State) -> list[New]:
@@ -86,7 +85,7 @@ def end(state: State) -> list[New]:
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
     first, *rest = texts
-    return timing.tight([writing.new(first, waits, label=_END), *map(writing.new, rest)])
+    return timing.tight([state.new(first, waits, label=_END), *map(state.new, rest)], state.arch)
 
 
 def _free(state: State, *rows: int) -> Iterator[int]:

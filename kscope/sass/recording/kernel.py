@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ... import ptx
 from ...capture import wire
 from ...errors import UnsupportedError
-from ...machine_code.occupancy import warps_by_registers
+from ...machine_code import occupancy
 from ...marks.grammar import Mark
 from ..checks import checking, hazards
 from ..cubin import elf, info, insert, reading, sections
@@ -106,7 +106,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     together |= lending.Lender(function).overlapping(spans)
     chosen = _chosen(free, found, together, spans, marks, before, threads)
     state = chosen.state
-    most = _most(max(before, chosen.count), threads)
+    most = _most(max(before, chosen.count), threads, function.arch)
     acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
     stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
     sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
@@ -124,7 +124,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     for at, some in made.before.items():
         put.setdefault(at, []).extend(some)
     for at in chosen.waits:
-        put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
+        put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
@@ -142,7 +142,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     out = insert.inserted(data, function, insertion)
     checking.check(out, function, insertion, made.holding)
     out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
-    warps = (warps_by_registers(before), warps_by_registers(count))
+    warps = (_warps(before, function.arch), _warps(count, function.arch))
     return Recorded(out, (before, count), warps, labeled.marks, spots)
 
 
@@ -167,7 +167,7 @@ def _check_options(kernel: ptx.Kernel) -> None:
         (f"fill={options.fill!r}", options.fill == "ring"),
         (f"clock={options.clock!r}", options.clock == "cycles"),
         (f"the strategies {', '.join(kernel.specs)}", len(kernel.specs) == 1 and not kernel.late),
-        (f"sm_{kernel.arch}", kernel.arch == 90),
+        (f"sm_{kernel.arch}", forms.known(kernel.arch)),
     ):
         if not known:
             raise UnsupportedError(f"{what} is not supported")
@@ -185,10 +185,10 @@ def _chosen(
     """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
 
     def fitting(one: registers.Allocation) -> int:
-        return warps_by_registers(max(before, one.count)) // max(1, threads // _WARP)
+        return _warps(max(before, one.count), pool.function.arch) // max(1, threads // _WARP)
 
     chosen = pool.owned(found, regions.apart(found))
-    if fitting(chosen) < warps_by_registers(before) // max(1, threads // _WARP):
+    if fitting(chosen) < _warps(before, pool.function.arch) // max(1, threads // _WARP):
         few = pool.owned(found, regions.shared(found, together))
         lent = pool.lent(spans, together, marks)
         chosen = max((chosen, few, lent), key=fitting)
@@ -197,10 +197,15 @@ def _chosen(
     return chosen
 
 
-def _most(count: int, threads: int) -> int:
+def _warps(count: int, arch: int) -> int:
+    """Warps that fit on an SM with this many registers a thread."""
+    return min(occupancy.SMS.get(arch, occupancy.LARGEST).warps, occupancy.warps_by_registers(count))
+
+
+def _most(count: int, threads: int, arch: int) -> int:
     """The most registers a thread with which as many blocks fit on an SM."""
-    blocks = warps_by_registers(count) // max(1, threads // _WARP)
-    return max(one for one in range(count, _MOST + 1) if warps_by_registers(one) // max(1, threads // _WARP) == blocks)
+    many = max(1, threads // _WARP)
+    return max(one for one in range(count, _MOST + 1) if _warps(one, arch) // many == _warps(count, arch) // many)
 
 
 def _spans(

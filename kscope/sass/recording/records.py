@@ -14,9 +14,9 @@ from ...errors import UnsupportedError
 from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import Instruction
-from ..encoding import forms, writing
+from ..encoding import forms
 from ..placing.paths import Spot
-from . import fragments
+from . import fragments, timing
 from .regions import Record
 from .registers import DESCRIPTOR, State
 
@@ -98,7 +98,7 @@ class Writer:
         done = frozenset({state.scoreboard})
 
         def new(text: str, code: Control | None = None) -> New:
-            return replace(writing.new(text, code), word_of=Word(site.record.key))
+            return replace(state.new(text, code), word_of=Word(site.record.key))
 
         on, test = f"@P{recording} ", list[New]()
         if state.on is None:
@@ -125,8 +125,8 @@ class Writer:
         made = {"enter": self._enter, "exit": self._leave}.get(site.act, self._point)
         guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
         return [
-            New(
-                forms.word(text, code),
+            replace(
+                self.state.new(text, code),
                 borrowed=frozenset(one for one in (guard, saved) if one and one in text),
                 word_of=Word(site.record.key),
             )
@@ -140,7 +140,8 @@ class Writer:
             if one is None:
                 continue
             code = Control(max(2, one.control.stall), one.control.stay, waits=one.control.waits)
-            found[one.at] = forms.word(f"{one.guard} MOV R{site.quad + word}, {one.operands[-1]}", self._waiting(code))
+            text = f"{one.guard} MOV R{site.quad + word}, {one.operands[-1]}"
+            found[one.at] = forms.word(text, self._waiting(code), self.state.arch)
         return found
 
     def _waiting(self, code: Control) -> Control:
@@ -167,7 +168,8 @@ class Writer:
     def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         """An instant or a counter: one clock is its begin and its end."""
         guard = _guard(site)
-        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control(stall=4))
+        soon = Control(stall=timing.clock_cycles(self.state.arch))
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from ...errors import UnsupportedError
 from ..cubin.control import SCOREBOARDS
+from ..cubin.insertion import New
 from ..cubin.instructions import BRANCHES, BYTES, Function
+from ..encoding import writing
 from .lending import Lender, Span
 from .regions import Key, Record
 
@@ -44,6 +46,7 @@ class State:
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
         spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
+        arch: the architecture of the kernel, for which instructions with these are written.
     """
 
     base: int
@@ -54,6 +57,12 @@ class State:
     on: int | None
     scoreboard: int
     spare: int | None = None
+    arch: int = 90
+
+    @property
+    def new(self) -> Callable[..., New]:
+        """writing.new() for the architecture."""
+        return partial(writing.new, arch=self.arch)
 
     @property
     def registers(self) -> frozenset[int]:
@@ -168,7 +177,7 @@ class Pool:
         base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
         last = _take(lasting, 1, self.function) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
-        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare)
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, self.function.arch)
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""

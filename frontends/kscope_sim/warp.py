@@ -33,7 +33,7 @@ from .module import Module, caller, elects
 from .nesting import Nesting
 from .protocol import Anchor, Slab, Thread, add_flags, announce, claim
 from .samples import SampledWarp
-from .values import predicate, words
+from .values import Halves, predicate, words
 
 _running = threading.local()
 
@@ -302,7 +302,8 @@ class Warp:
             held = [one and lane == self.lanes[0] for lane, one in enumerate(held)]
         for lane in self.lanes:
             if strategy.records(self.index, lane) or elects(strategy):
-                self._record(lane, strategy, mark, tick, None if bits is None else bits[lane], held[lane])
+                value = None if kind is None or bits is None else Halves.of(kind, bits[lane])
+                self._record(lane, strategy, mark, tick, value, held[lane])
         if mark.act != "enter":
             slabs = [self._lanes[lane].slab for lane in self.lanes if lane in self._lanes]
             if behind := [slab for slab in slabs if slab is not None and slab.asks_for_anchor(tick)]:
@@ -310,7 +311,7 @@ class Warp:
                 for slab in behind:
                     slab.store_anchor(anchor)
 
-    def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None, held: bool) -> None:
+    def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: Halves | None, held: bool) -> None:
         if strategy.records(self.index, number):
             lane = self._lane(number, isinstance(strategy, AllThreads))
         else:  # claims at its first store

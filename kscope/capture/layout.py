@@ -50,6 +50,13 @@ class Kind(IntEnum):
     COUNTER = 5  # start == end; value = the counter's 32 bits
 
 
+MORE = 7
+"""Kind of a row directly before a record with a value of 64 bits: the record's id with this kind, its clocks, and the
+half of the value that the record does not imply (marks/wide.py)."""
+HAS_MORE = 8
+"""Added to the kind of a record with such a row."""
+
+
 ANCHOR_ID, LAST_ANCHOR_ID = 6, 1 << 4 | 6
 """Ids of two kinds of rows that a kernel with marks in loops puts among the records of a long warp. An anchor has both
 clocks: start = the low word of %clock64 before, end = after, value = the low word of %globaltimer. The last anchor is

@@ -248,7 +248,7 @@ class _Records:
             orjson.dumps(f"{orjson.loads(self._names[region])}, {self._threads[tid]}")
             for tid, region in zip(self._tid[pairs[:, 0]].tolist(), pairs[:, 1].tolist(), strict=True)
         ]
-        numbers, values = distinct(self._trace, at)
+        numbers, values = distinct(self._trace.value, self._trace.integers, at)
         return text.rows(
             len(name), b',\n{"ph":"C","name":', text.table(titles, SPACE)[which.ravel()], self._places[track],
             b',"ts":', text.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
@@ -259,7 +259,7 @@ class _Records:
         """Cells of the values; none if no record has one."""
         if not self._valued[self._trace.region[at]].any():
             return []
-        numbers, which = distinct(self._trace, at)
+        numbers, which = distinct(self._trace.value, self._trace.integers, at)
         texts = [before + text.number(number) + after if number == number else b"" for number in numbers]
         return [text.table(texts, SPACE)[which]]
 

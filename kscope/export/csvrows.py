@@ -83,7 +83,7 @@ class _Rows:
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(even.dur_cycles[part] * pace), _whole(cycles)
         cells["dur_ns"][cycles < 0] = 0  # NOTHING
-        numbers, which = distinct(trace, part)
+        numbers, which = distinct(trace.value, trace.integers, part)
         cells["value"] = text.table([_number(value) for value in numbers], NOTHING)[which]
         row: list[bytes | Bytes] = []
         for name in COLUMNS:

@@ -102,8 +102,7 @@ class TraceData:
         bits: the value of the record as it was stored: uint32, or if some values have 64 bits, uint64.
         warps: the recording warps (with AllThreads, lanes), see Warps.
         regions: names and kinds of the records' regions.
-        types: (kernels, regions) uint8, type of a region's values: 0 int32, 1 uint32, 2 float32, 3 to 5 the same of 64
-            bits.
+        types: (kernels, regions) uint8, type of a region's values: 0 int32, 1 uint32, 2 float32; + 3 of 64 bits.
         kernels: names.
         launches: in order of start.
         devices: ordinals.
@@ -298,9 +297,7 @@ class TraceData:
 
     @cached_property
     def value(self) -> Float:
-        """(n,) float64: the record's value; NaN for records without one. Exact but for integers of more than 53 bits:
-        those are rounded, see `integers`.
-        """
+        """(n,) float64: the record's value; NaN for records without one. Integers of more than 53 bits are rounded."""
         return floats(self.bits, self._value_codes)
 
     @cached_property

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..marks.wide import CODES, Bits, Codes
 
-if TYPE_CHECKING:
-    from .data import TraceData
-
 NONE = 255
 """The code of the type of a record without a value."""
 _EXACT = 1 << 53
 """Integers up to here are exact in a float64."""
 _SIGNED, _UNSIGNED, _WIDE = (CODES["i32"], CODES["i64"]), (CODES["u32"], CODES["u64"]), (CODES["i64"], CODES["u64"])
+Float = npt.NDArray[np.float64]
 Rows = slice | npt.NDArray[np.integer[Any]]
 
 
@@ -70,14 +68,14 @@ def _number(bits: int, signed: bool) -> int:
     return bits - (1 << 64) if signed and bits >> 63 else bits
 
 
-def distinct(trace: TraceData, at: Rows) -> tuple[list[float | int], npt.NDArray[np.intp]]:
+def distinct(value: Float, integers: Integers | None, at: Rows) -> tuple[list[float | int], npt.NDArray[np.intp]]:
     """The different values of records, exactly, and the index of each record's: floats, and integers where a float64
     would round them.
     """
-    found, which = np.unique(trace.value[at], return_inverse=True)
+    found, which = np.unique(value[at], return_inverse=True)
     values: list[float | int] = found.tolist()
     which = which.ravel()
-    if (integers := trace.integers) is None:
+    if integers is None:
         return values, which
     bits, rounded, signed = integers.bits[at], integers.rounded[at], integers.signed[at]
     for sign in (False, True):

@@ -284,7 +284,7 @@ def _group(
     name, where, kind = names.region(int(found.launch["kernel"][rows[0]]), number)
     blocks = np.unique(found.block[rows])
     values = None
-    if kind is not None:
+    if kind is not None and (state == IN or not found.last_more[rows].any()):
         words = np.where(state == IN, found.word["value"][rows], found.last_value[rows]).astype(np.uint32)
         values = _range(words, kind)
     return Group(

@@ -6,6 +6,8 @@ Registers are Python ints, unsigned and within their width; predicates are 0 or 
 
 from __future__ import annotations
 
+from kscope.marks.wide import is_wide
+
 from .syntax import Addr, Imm, Instr, Name, Operand, Pair, PtxError, Reg, Sink, Special, Vec
 
 CACHE = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "cta", "cluster", "gpu", "sys"} | {
@@ -348,7 +350,8 @@ class Ops:
 
     def op_kscope(self, i: Instr) -> list[str]:
         """A mark in a text that was not lowered: the oracle's hook (oracle.py)."""
-        words = [self.value(i, arg, "b32") for arg in i.args]
+        wide = i.mark is not None and is_wide(i.mark.type)
+        words = [self.value(i, arg, "b64" if wide and not n else "b32") for n, arg in enumerate(i.args)]
         value = words.pop(0) if i.mark is not None and i.mark.operand else "None"
         return [f"t.mark({i.mark!r}, {value}, {words[0] if words else 1} != 0, {i.line})"]
 

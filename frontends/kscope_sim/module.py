@@ -22,7 +22,7 @@ from kscope.marks.wide import common
 
 _OURS = {
     regions.__file__,
-    *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend", "barriers")),
+    *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend", "barriers", "groups")),
 }
 _MARKS = (regions.region, regions.scope, *regions.MARKS_BY_CALL)
 _WORDS = {word.__name__ for word in _MARKS}

@@ -26,6 +26,7 @@ from kscope.marks.strategies import AllThreads, Strategy, parse_strategy
 from . import samples
 from .barriers import Barrier, mark_of
 from .block import Block, Strand, Trapped
+from .groups import Groups
 from .lanes import Lane, Lanes, mask
 from .machine import READ_CYCLES, Machine
 from .memory import U32, Memory
@@ -71,6 +72,7 @@ class Warp:
         self._left = 0
         self._nesting = Nesting(kernel, thread.warp)
         self._lanes: dict[int, Lane] = {}
+        self._groups: dict[str, Groups] = {}
         self.strand = Strand(lambda: None, now)
 
     # place
@@ -146,8 +148,16 @@ class Warp:
         """
         return Barrier(self._block, self.strand, key, arrivals, lambda: self._active.bit_count(), self._operation)
 
-    def _operation(self, what: str, operation: Operation, word: int) -> None:
-        """Record an operation on a barrier, with auto="pipeline"."""
+    def groups(self, of: str = "cp.async") -> Groups:
+        """The groups of asynchronous work of this warp, which it commits and waits for by their number.
+
+        Args:
+            of: the instruction: cp.async, cp.async.bulk, or wgmma.
+        """
+        return self._groups.setdefault(of, Groups(of, self))
+
+    def _operation(self, what: str, operation: Operation, word: Any) -> None:
+        """Record an operation on a barrier or a group, with auto="pipeline"."""
         selected = self._module is not None and self._module.recording.selection.of_kernel(self.kernel)
         if selected and PIPELINE in selected.kinds:
             mark = mark_of(what, operation, caller())
@@ -292,9 +302,7 @@ class Warp:
         elif mark.act == "exit":
             self._nesting.exit(mark.name, self._active)
         tick = self._tick()  # one read, by all lanes at once
-        if (
-            self._sampled is not None
-        ):  # a reading returns the clock at its begin: the time that it takes follows the mark
+        if self._sampled is not None:  # a reading returns the clock at its begin: its own time follows the mark
             self._sampled.marked(mark.act, mark.name, READ_CYCLES)
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
         held = predicate(mark, when)

@@ -42,7 +42,7 @@ def is_wait(mark: Mark) -> bool:
 def is_number(mark: Mark) -> bool:
     """Whether a mark of a pipeline has a number for its value, and no barrier."""
     known = operations.of_name(mark.name)
-    return known is not None and known.operation in ("bytes", "commit")
+    return known is not None and known.operation == "bytes"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Emitter:
         if mark.act == "enter" and is_wait(mark):
             return text + ptx.operations.begin(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter" and waits(mark):
-            return text + ptx.enter(self.kernel, slot, mark.operand)
+            return text + ptx.operations.drain(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter":
             if loop is not None:
                 return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)

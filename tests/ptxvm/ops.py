@@ -329,17 +329,20 @@ class Ops:
         raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
 
     def op_cp(self, i: Instr) -> list[str]:
-        """Bulk copies to shared memory; waits for others, which are complete at once."""
+        """Bulk copies to shared memory, and groups of other ones."""
         if "mbarrier::complete_tx::bytes" in i.text:
             barrier = self.address(i, i.args[3])
             return [f"t.barriers.copy(t, {barrier}, {self.value(i, i.args[2], 'u32')})"]
-        if i.op[:3] not in (
-            ("cp", "async", "wait_all"),
-            ("cp", "async", "wait_group"),
-            ("cp", "async", "commit_group"),
-        ):
-            raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
-        return []
+        match i.op[:3]:
+            case ("cp", "async", "ca" | "cg"):
+                return ["t.barriers.issue(t)"]
+            case ("cp", "async", "commit_group"):
+                return ["t.barriers.commit(t)"]
+            case ("cp", "async", "wait_all"):
+                return ["t.barriers.wait(t, 0)"]
+            case ("cp", "async", "wait_group"):
+                return [f"t.barriers.wait(t, {self.value(i, i.args[0], 'u32')})"]
+        raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
 
     def op_match(self, i: Instr) -> list[str]:
         """As if only this lane were active."""

@@ -53,7 +53,7 @@ function readWarps(columns, chunk) {
   const cycles = columns.cycles ? new columns.cycles.constructor(total) : dur;
   const code = new columns.code.constructor(total);
   const value = columns.value?.length ? new Float64Array(total).fill(NaN) : null;
-  const exact = new Map(); // index -> digits, of integers that a double would round
+  const exact = new Map(); // index -> digits, of integers beyond 2^53
   const counts = new Uint32Array(129);
   const found = [];
   let from = 0,
@@ -82,7 +82,7 @@ function readWarps(columns, chunk) {
         const number = numberOf(columns.value[taken], columns.high?.[taken] ?? 0, warp, one);
         taken++;
         value[at] = Number(number);
-        if (typeof number === "bigint" && BigInt(value[at]) !== number) exact.set(at, String(number));
+        if (typeof number === "bigint" && !Number.isSafeInteger(value[at])) exact.set(at, String(number));
       }
     }
     found.push({ warp, lines, count: to - from });

@@ -11,20 +11,31 @@ recording can only bound.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
 from kscope.errors import UsageError
 from kscope.marks import operations
+from kscope.marks.operations import Operation
 
 from . import samples
 
-if TYPE_CHECKING:
-    from .warp import Warp
-
 _OF_LANES = np.arange(32, dtype=np.uint32) << np.uint32(operations.BLOCK_SHIFT)
 _KINDS = ("cp.async", "cp.async.bulk", "wgmma")
+
+
+class _Warp(Protocol):
+    """What groups need of their warp."""
+
+    @property
+    def now(self) -> int: ...
+
+    @property
+    def lanes(self) -> tuple[int, ...]: ...
+
+    def work(self, cycles: int, why: str) -> None: ...
 
 
 class Groups:
@@ -34,11 +45,11 @@ class Groups:
         over: cycles of the SM at which each group had landed.
     """
 
-    def __init__(self, of: str, warp: Warp) -> None:
-        """of: the instruction. warp: the warp."""
+    def __init__(self, of: str, warp: _Warp, record: Callable[[str, Operation, Any], None]) -> None:
+        """of: the instruction. record: records an operation of the warp, as in Barrier."""
         if of not in _KINDS:
             raise UsageError(f"groups({of!r}): expected one of {', '.join(_KINDS)}")
-        self._of, self._warp = of, warp
+        self._of, self._warp, self._record = of, warp, record
         self._landed, self._bytes = 0, 0
         self.over: list[int] = []
 
@@ -57,7 +68,7 @@ class Groups:
         lanes = len(self._warp.lanes)
         size = f" bytes={self._bytes}" if self._bytes else ""
         word = _OF_LANES | np.uint32(max(0, lanes - 1) << operations.LANES_SHIFT)
-        self._warp._operation(f"instant of={self._of}{size}", "commit", word)
+        self._record(f"instant of={self._of}{size}", "commit", word)
         if lanes:
             self.over.append(max(self._landed, self._warp.now))
             self._landed, self._bytes = 0, 0
@@ -70,7 +81,7 @@ class Groups:
         """
         if left < 0:
             raise UsageError(f"wait({left}): expected 0 or more groups that may stay in flight")
-        self._warp._operation(f"enter of={self._of}", "drain", _OF_LANES | np.uint32(left))
+        self._record(f"enter of={self._of}", "drain", _OF_LANES | np.uint32(left))
         landed = max(self.over[: max(0, len(self.over) - left)], default=0)
         self._warp.work(max(0, landed - self._warp.now), samples.EVENT)
-        self._warp._operation(f"exit of={self._of}", "drain", 0)
+        self._record(f"exit of={self._of}", "drain", 0)

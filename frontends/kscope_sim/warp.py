@@ -115,8 +115,7 @@ class Warp:
 
     def sync(self) -> None:
         """__syncthreads(): wait until every warp of the block has arrived or exited."""
-        self._turn += 1
-        before = self.now
+        self._turn, before = self._turn + 1, self.now
         self._block.sync(self.strand, self._turn - 1)
         self._stood(self.now - before, samples.BARRIER, "sync")
 
@@ -154,7 +153,7 @@ class Warp:
         Args:
             of: the instruction: cp.async, cp.async.bulk, or wgmma.
         """
-        return self._groups.setdefault(of, Groups(of, self))
+        return self._groups.setdefault(of, Groups(of, self, self._operation))
 
     def _operation(self, what: str, operation: Operation, word: Any) -> None:
         """Record an operation on a barrier or a group, with auto="pipeline"."""
@@ -180,7 +179,7 @@ class Warp:
             self._active = before & ~self._left
 
     def leave(self, lanes: Lanes = U32) -> None:
-        """Early return of some active lanes; the kernel continues for the others.
+        """Early return of some active lanes.
 
         Args:
             lanes: as for where().
@@ -325,8 +324,7 @@ class Warp:
         else:  # claims at its first store
             lane = self._lanes.setdefault(number, Lane(None, late=True))
         if mark.act == "enter":
-            # enter: one clock read into a register, and whether the exit is to record; memory is touched only if
-            # sessions survive, where any region may last
+            # whether the exit is to record is decided here; memory is touched only with survive=
             lane.starts.setdefault(mark.name, []).append((tick, value, held))
             assert self._module is not None
             if self._module.recording.survive and held:
@@ -334,7 +332,6 @@ class Warp:
                 if lane.slab is not None:
                     lane.slab.enter(mark.name, tick, value)
         elif mark.act == "exit":
-            # exit: one clock read, then the whole record at once
             starts = lane.starts.get(mark.name)
             if not starts:
                 raise UsageError(f"region {mark.display_name} is left with a strategy that it was not entered with")

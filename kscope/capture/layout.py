@@ -67,6 +67,9 @@ RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<
 even register of an aligned pair, without a move. The clocks' high words would cost 7 cycles per region on an H200
 (docs/design/performance.md); the header's anchors show where a duration is ambiguous without them."""
 
+HALF = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("more", "<u4")])
+"""The row with half of the next record's value: that record's clocks, its id with the kind MORE, and the half."""
+
 HEADER = np.dtype(
     [
         # begin: written by the claim, check last

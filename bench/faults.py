@@ -30,7 +30,7 @@ BENCH = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCH), *(str(BENCH.parent / part) for part in ("", "frontends", "runtime"))]
 from faults_program import FAULTS, HANGS, HOST, LANGUAGES, Place, place  # noqa: E402
 
-from kscope.capture.pool_reading import open_pool  # noqa: E402
+from kscope.capture.pools.pool_reading import open_pool  # noqa: E402
 from kscope.errors import KscopeError  # noqa: E402
 from kscope.watching.verdict import IN, Group, Verdict, verdict  # noqa: E402
 

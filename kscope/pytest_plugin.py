@@ -85,8 +85,8 @@ class Watchdog:
 
 def _verdicts() -> list[str]:
     """What is known from this process's pool files."""
-    from kscope.capture import pool_folder
-    from kscope.capture.pool_reading import open_pool
+    from kscope.capture.pools import pool_folder
+    from kscope.capture.pools.pool_reading import open_pool
     from kscope.watching import text
     from kscope.watching.verdict import verdict
 

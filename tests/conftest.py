@@ -1,6 +1,6 @@
 """Settings of all tests: hypothesis profiles, sampling of variations, and skipping without a GPU.
 
-HYPOTHESIS_PROFILE is fast (the default), thorough, repeat (.ci/run: twice as many examples as fast, always the same),
+HYPOTHESIS_PROFILE is fast (the default), thorough, repeat (.ci/run: as many examples as fast, always the same),
 or brief (a few of them, for tests that run again with other versions of a dependency).
 """
 
@@ -35,6 +35,8 @@ if not has_gpu():  # device tests multiply large matrices
 
 
 SAMPLED = {
+    "browser": 0.12,
+    "browser/test_perfetto.py": 0.18,
     "contract/test_agreement.py::test_a_session_records_what_the_protocol_records": 0.34,
     "contract/test_contract.py::test_a_program_becomes_ptx_and_sass_for": 0.1,
     "contract/test_contract.py::test_emitted_ptx_records_what_the_simulator_records": 0.15,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from kscope.capture.pool_file import PoolDevice, PoolFile
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.capture.wire import LAUNCH, SLOTS, STRIPE, UNIT
 from kscope.errors import UsageError
 from kscope.instrument.backend import OpenPool

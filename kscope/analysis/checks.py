@@ -106,6 +106,10 @@ class _Names:
                 if self.sampled
                 else Quantity(max((row.max_time_ns for row in rows), default=float("nan")), time=True)
             )
+        if any(name == row.region for row in self.summary.regions):
+            raise UsageError(f"{name}: is a region; expected one of its numbers, such as {name}.p99")
+        if any(self.names(name, row.kernel) for row in rows):
+            raise UsageError(f"{name}: is a kernel; expected one of its numbers, such as {name}.mean_time")
         more = f"or a region with one of its numbers, such as load.p99{nearest(name, _WHOLE)}"
         raise UsageError(f"{name}: expected {', '.join(_WHOLE)}, {more}")
 

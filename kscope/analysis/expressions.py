@@ -265,7 +265,7 @@ class _Parser:
     def mixed(self, token: _Token, left: Quantity, right: Quantity) -> UsageError:
         plain = right if left.time else left
         return _refused(
-            self.text, token.at, f"a time and a plain number ({plain}; with a unit, such as {plain}us, it is a time)"
+            self.text, token.at, f"a time does not compare or add to the plain number {plain}; with a unit: {plain}us,"
         )
 
     def deeper(self) -> None:

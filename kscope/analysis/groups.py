@@ -138,7 +138,8 @@ def _check_keys(by: str | Iterable[str], trace: TraceData) -> tuple[str, ...]:
                 "torch.profiler's trace of the same run: --torch trace.json, or kscope.merge(trace, 'trace.json').trace"
             )
         if name not in (*KEYS, *CALL_KEYS):
-            raise UsageError(f"by={name!r}: expected {', '.join((*KEYS, *CALL_KEYS))}, or several of them")
+            already = "each row is a region already; " * (name == "region")
+            raise UsageError(f"by={name!r}: {already}expected {', '.join((*KEYS, *CALL_KEYS))}, or several of them")
     if len(trace.devices) > 1 and "sm" in keys:
         keys.append("device")  # SM 0 of one device is not SM 0 of another
     return tuple(key for key in (*CALL_KEYS, *KEYS) if key in keys and key != "kernel")

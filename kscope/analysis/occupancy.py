@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..tracedata.nesting import parents, track_aligned
-from ..util.runs import extents, heads
+from ..util.runs import extents, heads, order_by
 from .segments import span_names
 from .shown import Shown
 from .warp_stats import warp_ends
@@ -260,7 +260,7 @@ def _sm_rows(trace: TraceData) -> tuple[tuple[Sm, ...], Int64]:
 def _block_lives(trace: TraceData, rows: Int64, ends: Float, row: Int64) -> tuple[Int64, Float, Float]:
     """(SM row, first start, last end) of every block of every launch among the rows `rows`."""
     warps = trace.warps
-    order = rows[np.lexsort((warps.block[rows], warps.launch[rows]))]
+    order = rows[order_by(warps.launch[rows], warps.block[rows])]
     edges = heads(warps.block[order], warps.launch[order])
     start, end = np.minimum.reduceat(warps.start_ns[order], edges), np.maximum.reduceat(ends[order], edges)
     return row[order[edges]], start, end

@@ -20,7 +20,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.arrays import Float, Int64
-from ..util.runs import fresh, group_equal, heads
+from ..util.runs import fresh, group_equal, heads, order_by
 from ..util.text import nearest, some
 from .roles import Named
 from .roles import roles as find_roles
@@ -104,7 +104,7 @@ def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = No
     width = len(cutter.names) + 1  # states: role x region, no region first
     regions = [NO_REGION, *cutter.names]
     warps, rows = trace.warps, cutter.recorded
-    rows = rows[np.lexsort((warps.block[rows], warps.launch[rows], warps.kernel[rows]))]
+    rows = rows[order_by(warps.kernel[rows], warps.launch[rows], warps.block[rows])]
     block = np.cumsum(fresh(warps.kernel[rows], warps.launch[rows], warps.block[rows]), dtype=np.int64)
 
     def work(rows: Int64, pieces: Segments) -> _Matrix:

@@ -20,6 +20,7 @@ from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from ..util.arrays import Int64
+from ..util.runs import order_by
 from .samples.stalls import PARTIAL, SELECTIVE
 from .shown import Shown
 
@@ -136,7 +137,7 @@ def _partial(trace: TraceData) -> Iterator[str]:
 def _first_lanes(trace: TraceData) -> npt.NDArray[np.bool_]:
     """(w,) rows of Trace.warps of the first recording lane of each warp."""
     warps = trace.warps
-    order = np.lexsort((warps.lane, warps.warp, warps.block, warps.launch))
+    order = order_by(warps.launch, warps.block, warps.warp, warps.lane)
     first = np.zeros(len(warps), bool)
     if len(order):
         keys = np.array([warps.launch[order], warps.block[order], warps.warp[order]], np.int64)

@@ -43,12 +43,12 @@ def load_capture(
         FormatError: not a capture, truncated, damaged, of another version, or larger than `max_bytes` unpacked.
         OSError: the file cannot be read.
     """
-    from . import pool_file
+    from .pools import pool_file
 
     if pool_file.is_pool_file(path):
-        from . import pool_keeper, pool_reading  # of few captures
+        from .pools import keeper_socket, pool_reading  # of few captures
 
         pool = pool_reading.open_pool(path)
-        pool_keeper.refresh(pool)
+        keeper_socket.refresh(pool)
         return Capture(**vars(pool_reading.capture_of(pool)))
     return Capture(**vars(file.read(path, max_bytes=max_bytes, step=step)))

@@ -230,7 +230,8 @@ def _check_first_line(found: bytes) -> None:
         )
     if FIRST_LINE.startswith(found):
         raise FormatError("truncated or empty: copy it again, or record again")
-    raise FormatError(f"not a kscope capture (begins with {found[:8]!r}); record one with kscope.profile('run.kscope')")
+    remedy = "record one with kscope run SCRIPT or kscope.profile('run.kscope')"
+    raise FormatError(f"not a kscope capture (begins with {found[:8]!r}); {remedy}")
 
 
 def _chunks(device: dict[str, Any]) -> list[_Chunk]:

@@ -23,7 +23,7 @@ from typing import TextIO
 
 from .._version import __version__
 from ..errors import KscopeError
-from .command import Parser, commands, listing
+from .common.command_parser import Parser, commands, listing
 
 __all__ = ["main", "parser"]
 

@@ -12,8 +12,8 @@ from ..analysis.samples.stalls_text import reasons_text
 from ..report.annotate import page
 from ..util.terminal import cut, part_text, terminal_width, time_text
 from ..util.text import counted
-from . import answers, filters, outputs
-from .command import Command
+from .common import filters, json_output, outputs
+from .common.command_parser import Command
 from .stalls import add_capture, add_mark, sampled
 
 
@@ -23,7 +23,7 @@ def add(command: Command) -> None:
     add_capture(parser)
     add_mark(parser)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write a page (.html) instead of printing")
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def annotate(options: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def annotate(options: argparse.Namespace) -> int:
     with filters.computing(len(samples.rows), "lines"):
         found = analysis.annotate(trace, samples)
     if options.json:
-        print(answers.answer(options, _data(found), trace))
+        print(json_output.answer(options, _data(found), trace))
     elif options.output is not None:
         outputs.text("-o", options.output, page(found, f"{options.capture.name}: where warps waited"))
     else:
@@ -51,7 +51,8 @@ def _data(found: analysis.Annotated) -> dict[str, object]:
 
 
 def _text(found: analysis.Annotated, width: int) -> Iterator[str]:
-    yield f"{counted(found.total, 'sample')} in {', '.join(found.kernels)}" if found.total else "no samples"
+    kernels = ", ".join(cut(name, 60) for name in found.kernels)
+    yield f"{counted(found.total, 'sample')} in {kernels}" if found.total else "no samples"
     for file in found.files:
         yield ""
         yield cut(f"{file.path}: {counted(file.samples, 'sample')}", width)

@@ -8,8 +8,8 @@ from typing import Any
 from ..analysis import checks
 from ..analysis.expressions import Outcome
 from ..util.terminal import terminal_width
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 
 FAILED = 1
 """Exit code if a condition does not hold."""
@@ -26,7 +26,7 @@ def add(command: Command) -> None:
     filters.add(parser)
     parser.add_argument("conditions", metavar="EXPR", nargs="+", help="a condition")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only conditions that do not hold")
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def check(options: argparse.Namespace) -> int:
     with filters.computing(len(trace), "conditions"):
         found = checks.check(trace, options.conditions)
     if options.json:
-        print(answers.answer(options, {"conditions": [_plain(one) for one in found]}, trace))
+        print(json_output.answer(options, {"conditions": [_plain(one) for one in found]}, trace))
     else:
         shown = [_line(one) for one in found if not (one.holds and options.quiet)]
         print("\n".join([*filters.caveat(trace, terminal_width()), *shown]) if shown else "", end="\n" * bool(shown))

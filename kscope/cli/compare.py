@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..analysis.compare import Options, compare
 from ..errors import UsageError
-from . import answers
-from .command import Command
-from .filters import add_opening, computing, opened
+from .common import json_output
+from .common.command_parser import Command
+from .common.filters import add_opening, computing, opened
 
 SLOWER = 1
 """Exit code of --fail-slower if something is slower."""
@@ -26,7 +26,7 @@ def add(command: Command) -> None:
         "--least", metavar="PART", default=f"{default.least:.0%}", help="smaller changes count as same (1%%)"
     )
     parser.add_argument("--level", metavar="PART", default=f"{default.level:.0%}", help="of the intervals (95%%)")
-    answers.add(parser)
+    json_output.add(parser)
     parser.add_argument(
         "--fail-slower", action="store_true", help=f"exit code {SLOWER} if a kernel or a region is slower"
     )
@@ -40,7 +40,7 @@ def comparison(options: argparse.Namespace) -> int:
     with computing(len(a) + len(b), "compare"):
         found = compare(a, b, settings)
     rows = {name: value for name, value in asdict(found).items() if name != "recorded"}  # answer() has it
-    answers.show(options, lambda: rows, lambda: found, a, b)
+    json_output.show(options, lambda: rows, lambda: found, a, b)
     slower = any(row.verdict == "slower" for row in (*found.kernels, *found.regions))
     return SLOWER if options.fail_slower and slower else 0
 

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 
 from ..analysis.samples import crosscheck as analysis
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 from .stalls import add_capture, sampled
 
 DISAGREES = 1
@@ -21,7 +21,7 @@ def add(command: Command) -> None:
         epilog=f"Exit code {DISAGREES} if a region does not agree.",
     )  # fmt: skip
     add_capture(parser)
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def crosscheck(options: argparse.Namespace) -> int:
@@ -29,5 +29,5 @@ def crosscheck(options: argparse.Namespace) -> int:
     trace, samples = sampled(options)
     with filters.computing(len(trace), "shares"):
         found = analysis.crosscheck(trace, samples)
-    answers.show(options, lambda: asdict(found) | {"agrees": found.agrees}, lambda: found, trace)
+    json_output.show(options, lambda: asdict(found) | {"agrees": found.agrees}, lambda: found, trace)
     return 0 if found.agrees else DISAGREES

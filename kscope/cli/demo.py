@@ -12,7 +12,7 @@ from ..instrument.frontend import Demo
 from ..session import capture_path
 from ..session.profile import profile
 from ..util.text import install_command
-from .command import Command
+from .common.command_parser import Command
 
 _STEM = "kscope-demo"
 _CAPTURE = f"{_STEM}{capture_path.SUFFIX}"

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from ..instrument import registry
-from . import outputs
-from .checkup import examine
-from .command import Command
+from .common import outputs
+from .common.command_parser import Command
+from .doctor_checks import examine
 
 _MARK = {"ok": "ok", "missing": "--", "broken": "!!"}
 

@@ -16,9 +16,9 @@ from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check
 from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
 from ..tracedata.info import info
 from ..util.text import is_number
-from . import filters, outputs
-from .command import Command
-from .edges import add_edges, parse_edges
+from .common import filters, outputs
+from .common.command_parser import Command
+from .common.edges import add_edges, parse_edges
 
 STDOUT = "-"
 

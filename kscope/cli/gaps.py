@@ -11,9 +11,9 @@ from ..analysis.critical import critical_path, offered
 from ..analysis.pipelines.events import recorded
 from ..errors import UsageError
 from ..util.text import is_number
-from . import answers, filters
-from .command import Command
-from .edges import add_edges, parse_edges
+from .common import filters, json_output
+from .common.command_parser import Command
+from .common.edges import add_edges, parse_edges
 
 _GAPS = 10
 """Single gaps without --top."""
@@ -27,18 +27,18 @@ def add(command: Command) -> None:
     parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of time in no region")
     words = ", ".join(overlap_analysis.WAIT_WORDS)
     parser.add_argument("--wait", metavar="REGION", action="append", help=f"a region that waits (names with {words})")
-    answers.add(parser, top=f"single gaps to list ({_GAPS}), and rows of each list of --json ({answers.MOST})")
+    json_output.add(parser, top=f"single gaps to list ({_GAPS}), and rows of each list of --json ({json_output.MOST})")
     matrix = command("overlap", overlap)
     filters.add(matrix)
     filters.add_roles(matrix)
-    answers.add(matrix)
+    json_output.add(matrix)
     path = command(
         "path", critical,
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
     )  # fmt: skip
     filters.add(path)
     add_edges(path)
-    answers.add(path)
+    json_output.add(path)
 
 
 def gaps(options: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ def gaps(options: argparse.Namespace) -> int:
     with filters.watched(len(trace), "waits") as step:
         found = idle.gaps(trace, of=options.of, wait=options.wait, roles=roles, top=options.top or _GAPS, step=step)
     lists = ("between", "longest", "waits", "barriers")
-    answers.show(
+    json_output.show(
         options, lambda: {name: list(map(asdict, getattr(found, name))) for name in lists}, lambda: found, trace
     )
     return 0
@@ -59,7 +59,7 @@ def overlap(options: argparse.Namespace) -> int:
     with filters.watched(len(trace), "overlap") as step:
         found = overlap_analysis.overlap(trace, roles, step)
     text = "\n\n".join(map(str, found)) or "no records"
-    answers.show(options, lambda: {"kernels": [asdict(one) for one in found]}, lambda: text, trace)
+    json_output.show(options, lambda: {"kernels": [asdict(one) for one in found]}, lambda: text, trace)
     return 0
 
 
@@ -80,7 +80,7 @@ def critical(options: argparse.Namespace) -> int:
         )
     with filters.computing(len(trace), "path"):
         found = critical_path(trace, edges, launch, block)
-    answers.show(options, lambda: asdict(found), lambda: found, trace)
+    json_output.show(options, lambda: asdict(found), lambda: found, trace)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..language.cuda_header import cuda_include
-from .command import Command
+from .common.command_parser import Command
 
 
 def add(command: Command) -> None:

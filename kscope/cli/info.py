@@ -9,15 +9,15 @@ from ..tracedata.info import Info, info
 from ..tracedata.recorded import CLOCKS
 from ..util.terminal import cut, wrapped
 from ..util.terminal import terminal_width as columns
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("info", show)
     parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
-    answers.add(parser)
+    json_output.add(parser)
     filters.add_opening(parser)
 
 
@@ -27,7 +27,7 @@ def show(options: argparse.Namespace) -> int:
     found = info(trace)
     if options.json:
         problems = [one.as_dict() for one in trace.problems]
-        print(answers.answer(options, {"file": str(options.capture), "problems": problems}, trace))
+        print(json_output.answer(options, {"file": str(options.capture), "problems": problems}, trace))
         return 0
     rows = _rows(found)
     width = max(len(name) for name, _ in rows)

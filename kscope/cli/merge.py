@@ -15,10 +15,10 @@ from ..errors import UsageError
 from ..export import DEFAULT_LIMIT
 from ..util.terminal import cut, time_text
 from ..util.text import counted
-from . import filters, outputs
-from .command import Command
+from .common import filters, outputs
+from .common.command_parser import Command
+from .common.numbers import members
 from .export import limit_of
-from .numbers import members
 from .ranks import add_collective
 
 

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 
 from ..analysis import occupancy as analysis
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 
 _BINS, _JSON_BINS = 40, 64
 
@@ -16,7 +16,7 @@ def add(command: Command) -> None:
     """Add the command to the parser."""
     parser = command("occupancy", occupancy)
     filters.add(parser)
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def occupancy(options: argparse.Namespace) -> int:
@@ -25,5 +25,5 @@ def occupancy(options: argparse.Namespace) -> int:
     with filters.computing(len(trace), "occupancy"):
         found = analysis.occupancy(trace, _JSON_BINS if options.json else _BINS)
     rows = {"launches": list(map(asdict, found.launches)), "sms": list(map(asdict, found.sms))}
-    answers.show(options, lambda: {**rows, "over_time": asdict(found.over_time)}, lambda: found, trace)
+    json_output.show(options, lambda: {**rows, "over_time": asdict(found.over_time)}, lambda: found, trace)
     return 0

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 
 from ..analysis.pipelines.stages import pipelines
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 
 
 def add(command: Command) -> None:
@@ -17,7 +17,7 @@ def add(command: Command) -> None:
         description='Rebuilds the phases of barriers of kernels recorded with auto="pipeline" (--kinds pipeline).',
     )  # fmt: skip
     filters.add(parser)
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def pipeline(options: argparse.Namespace) -> int:
@@ -26,5 +26,5 @@ def pipeline(options: argparse.Namespace) -> int:
     with filters.computing(len(trace), "pipeline"):
         found = pipelines(trace)
     kernels, problems = [asdict(one) for one in found.kernels], [one.as_dict() for one in found.problems]
-    answers.show(options, lambda: {"kernels": kernels, "problems": problems}, lambda: found, trace)
+    json_output.show(options, lambda: {"kernels": kernels, "problems": problems}, lambda: found, trace)
     return 0

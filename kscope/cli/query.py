@@ -22,8 +22,8 @@ from ..util.packages import import_duckdb
 from ..util.portable import single_line
 from ..util.terminal import cut, grid, terminal_width
 from ..util.text import counted
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 
 _TOP = 50
 """Rows of the table without --top."""
@@ -45,7 +45,7 @@ def add(command: Command) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the answer as JSON, see docs/commands.md")
     form.add_argument("--csv", action="store_true", help="all rows as CSV")
-    answers.add(parser, top=f"the first N rows (table: {_TOP}, JSON: {answers.MOST}, CSV: all)", json=False)
+    json_output.add(parser, top=f"the first N rows (table: {_TOP}, JSON: {json_output.MOST}, CSV: all)", json=False)
     filters.add_opening(parser)
 
 
@@ -65,7 +65,7 @@ def query(options: argparse.Namespace) -> int:
         print(out.getvalue(), end="")
     elif options.json:
         data = {"columns": names, "rows": [dict(zip(names, row, strict=True)) for row in rows]}
-        print(answers.answer(options, data))
+        print(json_output.answer(options, data))
     else:
         print("\n".join(_table(names, rows, options.top or _TOP)))
     return 0

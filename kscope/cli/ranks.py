@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..util.terminal import grid, terminal_width, time_text
-from . import answers
-from .command import Command
+from .common import json_output
+from .common.command_parser import Command
 
 _TOP = 10
 """Ranks and launches without --top."""
@@ -25,7 +25,9 @@ def add(command: Command) -> None:
     add_collective(parser)
     about = "durations of all ranks, from the files of kscope run --ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)
-    answers.add(parser, top=f"ranks and launches to list ({_TOP}), and rows of each list of --json ({answers.MOST})")
+    json_output.add(
+        parser, top=f"ranks and launches to list ({_TOP}), and rows of each list of --json ({json_output.MOST})"
+    )
 
 
 def add_collective(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +45,7 @@ def ranks(options: argparse.Namespace) -> int:
     if options.sketch:
         return _sketches(options)
     found = skew.report(gpus.read_all(gpus.captures(options.folder)), options.collective)
-    answers.show(options, found.to_dict, lambda: skew_text.text(found, options.top or _TOP))
+    json_output.show(options, found.to_dict, lambda: skew_text.text(found, options.top or _TOP))
     return 0
 
 
@@ -52,7 +54,7 @@ def _sketches(options: argparse.Namespace) -> int:
 
     found = sketches.spreads(sketches.files(options.folder))
     if options.json:
-        print(answers.answer(options, {"rows": [asdict(row) for row in found]}))
+        print(json_output.answer(options, {"rows": [asdict(row) for row in found]}))
         return 0
     shown = found[: options.top or 50]
     columns = {

@@ -6,6 +6,8 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from ..analysis import rates as analysis
 from ..analysis import rates_text
 from ..capture.layout import Kind, record_id
@@ -14,13 +16,13 @@ from ..errors import UsageError
 from ..instrument.peaks import Peaks
 from ..machine_code import sass, tools
 from ..machine_code.work import region_work
-from ..marks.work import Work, parse
+from ..marks.work import VALUE, Work, parse
 from ..trace import Trace
 from ..tracedata.kernel_names import of_kernels
 from ..util import bounded_reading
 from ..util.text import nearest
-from . import answers, filters
-from .command import Command
+from .common import filters, json_output
+from .common.command_parser import Command
 
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 
@@ -42,25 +44,26 @@ def add(command: Command) -> None:
         )
     group.add_argument("--code", metavar="CUBIN", type=Path, help="count in this machine code")
     group.add_argument("--peaks", metavar="FILE", type=Path, help="the GPU's peaks, from kscope doctor --peaks FILE")
-    answers.add(parser)
+    json_output.add(parser)
 
 
 def rates(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     trace = filters.read(options)
     peaks = options.peaks and Peaks.from_json(bounded_reading.read_bytes(options.peaks), str(options.peaks))
-    given = _given(options, {region.name for region in trace.regions})
+    given = _given(options, trace)
     code = None if options.code is None else _of_code(trace, options.code)
     with filters.computing(len(trace), "rates"):
         found = analysis.rates(trace, code, given, peaks)
     rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
     data = asdict(found) | {"rows": rows}
-    answers.show(options, lambda: data, lambda: rates_text.text(found, options.top or 50), trace)
+    json_output.show(options, lambda: data, lambda: rates_text.text(found, options.top or 50), trace)
     return 0
 
 
-def _given(options: argparse.Namespace, known: set[str]) -> dict[str, Work]:
+def _given(options: argparse.Namespace, trace: Trace) -> dict[str, Work]:
     """The work that flags give, by region."""
+    known = {region.name for region in trace.regions}
     found: dict[str, dict[str, object]] = {}
     for kind in ("bytes", "flops"):
         for typed in getattr(options, kind):
@@ -70,8 +73,16 @@ def _given(options: argparse.Namespace, known: set[str]) -> dict[str, Work]:
                 raise UsageError(f"--{kind} {typed}: expected REGION=N with a whole number, or REGION=value")
             if region not in known:
                 raise UsageError(f"--{kind} {typed}: no region has this name{nearest(region, known)}")
+            if getattr(work, kind) == VALUE and not _has_values(trace, region):
+                raise UsageError(f"--{kind} {typed}: its records have no value; expected {region}=N with a number")
             found.setdefault(region, {})[kind] = getattr(work, kind)
     return {region: Work(**amounts) for region, amounts in found.items()}  # type: ignore[arg-type]  # of parse()
+
+
+def _has_values(trace: Trace, region: str) -> bool:
+    """True if a record of the region has a value, or none was recorded."""
+    values = trace.value[trace.region_names()[trace.region] == region]
+    return not len(values) or not bool(np.isnan(values).all())
 
 
 def _of_code(trace: Trace, path: Path) -> dict[tuple[int, str], CodeWork]:

@@ -21,10 +21,10 @@ from ..session.job import Job
 from ..session.launcher import expanded, place
 from ..session.profile import profile
 from ..session.states import SURVIVE_VARIABLE, disable, enable, recording, taken
-from . import launched, outputs, program, supervised
-from . import options as flags
-from .command import Command
-from .outputs import STRICT
+from .common import outputs, recording_flags
+from .common.command_parser import Command
+from .common.outputs import STRICT
+from .running import launched, program, supervised
 
 
 def add(command: Command) -> None:
@@ -43,7 +43,7 @@ def add(command: Command) -> None:
     about = "with --ranks: also write distributions of durations, a few kB per rank, for kscope ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)
     supervised.add(parser)
-    flags.add(parser)
+    recording_flags.add(parser)
     program.add(parser)
 
 
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
         outputs.apart(flag, output, None if options.module else options.script)
-    session = profile(typed, **flags.given(options))
+    session = profile(typed, **recording_flags.given(options))
     if options.ranks is not None:
         execute = partial(Job(options.ranks, program.note).run, execute)
     if code := program.in_session(execute, session, path, options):
@@ -95,10 +95,10 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     """Compile the script's kernels with the selected marks, record nothing, and print the marked sites."""
     if options.output:
         raise UsageError(f"-o {options.output}: a dry run records nothing, and writes nothing")
-    compiled = {name: value for name, value in flags.given(options).items() if name in COMPILED}
+    compiled = {name: value for name, value in recording_flags.given(options).items() if name in COMPILED}
     if not {"auto", "mark"} & compiled.keys():
         compiled["auto"] = tuple(KINDS)
-    from . import sites  # imports analyses
+    from .running import dry_run  # imports analyses
 
     raised: list[BaseException] = []
     process = os.getpid()
@@ -114,7 +114,7 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
         finally:
             disable()
     program.leave_to(process, raised)
-    print(sites.show(kernels, selection))
+    print(dry_run.show(kernels, selection))
     return program.ended(raised)
 
 

@@ -13,9 +13,10 @@ from ..instrument.options import OPTIONS
 from ..session.launcher import expanded
 from ..session.sample_session import sample as sampled
 from ..util.text import counted
-from . import launched, numbers, outputs, program
-from .command import Command
-from .outputs import STRICT
+from .common import numbers, outputs
+from .common.command_parser import Command
+from .common.outputs import STRICT
+from .running import launched, program
 
 
 def add(command: Command) -> None:

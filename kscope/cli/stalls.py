@@ -18,8 +18,8 @@ from ..export import sample_rows
 from ..instrument.selection.auto import Lines
 from ..trace import Trace
 from ..util.text import nearest
-from . import answers, filters, outputs
-from .command import Command
+from .common import filters, json_output, outputs
+from .common.command_parser import Command
 
 
 def add(command: Command) -> None:
@@ -32,7 +32,7 @@ def add(command: Command) -> None:
     formats = ", ".join(sample_rows.FORMATS)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path,
                         help=f"write all samples as a table ({formats}) instead of printing")  # fmt: skip
-    answers.add(parser, top=f"the N most sampled rows of each kernel (table: 50, JSON: {answers.MOST})")
+    json_output.add(parser, top=f"the N most sampled rows of each kernel (table: 50, JSON: {json_output.MOST})")
 
 
 def add_capture(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
     samples = trace.samples
     if samples is None:
         raise UsageError(
-            f"{options.capture}: has no samples of stalls; record with kscope run --stalls SCRIPT, "
+            f"{options.capture}: no samples of stalls; record with kscope run --stalls SCRIPT, "
             "kscope.profile(stalls=True), or kscope sample SCRIPT"
         )
     if options.kernel:
@@ -82,7 +82,7 @@ def stalls(options: argparse.Namespace) -> int:
         count = sample_rows.write(samples, options.output)
         print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
     else:
-        answers.show(options, lambda: _data(found), lambda: stalls_text.text(found, options.top or 50), trace)
+        json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, options.top or 50), trace)
     return 0
 
 

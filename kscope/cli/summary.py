@@ -8,9 +8,9 @@ from pathlib import Path
 from ..analysis.groups import CALL_KEYS, KEYS
 from ..analysis.summary import summarize
 from ..util.terminal import terminal_width, wrapped
-from . import answers, filters
-from .command import Command
-from .outputs import STRICT
+from .common import filters, json_output
+from .common.command_parser import Command
+from .common.outputs import STRICT
 
 
 def add(command: Command) -> None:
@@ -18,7 +18,7 @@ def add(command: Command) -> None:
     parser = command("summary", summary)
     filters.add(parser)
     calls = f"with --torch also {', '.join(CALL_KEYS)}; of a session with launch_stacks also line"
-    keys = f"and per {', '.join(KEYS)}; several with commas; {calls}"
+    keys = f"a row per region and {', '.join(KEYS)}; several with commas; {calls}"
     parser.add_argument("--by", metavar="KEYS", default="", help=keys)
     parser.add_argument(
         "--torch",
@@ -32,7 +32,7 @@ def add(command: Command) -> None:
     form.add_argument("--json", action="store_true", help="all numbers as JSON")
     form.add_argument("--csv", action="store_true", help="one line per row, all numbers")
     form.add_argument("--markdown", action="store_true", help="a Markdown table")
-    answers.add(parser, top=f"the N longest rows (table: 50 per kernel, JSON: {answers.MOST})", json=False)
+    json_output.add(parser, top=f"the N longest rows (table: 50 per kernel, JSON: {json_output.MOST})", json=False)
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
 
 
@@ -49,10 +49,10 @@ def summary(options: argparse.Namespace) -> int:
 
         doubts += crosscheck(trace, trace.samples).doubts
     if options.json:
-        data = found.to_dict(options.top or answers.MOST)
+        data = found.to_dict(options.top or json_output.MOST)
         data |= {} if waits is None else {"stalls": waits.to_dicts()}
         data |= {} if trace.samples is None else {"doubts": doubts}
-        print(answers.answer(options, data, trace))
+        print(json_output.answer(options, data, trace))
     elif options.csv:
         print(found.csv(options.top), end="")
     elif options.markdown:

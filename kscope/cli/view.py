@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 from ..errors import MissingError, UsageError
 from ..export import DEFAULT_LIMIT
 from ..session import capture_path
-from . import filters
-from .command import Command
-from .edges import add_edges, parse_edges
-from .numbers import port
-from .server import Resource, Server, files_in
+from .common import filters
+from .common.command_parser import Command
+from .common.edges import add_edges, parse_edges
+from .common.numbers import port
+from .common.server import Resource, Server, files_in
 
 REPORT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..capture import pool_folder
-from ..capture.pool_reading import Pool, open_pool
+from ..capture.pools import pool_folder
+from ..capture.pools.pool_reading import Pool, open_pool
 from ..errors import UsageError
 from ..util import processes
 from ..util.text import counted, is_number
 from ..watching import text
 from ..watching.observing import Observer
 from ..watching.verdict import Verdict, verdict
-from .command import Command
-from .numbers import port
+from .common.command_parser import Command
+from .common.numbers import port
 
 _FIRST_S = 0.1
 """Between the first look and the second one, which shows what changes."""
@@ -74,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _shown(found: Verdict, options: argparse.Namespace) -> Iterator[str]:
     if options.json:
-        from . import answers  # imports analyses
+        from .common import json_output  # imports analyses
 
-        yield answers.answer(options, asdict(found), indent=False)
+        yield json_output.answer(options, asdict(found), indent=False)
     else:
         yield from text.lines(found)
         yield ""

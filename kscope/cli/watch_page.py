@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from .. import report
-from ..capture import pool_keeper
 from ..capture.capture import Capture
-from ..capture.pool_reading import Pool, capture_of
+from ..capture.pools import keeper_socket
+from ..capture.pools.pool_reading import Pool, capture_of
 from ..trace import decode
 from ..watching import page
 from ..watching.observing import Observer
 from ..watching.verdict import verdict
-from .server import Resource, Server
+from .common.server import Resource, Server
 from .view import tunnel
 
 POLICY = (
@@ -70,7 +70,7 @@ class _Looks:
 
 def _report(pool: Pool) -> bytes:
     """The timeline up to now. The pool is mapped: its file may be gone."""
-    pool_keeper.refresh(pool)
+    keeper_socket.refresh(pool)
     file = io.BytesIO()
     report.write(decode(Capture(**vars(capture_of(pool)))), file)
     return file.getvalue()

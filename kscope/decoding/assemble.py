@@ -255,7 +255,7 @@ def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
     if not partial:
         return []
     blocks = counted(int(launches.missing_blocks.sum()), "block")
-    text = f"{counted(partial, 'launch')} recorded in part ({blocks} missing): armed or disarmed while they ran"
+    text = f"{counted(partial, 'launch')} recorded in part ({blocks} missing): recording began or ended while they ran"
     return [Problem("partial", text, partial)]
 
 

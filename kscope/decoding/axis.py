@@ -148,8 +148,8 @@ def _fit(
     if len(changed):
         launches = len(np.unique(launch[changed]))
         text = (
-            f"the SM clocks changed within {counted(launches, 'launch')}: times inside of a block may be off by up to"
-            f' {error[changed].max():,.0f} ns; clock="globaltimer" records each time to a tick'
+            f"the SM clocks changed during {counted(launches, 'launch')}: times inside a block may be off by up to"
+            f' {error[changed].max():,.0f} ns; with clock="globaltimer" each time is exact to a tick'
         )
         problems.append(Problem("clock", text, launches))
     loose = float(np.max((bounds.most - bounds.least) / np.maximum(bounds.middle, 1e-9)))

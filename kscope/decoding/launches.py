@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..capture.layout import LOG2_SHIFT
 from ..util.parallel import each, filled, shares
-from ..util.runs import fresh, group_equal, heads
+from ..util.runs import fresh, group_equal, heads, order_by
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bo
     if key is not None and _all_different(key):
         return np.zeros(len(grid), np.int64)
     time = slabs.header["start_time"].astype(np.int64)
-    order = np.lexsort((time, lane, block, grid))
+    order = order_by(grid, block, lane, time)
     first, replay = fresh(grid[order], block[order], lane[order]), np.zeros(len(grid), np.int64)
     if first.all():
         return replay
@@ -141,7 +141,7 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bo
 def _with_lane_0(slabs: Slabs, replay: Int64, late: npt.NDArray[np.bool_], warp: Int64) -> Int64:
     """Give the `late` lanes of warps that record in turn the replay of lane 0 that began with them."""
     time = slabs.header["start_time"].astype(np.int64)
-    order = np.lexsort((slabs.lane, time, *warp[::-1]))
+    order = order_by(*warp, time, slabs.lane)
     lead = np.where(slabs.lane[order] == 0, np.arange(len(order)), 0)
     found: Int64 = np.array(replay, np.int64)
     found[order] = np.where(late[order], replay[order][np.maximum.accumulate(lead)], replay[order])
@@ -180,7 +180,7 @@ def intervals(slabs: Slabs, grid: Int64) -> tuple[Int64, Int64] | None:
     """
     time = slabs.header["start_time"].astype(np.int64)
     end = np.where(slabs.finished, slabs.header["end_time"].astype(np.int64), time)
-    order = np.lexsort((time, grid))
+    order = order_by(grid, time)
     grids = grid[order]
     # a running maximum per grid: each grid's times are above those of earlier grids
     origin, width = int(time.min()), int(max(end.max(), time.max()) - time.min()) + 1

@@ -18,7 +18,7 @@ import numpy as np
 from ..capture.model import CaptureData, Problem
 from ..tracedata.data import LostLaunches
 from ..util.arrays import Int64
-from ..util.runs import group_equal, heads
+from ..util.runs import group_equal, heads, order_by
 from ..util.text import counted
 from .launches import Launches, intervals
 from .slabs import Slabs
@@ -75,7 +75,7 @@ def _missing(slabs: Slabs, launches: Launches) -> Int64:
     """(l,) lanes that the blocks of a launch have less than the fullest block of this kernel and block size."""
     rows = np.flatnonzero(~launches.in_turn | (slabs.lane == 0))  # which other lanes record depends on the data
     launch, block = launches.of[rows], slabs.linear_block[rows]
-    order = np.lexsort((block, launch))
+    order = order_by(launch, block)
     first = heads(launch[order], block[order])
     of, lanes = launch[order][first], np.diff(np.append(first, len(order)))
     threads = np.zeros(len(launches), np.int64)
@@ -172,8 +172,8 @@ def _without_a_trace(capture: CaptureData) -> list[Problem]:
     if not found:
         return []
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    text = "no kernel shows the fault: it is in one without marks, or its launch left nothing and is of a kernel whose"
-    return [Problem("unrecorded", f"{text} launches are not counted: {', '.join(found[:_MOST_NAMES])}{more}")]
+    text = "no kernel shows the fault: it is in a kernel without marks, or in one whose launches are not counted"
+    return [Problem("unrecorded", f"{text}: {', '.join(found[:_MOST_NAMES])}{more}")]
 
 
 def _unrecorded(lost: LostLaunches, broken: bool) -> Problem:

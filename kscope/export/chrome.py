@@ -20,10 +20,10 @@ from ..util.arrays import Int64
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
-from . import row_notes, text
+from . import row_notes, text_cells
 from .flows import arrival
 from .launch_rows import launch_rows
-from .text import SPACE, Bytes
+from .text_cells import SPACE, Bytes
 from .threads import Threads, threads_of
 from .timeline import EMPTY, Timeline
 
@@ -58,7 +58,7 @@ def pieces(timeline: Timeline, threads: Threads, step: Step) -> Iterator[bytes |
         if events:
             yield b",\n" + orjson.dumps(events)[1:-1]
     records = _Records(timeline, threads)
-    parts = chunks(len(timeline.trace), text.at_once(_CHUNK, records.width))[::-1]
+    parts = chunks(len(timeline.trace), text_cells.at_once(_CHUNK, records.width))[::-1]
     for part, rows in zip(parts, map_ahead(records.rows, parts), strict=True):
         for piece in rows:
             yield piece.reshape(-1).data
@@ -187,16 +187,16 @@ class _Records:
         for width in np.unique(self._widths).tolist():
             same = np.flatnonzero(self._widths == width)
             self._row[same] = np.arange(len(same))
-            self._tables[width] = text.table([self._names[number] for number in same.tolist()], SPACE)
+            self._tables[width] = text_cells.table([self._names[number] for number in same.tolist()], SPACE)
         places = zip(threads.pid.tolist(), threads.tid.tolist(), strict=True)
-        self._places = text.table([b',"pid":%d,"tid":%d' % place for place in places], SPACE)
+        self._places = text_cells.table([b',"pid":%d,"tid":%d' % place for place in places], SPACE)
         self._threads = {tid: thread.name for tid, thread in threads.rows.items()}
         self._tid = threads.tid
         clock = trace.warps.timer.astype(np.intp)
         rows = timeline.rows
-        self._clock = text.table([b',"args":{"cycles":', b',"args":{"timer_ns":'], SPACE)[clock[rows]]
+        self._clock = text_cells.table([b',"args":{"cycles":', b',"args":{"timer_ns":'], SPACE)[clock[rows]]
         lines = [b"" if one.where is None else b',"where":' + orjson.dumps(clean(one.where)) for one in trace.regions]
-        self._lines = text.table([*lines, *lines], SPACE) if any(lines) else None
+        self._lines = text_cells.table([*lines, *lines], SPACE) if any(lines) else None
         self._valued = np.array([region.kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE) for region in trace.regions])
 
     def rows(self, part: slice) -> list[Bytes]:
@@ -219,26 +219,29 @@ class _Records:
 
     def _cells(self, at: Rows, names: Bytes, phase: bytes) -> list[bytes | Bytes]:
         """The common cells of spans and instants: name, track, time."""
-        begin = text.thousandths(self._timeline.begin[at], SPACE)
+        begin = text_cells.thousandths(self._timeline.begin[at], SPACE)
         place = self._places.take(self._timeline.track[at], axis=0)
         return [phase, names, place, b',"ts":', begin]
 
     def _spans(self, at: Rows, names: Bytes) -> Bytes:
         length = self._timeline.end[at] - self._timeline.begin[at]
         cells = self._cells(at, names, b',\n{"ph":"X","cat":"region","name":')
-        cells += [b',"dur":', text.thousandths(length, SPACE)]
+        cells += [b',"dur":', text_cells.thousandths(length, SPACE)]
         exact = self._timeline.exact
         if exact is None:
-            return text.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+            return text_cells.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
         lines = [] if self._lines is None else [self._lines.take(self._trace.region[at], axis=0)]
         start = np.rint(np.clip(exact[at], -_FAR, _FAR) * 1000).astype(np.int64)
-        cells += [self._clock.take(self._timeline.track[at], axis=0), text.whole(self._trace.dur_cycles[at], SPACE)]
-        cells += [b',"start_ns":', text.thousandths(start, SPACE), *self._value(at, b',"value":', b""), *lines]
-        return text.rows(len(names), *cells, b"}}")
+        cells += [
+            self._clock.take(self._timeline.track[at], axis=0),
+            text_cells.whole(self._trace.dur_cycles[at], SPACE),
+        ]
+        cells += [b',"start_ns":', text_cells.thousandths(start, SPACE), *self._value(at, b',"value":', b""), *lines]
+        return text_cells.rows(len(names), *cells, b"}}")
 
     def _points(self, at: Rows, names: Bytes) -> Bytes:
         cells = self._cells(at, names, b',\n{"ph":"i","s":"t","name":')
-        return text.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+        return text_cells.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
 
     def _counters(self, at: Rows, name: Int64) -> Bytes:
         """Viewers identify a counter by process and name, so the name includes the warp."""
@@ -249,10 +252,10 @@ class _Records:
             for tid, region in zip(self._tid[pairs[:, 0]].tolist(), pairs[:, 1].tolist(), strict=True)
         ]
         numbers, values = distinct(self._trace.value, self._trace.integers, at)
-        return text.rows(
-            len(name), b',\n{"ph":"C","name":', text.table(titles, SPACE)[which.ravel()], self._places[track],
-            b',"ts":', text.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
-            text.table([text.number(number) for number in numbers], SPACE)[values], b"}}",
+        return text_cells.rows(
+            len(name), b',\n{"ph":"C","name":', text_cells.table(titles, SPACE)[which.ravel()], self._places[track],
+            b',"ts":', text_cells.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
+            text_cells.table([text_cells.number(number) for number in numbers], SPACE)[values], b"}}",
         )  # fmt: skip
 
     def _value(self, at: Rows, before: bytes, after: bytes) -> list[bytes | Bytes]:
@@ -260,8 +263,8 @@ class _Records:
         if not self._valued[self._trace.region[at]].any():
             return []
         numbers, which = distinct(self._trace.value, self._trace.integers, at)
-        texts = [before + text.number(number) + after if number == number else b"" for number in numbers]
-        return [text.table(texts, SPACE)[which]]
+        texts = [before + text_cells.number(number) + after if number == number else b"" for number in numbers]
+        return [text_cells.table(texts, SPACE)[which]]
 
 
 def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows]]:

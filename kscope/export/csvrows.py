@@ -16,8 +16,8 @@ from ..tracedata.values import distinct
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
-from . import text
-from .text import NOTHING, Bytes
+from . import text_cells
+from .text_cells import NOTHING, Bytes
 
 _CHUNK = 1 << 14
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -29,7 +29,7 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the file."""
     rows = _Rows(trace)
     file.write(",".join(COLUMNS).encode() + b"\r\n")
-    parts = chunks(len(trace), text.at_once(_CHUNK, rows.width))
+    parts = chunks(len(trace), text_cells.at_once(_CHUNK, rows.width))
     for part, data in zip(parts, map_ahead(rows.lines, parts), strict=True):
         file.write(data.data)
         step(part.stop - part.start)
@@ -49,7 +49,7 @@ class _Rows:
     def __init__(self, trace: TraceData) -> None:
         self._trace = trace
         self._kernels, self._regions, self._tracks, self._sources = (
-            text.Texts([field(name) for name in names], NOTHING)
+            text_cells.TextTable([field(name) for name in names], NOTHING)
             for names in (
                 trace.kernels,
                 [region.name for region in trace.regions],
@@ -58,7 +58,7 @@ class _Rows:
             )
         )
         self.width = sum(one.width for one in (self._kernels, self._regions, self._tracks, self._sources))
-        self._kinds = text.table([kind.encode() for kind in KIND_NAMES], NOTHING)
+        self._kinds = text_cells.table([kind.encode() for kind in KIND_NAMES], NOTHING)
         self._depth = trace.depth
         _ = trace.value, trace.integers, trace.even  # computed once, before the threads start
 
@@ -84,19 +84,19 @@ class _Rows:
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(even.dur_cycles[part] * pace), _whole(cycles)
         cells["dur_ns"][cycles < 0] = 0  # NOTHING
         numbers, which = distinct(trace.value, trace.integers, part)
-        cells["value"] = text.table([_number(value) for value in numbers], NOTHING)[which]
+        cells["value"] = text_cells.table([_number(value) for value in numbers], NOTHING)[which]
         row: list[bytes | Bytes] = []
         for name in COLUMNS:
             row += [cells[name], b","]
-        return text.squeezed(text.rows(len(ticks), *row[:-1], b"\r\n"))
+        return text_cells.squeezed(text_cells.rows(len(ticks), *row[:-1], b"\r\n"))
 
 
 def _whole(column: npt.NDArray[np.integer]) -> Bytes:
-    return text.whole(column.astype(np.int64), NOTHING)
+    return text_cells.whole(column.astype(np.int64), NOTHING)
 
 
 def _thousandths(ns: npt.NDArray[np.float64]) -> Bytes:
-    return text.thousandths(np.rint(np.clip(ns, -_FAR, _FAR) * 1000).astype(np.int64), NOTHING)
+    return text_cells.thousandths(np.rint(np.clip(ns, -_FAR, _FAR) * 1000).astype(np.int64), NOTHING)
 
 
 def _number(value: float) -> bytes:
@@ -104,4 +104,4 @@ def _number(value: float) -> bytes:
         return b""
     if value in (float("inf"), float("-inf")):
         return b"inf" if value > 0 else b"-inf"
-    return text.number(value)
+    return text_cells.number(value)

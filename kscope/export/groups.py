@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from ..util.parallel import chunks
 from ..util.portable import clean
-from ..util.runs import count_distinct, fresh, group_equal
-from ..util.texts import Texts, constant, decimals, joined, take
+from ..util.runs import count_distinct, fresh, group_equal, order_by
+from ..util.text_columns import TextColumn, constant, decimals, joined, take
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ class Hierarchy:
     suffixes: dict[int, str]
     timeline: Timeline
 
-    def labels(self, part: slice) -> Texts:
+    def labels(self, part: slice) -> TextColumn:
         """Names of some of the tracks, without their suffixes."""
         row, titled = self.row[part], self.titled[part]
         label = _labels(self.timeline, row)
@@ -113,7 +113,7 @@ def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
     group = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
     swapped = timeline.view.processes == "groups"
     outer, inner = (group, launch) if swapped else (launch, group)
-    order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, gpu))
+    order = order_by(gpu, outer, inner, block, warp, warps.lane[row])
     index, row, gpu, launch, outer, inner = (one[order] for one in (index, row, gpu, launch, outer, inner))
     groups, parent = list[Group](), np.empty(len(index), np.int64)
     titled = np.zeros(len(index), bool)
@@ -163,7 +163,7 @@ def _launch_names(timeline: Timeline, launch: Int64) -> Callable[[list[int]], li
     return lambda at: [f"{timeline.trace.launches[one].kernel} #{one}" for one in launch[at].tolist()]
 
 
-def _launch_cells(timeline: Timeline, row: Int64) -> Texts:
+def _launch_cells(timeline: Timeline, row: Int64) -> TextColumn:
     """The name of the launch of each row."""
     launch = timeline.trace.warps.launch[row]
     first, _, which = group_equal(launch)
@@ -185,7 +185,7 @@ def _groups(timeline: Timeline, row: Int64, padded: bool) -> Callable[[list[int]
     return names
 
 
-def _titled(timeline: Timeline, row: Int64, digits: int = 1) -> Texts:
+def _titled(timeline: Timeline, row: Int64, digits: int = 1) -> TextColumn:
     """The names of the groups of rows."""
     warps, group = timeline.trace.warps, timeline.view.group
     if group == "block":
@@ -195,11 +195,11 @@ def _titled(timeline: Timeline, row: Int64, digits: int = 1) -> Texts:
     return _warps(timeline, row)
 
 
-def _on_sm(timeline: Timeline, row: Int64) -> Texts:
+def _on_sm(timeline: Timeline, row: Int64) -> TextColumn:
     return joined(constant(b" SM ", len(row)), decimals(timeline.trace.warps.sm[row]))
 
 
-def _warps(timeline: Timeline, row: Int64) -> Texts:
+def _warps(timeline: Timeline, row: Int64) -> TextColumn:
     """``warp 4``, with its role if that is known: ``producer warp 4``."""
     word = constant(b"warp ", len(row))
     names = timeline.roles.known
@@ -207,7 +207,7 @@ def _warps(timeline: Timeline, row: Int64) -> Texts:
     return joined(*parts, word, decimals(timeline.trace.warps.warp[row]))
 
 
-def _labels(timeline: Timeline, row: Int64) -> Texts:
+def _labels(timeline: Timeline, row: Int64) -> TextColumn:
     """Names of tracks in their groups."""
     warps, group = timeline.trace.warps, timeline.view.group
     lane = warps.lane[row]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..tracedata.data import TraceData
 from ..util.portable import clean
 from ..util.runs import heads
-from ..util.texts import Texts, constant, decimals, take
+from ..util.text_columns import TextColumn, constant, decimals, take
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     )
 
 
-def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> list[Texts]:
+def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> list[TextColumn]:
     """The arguments of rows (t,) as text, in parts: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
     roles = timeline.roles
     parts = [constant(b"role ", len(rows)), take([clean(name).encode() for name in roles.names], roles.code[rows])]

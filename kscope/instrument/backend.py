@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..capture.model import DeviceCapture, ModuleMeta, Problem
-    from ..capture.pool_file import PoolDevice, PoolFile
+    from ..capture.pools.pool_file import PoolDevice, PoolFile
     from ..marks.grammar import Mark
     from .peaks import Peaks
     from .recording import Recording

@@ -82,11 +82,11 @@ class Recording:
             raise UsageError(f"survive={self.survive!r}: expected one of {', '.join(map(repr, SURVIVE))}")
         if self.survive and self.placement == "schedule":
             raise UsageError(
-                f"survive={self.survive!r}: cannot be used with placement='schedule', which leaves no place for what"
-                " warps store when they enter a region; leave placement= out"
+                f"survive={self.survive!r}: does not work with placement='schedule', which stores nothing when a warp"
+                " enters a region; leave placement= out"
             )
         if self.placement == "schedule" and PIPELINE in self.selection.kinds:
-            raise UsageError('placement="schedule": auto="pipeline" is not built for it; expected placement="fence"')
+            raise UsageError('placement="schedule" does not support auto="pipeline"; expected placement="fence"')
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 

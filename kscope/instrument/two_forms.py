@@ -106,8 +106,8 @@ class Grid:
 def refused(kernel: str) -> Problem:
     """A kernel whose launches run plain in a session, because the other form could never end."""
     text = (
-        f"kernel {kernel}: a launch is not recorded, because its grid is as large as the plain kernel lets run at "
-        "once, and with regions fewer blocks do: a cooperative launch would fail, and a barrier of the grid never "
-        "end; use fewer blocks, or fewer regions, which need fewer registers"
+        f"kernel {kernel}: a launch is not recorded: the GPU can run all its blocks at once only without regions, so a "
+        "cooperative launch would fail, and a barrier of the grid would never end; launch fewer blocks, or mark fewer "
+        "regions, which need fewer registers"
     )
     return Problem("cooperative", text, kernel=kernel)

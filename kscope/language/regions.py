@@ -48,11 +48,12 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
         track: constant string; draw the scope on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, evaluated once, on entry; the scope is recorded if it is nonzero. A constant False
             emits no code. None for always.
-        open: constant bool; in sessions with survive=, store at once that a warp entered the scope, so that it is known
-            of a kernel that hangs or dies. Scopes whose code waits are stored without it.
-        bytes: that a block moves from and to memory in one execution, all its warps together, for ``kscope rates``:
-            an integer, or a run-time value, which then is the record's value. None for those of its machine code.
-        flops: floating-point operations, likewise; a multiply-add is two.
+        open: constant bool; in sessions with survive=, store the entry into the scope at once, so that ``kscope watch``
+            shows it for a kernel that hangs or died. Scopes whose code waits do so by default.
+        bytes: bytes that a block moves from and to memory in one execution, all its warps together, for ``kscope
+            rates``: an integer, or a run-time value, which becomes the record's value. None to count them in the
+            machine code.
+        flops: floating-point operations, in the same way; a multiply-add counts as two.
 
     Raises:
         UsageError: the name or track is not a constant string, there is no such strategy, or both work and value are

@@ -142,8 +142,8 @@ class Instruction:
         """Note what is not known of an instruction that several blocks see."""
         if "multicast::cluster" in code:
             self.missed(
-                f"{code} completes at barriers of several blocks, and is recorded for the one that its address names:"
-                " of the others' phases it is not known when their copies were issued"
+                f"{code} completes at barriers of several blocks, but is recorded only for the block that its address"
+                " names: when the other blocks' copies were issued is unknown"
             )
 
     def _point(

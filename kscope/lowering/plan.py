@@ -39,8 +39,8 @@ from .text_edits import TARGET, behind_head, edited
 from .variables import uses_variables
 
 _APART = (
-    "the function was compiled apart (noinline, debug, or relocatable code), and a region's state lives in its kernel's"
-    " registers"
+    "the function was compiled separately (noinline, debug, or relocatable code), and a region's state lives in its"
+    " kernel's registers"
 )
 _ADVICE = (
     "a region may not span iterations or branches: begin and end it on the same path,"
@@ -266,7 +266,9 @@ class _Body:
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter", "success")]
         wide = {name for (name, _), kind in types.items() if is_wide(kind)}
         sized = recording.records == "auto" and bool(looped.intersection(stores))
-        rows = len(stores) + sum(mark.act in ("exit", "instant", "counter") and mark.name in wide for _, _, mark in kept)
+        rows = len(stores) + sum(
+            mark.act in ("exit", "instant", "counter") and mark.name in wide for _, _, mark in kept
+        )
         needed = AUTO_RECORDS if sized else max(1, rows)
         per_warp = needed if recording.records == "auto" else recording.records
         first: dict[str, str | None] = {}

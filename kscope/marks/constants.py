@@ -69,4 +69,8 @@ def with_constant(mark: Mark, value: object) -> Mark | None:
         UsageError: as constant().
     """
     typed = constant(mark, value)
-    return None if typed is None else replace(mark, type=typed[0], operand=f"0x{typed[1]:0{16 if is_wide(typed[0]) else 8}X}")
+    return (
+        None
+        if typed is None
+        else replace(mark, type=typed[0], operand=f"0x{typed[1]:0{16 if is_wide(typed[0]) else 8}X}")
+    )

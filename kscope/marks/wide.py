@@ -1,9 +1,9 @@
 """Values of 64 bits: a record holds one half, and a row before it the other one, unless the record implies it.
 
-           the record's word   the word of the row before it      left out where it is 0
-    i64    low half            high half xor (low >> 31)          the number fits 32 bits
-    u64    low half            high half                          the number fits 32 bits
-    f64    high half           low half                           few bits of the mantissa, such as in 1.5 or 1024
+       the record's word   the word of the row before it      left out where it is 0
+i64    low half            high half xor (low >> 31)          the number fits 32 bits
+u64    low half            high half                          the number fits 32 bits
+f64    high half           low half                           few bits of the mantissa, such as in 1.5 or 1024
 """
 
 from __future__ import annotations

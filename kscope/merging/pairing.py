@@ -184,7 +184,7 @@ def _compare_counts(
              len(ours.get(group, ())) != len(theirs.get(group, ()))]  # fmt: skip
     if grids:
         name = min(grids)[0]
-        raise UsageError(f"merge: as many launches of {name}, but of other grids: the files are not of the same run")
+        raise UsageError(f"merge: launches of {name} have different grids: the files are not of the same run")
 
 
 def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str], int, int]]) -> str:

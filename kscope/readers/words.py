@@ -106,7 +106,7 @@ def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
         raise ValueError(f"a shape of {shape}")
     promised, there = math.prod(shape) * dtype.itemsize, size - file.tell()
     if promised > there:
-        raise ValueError(f"{promised:,} bytes are declared, and {there:,} are there")
+        raise ValueError(f"{promised:,} bytes are declared, but the file has {there:,}")
     flat = np.fromfile(file, dtype, math.prod(shape))
     return flat.reshape(shape[::-1]).transpose() if fortran else flat
 

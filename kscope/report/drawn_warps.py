@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
-from ..util.runs import fresh
+from ..util.runs import fresh, order_by
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -95,7 +95,7 @@ def _rows(
     """The row of each warp: a block's warps are adjacent, in rows that are free during its life."""
     if not len(place):
         return np.zeros(0, np.int64)
-    order = np.lexsort((lane, block, launch, place))
+    order = order_by(place, launch, block, lane)
     first = fresh(place[order], launch[order], block[order])
     heads, group = np.flatnonzero(first), np.cumsum(first) - 1
     begins = np.minimum.reduceat(start[order], heads)

@@ -13,14 +13,14 @@ def absent(backends: int, missing: Mapping[str, MissingError], modules: Sequence
     """Why kernels that ran may not be in the recording.
 
     Args:
-        backends: how many are armed.
-        missing: why others could not be, by name.
-        modules: those that were loaded.
+        backends: number of armed backends.
+        missing: why the others could not be armed, by name.
+        modules: the loaded modules.
     """
     if not backends and not missing:
         known = ", ".join(entry.dsl for entry in registry.table().values())
         return [Problem("nothing", f"no supported DSL is imported ({known})")]
     if modules:
         return []
-    # no driver, so no kernel ran there
+    # without a driver no kernel ran there
     return [Problem("absent", f"nothing is recorded on {name}: {error}") for name, error in tuple(missing.items())]

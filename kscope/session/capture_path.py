@@ -27,18 +27,18 @@ def check(path: str | os.PathLike[str]) -> Path:
             f"profile({typed!r}): a capture's name ends in {SUFFIX}; prof.trace.export(path) writes other formats"
         )
     if file.is_dir():
-        raise UsageError(f"profile({typed!r}): that is a folder; name a file in it")
+        raise UsageError(f"profile({typed!r}): this is a folder; name a file in it")
     if not folder.is_dir():
         raise UsageError(f"profile({typed!r}): the folder {folder} does not exist: mkdir -p {folder}")
     if file.exists() and not file.is_file():
-        raise UsageError(f"profile({typed!r}): that is not a regular file; give another name")
+        raise UsageError(f"profile({typed!r}): this is not a regular file; give another name")
     if file.exists() and not os.access(file, os.W_OK):
         raise UsageError(f"profile({typed!r}): the file exists and is not writable")
     try:
         with tempfile.TemporaryFile(dir=folder):  # without a name: Ctrl-C leaves no file
             pass
     except OSError as error:
-        raise UsageError(f"profile({typed!r}): nothing can be written to {folder}: {error.strerror}") from error
+        raise UsageError(f"profile({typed!r}): cannot write to {folder}: {error.strerror}") from error
     return file
 
 

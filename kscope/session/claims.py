@@ -1,4 +1,4 @@
-"""Output files belong to one process of a job: ranks that write one path would replace each other's file.
+"""Claims output files for one process of a job: ranks that write the same path would overwrite each other's file.
 
 A claim is a lock on a hidden file beside the output, held until the process ends. The kernel releases the locks of dead
 processes, and forked children do not inherit them.
@@ -48,12 +48,12 @@ def _beside(file: Path) -> Path:
 
 
 def _lock(path: Path, name: str) -> str:
-    """Lock a file for this process. Returns "" if that worked or cannot work here, else a description of the owner."""
+    """Lock a file for this process. Returns its owner, or "" if the lock was taken or locks do not work here."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError:
-            return ""  # what cannot be written is reported by the checks of the output
+            return ""  # the checks of the output report what cannot be written
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -20,7 +20,7 @@ S = TypeVar("S", bound="Forms")
 
 
 class Forms(ABC):
-    """What a session has beside its context manager."""
+    """The ways to use a session other than `with`."""
 
     @abstractmethod
     def __enter__(self) -> Any: ...
@@ -39,7 +39,7 @@ class Forms(ABC):
         """Forget the last recording."""
 
     def start(self: S) -> S:
-        """Begin to record, where a `with` does not fit. A session that is not stopped ends with the process.
+        """Begin to record without a `with` statement. A session that is not stopped ends with the process.
 
         Returns:
             The session.
@@ -66,10 +66,10 @@ class Forms(ABC):
             self._leave(None, None, None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function: each call is recorded, and the session has the recording of the last one.
+        """Decorate a function: each call is recorded, and the session keeps the last recording.
 
         Args:
-            function: a function or a coroutine function. Calls of it within a recorded call belong to that one.
+            function: a function or a coroutine function. Nested calls are part of the outer recording.
 
         Raises:
             UsageError: not a function, or a generator function.

@@ -63,10 +63,10 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
     problems, globs = capture.problems, ", ".join(patterns.globs)
     if known and not kept:
         marked = ", ".join(sorted({*known.values()}))
-        problems += (Problem("nothing", f"no kernel is called {globs} (kernel=); those with marks: {marked}"),)
+        problems += (Problem("nothing", f"kernel={globs} matches no kernel; kernels with marks: {marked}"),)
     elif recorded and not recorded & kept:
         others = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
-        problems += (Problem("nothing", f"no kernel called {globs} (kernel=) recorded; these did: {others}"),)
+        problems += (Problem("nothing", f"no kernel that matches kernel={globs} recorded; these did: {others}"),)
     return replace(capture, modules=tuple(modules), devices=devices, problems=problems)
 
 

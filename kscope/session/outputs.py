@@ -73,7 +73,7 @@ class Finish:
         return found
 
     def write(self, capture: Capture, trace: Callable[[], Trace]) -> None:
-        """Export the trace to every file, and merge the capture with torch's trace if that has ended."""
+        """Export the trace to every file, and merge the capture with torch's trace once that is complete."""
         for file in self.files:
             trace().export(file)
         if self.torch is not None:

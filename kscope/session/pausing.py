@@ -13,7 +13,7 @@ from .states import STATE, alone
 
 
 class Pausing(ABC):
-    """What a session has to pause."""
+    """The part of a session that pauses it."""
 
     _backends: dict[str, Backend]
     _paused: bool
@@ -28,7 +28,7 @@ class Pausing(ABC):
     def paused(self) -> Generator[None, None, None]:
         """A context manager: warps that begin inside it do not record.
 
-        It compiles nothing and waits for nothing: a launch that runs across either end is recorded in part.
+        Nothing is compiled and nothing waits: a launch that runs when the pause begins or ends is recorded in part.
 
         Raises:
             UsageError: outside the session's body, or inside another pause.

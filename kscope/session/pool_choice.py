@@ -1,8 +1,8 @@
-"""Where the records of a session with survive="auto" go, and why: by how many a second are expected.
+"""Where the records of a session with survive="auto" go, and why: by the expected number per second.
 
-A keeper's pool takes records at any rate. A file takes them at about 400 million a second, but needs no second process.
-What is expected: of each SM that records what the densest earlier session of this process had, or else what the
-densest kernel had that was measured; times the SMs that the session's sampling leaves.
+A keeper's pool takes records at any rate. A file takes about 400 million a second, but needs no second process.
+The expected rate is that of one SM, times the SMs that record. One SM's rate is that of the densest earlier session
+of this process, else that of the densest kernel measured so far.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Literal
 import numpy as np
 
 from ..capture.model import DeviceCapture
-from ..capture.pool_file import PoolDevice
+from ..capture.pools.pool_file import PoolDevice
 from ..decoding import slabs
 from ..instrument.sampling import Sampling
 from ..marks.strategies import AllThreads, Strategy
 
 SPARSE = 200e6
-"""Records a second that cost in a file what they cost on the device (docs/design/performance.md)."""
+"""Records per second up to which a file costs no more than device memory (docs/design/performance.md)."""
 DENSEST = 25e6
-"""Records a second of an SM with one recording lane a warp: a matmul's on an H200."""
+"""Records per second of one SM with one recording lane per warp: a matmul on an H200."""
 _WINDOW_NS = 20_000
 _MOST_SLABS = 1 << 19
 
@@ -36,13 +36,13 @@ class Choice:
 
 
 class Rates:
-    """How densely each SM recorded in this process's sessions with survive=, at most, by device and sampled warps."""
+    """The highest rate of records per SM in this process's sessions with survive=, by device and sampled warps."""
 
     def __init__(self) -> None:
         self._of_sm: dict[tuple[str, int, tuple[int, ...] | None], float] = {}
 
     def learn(self, devices: Iterable[DeviceCapture], epoch: int, sampling: Sampling) -> None:
-        """Take in what a session has recorded."""
+        """Learn from what a session has recorded."""
         for device in devices:
             sms, is_few = _recording(sampling, device.sms)
             if not sms or is_few:
@@ -51,7 +51,7 @@ class Rates:
             self._of_sm[key] = max(self._of_sm.get(key, 0.0), densest(device, epoch) / sms)
 
     def of_sm(self, device: PoolDevice, sampling: Sampling) -> float | None:
-        """Records a second of an SM; None if no session has recorded."""
+        """Records per second of one SM; None if no session has recorded."""
         return self._of_sm.get((device.name, device.ordinal, sampling.warp)) or None
 
 
@@ -72,20 +72,20 @@ def choice(device: PoolDevice, sampling: Sampling, strategy: Strategy, rates: Ra
     measured = rates.of_sm(device, sampling)
     sms, _ = _recording(sampling, device.sms)
     if measured is None and isinstance(strategy, AllThreads):
-        return Choice("keeper", "all threads record, and nothing is known of their rate")
+        return Choice("keeper", "all threads record, at an unknown rate")
     expected = sms * (DENSEST if measured is None else measured)
     if measured is not None:
         by = "as dense as an earlier session's"
     elif sms < device.sms:
-        by = f"at most, of {sms:.3g} of {device.sms} SMs that sampling leaves"
+        by = f"at most, from the {sms:.3g} of {device.sms} SMs that are sampled"
     else:
-        return Choice("keeper", "all blocks record, and nothing is known of their rate")
+        return Choice("keeper", "all blocks record, at an unknown rate")
     text = f"{expected / 1e6:,.0f} M records/s expected ({by}), and a file takes {SPARSE / 1e6:,.0f} M without delay"
     return Choice("shm" if expected <= SPARSE else "keeper", text)
 
 
 def densest(device: DeviceCapture, epoch: int) -> float:
-    """Records a second in the 20 us of a recording that have most of them; a warp's are spread over its time."""
+    """Records per second in the densest 20 us of a recording; a warp's records are spread evenly over its lifetime."""
     found = slabs.find(device.lines, epoch)[0]
     found = found.take(np.flatnonzero(found.finished)[-_MOST_SLABS:])
     if not len(found):
@@ -104,9 +104,7 @@ def densest(device: DeviceCapture, epoch: int) -> float:
 
 
 def _recording(sampling: Sampling, sms: int) -> tuple[float, bool]:
-    """SMs' worth of blocks that record at a time, at most; and whether these are few blocks, each on an SM or beside
-    another one.
-    """
+    """The most SMs that record at a time, by the blocks that record; and True if these blocks do not fill them."""
     of_sms = float(sms if sampling.sm is None else sum(sm < sms for sm in sampling.sm))
     if sampling.block is None:
         return of_sms, False

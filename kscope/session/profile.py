@@ -49,26 +49,25 @@ def profile(
 
     Args:
         path: file for the capture, name.kscope; checked before anything runs. %r is the rank in a job, %p the process
-            id. If the body raises, the capture is
-            saved as name.failed.kscope and an existing `path` stays as it was.
+            id. If the body raises, the capture is saved as name.failed.kscope, and an existing `path` is not changed.
         strategy: which threads record: "elected" (lane 0 of every warp, the default), "elected-any", "lane0-warp0",
             "warps:0,4" or "all"; or Elected(), Lane0Warp0(), TargetWarp(0, 4), AllThreads().
-        records: records per warp and launch, rounded up to a power of two; "auto" (default) is what the kernel needs
-            if no region is in a loop. With one in a loop it is 256 at first, and follows the records of earlier
-            launches (in the simulator and without lowering: 256).
+        records: records per warp and launch, rounded up to a power of two. "auto" (default) is exact for kernels
+            without a region in a loop; for others it is 256 at first, and then follows the records of earlier launches
+            (in the simulator, and where kscope does not see the PTX: 256).
         fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.
         clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
-        placement: "fence" (default) keeps instructions in the order of the marks; "schedule" records in the machine
-            code that the assembler makes of the kernel without marks, which stays as it is. It is experimental, and
-            for sm_90; kernels that cannot be recorded there are recorded as with "fence", and a problem says why.
+        placement: "fence" (default) keeps instructions in the order of the marks. "schedule" assembles the kernel
+            without marks and inserts the recording into its machine code, whose instructions keep their order. It is
+            experimental, for sm_90; other kernels are recorded as with "fence", and a problem gives the reason.
         live: store each record where its region ends, for kernels that hang.
-        survive: record where it outlives the program: `kscope watch` and `kscope summary` read it while a kernel hangs
-            and after the program died. "shm": in a file in memory, which kernels write. "keeper": in the GPU's memory,
-            which another process keeps, for dense records; "auto": one of them, by how many records are expected.
-            Kernels also store when a warp enters a region whose code waits, or with open=True. The file is removed
-            when the session ends normally.
-        block: blocks that record, by linear number x + nx * (y + ny * z): 40 (that one), range(100) or "0:100" (the
-            first 100), range(0, 1000, 8). No recompilation.
+        survive: keep the records when the program dies: `kscope watch` and `kscope summary` read them while a kernel
+            hangs, and afterwards. "shm": kernels write to a file in memory. "keeper": to GPU memory that a second
+            process keeps, for dense records. "auto": one of these, by the expected number of records. Kernels then also
+            record when a warp enters a region that waits, or has open=True. The file is removed when the session ends
+            normally.
+        block: blocks that record, by linear number x + nx * (y + ny * z): 40 (only this block), range(100) or "0:100"
+            (the first 100), range(0, 1000, 8). No recompilation.
         warp: warps of a block that record, one number or several. No recompilation.
         sm: SMs that record, one number or several. No recompilation.
         pool: bytes of device memory to record into, per device; by default 1/32 of the free memory, at most 1 GiB.
@@ -82,19 +81,19 @@ def profile(
             NVIDIA's libcupti (torch brings it, or the extra "stalls") and the permission to profile.
         period: cycles between two samples of an SM sub-partition, a power of two from 32 to 2^31; by default 1024.
         launch_stacks: record the line of Python that makes each launch, for trace.calls and summaries by line. It costs
-            a launch about a microsecond. CuTe DSL's launches and replays of CUDA graphs have none.
+            about half a microsecond per launch. Launches of CuTe DSL and replays of CUDA graphs have no line.
         then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
         export: files to export prof.trace to if the body does not raise; checked before anything runs.
-        torch: a torch.profiler.profile that records beside the session. When both have ended, prof.merged is the
-            capture beside its trace; with `path`, both are also written as one timeline, name.pftrace.
+        torch: a torch.profiler.profile that records at the same time. When both have ended, prof.merged has the
+            capture and torch's trace on one axis; with `path`, name.pftrace is written as one timeline of both.
         enabled: False records, compiles and writes nothing.
 
     Returns:
         The session, a context manager.
 
     Raises:
-        UsageError: an option has no such value, a path cannot be written or belongs to another process of the job, or
-            another session is active.
+        UsageError: an option has an invalid value, a path cannot be written or belongs to another process of the job,
+            or another session is active.
         MissingError: no imported DSL has a GPU or driver to run on.
         DriverError: a driver call failed.
     """

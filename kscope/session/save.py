@@ -1,4 +1,4 @@
-"""Saving a session's capture beside the program's own error, which always wins."""
+"""Saves a session's capture without hiding an error of the program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def save(capture: Capture, path: Path, error: BaseException | None) -> Path:
 
 
 def add_failure(error: BaseException, failure: Exception) -> None:
-    """Note on the program's error that nothing was saved; warn where nothing would show the note."""
+    """Add to the program's error that nothing was saved; warn if the note would not be shown."""
     text = f"kscope: what was recorded before the error is lost: {failure}"
     if sys.version_info >= (3, 11) and not isinstance(error, SystemExit):
         error.add_note(text)

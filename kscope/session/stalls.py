@@ -1,4 +1,4 @@
-"""The samples of a session: begun and ended with it, and joined with the code that they were taken in."""
+"""The stall samples of a session, joined with the code in which they were taken."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .sources import with_sources
 
 _LEAST_ELSEWHERE = 0.01
 _UNNAMED = (
-    "the driver's own, or of modules that were loaded after CUPTI was used in this process, by another profiler or for "
-    "another GPU, and before their GPU was sampled; use each GPU once before the session"
+    "the driver's own kernels, or modules loaded before their GPU was sampled, while another profiler or another GPU "
+    "already used CUPTI in this process; use each GPU once before the session"
 )
 
 
 class Stalls:
-    """The sampling of a session's backends; does nothing without a period.
+    """Stall sampling of a session's backends; does nothing without a period.
 
     Args:
         period: cycles between two samples; None for a session that does not sample.
@@ -34,7 +34,7 @@ class Stalls:
         self.options: dict[str, object] = {"stalls": None if period is None else True, "period": period}
 
     def begin(self, backend: Backend, epoch: int) -> None:
-        """A backend samples from now on; if it cannot, the session goes on without. A new epoch begins again."""
+        """A backend samples from now on. If it cannot, the session goes on without samples. A new epoch starts over."""
         if self._period is None:
             return
         if epoch != self._epoch:
@@ -69,7 +69,7 @@ class Stalls:
         kernels: Patterns,
         launches: Mapping[int, LaunchCount],
     ) -> tuple[Samples | None, tuple[Problem, ...]]:
-        """The samples, None without any; and what a reader must know about them.
+        """The samples, or None; and the problems that a reader must know.
 
         Args:
             modules: of kernels with marks.
@@ -114,13 +114,13 @@ def problems(samples: Samples | None) -> list[Problem]:
         found.append(Problem("unsampled", text, count))
 
     if not len(samples) and not samples.elsewhere:
-        note("no stall was sampled: no kernel ran on a GPU that is sampled, or only for less than a period")
+        note("no stall was sampled: no kernel ran on a sampled GPU for longer than a period")
     if samples.dropped:
         note(f"the hardware dropped {samples.dropped:,} samples: pass a longer period=", samples.dropped)
     if samples.full:
         note("the hardware's buffer for samples was full, which loses samples: pass a longer period=", samples.full)
     if samples.elsewhere > _LEAST_ELSEWHERE * (len(samples) + samples.elsewhere):
-        text = f"{samples.elsewhere:,} samples, beside {len(samples):,}, are of kernels without a name"
+        text = f"{samples.elsewhere:,} samples are of kernels without a name, {len(samples):,} of named ones"
         note(f"{text}: {_UNNAMED}", samples.elsewhere)
     if samples.left_out:
         text = f"{samples.left_out:,} samples exceed the table's limit and were left out"
@@ -136,7 +136,7 @@ def problems(samples: Samples | None) -> list[Problem]:
 def _missed(
     samples: Samples, modules: Sequence[ModuleMeta], kernels: Patterns, launches: Mapping[int, LaunchCount]
 ) -> Iterator[Problem]:
-    """Kernels that were launched, and have no samples."""
+    """Problems of kernels that were launched but have no samples."""
     sampled = {one.kernel for one in samples.functions} | {one.name for one in samples.functions}
     mangled = [one.name for one in samples.functions if one.why_unknown and one.name.startswith("_Z")]
     for kernel in (kernel for module in modules for kernel in module.kernels):
@@ -147,8 +147,8 @@ def _missed(
                 continue
             why = "it ran for less than a period, or in a context that is not sampled"
             if samples.elsewhere:
-                why = "its samples may be those that have no name"
-            text = f"kernel {kernel.name}: launched, and none of its stalls was sampled: {why}"
+                why = "its samples may be among those without a name"
+            text = f"kernel {kernel.name}: launched, but none of its stalls was sampled: {why}"
             yield Problem("unsampled", text, times, kernel=kernel.name)
 
 

@@ -1,10 +1,10 @@
-"""The state of this process, which every frontend follows, also one that is imported later.
+"""The state of this process. Every frontend follows it, also one that is imported later.
 
 plain      kernels are compiled without marks
 prepared   kernels also get a form with marks; launches run the plain one   enable() ... disable()
 armed      launches run the form with marks, which record                   with profile(): ...
 
-Where kscope cannot exchange the kernel of a launch, the form with marks runs at rest, too, and records nothing.
+Where kscope cannot exchange the kernel of a launch, the form with marks also runs while prepared, and records nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .kernel_filter import Patterns
 from .termination import Termination
 
 SURVIVE_VARIABLE = "KSCOPE_SURVIVE"
-"""In the environment: survive= of sessions that name none."""
+"""Environment variable: survive= of sessions that do not pass it."""
 _TURN_S = 0.05
-"""How often a wait for the lock looks for signals."""
+"""Seconds between two checks for signals while waiting for the lock."""
 
 
 @dataclass
@@ -42,11 +42,11 @@ class State:
     Attributes:
         prepared: the options of enable(); None while plain.
         active: the armed session.
-        release: disarms it if its `with` statement has ended without it.
+        release: disarms the session if its `with` statement ended without doing so.
         pid: the process that armed it.
-        join: makes a frontend that is loaded later join the session, by name.
-        hooked: the options that frontends compile for now.
-        names: the frontends that do.
+        join: adds a frontend that is loaded later to the session, by name.
+        hooked: the options that frontends compile for.
+        names: the hooked frontends.
         watcher: reports imports of DSLs.
         arrived: DSLs whose import has just ended.
         termination: the session's handler of SIGTERM.
@@ -74,7 +74,7 @@ _FORKING = threading.local()
 
 
 def _forking() -> None:
-    """SIGTERM waits: a child that has its parent's handler for a moment more would end the parent's session."""
+    """Block SIGTERM: a child that still has its parent's handler would end the parent's session."""
     is_handled = STATE.termination is not None
     _FORKING.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if is_handled else None
 
@@ -97,13 +97,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def recording(options: Options | None = None) -> Recording:
-    """The given compile-time options over those of enable(), else over the defaults. Raises UsageError."""
+    """The compile-time options: given ones, else those of enable(), else the defaults. Raises UsageError."""
     options = options or Options()
     return options.recording(STATE.prepared or defaults(), Patterns.of(options.kernel).names)
 
 
 def defaults() -> Recording:
-    """The options where none are given. Raises UsageError for an environment that has no such value."""
+    """The default options. Raises UsageError for an invalid value in the environment."""
     given = os.environ.get(SURVIVE_VARIABLE)
     if not given:
         return Recording()
@@ -141,7 +141,7 @@ def hook(new: Recording | None) -> None:
 
 
 def _join(name: str) -> None:
-    """One frontend compiles with the current options, and joins the session."""
+    """Make a frontend compile for the current options, and add it to the session."""
     assert STATE.hooked is not None
     registry.frontend(name).enable(STATE.hooked)
     if name not in STATE.names:
@@ -178,7 +178,7 @@ def _imported(dsl: str) -> None:
 
 
 def _admit() -> None:
-    """Frontends of imported DSLs follow the state: now if the lock is free, else when its holder releases it."""
+    """Hook the frontends of imported DSLs: now if the lock is free, else when its holder releases it."""
     while STATE.arrived and STATE.lock.acquire(blocking=False):
         try:
             dsl = STATE.arrived.popleft()
@@ -190,7 +190,7 @@ def _admit() -> None:
 
 
 def remove_handler() -> None:
-    """SIGTERM is no longer handled. The handler refers to its session, whose capture must be freed with it."""
+    """Remove the SIGTERM handler: it refers to its session, and would keep the capture in memory."""
     if STATE.termination is not None and STATE.termination.remove():
         STATE.termination = None
 
@@ -207,8 +207,8 @@ def refuse_nested(what: str) -> None:
             "'spawn' method, or profile in the parent after the fork"
         )
     raise UsageError(
-        f"{what} inside a profile(): one session records at a time; leave the first one before. `kscope run` is also a "
-        "session: run a script that records itself with python"
+        f"{what} inside a profile(): only one session records at a time; end the first one before. `kscope run` is a "
+        "session, too: run a script that calls profile() with python"
     )
 
 
@@ -244,7 +244,7 @@ def enable(
         kernel: names, with * and ?, of the kernels that `auto` and `mark` mark.
 
     Raises:
-        UsageError: an option has no such value, or a session is active.
+        UsageError: an option has an invalid value, or a session is active.
         UnsupportedError: an imported DSL lacks a hook point.
     """
     options = Options.of(locals())

@@ -1,4 +1,4 @@
-"""What a session with survive= leaves while it runs: a pool file per device, with modules, launches and the program."""
+"""The pool files of a session with survive=, one per device: they also name the program, its modules and launches."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..capture import pool_folder, pool_reading
 from ..capture.capture import Capture
 from ..capture.heads import finished
-from ..capture.pool_file import PoolDevice, PoolFile
+from ..capture.pools import pool_folder, pool_reading
+from ..capture.pools.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
 from ..instrument.recording import Recording
 from ..instrument.sampling import Sampling
@@ -30,11 +30,11 @@ class Survival:
         recording: what kernels are compiled for.
         sampling: which blocks, warps and SMs record.
         epoch: the session.
-        started: UNIX time of it, ns.
-        options: those of the session, ready for JSON.
+        started: its start, UNIX time in ns.
+        options: the session's options, ready for JSON.
 
     Raises:
-        UsageError: there is no private folder for them.
+        UsageError: their folder is not private.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Survival:
         return {"survive": dict(self._places)}
 
     def _place(self, device: PoolDevice) -> tuple[str, str]:
-        asked = str(self._recording.survive)
+        option = str(self._recording.survive)
         if device.is_simulated:
-            return "shm", "" if asked == "shm" else "simulated memory is the host's"
-        if asked != "auto":
-            return asked, ""
+            return "shm", "" if option == "shm" else "simulated memory is the host's"
+        if option != "auto":
+            return option, ""
         found = choice(device, self._sampling, self._recording.strategy)
         return found.how, f"chosen by auto: {found.why}"
 
@@ -92,7 +92,7 @@ class Survival:
             file.launched(kernel, now, stack)
 
     def has_unfinished(self, capture: Capture) -> bool:
-        """Whether some warp has not finished. How dense the capture is tells where the next session records."""
+        """True if a warp has not finished. Learns the density of records, by which the next session chooses a place."""
         RATES.learn(capture.devices, self._epoch, self._sampling)
         for path in (file.path for file in self._files if not file.is_copy):  # else it fails, if it does not finish
             if not path.exists():  # the driver did not take it
@@ -103,7 +103,7 @@ class Survival:
         return False
 
     def end(self, *, keep: bool) -> None:
-        """The session has ended: nobody needs the files if its capture was complete."""
+        """The session has ended. Remove the files unless `keep`: a complete capture replaces them."""
         LINES.also = None
         for file in self._files:
             if os.getpid() == self._pid:

@@ -11,8 +11,8 @@ import os
 import sys
 from typing import Any
 
-from ..capture import pool_folder
-from ..capture.pool_reading import open_pool
+from ..capture.pools import pool_folder
+from ..capture.pools.pool_reading import open_pool
 from ..errors import KscopeError
 from ..watching import text
 from ..watching.verdict import verdict

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMES, _MOST_ROWS = 8, 10
 _REASONS = frozenset({"absent", "drain", "driver", "foreign", "lost", "nothing", "off", "torn"})
-"""Kinds of problems that say by themselves why a trace has no records."""
+"""Kinds of problems that explain why a trace has no records."""
 
 
 class Trace(TraceData):
@@ -54,7 +54,7 @@ class Trace(TraceData):
         time: tuple[float, float] | None = None,
         where: npt.NDArray[np.bool_] | None = None,
     ) -> Trace:
-        """The records that match all conditions; `warps`, names and problems stay whole.
+        """The records that match all conditions. `warps`, names and problems are not filtered.
 
         Args:
             kernel, region: names or patterns such as "attn_*", one or several; kernels also by hash.
@@ -111,7 +111,7 @@ class Trace(TraceData):
             of: gaps within this region instead of time in no region.
             wait: names of regions that wait; by default those with a word such as "wait" in their name.
             roles: role names and their warps; inferred without.
-            top: how many single gaps.
+            top: number of single gaps.
 
         Raises:
             UsageError: no such region, or a negative `top`.
@@ -134,7 +134,7 @@ class Trace(TraceData):
         """Waves of blocks by launch, use of each SM, and warps alive per SM over time.
 
         Args:
-            bins: of the time axis.
+            bins: number of bins on the time axis.
 
         Raises:
             UsageError: bins < 1.
@@ -157,7 +157,7 @@ class Trace(TraceData):
         return stalls(self._sampled(), by, executions(self))
 
     def crosscheck(self) -> Crosscheck:
-        """Each region's share by its clocks, and by samples.
+        """Each region's share of time by the marks' clocks, beside its share of samples.
 
         Raises:
             UsageError: the trace has no samples.
@@ -175,8 +175,8 @@ class Trace(TraceData):
         """The critical path of one block, as in ``trace.path(("load", "wait_full"), ("mma", "wait_empty", 4))``.
 
         Args:
-            *edges: pairs (signal, wait): the end of region `signal` satisfies region `wait`; with a third part, so
-                many rounds later.
+            *edges: (signal, wait) or (signal, wait, lag): the end of region `signal` satisfies region `wait`, `lag`
+                rounds later.
             launch: index into `launches`.
             block: one block, as for filter().
 
@@ -192,11 +192,11 @@ class Trace(TraceData):
 
         Args:
             other: the trace after the change.
-            level: of the intervals, 0.95.
-            least: the smallest change that counts, 0.01 for 1 %.
+            level: confidence level of the intervals, by default 0.95.
+            least: the smallest change that counts, by default 0.01, which is 1 %.
 
         Raises:
-            UsageError: a part that is not from 0 to 1.
+            UsageError: `level` or `least` is not between 0 and 1.
         """
         from ..analysis.compare import Options, compare
 
@@ -291,7 +291,7 @@ def as_read(data: TraceData, why_empty: str) -> Trace:
     """
     problems = data.problems
     if not len(data) and (len(data.warps) or not any(problem.kind in _REASONS for problem in problems)):
-        why = f"{counted(len(data.warps), 'warp')} ran and reached no region" if len(data.warps) else why_empty
+        why = f"{counted(len(data.warps), 'warp')} ran without reaching a region" if len(data.warps) else why_empty
         problems = (Problem("empty", f"no records: {why}"), *problems)
     columns: dict[str, Any] = {**vars(data), "problems": problems}
     return Trace(**columns)
@@ -330,13 +330,13 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Trace
 
 def _why_empty(capture: CaptureData) -> str:
     if capture.samples is not None and not capture.modules:
-        return "stalls were sampled, which kscope stalls shows, and no kernel with regions was loaded"
+        return "no kernel with regions was loaded; for the samples of stalls see kscope stalls"
     names = sorted({kernel.name for module in capture.modules for kernel in module.kernels})
     if not names:
         return (
-            "no kernel with regions was loaded while recording was on; kernels that were compiled before, also by an "
-            "earlier process into a library's own cache, have no regions: compile them within the session; auto= or "
-            "--auto marks kernels without regions"
+            "no kernel with regions was loaded while recording was on. Kernels compiled earlier, also by another "
+            "process into a library's cache, have none: compile them inside the session. auto= or --auto marks the "
+            "operations of kernels without regions"
         )
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (

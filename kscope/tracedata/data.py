@@ -147,7 +147,12 @@ class TraceData:
 
     def __repr__(self) -> str:
         shown, launches = self.shown_warps, len(np.unique(self.warps.launch[self.shown_warps]))
-        counts = (len(self), "record"), (len(shown), self.warps.noun), (launches, "launch"), (len(self.problems), "problem")
+        counts = (
+            (len(self), "record"),
+            (len(shown), self.warps.noun),
+            (launches, "launch"),
+            (len(self.problems), "problem"),
+        )
         return f"<kscope.Trace: {', '.join(counted(*count) for count in counts)}>"
 
     @property

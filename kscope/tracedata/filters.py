@@ -66,7 +66,7 @@ def _matching(
         if not hits.any():
             known = sorted({*shown} - {"?"})
             has = f"which has {what} {some(known)}" if known else f"which has no {what}"
-            raise UsageError(f"{what} {pattern}: not in this trace, {has}{nearest(pattern, known)}")
+            raise UsageError(f"{what} {pattern or repr(pattern)}: not in this trace, {has}{nearest(pattern, known)}")
         found |= hits
     return found
 

@@ -10,8 +10,8 @@ Clock = Literal["gpu", "simulated", "host", "foreign"]
 CLOCKS: dict[Clock, str] = {
     "gpu": "GPU clock",
     "simulated": "simulated clock: times are those of a model, not of a GPU",
-    "host": "host clock: an interpreter ran the kernels on the CPU, and times are its own",
-    "foreign": "another profiler's clock: how exact it is, its data does not say",
+    "host": "host clock: an interpreter ran the kernels on the CPU; times are the interpreter's",
+    "foreign": "another profiler's clock: its precision is unknown",
 }
 
 

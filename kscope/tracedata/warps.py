@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..util.texts import Texts, constant, decimals, joined
+from ..util.text_columns import TextColumn, constant, decimals, joined
 
 Int64 = npt.NDArray[np.int64]
 
@@ -85,7 +85,7 @@ class Warps:
         """A row's label: ``block 3 warp 0``, with y, z if the grid has them, and the lane if lanes record."""
         return self.labels(np.array([row])).strings()[0]
 
-    def labels(self, rows: Int64) -> Texts:
+    def labels(self, rows: Int64) -> TextColumn:
         """The labels of many rows."""
         parts = [constant(b"block ", len(rows)), self.blocks(rows), constant(b" warp ", len(rows))]
         parts.append(decimals(self.warp[rows]))
@@ -93,7 +93,7 @@ class Warps:
             parts += [constant(b" lane ", len(rows)), decimals(self.lane[rows])]
         return joined(*parts)
 
-    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> Texts:
+    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> TextColumn:
         """Block indices of many rows: ``3``, ``3,1`` or ``3,1,0``. digits: least digits of each axis."""
         x, y, z = (self.block_xyz[rows, axis] for axis in range(3))
         deep = self.grid[rows, 2] != 1

@@ -1,4 +1,4 @@
-"""Runs of equal neighbors in columns, groups of equal values, and the extent of groups in time."""
+"""Order of rows, runs of equal neighbors in columns, groups of equal values, and the extent of groups in time."""
 
 from __future__ import annotations
 
@@ -25,6 +25,28 @@ def fresh(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
 def heads(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     """Indices of the first row of each run of equal rows."""
     return np.flatnonzero(fresh(*columns))
+
+
+def order_by(*columns: npt.NDArray[np.integer]) -> Int64:
+    """(n,) the rows in order of the first column, of equal values in order of the second one, and so on.
+
+    Rows that are equal in all columns keep their order. Columns that fit one 64-bit number, with the row's own index
+    below, are sorted as such a number, which is several times faster.
+    """
+    count = len(columns[0])
+    spans = [_range(column) for column in columns] if count else []
+    low = (count - 1).bit_length()
+    if not count or low + sum((width - 1).bit_length() for _, width in spans) > 64:
+        return np.asarray(np.lexsort(columns[::-1]), np.int64)
+    key = np.zeros(count, np.uint64)
+    for column, (least, width) in zip(columns, spans, strict=True):
+        key <<= np.uint64((width - 1).bit_length())
+        key |= _after(column, least).astype(np.uint64, copy=False)
+    key <<= np.uint64(low)
+    key |= np.arange(count, dtype=np.uint64)
+    key.sort()
+    key &= np.uint64((1 << low) - 1)
+    return key.view(np.int64)
 
 
 def ranges(first: Int64, count: Int64) -> Int64:

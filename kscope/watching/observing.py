@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture import wire
-from ..capture.pool_reading import Pool
+from ..capture.pools.pool_reading import Pool
 from .warps import Warps, keys, states
 
 

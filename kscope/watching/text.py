@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ..capture.pool_reading import HostLaunch
+from ..capture.pools.pool_reading import HostLaunch
 from ..util.text import counted
 from .verdict import BEHIND, FINISHED, IN, Group, LaunchState, Verdict
 
@@ -42,7 +42,7 @@ def head(found: Verdict) -> Iterator[str]:
             rate = f": {found.enters_per_s:,.0f} regions entered a second" if found.enters_per_s else ""
             yield f"in progress{rate}"
     if not found.launches:
-        yield "no warp is unfinished: every warp that began to record has left its kernel"
+        yield "no warp is running: every warp that recorded has finished"
 
 
 def launch_line(launch: LaunchState) -> str:
@@ -71,7 +71,7 @@ def sentence(group: Group) -> str:
     if group.state == IN:
         where = f"{'are' if several else 'is'} in {region}"
     elif group.state == BEHIND:
-        where = f"{'have' if several else 'has'} left {region} and entered no region that waits since"
+        where = f"{'have' if several else 'has'} left {region} and has entered no waiting region since"
     elif group.state == FINISHED:
         where = f"{'have' if several else 'has'} finished" + (f"; the last region was {region}" if group.region else "")
     else:

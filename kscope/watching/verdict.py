@@ -12,8 +12,8 @@ import numpy as np
 from ..capture import layout, wire
 from ..capture.layout import HEADER, HEADER_BYTES, HEADER_WORD
 from ..capture.model import ModuleMeta
-from ..capture.pool_keeper import refresh
-from ..capture.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
+from ..capture.pools.keeper_socket import refresh
+from ..capture.pools.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
 from ..marks.grammar import ROLE_TRACK, split
 from ..marks.strategies import MAX_WARPS
 from ..marks.wide import CODES, floats, joined
@@ -138,7 +138,7 @@ class _Names:
         }
 
     def kernel(self, number: int) -> str:
-        return self.kernels.get(number, f"0x{number:016x}" if number else "a launch that is not known")
+        return self.kernels.get(number, f"0x{number:016x}" if number else "an unknown launch")
 
     def region(self, kernel: int, number: int) -> tuple[str | None, str | None, str | None]:
         """(name, place, value type) of a region of a kernel."""
@@ -172,7 +172,7 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
     problems = [str(one.get("text")) for one in entries if one.get("kind") == "problem"]
     problems += [outdated] if outdated else []
     if left_out := int(pool.state["journal_left_out"][0]):
-        problems.append(f"{left_out} names and problems found no room in the file: some regions have no names")
+        problems.append(f"{left_out} names and problems did not fit into the file: some regions have no names")
     if count := int(found.torn.sum()):
         problems.append(f"{count} warps entered regions faster than they could be read")
     return Verdict(

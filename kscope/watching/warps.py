@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..capture import layout, wire
 from ..capture.heads import Ints, U32s, Units, finished, log2_of, valid
 from ..capture.open_words import OpenWords, entered, hashes, open_words, torn
-from ..capture.pool_reading import Pool, slabs
+from ..capture.pools.pool_reading import Pool, slabs
 from ..util.arrays import Bools
 
 _ROWS = wire.RECORDS_PER_UNIT

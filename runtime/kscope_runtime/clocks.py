@@ -51,9 +51,10 @@ SAME:
 }
 """
 OWN_KERNELS = frozenset({"ks_now", "ks_tick"})
-"""Names of the kernels above: samples of them are nobody's."""
+"""Names of the kernels above, whose samples are dropped."""
 _NONE = 0xFFFFFFFF  # ks_tick saw no step
-_PATIENCE_S = 0.2  # a device full of persistent blocks runs nothing else: do without
+KERNEL_TIMEOUT_S = 0.2
+"""How long to wait for a tiny kernel: a device full of persistent blocks runs nothing else."""
 _TRIES = 5
 
 
@@ -96,7 +97,7 @@ class Clocks:
             return None  # the previous launch still waits for room
         self._word[0] = 0
         self._driver.launch(self._module, kernel, self._bytes.ctypes.data, self._stream)
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + KERNEL_TIMEOUT_S
         while not (found := int(self._word[0])):
             if time.monotonic() > end:
                 return None

@@ -6,9 +6,10 @@ import time
 
 import numpy as np
 
-from kscope.capture import pool_folder, wire
+from kscope.capture import wire
 from kscope.capture.model import ClockSync, TimerReading
-from kscope.capture.pool_file import PoolFile
+from kscope.capture.pools import pool_folder
+from kscope.capture.pools.pool_file import PoolFile
 from kscope.errors import DriverError
 from kscope.instrument.backend import OpenPool
 from kscope.instrument.recording import AUTO_RECORDS

@@ -30,7 +30,7 @@ _FRESH_S, _LOOK_S = 0.02, 0.0005
 Threads that launch without pause keep the interpreter from the drain, so a small pool may fill up meanwhile; and a
 batch may take longer than this while nearly all of a large pool is free.
 """
-_PATIENCE_S = 0.25
+_MAX_LAUNCH_WAIT_S = 0.25
 """How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
 
 
@@ -43,7 +43,7 @@ class Drain:
         self._recording = threading.Event()  # set while the gate is open
         self._patient, self._salvaged = True, False
         self._freed = 0  # bytes, by all passes of the thread
-        self._name = f"kscope drain {device.facts.ordinal}"  # cli/script_threads.py recognizes it
+        self._name = f"kscope drain {device.facts.ordinal}"  # cli/running/script_threads.py recognizes it
         self._passes = Passes(device)
         self._reading = PoolReading(device)
         self._lock = threading.Lock()
@@ -90,15 +90,15 @@ class Drain:
         if self._fits(kernel):
             self._patient = True
             return
-        progress, until = self._progress(), time.monotonic() + _PATIENCE_S
+        progress, until = self._progress(), time.monotonic() + _MAX_LAUNCH_WAIT_S
         while self._patient and not self._fits(kernel):
             if self._progress() != progress:
-                progress, until = self._progress(), time.monotonic() + _PATIENCE_S
+                progress, until = self._progress(), time.monotonic() + _MAX_LAUNCH_WAIT_S
             self._patient = self.failed is None and time.monotonic() < until
             if self._passes.room.is_set():  # outdated
                 time.sleep(_LOOK_S)
             else:
-                self._passes.room.wait(_PATIENCE_S / 8)
+                self._passes.room.wait(_MAX_LAUNCH_WAIT_S / 8)
 
     def _fits(self, kernel: Hashable) -> bool:
         forecast = self._passes.forecast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kscope.capture.pool_file import PoolFile
+from kscope.capture.pools.pool_file import PoolFile
 
 from .driver import Memory
 from .ranges import Bytes, Ranges, read_each

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kscope.capture import pool_keeper
-from kscope.capture.pool_file import BOOK_AT, BOOK_BYTES, HEADER, STATE, STATE_AT, PoolFile
+from kscope.capture.pools import keeper_socket
+from kscope.capture.pools.pool_file import BOOK_AT, BOOK_BYTES, HEADER, STATE, STATE_AT, PoolFile
 from kscope.errors import DriverError, KscopeError, UsageError
 from kscope.util import processes
 
@@ -27,7 +27,7 @@ from .ranges import Bytes
 from .salvage import child_environment
 
 _CHILD = "from kscope_runtime.keeper import serve; serve()"
-_PATIENCE_S = 20.0
+_EXIT_TIMEOUT_S = 20.0
 """For the last copy, and before that for a context that is being created."""
 _LOOK_S = 1.0
 """How often the keeper looks whether the program is there, should a child of it hold its pipe open."""
@@ -64,7 +64,7 @@ class Keeper:
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
             try:
-                self._process.wait(_PATIENCE_S)
+                self._process.wait(_EXIT_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -84,7 +84,7 @@ def serve() -> None:
     except (DriverError, KscopeError) as error:  # such as a GPU for one process only
         print(f"kscope: survive='keeper' keeps nothing: {error}; use survive='shm'", file=sys.stderr)
         return
-    listener = pool_keeper.listen(path)
+    listener = keeper_socket.listen(path)
     state["keeper"] = os.getpid()
     header = file[: HEADER.itemsize].view(HEADER)[0]
     program = int(header["pid"]), int(header["born"]), header["boot"].decode("ascii", "replace")
@@ -97,7 +97,7 @@ def serve() -> None:
     if path.exists():
         kept.copy()
     state["is_final"] = 1
-    pool_keeper.forget(path)
+    keeper_socket.forget(path)
 
 
 class _Kept:
@@ -126,4 +126,4 @@ class _Kept:
         reader, _ = listener.accept()
         with reader:
             self.copy()
-            pool_keeper.answer(reader)
+            keeper_socket.answer(reader)

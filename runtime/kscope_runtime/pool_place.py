@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kscope.capture.pool_file import PoolDevice, PoolFile
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import OpenPool
 

@@ -26,7 +26,7 @@ from .ranges import Bytes, Ranges, read_each
 
 _REQUEST = struct.Struct("<3q")  # index of the allocation, offset, bytes
 _CHUNK = 32 << 20
-_PATIENCE_S = 30.0
+_ANSWER_TIMEOUT_S = 30.0
 """How long an answer may take: the process creates a context first."""
 _CHILD = "from kscope_runtime.salvage import serve; serve()"
 
@@ -85,8 +85,8 @@ class SalvagedMemory:
         answer = select.poll()  # select() refuses descriptors from 1,024 on
         answer.register(source, select.POLLIN)
         while len(rest):
-            if not answer.poll(_PATIENCE_S * 1000):
-                raise UnsupportedError(f"the process that reads it has not answered for {_PATIENCE_S:.0f} s")
+            if not answer.poll(_ANSWER_TIMEOUT_S * 1000):
+                raise UnsupportedError(f"the process that reads it has not answered for {_ANSWER_TIMEOUT_S:.0f} s")
             count = os.readv(source, [rest])
             if not count:
                 raise self._refused()

@@ -11,6 +11,7 @@ import time
 
 from kscope.capture.model import TimerReading
 
+from .clocks import KERNEL_TIMEOUT_S
 from .driver import Driver
 
 COUNT = 64
@@ -37,7 +38,6 @@ _NAMES = {"begin": "kscope_timer_begin", "end": "kscope_timer_end"}
 PTX = ".version 6.3\n.target sm_75\n.address_size 64\n" + "".join(
     _KERNEL.format(name=name, spin=SPIN) for name in _NAMES.values()
 )
-_PATIENCE_S = 0.2  # a device full of persistent blocks runs nothing else: do without
 
 
 class TimerReadings:
@@ -68,7 +68,7 @@ class TimerReadings:
 
     def read(self) -> None:
         """Wait for them, but not for long, and copy what they have read."""
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + KERNEL_TIMEOUT_S
         while not self._driver.ready(self._stream):
             if time.monotonic() > end:
                 return

@@ -10,8 +10,8 @@ from browser.chromium import Page
 
 import kscope
 import kscope_sim
-from kscope.capture import pool_folder
-from kscope.capture.pool_reading import open_pool
+from kscope.capture.pools import pool_folder
+from kscope.capture.pools.pool_reading import open_pool
 from kscope.cli.watch_page import served
 
 

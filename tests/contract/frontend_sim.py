@@ -288,7 +288,21 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, first, values, wide, constants, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(
+            strategies,
+            divergent,
+            first,
+            values,
+            wide,
+            constants,
+            points,
+            chosen,
+            tracks,
+            words,
+            pinned,
+            roles,
+            unmarked,
+        ),
     )
 }
 

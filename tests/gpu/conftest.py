@@ -9,6 +9,17 @@ from importlib.util import find_spec
 import pytest
 
 ROW = "measured"
+ALONE = {
+    "test_accuracy.py": "compares clocks and times",
+    "test_activity_join.py": "CUPTI serves one process",
+    "test_inductor.py": "compiles on all cores",
+    "test_perturb.py": "compares times",
+    "test_stalls.py": "CUPTI serves one process",
+    "test_torch_merge.py": "CUPTI serves one process",
+    "test_torture.py::test_a_gpu_that_is_nearly_full_records_less_and_counts_the_rest": "fills the device memory",
+    "test_volume.py": "times what it writes",
+}
+"""Files and tests that need the GPU to themselves, and why: `make gpu` runs them after the others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,6 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/gpu" in str(item.path):
             item.add_marker(pytest.mark.gpu)
+            test = item.nodeid.partition("[")[0].removeprefix("tests/gpu/")
+            if {test, item.path.name} & ALONE.keys():
+                item.add_marker(pytest.mark.alone)
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

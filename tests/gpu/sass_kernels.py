@@ -28,6 +28,7 @@ from kscope.sass.recording.kernel import Recorded, recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF, FLOAT = "*fp16", "*fp32"
+TARGET = GPUTarget("cuda", 90, 32)
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,25 @@ class Made:
 def made(name: str, recording: Recording | None = None) -> Made:
     """Compile a case for sm_90, without a GPU."""
     recording = recording or Recording(records=256)
+    case, source = _source(name)
+    text, about = _marked(source, case.options, recording)
+    low = plan.lower(text, recording, frontend="triton")
+    text = text.replace(".address_size 64\n", f".address_size 64\n{ptx.control_symbol()}", 1)
+    (described,) = low.meta.kernels
+    words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
+    owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, 90)
+    return Made(case, _assembled(labels.labeled(text).plain), recorded(text, owner, _assembled), low.meta, about.shared)
+
+
+def without_kscope(name: str) -> bytes:
+    """The cubin of a case that was compiled while kscope is disabled."""
+    case, source = _source(name)
+    with patch.dict("os.environ", TRITON_ALWAYS_COMPILE="1"):
+        compiled = triton.compile(source, target=TARGET, options={"enable_fp_fusion": True, **case.options})
+    return _assembled(compiled.asm["ptx"])
+
+
+def _source(name: str) -> tuple[Case, ASTSource]:
     case = next(one for one in (*CASES, *COMPILED) if one.name == name)
     for folder in (ROOT / "bench", ROOT / "examples"):
         sys.path[:0] = [] if str(folder) in sys.path else [str(folder)]
@@ -199,13 +219,7 @@ def made(name: str, recording: Recording | None = None) -> Made:
     }
     if name == "softmax":  # 1,000 columns
         aligned = {place: found for place, found in aligned.items() if place != (2,)}
-    text, about = _marked(ASTSource(kernel, types, case.constants, aligned), case.options, recording)
-    low = plan.lower(text, recording, frontend="triton")
-    text = text.replace(".address_size 64\n", f".address_size 64\n{ptx.control_symbol()}", 1)
-    (described,) = low.meta.kernels
-    words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
-    owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, 90)
-    return Made(case, _assembled(labels.labeled(text).plain), recorded(text, owner, _assembled), low.meta, about.shared)
+    return case, ASTSource(kernel, types, case.constants, aligned)
 
 
 def _marked(source: ASTSource, options: dict[str, int], recording: Recording) -> tuple[str, Any]:
@@ -226,9 +240,7 @@ def _marked(source: ASTSource, options: dict[str, int], recording: Recording) ->
         for one in patches:
             one.start()
         with patch.dict("os.environ", TRITON_ALWAYS_COMPILE="1"):
-            compiled = triton.compile(
-                source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": True, **options}
-            )
+            compiled = triton.compile(source, target=TARGET, options={"enable_fp_fusion": True, **options})
     finally:
         for one in patches:
             one.stop()

@@ -27,7 +27,7 @@ from kscope.capture import metadata as meta
 from kscope.capture.capture import Capture, load_capture
 from kscope.capture.file import FIRST_LINE
 from kscope.capture.layout import header_check
-from kscope.cli import options as flags
+from kscope.cli.common import recording_flags as flags
 from kscope.errors import KscopeError, UsageError
 from kscope.instrument.options import Options
 from kscope.instrument.recording import Recording

@@ -218,5 +218,5 @@ def test_a_range_is_counted_before_it_is_made(typed: list[str], tmp_path: Path) 
 
 
 def _about(folder: Path, what: str) -> str:
-    begins = f"(begins with {bytes(8)!r}); record one with kscope.profile('run.kscope')"
+    begins = f"(begins with {bytes(8)!r}); record one with kscope run SCRIPT or kscope.profile('run.kscope')"
     return f"kscope: {folder / 'x.kscope'}: {what} {begins}\n"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import kscope
 from kscope import cli
 from kscope.capture.model import ModuleMeta, Problem, RegionMeta
-from kscope.cli import options as flags
+from kscope.cli.common import recording_flags as flags
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched, unmatched_in_kernel
@@ -151,8 +151,8 @@ def test_kinds_that_no_kernel_has_are_a_problem() -> None:
 @pytest.mark.parametrize(
     ("kinds", "texts"),
     [
-        ("wait,dot", ["kernel mm: auto= marked dot, and no operation as wait"]),
-        ("wait,load,dot", ["kernel mm: auto= marked dot, and no operation as wait, load"]),
+        ("wait,dot", ["kernel mm: auto= marked dot, but found no operation of kind wait"]),
+        ("wait,load,dot", ["kernel mm: auto= marked dot, but found no operation of kind wait, load"]),
         ("dot", []),
         ("wait", []),
         (True, []),
@@ -173,7 +173,7 @@ def test_kinds_without_operations_in_a_marked_kernel_are_reported(kinds: str | b
 def test_narrow_kinds_belong_to_their_wider_kinds() -> None:
     selection = Selection(("wait", "wgmma", "mma", "dot"))
     (problem,) = unmatched_in_kernel(selection, "mm", ["wgmma a.py:7", "wait a.py:8"], ())
-    assert problem.text == "kernel mm: auto= marked wait, wgmma, and no operation as mma"
+    assert problem.text == "kernel mm: auto= marked wait, wgmma, but found no operation of kind mma"
     removed = Problem("removed", "kernel mm: the compiler removed every mark of mma a.py:9")
     assert not unmatched_in_kernel(selection, "mm", ["wgmma a.py:7", "wait a.py:8"], [removed])
 

@@ -15,8 +15,8 @@ from waiting import PATIENCE_S, wait_until
 
 import kscope
 import kscope_sim
-from kscope.capture import pool_folder
-from kscope.capture.pool_reading import open_pool
+from kscope.capture.pools import pool_folder
+from kscope.capture.pools.pool_reading import open_pool
 from kscope.cli import main
 from kscope.watching import text
 from kscope.watching.observing import Observer
@@ -40,7 +40,8 @@ EXPECTED: dict[str, tuple[int, set[tuple[Any, ...]]]] = {
 CLOCK = """
 import sys
 from pathlib import Path
-from kscope.cli import main, supervised
+from kscope.cli import main
+from kscope.cli.running import supervised
 
 class Time:
     "A minute has passed once the program hangs."
@@ -101,7 +102,7 @@ def test_a_program_that_takes_too_long_is_ended(pools: Path, tmp_path: Path) -> 
     program = start("signal", tmp_path, "--timeout", "3s")
     errors = program.communicate(timeout=PATIENCE_S)[1]
     assert program.returncode == 124, errors
-    assert "the program has run for 3s, and is ended" in errors
+    assert "timeout: the program has run for 3s; ending it" in errors
 
 
 def test_the_file_is_a_capture_of_everything_up_to_the_end(
@@ -165,7 +166,7 @@ def test_each_state_has_its_words(pools: Path) -> None:
     (file,) = pools.iterdir()
     found = "\n".join(text.lines(verdict(open_pool(file))))
     assert "scattered, launch 1: 1 of 2 blocks have begun; 3 warps of these have not finished, 1 has" in found
-    assert "warp 0 of block 0 has left `load` (value 0) and entered no region that waits since at " in found
+    assert "warp 0 of block 0 has left `load` (value 0) and has entered no waiting region since at " in found
     assert "warp 1 of block 0 has begun and recorded nothing yet" in found
     assert "warp 2 of block 0 has finished; the last region was `load` (value 2)" in found
     assert "warp 3 of block 0 is in `multiply` (value 2.5) at " in found
@@ -218,7 +219,7 @@ def test_the_environment_makes_sessions_survive(
 
 def test_nothing_is_recorded_into_a_folder_that_others_may_enter(pools: Path) -> None:
     pools.mkdir(mode=0o755)
-    with pytest.raises(kscope.UsageError, match="yours alone"), kscope.profile(survive="shm"):
+    with pytest.raises(kscope.UsageError, match="not a private folder of yours"), kscope.profile(survive="shm"):
         pass
 
 

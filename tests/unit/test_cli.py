@@ -15,7 +15,7 @@ import kscope
 import kscope_sim
 from kscope import cli
 from kscope.capture import file
-from kscope.cli.server import Server
+from kscope.cli.common.server import Server
 from kscope.instrument import registry
 from kscope.util import bounded_reading
 
@@ -237,11 +237,23 @@ def test_a_closed_output_pipe_is_not_an_error(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("argv", [["dance"], ["summary"], ["trust", "overhead"], ["run"]], ids=" ".join)
-def test_an_invalid_command_line_shows_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_command_line_is_one_line_that_names_the_help(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(argv)
     assert stop.value.code == 2
-    assert "usage: kscope" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    command = "kscope" if argv == ["dance"] else f"kscope {' '.join(argv)}"
+    assert message.startswith(f"{command}: ")
+    assert message.endswith(f" ({command} --help)\n")
+
+
+def test_run_without_a_script_does_not_expect_arguments_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run"])
+    assert "the following arguments are required: SCRIPT (" in capsys.readouterr().err
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 import kscope
-from kscope.cli import launched, program
-from kscope.cli.launched.sitecustomize import recorded
+from kscope.cli.running import launched, program
+from kscope.cli.running.launched.sitecustomize import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = pytest.mark.skipif(find_spec("torch") is not None, reason="the installed torch comes before the stand-in")
@@ -46,7 +46,7 @@ if "TOGETHER" in os.environ:  # until another rank has ended
 subprocess.run([sys.executable, "plain.py"], check=True)
 sys.exit(int(sys.argv[1]))
 """
-MAIN = "kscope/cli/launched/__main__.py"
+MAIN = "kscope/cli/running/launched/__main__.py"
 
 
 def run(folder: Path, *argv: str, command: str = "run") -> subprocess.CompletedProcess[str]:

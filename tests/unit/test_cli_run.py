@@ -16,7 +16,7 @@ import synth
 import kscope
 import kscope_sim
 from kscope import cli
-from kscope.cli import script_threads
+from kscope.cli.running import script_threads
 from kscope.instrument import registry
 from kscope_sim.backend import SimBackend
 

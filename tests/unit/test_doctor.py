@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from kscope.cli import checkup
+from kscope.cli import doctor_checks
 from kscope.errors import MissingError
 from kscope.instrument import registry
 from kscope.instrument.registry import Entry
 from kscope.machine_code import tools
 
 
-def found(name: str) -> checkup.Finding:
-    return next(finding for finding in checkup.examine() if finding.subject == name)
+def found(name: str) -> doctor_checks.Finding:
+    return next(finding for finding in doctor_checks.examine() if finding.subject == name)
 
 
 def test_a_language_that_cannot_be_imported_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_the_doctor_names_a_missing_disassembler(monkeypatch: pytest.MonkeyPatch
     finding = found("nvdisasm")
     assert finding.state == "missing" and "pip install nvidia-cuda-nvdisasm" in finding.text
     monkeypatch.setattr(tools, "find", lambda tool: f"/usr/local/cuda/bin/{tool}")
-    assert found("nvdisasm") == checkup.Finding("nvdisasm", "ok", "/usr/local/cuda/bin/nvdisasm")
+    assert found("nvdisasm") == doctor_checks.Finding("nvdisasm", "ok", "/usr/local/cuda/bin/nvdisasm")
 
 
 def test_cupys_limitation_names_a_missing_assembler(monkeypatch: pytest.MonkeyPatch) -> None:

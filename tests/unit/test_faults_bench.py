@@ -17,7 +17,7 @@ from ptxvm.machine import Grid, Launch
 from ptxvm.machine import run as run_threads
 from ptxvm.memory import FaultError
 
-from kscope.capture.pool_reading import HostLaunch
+from kscope.capture.pools.pool_reading import HostLaunch
 from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
 from kscope.watching.verdict import Group, LaunchState, Verdict

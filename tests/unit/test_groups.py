@@ -21,8 +21,8 @@ from kscope.analysis.pipelines.committed import is_group, label
 from kscope.analysis.pipelines.edges import with_phases
 from kscope.analysis.pipelines.phases import NO_PHASE, phases
 from kscope.analysis.pipelines.stages import pipelines as pipelines_of
-from kscope.lowering import pipeline
 from kscope.instrument.selection.auto import Selection
+from kscope.lowering import pipeline
 from kscope.marks import operations
 from kscope.marks.grammar import parse
 
@@ -45,7 +45,15 @@ def source(dice: Random, times: int = 6) -> str:
     """A random program of copies, commits and waits, in straight code and in a loop."""
 
     def some() -> str:
-        kinds = [COPY, COPY, COMMIT, COMMIT, WAIT.format(dice.randrange(4)), "cp.async.wait_all;\n", "add.u32 %r5, %r4, 1;\n"]
+        kinds = [
+            COPY,
+            COPY,
+            COMMIT,
+            COMMIT,
+            WAIT.format(dice.randrange(4)),
+            "cp.async.wait_all;\n",
+            "add.u32 %r5, %r4, 1;\n",
+        ]
         return "".join(dice.choice(kinds) for _ in range(dice.randrange(12)))
 
     loop = f"$AGAIN:\n{some()}add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, {times}; @%p3 bra $AGAIN;\n"
@@ -98,7 +106,9 @@ def test_groups_are_known_where_a_ring_has_overwritten_older_records() -> None:
         for record in np.unique(found.signal_record).tolist():
             kept[int(trace.track[record]), int(trace.bits[record]) >> operations.BLOCK_SHIFT] += 1
 
-        def over(row: int, lane: int, n: int, barriers: Barriers = barriers, kept: Any = kept, trace: Any = trace) -> float:
+        def over(
+            row: int, lane: int, n: int, barriers: Barriers = barriers, kept: Any = kept, trace: Any = trace
+        ) -> float:
             groups = barriers.groups[0, 0, 0, 32 * int(trace.warps.warp[row]) + lane]
             return ns(trace, row, groups[len(groups) - kept[row, lane] + n])
 
@@ -170,7 +180,9 @@ def test_a_multistage_kernel_has_its_stages_bytes_latency_and_the_stages_it_need
     trace = recorded(multiply, 40, 3)
     (kernel,) = pipelines_of(trace).kernels
     (ring,) = kernel.rings
-    assert (ring.groups, ring.stages, ring.barriers, kernel.blocks) == ("cp.async", 2, (), 2), "in flight, while a third buffer is in use"
+    assert (ring.groups, ring.stages, ring.barriers, kernel.blocks) == ("cp.async", 2, (), 2), (
+        "in flight, while a third buffer is in use"
+    )
     assert ring.needed is not None and ring.needed > 2
     assert ring.bytes_per_phase == 2 * 32 * 16, "of both warps of a block"
     assert 1024 < ring.bytes_in_flight <= 2 * 1024

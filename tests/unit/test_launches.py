@@ -209,7 +209,7 @@ def test_a_launch_that_the_host_counted_is_not_counted_again() -> None:
 
 def test_a_fault_without_any_trace_names_the_kernels_whose_launches_are_not_counted() -> None:
     (text,) = texts(after_a_fault(launches={synth.KERNEL: LaunchCount(1)}))
-    assert text.startswith("no kernel shows the fault: it is in one without marks, or ")
+    assert text.startswith("no kernel shows the fault: it is in a kernel without marks, or in one ")
     assert text.endswith("whose launches are not counted: cute_gemm")
     (partial,) = texts(after_a_fault(launches={synth.KERNEL: LaunchCount(1)}, lose=1))
     assert partial.startswith("kernel matmul: 1 launch recorded in part")

@@ -223,5 +223,5 @@ def test_the_tma_example_is_recorded_whole() -> None:
 
 
 def test_the_machine_code_of_a_kernel_is_not_recorded_with_it() -> None:
-    with pytest.raises(UsageError, match='auto="pipeline" is not built'):
+    with pytest.raises(UsageError, match='does not support auto="pipeline"'):
         Recording(placement="schedule", selection=SELECTED)

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 import kscope
 import kscope_sim
 from kscope import native
-from kscope.capture import layout, pool_file, pool_folder, pool_reading
+from kscope.capture import layout
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
-from kscope.capture.pool_file import LAUNCHES, PoolDevice, PoolFile
+from kscope.capture.pools import pool_file, pool_folder, pool_reading
+from kscope.capture.pools.pool_file import LAUNCHES, PoolDevice, PoolFile
 from kscope.errors import KscopeError, UsageError
 from kscope.util import processes
 from kscope.watching import text

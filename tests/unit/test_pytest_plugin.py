@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S
 
-from kscope.capture import pool_folder
+from kscope.capture.pools import pool_folder
 
 TESTS = """
 import threading

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.util.runs import count_distinct, group_equal, sum_by
+from kscope.util.runs import count_distinct, group_equal, order_by, sum_by
 
 FAR = 1 << 40
 numbers = st.lists(st.integers(0, 9) | st.integers(FAR, FAR + 9), max_size=30) | st.lists(
@@ -47,3 +47,22 @@ def test_weights_are_summed_by_key(keys: list[int]) -> None:
 def test_one_byte_numbers_have_a_range_of_more_than_half_of_them() -> None:
     assert count_distinct(np.array([-128, 127, 127], np.int8)) == 2
     assert group_equal(np.array([-128, 127, 127] * 100, np.int8))[1].tolist() == [100, 200]
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(-9, 9) | st.integers(FAR, FAR + 9), st.integers(0, 2)), max_size=30),
+    far=st.booleans(),
+)
+def test_rows_are_ordered_by_one_column_after_the_other(rows: list[tuple[int, int]], far: bool) -> None:
+    first, second = (np.array([row[at] for row in rows], np.int64) for at in range(2))
+    if far:  # more than 64 bits in all
+        first = first * (1 << 22)
+    assert order_by(first, second).tolist() == sorted(range(len(rows)), key=lambda at: (first[at], second[at]))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int64, np.uint64])
+def test_columns_of_every_width_are_ordered(kind: type[np.integer]) -> None:
+    ends = np.iinfo(kind)
+    column = np.array([ends.max, ends.min, 0, 1, ends.min, ends.max], kind)
+    assert order_by(column).tolist() == np.argsort(column, kind="stable").tolist()
+    assert order_by(column.astype(kind), np.arange(6)).tolist() == np.argsort(column, kind="stable").tolist()

@@ -47,7 +47,7 @@ def test_warps_that_reach_no_region_are_reported() -> None:
 
     with kscope.profile() as prof:
         kscope_sim.launch(never, grid=3)
-    assert prof.trace.problems[0].text == "no records: 3 warps ran and reached no region"
+    assert prof.trace.problems[0].text == "no records: 3 warps ran without reaching a region"
 
 
 def test_a_hung_warp_does_not_hide_other_warps_of_its_sm() -> None:

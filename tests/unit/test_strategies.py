@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kscope
-from kscope.cli import options
+from kscope.cli.common import recording_flags
 from kscope.errors import UsageError
 from kscope.instrument.options import Options
 from kscope.instrument.recording import Recording
@@ -87,8 +87,8 @@ def test_python_takes_the_texts_of_the_command_line(text: str, strategy: Strateg
     assert strategy.spec == text
     assert Options(strategy=text).recording(Recording()) == Options(strategy=strategy).recording(Recording())
     parser = argparse.ArgumentParser()
-    options.add(parser)
-    assert options.given(parser.parse_args(["--strategy", text])) == {"strategy": strategy}
+    recording_flags.add(parser)
+    assert recording_flags.given(parser.parse_args(["--strategy", text])) == {"strategy": strategy}
 
 
 def test_a_text_that_is_no_strategy_says_what_was_passed() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from waiting import PATIENCE_S
 
 from kscope.cli import main, parser, view
-from kscope.cli.server import Resource, Server, files_in
+from kscope.cli.common.server import Resource, Server, files_in
 from kscope.errors import MissingError, UsageError
 
 

@@ -17,10 +17,10 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope.capture import pool_folder
-from kscope.capture.pool_reading import open_pool
+from kscope.capture.pools import pool_folder
+from kscope.capture.pools.pool_reading import open_pool
 from kscope.cli import main
-from kscope.cli.server import Server
+from kscope.cli.common.server import Server
 from kscope.cli.watch_page import served
 
 HOSTILE = "<script>alert(1)</script>&\"'"

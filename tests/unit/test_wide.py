@@ -22,7 +22,20 @@ from kscope.capture.layout import Kind
 from kscope.errors import UsageError
 from kscope.marks.wide import CODES, halves, joined
 
-EDGES = (0, 1, -1, 7, (1 << 31) - 1, 1 << 31, -(1 << 31), -(1 << 31) - 1, 1 << 32, (1 << 53) + 1, (1 << 63) - 1, -(1 << 63))
+EDGES = (
+    0,
+    1,
+    -1,
+    7,
+    (1 << 31) - 1,
+    1 << 31,
+    -(1 << 31),
+    -(1 << 31) - 1,
+    1 << 32,
+    (1 << 53) + 1,
+    (1 << 63) - 1,
+    -(1 << 63),
+)
 FLOATS = (0.0, -0.0, 1.5, 0.1, -1e300, float("inf"), 5e-324, 2.0**60 + 2.0**10)
 NAMES = (("n", "i64"), ("u", "u64"), ("f", "f64"), ("small", "i32"), "plain")
 
@@ -124,7 +137,14 @@ def test_an_integer_of_32_bits_and_one_of_64_may_share_a_name() -> None:
 
 def test_keys_pair_by_all_their_bits() -> None:
     def body(warp: Any) -> None:
-        keys = [np.int64(1 << 40), np.int64(1 << 41), np.int64(0), np.int64(-1), np.int64((1 << 53) + 1), np.int64(1 << 53)]
+        keys = [
+            np.int64(1 << 40),
+            np.int64(1 << 41),
+            np.int64(0),
+            np.int64(-1),
+            np.int64((1 << 53) + 1),
+            np.int64(1 << 53),
+        ]
         for key in keys:
             kscope.begin("c", key)
         for n, key in enumerate(keys):
@@ -164,7 +184,10 @@ def test_a_key_that_lost_half_pairs_with_nothing() -> None:
     end = rows("c\x1fkscope.end", "i64", 0, 2100)
     names = (("c\x1fkscope.begin", "i64"), ("c\x1fkscope.end", "i64"))
     trace = kscope.decode(synth.capture(synth.slab([*begin, *end]), names=names))
-    assert sorted(region.name for region in map(trace.regions.__getitem__, trace.region)) == ["c (ended, not begun)", "c (not ended)"]
+    assert sorted(region.name for region in map(trace.regions.__getitem__, trace.region)) == [
+        "c (ended, not begun)",
+        "c (not ended)",
+    ]
     assert {problem.kind: problem.count for problem in trace.problems}["half"] == 1
 
 

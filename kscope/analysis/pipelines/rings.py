@@ -61,7 +61,16 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
     for ring in np.unique(number).tolist():
         mine = np.flatnonzero(number == ring)
         places, stage = np.unique(found.barrier[mine], return_inverse=True)
-        order = np.lexsort((found.number[mine], found.life[mine], stage.ravel(), found.row[mine], found.block[mine], found.launch[mine]))
+        order = np.lexsort(
+            (
+                found.number[mine],
+                found.life[mine],
+                stage.ravel(),
+                found.row[mine],
+                found.block[mine],
+                found.launch[mine],
+            )
+        )
         inside = np.append(number == ring, False)
         waits, signals = np.flatnonzero(inside[found.wait_phase]), np.flatnonzero(inside[found.signal_phase])
         first = mine[0]

@@ -30,7 +30,20 @@ import numpy.typing as npt
 from ...util.arrays import Int64
 from ..timeline import Timeline
 from .arrow_ends import padded
-from .row_words import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, clocks, cycles, filler, set_exact, times, values
+from .row_words import (
+    BEGIN,
+    COUNTER,
+    END,
+    INSTANT,
+    MOST_CYCLES,
+    SORTS,
+    clocks,
+    cycles,
+    filler,
+    set_exact,
+    times,
+    values,
+)
 from .tracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, WHERE, Names, varint
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]

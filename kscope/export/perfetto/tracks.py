@@ -19,7 +19,7 @@ from ...capture.layout import Kind
 from ...tracedata.info import info
 from ...tracedata.values import Integers
 from ...util.parallel import chunks, map_ahead
-from ...util.texts import Texts, constant, joined, summed, varints
+from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
 from ..launch_rows import LaunchRow, launch_rows
 from ..row_notes import arguments, described
@@ -279,11 +279,16 @@ def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: b
 
 
 def _bodies(
-    uuids: Int64, parents: Int64, names: Texts, ranks: Int64, notes: Sequence[Texts], which: npt.NDArray[np.bool_]
+    uuids: Int64,
+    parents: Int64,
+    names: TextColumn,
+    ranks: Int64,
+    notes: Sequence[TextColumn],
+    which: npt.NDArray[np.bool_],
 ) -> bytes:
     """As descriptor(), of many tracks with a description in parts, of those in a mask."""
 
-    def always(data: bytes) -> Texts:
+    def always(data: bytes) -> TextColumn:
         return constant(data, len(uuids))
 
     fields = [

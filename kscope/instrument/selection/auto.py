@@ -178,7 +178,7 @@ def unmatched_in_kernel(
     if not marked or not missing or selection.kinds == DEFAULT:
         return []
     found = ", ".join(kind for kind in selection.kinds if kind in marked)
-    text = f"kernel {kernel}: auto= marked {found}, and no operation as {', '.join(missing)}"
+    text = f"kernel {kernel}: auto= marked {found}, but found no operation of kind {', '.join(missing)}"
     return [Problem(UNMATCHED, text, len(missing), kernel=kernel)]
 
 

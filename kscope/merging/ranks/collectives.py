@@ -31,13 +31,13 @@ def common(gpus: Sequence[RankGpu], names: Callable[[str], bool]) -> list[Int64]
         UsageError: fewer than two GPUs, no collective, or ranks that differ.
     """
     if len(gpus) < 2:
-        raise UsageError(f"{counted(len(gpus), 'GPU')} recorded: ranks are compared from two on")
+        raise UsageError(f"{counted(len(gpus), 'GPU')} recorded: comparing ranks needs at least two")
     found = [gpu.launches_of(names) for gpu in gpus]
     if not len(found[0]):
         kernels = sorted({name for gpu in gpus for name in gpu.kernels})
         raise UsageError(
-            f"no collective kernel was recorded; recorded were {some(kernels, 8)}: name those that no rank leaves "
-            "before the last one has arrived with --collective GLOB"
+            f"no collective kernel was recorded, only {some(kernels, 8)}; pass --collective GLOB for kernels that no "
+            "rank leaves before the last one has arrived"
         )
     wanted = [gpus[0].kernels[one] for one in gpus[0].kernel[found[0]].tolist()]
     for gpu, mine in zip(gpus, found, strict=True):

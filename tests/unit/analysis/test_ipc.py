@@ -246,7 +246,7 @@ def test_count_mismatches_are_reported_with_exit_code_1(
 
 
 def ipc_mismatch() -> int:
-    from kscope.cli.ipc import MISMATCH
+    from kscope.cli.trust.ipc import MISMATCH
 
     return MISMATCH
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kscope import cli
 from kscope.analysis.trust import nsight
-from kscope.cli import perturb
+from kscope.cli.trust import perturb
 from kscope.errors import MissingError
 from kscope.machine_code import sass, tools
 

@@ -124,7 +124,7 @@ def test_the_command(tmp_path: Path, capture: Capture, capsys: pytest.CaptureFix
     path, peaks = str(tmp_path / "a.kscope"), tmp_path / "peaks.json"
     capture.save(path)
     peaks.write_bytes(Peaks("GPU", 132, 4000.0, 60_000.0, 900_000.0).to_json())
-    assert main(["rates", path, "--flops", "load=5", "--bytes", "plain=value", "--peaks", str(peaks)]) == 0
+    assert main(["rates", path, "--flops", "load=5", "--bytes", "plain=3", "--peaks", str(peaks)]) == 0
     text = capsys.readouterr().out
     assert "of the roof" in text and "4,000 GB/s read from memory" in text
     assert main(["rates", path, "--json"]) == 0
@@ -133,7 +133,10 @@ def test_the_command(tmp_path: Path, capture: Capture, capsys: pytest.CaptureFix
     assert {row["region"]: row["bytes"] for row in found["rows"]} == {
         "load": 40_000, "store": 180, "gather": 180, "plain": None,
     }  # fmt: skip
-    for wrong, why in (("lod=1", "did you mean load?"), ("load=-1", "REGION=N"), ("load", "REGION=N")):
+    for wrong, why in (
+        ("lod=1", "did you mean load?"), ("load=-1", "REGION=N"), ("load", "REGION=N"),
+        ("plain=value", "have no value"),
+    ):  # fmt: skip
         assert main(["rates", path, "--bytes", wrong]) == 2
         assert why in capsys.readouterr().err
     peaks.write_text('{"schema": "kscope.peaks", "gpu": "x", "sms": 0}')

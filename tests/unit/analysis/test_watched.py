@@ -12,7 +12,7 @@ import traces
 from kscope import cli
 from kscope.analysis.overlap import overlap, waits
 from kscope.capture.capture import load_capture
-from kscope.cli import filters
+from kscope.cli.common import filters
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

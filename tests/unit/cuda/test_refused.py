@@ -203,14 +203,14 @@ def test_invalid_macro_options_are_refused(define: str) -> None:
 @pytest.mark.parametrize("more", [[], ["-rdc=true"]])
 def test_marks_in_noinline_functions_are_refused_by_name(more: list[str]) -> None:
     text = compiled(kernel("  out[0] = apart(n);", before=NOT_INLINED), MARKS, *more).decode()
-    with pytest.raises(UnsupportedError, match=r"regions in _Z5aparti: the function was compiled apart"):
+    with pytest.raises(UnsupportedError, match=r"regions in _Z5aparti: the function was compiled separately"):
         plan.lower(text, Recording(), frontend="test")
 
 
 def test_marks_in_separately_compiled_functions_are_refused_by_name() -> None:
     """With -rdc=true and no kernel in sight."""
     apart = HEADER + '__device__ void apart(int* out) {\n  KSCOPE_REGION("r");\n  out[0] = 1;\n}\n'
-    with pytest.raises(UnsupportedError, match=r"regions in _Z5apartPi: the function was compiled apart"):
+    with pytest.raises(UnsupportedError, match=r"regions in _Z5apartPi: the function was compiled separately"):
         plan.lower(compiled(apart, MARKS, "-rdc=true").decode(), Recording(), frontend="test")
 
 

@@ -226,7 +226,7 @@ def test_regions_do_not_exceed_the_register_limit_of_large_blocks(frontend, gpu,
 def test_a_function_that_is_not_inlined_is_refused_by_name(frontend, gpu, source):
     frontend.enable(Recording())
     apart = '__noinline__ __device__ void item(int* out) { KSCOPE_REGION("item"); out[0] += 1; }'
-    with pytest.raises(UnsupportedError, match="regions in _Z4itemPi: the function was compiled apart"):
+    with pytest.raises(UnsupportedError, match="regions in _Z4itemPi: the function was compiled separately"):
         gpu.compile(source(body="item(out); item(out + 1);", before=apart))
 
 

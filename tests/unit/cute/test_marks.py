@@ -315,7 +315,7 @@ def test_a_device_function_that_is_compiled_apart_is_refused_by_name(make: Make)
         """,
     )
     registry.frontend("cute").enable(Recording())
-    with pytest.raises(UnsupportedError, match=r"regions in .*twice.*compiled apart.*move the region to its caller"):
+    with pytest.raises(UnsupportedError, match=r"regions in .*twice.*compiled separately.*move the region"):
         cute.compile[device_target](module.twice, cutlass.Float32)
 
 

@@ -163,7 +163,7 @@ def test_a_table_of_pandas_holds_any_name(name: str) -> None:
 def test_one_long_name_makes_neither_rows_nor_memory_larger(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kscope.export.text.MOST", 1 << 16)
+    monkeypatch.setattr("kscope.export.text_cells.MOST", 1 << 16)
     names = ("x" * 20_000, "y" * 100)
     records = [Rec(names[at > 0], 2000 + 10 * at, 2005 + 10 * at) for at in range(2000)]
     trace = decode(synth.capture(synth.slab(records, log2=11), names=names))

@@ -84,7 +84,7 @@ def test_noinline_functions_under_lto_are_refused_by_name(enabled: Any, written:
     path = tmp_path / "scaled.cu"
     path.write_text(SOURCE.format(body="").replace("__device__ int", "__device__ __noinline__ int"))
     library = built(written(KERNEL.format(before=""))["kernel"], SIGNATURE, lto=True, link=[str(path)])
-    with pytest.raises(UnsupportedError, match=r"regions in scaled: the function was compiled apart \(noinline"):
+    with pytest.raises(UnsupportedError, match=r"regions in scaled: the function was compiled separately \(noinline"):
         library.get_cubin(cc=(9, 0))
 
 

@@ -471,6 +471,6 @@ def test_a_recursive_function_compiles_under_a_selection(frontend: Any, written:
     """Its own operations are reported, and those of the kernel recorded."""
     frontend.enable(recording(kinds=tuple(KINDS)))
     kernel = written(RECURSIVE, FILE, __name__="__main__")["kernel"]
-    with pytest.warns(UserWarning, match="selected code in .*depth.* is not recorded: the function was compiled apart"):
+    with pytest.warns(UserWarning, match="selected code in .*depth.* is not recorded: the function was compiled"):
         made = ptx(numba_offline.built(kernel, SIGNATURE, lto=lto))
     assert [name.split()[0] for name in regions(made)] == ["store"]

@@ -426,7 +426,7 @@ def test_a_broken_context_ends_the_drain_thread_and_nothing_hangs() -> None:
 
 
 def test_the_drain_thread_empties_the_pool_while_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.drain._PATIENCE_S", 60)
+    monkeypatch.setattr("kscope_runtime.drain._MAX_LAUNCH_WAIT_S", 60)
     rig = Bench().arm()
     for block in range(1500):
         rig.backend.pace()  # as launches do: this machine may be too busy to drain in time
@@ -440,7 +440,7 @@ def test_the_drain_thread_empties_the_pool_while_kernels_run(monkeypatch: pytest
 def test_a_device_that_is_full_of_persistent_blocks_is_armed_without_its_clock(
     bench: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kscope_runtime.clocks._PATIENCE_S", 0.01)
+    monkeypatch.setattr("kscope_runtime.clocks.KERNEL_TIMEOUT_S", 0.01)
     rig = bench()
     rig.driver.full = True
     rig.arm()

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S, wait_until
 
-from kscope.capture import pool_keeper, pool_reading, wire
-from kscope.capture.pool_file import PoolDevice, PoolFile
+from kscope.capture import wire
+from kscope.capture.pools import keeper_socket, pool_reading
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.errors import UsageError
 from kscope.watching.verdict import verdict
 from kscope_runtime.device_memory import Allocation
@@ -61,7 +62,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     (package / "__init__.py").touch()
     (package / "driver.py").write_text(BINDINGS.replace("def __getattr__", MORE + "\ndef __getattr__"))
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setattr(pool_keeper, "_PATIENCE_S", PATIENCE_S)  # the keeper is a process that has to start
+    monkeypatch.setattr(keeper_socket, "_ANSWER_TIMEOUT_S", PATIENCE_S)  # the keeper is a process that has to start
     made = Rig(tmp_path)
     yield made
     for memory in (made.control, made.pool):
@@ -71,7 +72,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 def found(rig: Rig) -> tuple[int, int]:
     """The words that a reader sees."""
     pool = pool_reading.open_pool(rig.file.path)
-    assert pool_keeper.refresh(pool) == ""
+    assert keeper_socket.refresh(pool) == ""
     return int(pool.units[2, 0]), int(pool.book["grid_id"][0])
 
 
@@ -111,7 +112,7 @@ def test_a_program_that_is_killed_leaves_a_keeper_that_copies_and_ends(rig: Rig,
     program.communicate()
     (path,) = folder.glob("*.pool")
     pool = pool_reading.open_pool(path)
-    assert pool_keeper.refresh(pool) == ""
+    assert keeper_socket.refresh(pool) == ""
     assert pool.state["is_final"][0] == 1 and int(pool.units[2, 0]) == 9
     wait_until(lambda: not Path(f"/proc/{keeper}").exists())
 
@@ -123,7 +124,7 @@ def test_a_session_that_ends_normally_leaves_neither_file_nor_process(rig: Rig) 
 
 
 def test_a_reader_says_that_nobody_answers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_keeper, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(keeper_socket, "_ANSWER_TIMEOUT_S", 0.1)
     found = verdict(pool_reading.open_pool(rig.file.path))
     assert any("does not answer" in problem for problem in found.problems)
 

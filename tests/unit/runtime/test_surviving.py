@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kscope import native
-from kscope.capture import layout, pool_reading, wire
-from kscope.capture.pool_file import PoolDevice, PoolFile
+from kscope.capture import layout, wire
+from kscope.capture.pools import pool_reading
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.sampling import Sampling

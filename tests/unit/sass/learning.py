@@ -1,4 +1,4 @@
-"""Learns the forms of kscope/sass/encoding/forms_sm90.json from what ptxas assembles: python tests/unit/sass/learning.py
+"""Learns kscope/sass/encoding/forms_sm90.json from what ptxas assembles: python tests/unit/sass/learning.py
 
 Every instruction is an example of its form. A register's place is the only one where all examples have its number, a
 constant's one of a few; numbers without a place are literals of the form. What all its examples share is its base.

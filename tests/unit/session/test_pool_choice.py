@@ -11,7 +11,7 @@ import kscope
 import kscope_sim
 from kscope.capture.capture import load_capture
 from kscope.capture.model import DeviceCapture
-from kscope.capture.pool_file import PoolDevice
+from kscope.capture.pools.pool_file import PoolDevice
 from kscope.cli import main
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
@@ -45,7 +45,7 @@ def recorded(warp: kscope_sim.Warp, records: int, cycles: int) -> None:
 
 
 def test_without_a_reason_to_expect_few_a_keeper_takes_any_rate() -> None:
-    assert chosen(ALL) == ("keeper", "all blocks record, and nothing is known of their rate")
+    assert chosen(ALL) == ("keeper", "all blocks record, at an unknown rate")
     assert choice(H200, FEW, AllThreads(), Rates()).how == "keeper"
 
 
@@ -57,7 +57,7 @@ def test_where_no_process_can_keep_memory_it_is_a_file() -> None:
 @pytest.mark.parametrize("sampling", [SIXTEENTH, FEW, Sampling.of(sm=range(8))])
 def test_sampling_that_leaves_few_sms_needs_no_keeper(sampling: Sampling) -> None:
     how, why = chosen(sampling)
-    assert how == "shm" and "SMs that sampling leaves" in why
+    assert how == "shm" and "SMs that are sampled" in why
 
 
 @pytest.mark.parametrize("sampling", [Sampling.of(block="::4"), Sampling.of(sm=range(9)), Sampling.of(warp=0)])

@@ -153,7 +153,7 @@ def test_a_session_that_atexit_ends_is_saved(tmp_path: Path) -> None:
         ("run.pftrace", "ends in .kscope"),
         ("none/run.kscope", "does not exist: mkdir -p"),
         ("folder.kscope", "is a folder"),
-        ("/proc/run.kscope", "nothing can be written"),
+        ("/proc/run.kscope", "cannot write to"),
     ],
 )
 def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, path: str, message: str) -> None:

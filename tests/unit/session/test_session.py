@@ -96,7 +96,7 @@ def test_selected_kernels_without_records_are_reported_beside_those_with_records
         launch(work)
     known = replace(one.capture, modules=both.capture.modules)
     (problem,) = only(known, Patterns.of("att*")).problems
-    assert (problem.kind, problem.text) == ("nothing", "no kernel called att* (kernel=) recorded; these did: work")
+    assert (problem.kind, problem.text) == ("nothing", "no kernel that matches kernel=att* recorded; these did: work")
     assert only(known, Patterns.of("wo*")).problems == ()
 
 

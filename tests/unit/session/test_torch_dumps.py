@@ -16,8 +16,8 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope.capture import pool_folder
-from kscope.cli.torch_dumps import TorchDumps
+from kscope.capture.pools import pool_folder
+from kscope.cli.running.torch_dumps import TorchDumps
 
 PROGRAM = Path(__file__).resolve().parents[1] / "black_box_program.py"
 ENTERED = "consumer warps 1-3 of block 0 are in `wait_full` (value 7)"

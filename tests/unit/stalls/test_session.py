@@ -83,7 +83,7 @@ def test_a_launched_kernel_without_samples_is_named() -> None:
     assert (found.kernel, found.count) == ("work", 5)
     assert "ran for less than a period" in found.text
     [found] = _missed(Samples(1024, elsewhere=5), (MODULE,), Patterns(), LAUNCHES)
-    assert "that have no name" in found.text
+    assert "among those without a name" in found.text
     for sampled in (
         SampledFunction("work"),
         SampledFunction("_Z4workv", kernel=77),

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from unannotated import CASES, FILE
 
-from kscope.cli import main, sites
+from kscope.cli import main
+from kscope.cli.running import dry_run
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import KernelSites, Site
 
@@ -110,7 +111,7 @@ def test_a_dry_run_of_a_failing_script_keeps_its_error_and_lists_all_kinds(dry):
 def test_kernel_names_are_never_truncated(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     name = "triton_tem_fused__to_copy_flex_attention_ones_permute_select_slice_sort_sum_transpose_view_zeros_3"
-    text = sites.show(
+    text = dry_run.show(
         [KernelSites("triton", name, "sm_90a", (Site("dot a.py:1", "dot", "a.py:1"),))], Selection(("dot",))
     )
     assert text.splitlines()[0] == f"{name} (triton, sm_90a): 1 place, 1 region"

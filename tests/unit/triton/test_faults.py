@@ -163,7 +163,7 @@ def test_the_frontend_is_loaded_only_where_triton_is_used():
 CALLS = {
     "enable": "kscope.enable()",
     "profile": "kscope.profile().__enter__()",
-    "doctor": "from kscope.cli.checkup import examine; print(*examine(), sep='\\n')",
+    "doctor": "from kscope.cli.doctor_checks import examine; print(*examine(), sep='\\n')",
 }
 
 

@@ -1,0 +1,87 @@
+"""Memory for a pool file whose folder has too little room: a file without a name, which `kscope run` holds.
+
+Such a file (memfd) lives as long as a process has it open. The program creates it, and puts a link to its descriptor
+where the pool file would be. `kscope run` opens it too, and points the link to this second descriptor, which outlives
+the program. Readers follow the link.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import UsageError
+
+_HOLDER_TIMEOUT_S, _TURN_S = 10.0, 0.01
+
+
+@dataclass
+class _Holder:
+    """The process that holds memory for this one; 0 for none."""
+
+    pid: int = 0
+
+
+_HOLDER = _Holder()
+
+
+def held_by(pid: int) -> None:
+    """A process holds what this one offers."""
+    _HOLDER.pid = pid
+
+
+def is_possible() -> bool:
+    """Whether some process holds what this one offers."""
+    return _HOLDER.pid != 0 and _HOLDER.pid == os.getppid()
+
+
+def offer(path: Path) -> int:
+    """A new descriptor of such memory, with a link to it at `path`. Raises OSError."""
+    file = os.memfd_create("kscope", os.MFD_CLOEXEC)
+    os.fchmod(file, 0o600)
+    try:
+        path.symlink_to(_link(file))
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def wait(path: Path) -> None:
+    """Return when another process holds what `path` links to. Raises UsageError."""
+    until = time.monotonic() + _HOLDER_TIMEOUT_S
+    while os.readlink(path).startswith(f"/proc/{os.getpid()}/"):
+        if time.monotonic() > until:
+            path.unlink()
+            raise UsageError(
+                f"survive: {path.parent} has too little room, and kscope run (process {_HOLDER.pid}) does not hold"
+                " memory instead: is it stopped? Set KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
+            )
+        time.sleep(_TURN_S)
+
+
+def take(path: Path) -> int | None:
+    """Hold what a child offers at `path`: returns the descriptor; None for a file, and for what is held already."""
+    try:
+        target = os.readlink(path)
+        if target.startswith(f"/proc/{os.getpid()}/"):
+            return None
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    ours = path.with_name(f"{path.name}.{os.getpid()}")
+    ours.unlink(missing_ok=True)
+    ours.symlink_to(_link(file))
+    ours.replace(path)
+    return file
+
+
+def is_held(path: Path) -> bool:
+    """Whether the memory at `path` is of this kind."""
+    return path.is_symlink()
+
+
+def _link(file: int) -> str:
+    return f"/proc/{os.getpid()}/fd/{file}"

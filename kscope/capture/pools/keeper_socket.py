@@ -1,0 +1,70 @@
+"""Between a reader of a pool file and the process that keeps its memory on the device: a socket beside the file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from .pool_reading import Pool
+
+_SUFFIX, _DONE = ".look", b"k"
+_ANSWER_TIMEOUT_S = 5.0
+"""How long a reader waits for an answer: for a copy of some gigabytes, or for a context that is being created."""
+_TURN_S = 0.02
+
+
+def listen(path: Path) -> socket.socket:
+    """The socket of a pool file's keeper."""
+    forget(path)
+    made = socket.socket(socket.AF_UNIX)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        made.bind(f"/proc/self/fd/{folder}/{path.name}{_SUFFIX}")  # the full path may be too long
+    finally:
+        os.close(folder)
+    made.listen()
+    return made
+
+
+def forget(path: Path) -> None:
+    """Remove a pool file's socket."""
+    path.with_name(path.name + _SUFFIX).unlink(missing_ok=True)
+
+
+def answer(reader: socket.socket) -> None:
+    """Tell a reader that the file is new; it may be gone."""
+    with suppress(OSError):
+        reader.sendall(_DONE)
+
+
+def refresh(pool: Pool) -> str:
+    """Let the keeper, if there is one, copy what the device has to the file. Returns why it did not, or nothing."""
+    if not pool.is_copy or pool.state["is_final"][0]:
+        return ""
+    until = time.monotonic() + _ANSWER_TIMEOUT_S
+    while time.monotonic() < until and not pool.state["is_final"][0]:
+        if _asked(pool.path):
+            return ""
+        time.sleep(_TURN_S)  # it starts, or copies for the last time
+    if pool.state["is_final"][0]:
+        return ""
+    return "the process that keeps the records does not answer: this is its last copy, if there is one"
+
+
+def _asked(path: Path) -> bool:
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.settimeout(_ANSWER_TIMEOUT_S)
+            made.connect(f"/proc/self/fd/{folder}/{path.name}{_SUFFIX}")
+            return made.recv(1) == _DONE
+    except OSError:
+        return False
+    finally:
+        os.close(folder)

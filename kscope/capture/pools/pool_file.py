@@ -1,0 +1,296 @@
+"""The pool file: what a session with survive= records into, so that it outlives the program. Written here.
+
+    header      4096 bytes     HEADER, checked by its checksum; at 2048: STATE, which changes
+    journal     append-only    entries of JSON: who runs, modules, problems
+    launches    LAUNCHES slots what the host launched last, with its Python stack
+    book        4 MiB          the launch table (wire.LAUNCH), which kernels write
+    kept        a ring         slabs that were drained, expanded, oldest overwritten; in batches
+    pool        rings          what kernels write (wire.py)
+
+The file has its full size from the beginning, and its pages are allocated. Each entry has its length and a checksum,
+so a reader ignores what a dead process has written in part. Only this process writes, except for book and pool.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import UsageError
+from ...util import processes
+from ...util.portable import dump_json
+from .. import layout, metadata, wire
+from ..model import ModuleMeta
+from . import held_memory
+
+FIRST = b"kscope pool 1\n"
+PAGE = 4096
+STATE_AT = 2048
+JOURNAL_BYTES, LAUNCHES, LAUNCH_BYTES = 4 << 20, 64, 2048
+BOOK_BYTES = wire.SLOTS * wire.LAUNCH_BYTES
+LEAST_KEPT, MOST_KEPT, KEPT_SHARE = 1 << 20, 64 << 20, 4
+"""The ring of drained slabs has a quarter of the pool's bytes."""
+RECORDING, ENDED = 1, 2
+SUFFIX = ".pool"
+ENTRY, BATCH = 0x4B534A45, 0x4B53424B  # "EJSK", "KBSK"
+Bytes = npt.NDArray[np.uint8]
+
+HEADER = np.dtype(
+    [
+        ("magic", "S16"),
+        ("pid", "<u4"),
+        ("device", "<u4"),
+        ("epoch", "<u4"),
+        ("sms", "<u4"),
+        ("born", "<u8"),  # start of the process, in the kernel's ticks since boot: numbers of processes are reused
+        ("boot", "S40"),  # the boot that these count from
+        ("max_clock_khz", "<u4"),
+        ("tick_ns", "<u4"),
+        ("kept_at", "<u8"),
+        ("kept_bytes", "<u8"),
+        ("pool_at", "<u8"),
+        ("pool_bytes", "<u8"),
+        ("is_copy", "<u4"),  # 1: kernels write to the device's memory, and a keeper copies it here
+        ("check", "<u4"),  # CRC-32 of the bytes before
+    ]
+)
+STATE = np.dtype(
+    [
+        ("state", "<u4"),  # RECORDING or ENDED
+        ("launched", "<u4"),  # launches so far
+        ("batches", "<u8"),  # batches so far
+        ("journal_left_out", "<u8"),  # entries that the journal had no room for
+        ("keeper", "<u4"),  # the process that copies book and pool from the device; 0: none, or it is not ready
+        ("is_final", "<u4"),  # 1: it has copied for the last time
+    ]
+)
+ENTRY_HEAD = np.dtype([("magic", "<u4"), ("bytes", "<u4"), ("number", "<u4"), ("check", "<u4")])
+"""Before each entry, launch and batch; check is the CRC-32 of what follows. Batches have a line (64 bytes)."""
+JOURNAL_AT = PAGE
+LAUNCHES_AT = JOURNAL_AT + JOURNAL_BYTES
+BOOK_AT = LAUNCHES_AT + LAUNCHES * LAUNCH_BYTES
+KEPT_AT = BOOK_AT + BOOK_BYTES
+
+
+@dataclass(frozen=True)
+class PoolDevice:
+    """The device that a pool is for; see DeviceCapture."""
+
+    ordinal: int
+    name: str
+    sms: int
+    max_clock_khz: int = 0
+    tick_ns: int = 0
+    can_keep: bool = False
+    """Whether another process can keep its memory."""
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its memory is the host's."""
+        return self.name == "simulated"
+
+
+def kept_bytes(pool: int) -> int:
+    """The size of the ring of drained slabs beside a pool of that size."""
+    return max(LEAST_KEPT, min(MOST_KEPT, pool // KEPT_SHARE)) // layout.LINE * layout.LINE
+
+
+def file_bytes(pool: int) -> int:
+    """The size of a file with a pool of that size."""
+    return _page(KEPT_AT + kept_bytes(pool)) + _page(pool)
+
+
+class PoolFile:
+    """A new file with a pool, which this process writes. Thread-safe.
+
+    Args:
+        path: where; must not exist. Its folder must be private.
+        device: whose pool it is.
+        epoch: the session.
+        size: bytes of the pool.
+        is_copy: kernels write elsewhere, and another process copies that here.
+
+    Attributes:
+        is_held: the folder has too little room, and `kscope run` holds the memory (held_memory.py).
+        at_end: called when the session has ended, and the file is kept or gone.
+        pool: (size,) uint8, on separate pages.
+        memory: the whole file, which kernels may access.
+        book: (SLOTS,) wire.LAUNCH.
+
+    Raises:
+        UsageError: the file system has too little room.
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path, device: PoolDevice, epoch: int, size: int, *, is_copy: bool = False) -> None:
+        self.path, self.device, self.is_copy = path, device, is_copy
+        self.at_end: Callable[[], None] | None = None
+        self.memory: Bytes
+        total, kept = file_bytes(size), kept_bytes(size)
+        self.is_held = held_memory.is_possible() and not _has_room(os.statvfs(path.parent), total)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = held_memory.offer(path) if self.is_held else os.open(path, flags, 0o600)
+        try:
+            self._map = _allocated(file, total)
+            if self.is_held:
+                held_memory.wait(path)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise UsageError(
+                f"survive: {path.parent} has no room for {total >> 20:,} MiB ({error.strerror}): free some, pass"
+                " a smaller pool=, start the program with kscope run, which holds memory elsewhere, or set"
+                " KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
+            ) from None
+        finally:
+            os.close(file)
+        self._bytes = self.memory = np.frombuffer(self._map, np.uint8)
+        pool_at = _page(KEPT_AT + kept)
+        self.pool = self._bytes[pool_at : pool_at + size]
+        self.book = self._bytes[BOOK_AT : BOOK_AT + BOOK_BYTES].view(wire.LAUNCH)
+        self._kept = self._bytes[KEPT_AT : KEPT_AT + kept]
+        self._state = self._bytes[STATE_AT : STATE_AT + STATE.itemsize].view(STATE)
+        self._lock = threading.Lock()
+        self._entries = self._used = self._put = 0
+        self._noted: dict[int, ModuleMeta] = {}
+        self._state["state"] = RECORDING
+        header = np.zeros(1, HEADER)
+        header["magic"], header["pid"], header["device"], header["epoch"] = FIRST, os.getpid(), device.ordinal, epoch
+        header["sms"], header["max_clock_khz"], header["tick_ns"] = device.sms, device.max_clock_khz, device.tick_ns
+        header["born"], header["boot"] = processes.born(os.getpid()), processes.boot().encode()
+        header["kept_at"], header["kept_bytes"], header["pool_at"], header["pool_bytes"] = KEPT_AT, kept, pool_at, size
+        header["is_copy"] = is_copy
+        header["check"] = header_check(header)
+        self._bytes[: HEADER.itemsize] = header.view(np.uint8)
+        self.note("device", {"ordinal": device.ordinal, "name": device.name})
+
+    def note(self, kind: str, data: dict[str, Any]) -> None:
+        """Append an entry to the journal."""
+        payload = dump_json({"kind": kind, **data})
+        with self._lock:
+            end = self._used + ENTRY_HEAD.itemsize + _aligned(len(payload))
+            if end > JOURNAL_BYTES:
+                self._state["journal_left_out"] += 1
+                return
+            self._entry(JOURNAL_AT + self._used, ENTRY, self._entries, payload)
+            self._entries, self._used = self._entries + 1, end
+
+    def modules(self, metas: Sequence[ModuleMeta]) -> None:
+        """Note the modules that are new, or whose metadata has grown."""
+        for meta in metas:
+            key = meta.kernels[0].id if meta.kernels else id(meta)
+            if self._noted.get(key) != meta:
+                self._noted[key] = meta
+                self.note("module", {"module": metadata.to_dict(meta)})
+
+    def launched(self, kernel: int, time_ns: int, stack: Sequence[tuple[str, int, str]]) -> None:
+        """The host has launched a kernel: the oldest of the last LAUNCHES gives way. stack: innermost first."""
+        with self._lock:
+            number = int(self._state["launched"][0])
+            rows = list(stack)
+            while len(payload := dump_json({"kernel": kernel, "time": time_ns, "stack": rows})) > _MOST_LAUNCH and rows:
+                rows.pop()
+            self._entry(LAUNCHES_AT + number % LAUNCHES * LAUNCH_BYTES, ENTRY, number, payload)
+            self._state["launched"] = number + 1 & 0xFFFFFFFF
+
+    def keep(self, lines: npt.NDArray[np.uint32]) -> None:
+        """Keep drained slabs, (n, 16) uint32, in place of the oldest."""
+        if not len(lines):
+            return
+        data = np.ascontiguousarray(lines).view(np.uint8).reshape(-1)
+        with self._lock:
+            number = int(self._state["batches"][0])
+            if layout.LINE + len(data) <= len(self._kept):
+                if self._put + layout.LINE + len(data) > len(self._kept):
+                    self._kept[self._put : self._put + layout.LINE] = 0
+                    self._put = 0
+                at = self._put
+                self._kept[at : at + layout.LINE] = 0  # what follows is not a batch until it is complete
+                self._kept[at + layout.LINE : at + layout.LINE + len(data)] = data
+                self._kept[at : at + ENTRY_HEAD.itemsize] = _head(BATCH, number, data)
+                self._put = at + layout.LINE + len(data)
+            self._state["batches"] = number + 1
+
+    def end(self, *, remove: bool) -> None:
+        """The session has ended, and its capture is elsewhere; remove: so the file is not needed."""
+        self._state["state"] = ENDED
+        if remove:
+            self.path.unlink(missing_ok=True)
+        at_end, self.at_end = self.at_end, None
+        if at_end is not None:
+            at_end()
+
+    def _entry(self, at: int, magic: int, number: int, payload: bytes) -> None:
+        first = at + ENTRY_HEAD.itemsize
+        data = np.frombuffer(payload, np.uint8)
+        self._bytes[at:first] = 0
+        self._bytes[first : first + len(data)] = data
+        self._bytes[at:first] = _head(magic, number, data)
+
+
+_POPULATE_WRITE = 23  # of linux/mman.h; Python has no name for it
+_MOST_LAUNCH = LAUNCH_BYTES - ENTRY_HEAD.itemsize
+
+
+def _allocated(file: int, size: int) -> mmap.mmap:
+    """Map a new file whose pages are there, large ones if the system gives them: a page that is missing later would be
+    a fault of the program, or of the GPU. Raises OSError.
+    """
+    if not _has_room(os.fstatvfs(file), size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(file, size)
+    made = mmap.mmap(file, size)
+    try:
+        made.madvise(mmap.MADV_HUGEPAGE)
+        made.madvise(_POPULATE_WRITE)
+    except OSError:  # an older kernel, or one without large pages
+        os.posix_fallocate(file, 0, size)
+    return made
+
+
+def _has_room(found: os.statvfs_result, size: int) -> bool:
+    """Whether a file system has room; one without a size has."""
+    return not found.f_blocks or found.f_bavail * found.f_frsize >= size
+
+
+def header_check(header: np.ndarray) -> int:
+    """Expected HEADER["check"] of a header, (1,)."""
+    return zlib.crc32(header.tobytes()[: HEADER.itemsize - 4])
+
+
+def _head(magic: int, number: int, data: Bytes) -> Bytes:
+    head = np.zeros(1, ENTRY_HEAD)
+    head["magic"], head["bytes"], head["number"], head["check"] = (
+        magic,
+        len(data),
+        number & 0xFFFFFFFF,
+        zlib.crc32(data.data),
+    )
+    return head.view(np.uint8)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 16) * 16
+
+
+def _page(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def is_pool_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a pool file does; False if it cannot be read."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(FIRST)) == FIRST
+    except OSError:
+        return False

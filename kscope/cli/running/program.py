@@ -1,0 +1,220 @@
+"""The program of a command line, run as the interpreter runs it: `python SCRIPT args` or `python -m MODULE args`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import runpy
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from ...errors import UsageError
+from ...session import capture_path
+from ...session.launcher import place
+from ...session.session import Session
+from ...util.text import nearest
+from ..common.outputs import STRICT
+from . import launched, script_threads
+from .launched import is_launcher
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell reports it."""
+
+
+def add_output(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add -o, -q and --strict to a command that records `what`."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add SCRIPT, its arguments and -m, behind all other flags."""
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
+    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
+
+
+def of(options: argparse.Namespace) -> Callable[[], object]:
+    """Runs the program of a command line. Raises UsageError if there is none of that name."""
+    return module(options.script) if options.module else script(options.script)
+
+
+def in_session(execute: Callable[[], object], session: Session, path: Path, options: argparse.Namespace) -> int:
+    """Run the program while a session records.
+
+    Args:
+        execute: runs it.
+        session: the session, not begun.
+        path: of the capture, as the user typed it.
+        options: the command line.
+
+    Returns:
+        The exit code; 0 if the program and the session ended normally.
+    """
+    raised: list[BaseException] = []
+    process = os.getpid()
+    try:
+        with as_interpreter(options), session:
+            watch(execute, raised)
+    except BaseException as error:
+        if error not in raised:  # raised by the session: show the script's error too
+            for one in raised:
+                show(one)
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            note(f"interrupted; {_kept(session, path) or 'nothing was saved'}")
+            return INTERRUPTED
+    leave_to(process, raised)
+    return ended(raised, _kept(session, path))
+
+
+def launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
+    """Run a launcher, whose children record."""
+    raised: list[BaseException] = []
+    before = dict(os.environ)
+    os.environ.update(launched.environment(options.typed, options.args))
+    try:
+        with as_interpreter(options):
+            watch(execute, raised)
+    except BaseException as error:
+        if error not in raised:
+            raise
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return ended(raised)
+
+
+def saved(session: Session, path: Path) -> Path:
+    """The written file, as typed by the user."""
+    return path if session.saved == session.path else capture_path.failed(path)
+
+
+def _kept(session: Session, path: Path) -> str:
+    return f"the recording up to then is in {saved(session, path)}" if session.saved else ""
+
+
+def script(name: str) -> Callable[[], object]:
+    """Runs a file. Raises UsageError if there is none."""
+    path = Path(name)
+    if not path.exists():
+        raise UsageError(f"{name}: no such file{_instead_of(path)}")
+    if path.is_dir() and not (path / "__main__.py").exists():
+        raise UsageError(f"{name}: a folder without a __main__.py cannot be run")
+    return lambda: runpy.run_path(name, run_name="__main__")
+
+
+def _instead_of(path: Path) -> str:
+    """What to type instead of a file that does not exist."""
+    name = path.name
+    if re.fullmatch(r"python[\d.]*", name):
+        return "; leave out the interpreter: kscope run SCRIPT"
+    if is_launcher(name, module=False):
+        return f"; name the launcher by its path, $(which {name}), or as a module, -m torch.distributed.run"
+    try:
+        scripts = sorted(str(one) for one in path.parent.glob("*.py"))
+    except OSError:
+        scripts = []
+    if hint := nearest(str(path), scripts):
+        return hint
+    return f"; for a module: kscope run -m {name}" if name.isidentifier() else ""
+
+
+def module(name: str) -> Callable[[], object]:
+    """Runs a module. Raises UsageError if there is none."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):
+        found = None
+    finally:
+        sys.path.pop(0)
+    if found is None:
+        raise UsageError(f"-m {name}: no such module{'; for a file leave out -m' * Path(name).exists()}")
+    return lambda: runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def output(options: argparse.Namespace) -> Path:
+    """The capture to write, with %r where each rank writes its own. Raises UsageError for other files."""
+    stem = options.script if options.module else Path(options.script).stem
+    rank = ".rank%r" if place().world > 1 else ""
+    path = Path(options.output or f"{stem.replace('%', '%%')}{rank}{capture_path.SUFFIX}")
+    if path.suffix != capture_path.SUFFIX:
+        raise UsageError(
+            f"-o {path}: the command writes a capture, so the name must end in {capture_path.SUFFIX}; "
+            "kscope export converts it to other formats"
+        )
+    return path
+
+
+@contextmanager
+def as_interpreter(options: argparse.Namespace) -> Generator[None]:
+    """sys.argv and sys.path as the script's own, for as long as it runs."""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [options.script, *options.args]
+    sys.path.insert(0, os.getcwd() if options.module else str(Path(options.script).resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
+    """Runs the script, and notes what it raised: an error of the script, not of kscope."""
+    try:
+        script_threads.to_the_end(execute)
+    except BaseException as error:
+        raised.append(error)
+        raise
+
+
+def leave_to(process: int, raised: list[BaseException]) -> None:
+    """Exit a child that the script forked, as Python does: its parent reports the recording."""
+    if os.getpid() != process:
+        sys.exit(ended(raised))
+
+
+def ended(raised: list[BaseException], kept: str = "") -> int:
+    """The exit code of a script that ended; shows its error as the interpreter does."""
+    error = raised[0] if raised else SystemExit()
+    if isinstance(error, SystemExit):
+        if error.code in (None, 0):
+            return 0
+        if kept:
+            note(kept)
+        raise error
+    show(error)
+    if kept and not hasattr(error, "add_note"):  # before Python 3.11 errors carry no notes
+        note(kept)
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def show(error: BaseException) -> None:
+    """Show an uncaught error as the interpreter does, without kscope's frames."""
+    shown = error.with_traceback(script_frames(error.__traceback__))
+    sys.excepthook(type(shown), shown, shown.__traceback__)
+
+
+def note(text: str) -> None:
+    """Print a line of kscope's to stderr."""
+    print(f"kscope: {text}\n", end="", file=sys.stderr)  # one write: unbuffered lines of ranks would mix
+
+
+def script_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the script's first frame on; all of it if the script never began (a syntax error)."""
+    start = trace
+    package, others = Path(__file__).parents[2], (runpy.__file__, "<frozen runpy>")
+    while start is not None:
+        file = start.tb_frame.f_code.co_filename
+        if file not in others and package not in Path(file).parents:
+            break
+        start = start.tb_next
+    return start

@@ -5,8 +5,8 @@
     copies.commit()                                 # what was issued since the last commit is a group
     copies.wait(1)                                  # until all but the newest group have landed
 
-With auto="pipeline" commits and waits are recorded, as on a GPU. `over` has the cycles at which groups had landed: what a
-recording can only bound.
+With auto="pipeline" commits and waits are recorded, as on a GPU. `over` has the cycles at which groups had landed: what
+a recording can only bound.
 """
 
 from __future__ import annotations

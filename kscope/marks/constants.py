@@ -45,7 +45,7 @@ def constant(mark: Mark, value: object) -> tuple[ValueType, int] | None:
 
 
 def widened(mark: Mark, kind: ValueType) -> Mark:
-    """The mark as one of a type of 64 bits, if its value is a constant of 32 bits which that type holds; else itself."""
+    """The mark with a type of 64 bits, if its value is a constant of 32 bits which that type holds; else itself."""
     if mark.type in (None, kind) or is_wide(mark.type) or not (mark.operand or "").startswith("0x"):
         return mark
     word = np.uint32(int(mark.operand or "0", 16))

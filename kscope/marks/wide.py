@@ -55,7 +55,7 @@ def joined(
     is_float = code == CODES["f64"]
     sign = np.where(code == CODES["i64"], word >> np.uint32(31), np.uint32(0)) * np.uint32(_LOW)
     high = np.where(code >= LEAST_WIDE, more ^ sign, np.uint32(0)).astype(np.uint64)
-    return np.where(is_float, found << np.uint64(32) | other, high << np.uint64(32) | found)
+    return np.asarray(np.where(is_float, found << np.uint64(32) | other, high << np.uint64(32) | found), np.uint64)
 
 
 def common(one: ValueType | None, other: ValueType | None) -> ValueType | None:

@@ -77,10 +77,12 @@ def test_perfetto_draws_groups_of_copies_with_arrows_from_the_commit_to_the_wait
     pipelined().export(tmp_path / "a.pftrace")
     with opened(browser, tmp_path / "a.pftrace") as query:
         tracks = query(
-            "select distinct t.name from slice s join track t on s.track_id = t.id where s.name in ('in flight', 'in flight at most')"
+            "select distinct t.name from slice s join track t on s.track_id = t.id"
+            " where s.name in ('in flight', 'in flight at most')"
         )
         flows = query(
-            "select distinct a.name, b.name from flow f join slice a on f.slice_out = a.id join slice b on f.slice_in = b.id"
+            "select distinct a.name, b.name from flow f join slice a on f.slice_out = a.id"
+            " join slice b on f.slice_in = b.id"
         )
     assert {name.rpartition("warp 0 ")[2] for (name,) in tracks} == {"cp.async groups 0", "cp.async groups 1"}
     assert any(source.startswith("pipeline commit") for source, _ in flows), flows

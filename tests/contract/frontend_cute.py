@@ -332,7 +332,8 @@ def unmarked(out: cute.Tensor, n: cutlass.Int32):
 KERNELS: dict[str, Callable[..., Any]] = {
     "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper, "itself": itself,
     "names": names, "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates,
-    "partial": partial, "strategies": strategies, "divergent": divergent, "first": first, "values": values, "wide": wide,
+    "partial": partial, "strategies": strategies, "divergent": divergent, "first": first, "values": values,
+    "wide": wide,
     "constants": constants,
     "points": points, "chosen": chosen, "tracks": tracks, "words": words, "pinned": pinned, "roles": roles,
     "unmarked": unmarked,

@@ -1,5 +1,5 @@
-"""Groups of cp.async, bulk copies and wgmma: what auto="pipeline" makes of commits and waits, against simulators that know
-when each group had landed."""
+"""Groups of cp.async, bulk copies and wgmma: what auto="pipeline" makes of commits and waits, against simulators that
+know when each group had landed."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Committed:
         number: of the phase in its slot.
         bytes: of its copies, of all threads of the warp; -1 if the code does not show them, and of wgmma.
         groups: how many; 0 of wgmma, whose groups copy nothing.
-        first, issued, landed: ticks of the first and of the last commit, and of the end of the wait; UNKNOWN without one.
+        first, issued, landed: ticks of the first and of the last commit, and of the wait's end; UNKNOWN without one.
         wait_record, wait_phase, wait_known: as in Phases.
         signal_record, signal_phase: the same of commits.
         mixed: lanes of warps that commit groups with different numbers of lanes, and what is theirs is unknown.
@@ -91,7 +91,7 @@ def committed(trace: TraceData) -> Committed:
     of = np.array([_OF.index(one.of) if one is not None and one.of in _OF else -1 for one in names], np.int64)
     record = record[of[trace.region[record]] >= 0]
     record, stream, of_stream = _streams(trace, record, kind, of)
-    is_wait = kind[record] == _WAIT
+    is_wait: Bool = np.asarray(kind[record] == _WAIT)
     start = trace.start_ticks[record].astype(np.int64)
     end = start + np.maximum(trace.dur_cycles[record], 0)
     order = np.lexsort((is_wait, np.where(is_wait, end, start), stream))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -181,8 +182,9 @@ def _with_groups(trace: TraceData, made: Phases, found: Committed) -> Phases:
         wait_phase=np.where(more.wait_phase >= 0, more.wait_phase + len(made), NO_PHASE),
         signal_phase=more.signal_phase + len(made),
     )
-    arrays = [one.name for one in fields(Phases) if one.name != "problems"]
-    return Phases(*(np.concatenate([getattr(made, name), getattr(shifted, name)]) for name in arrays))
+    names = [one.name for one in fields(Phases) if one.name != "problems"]
+    columns: dict[str, Any] = {name: np.concatenate([getattr(made, name), getattr(shifted, name)]) for name in names}
+    return Phases(**columns)
 
 
 def _stood(trace: TraceData, found: Committed, ended: Bool) -> Bool:

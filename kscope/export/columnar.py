@@ -15,8 +15,9 @@ import numpy.typing as npt
 import orjson
 
 from ..errors import MissingError
-from ..tracedata.data import COLUMNS, EXACT_VALUE, KIND_NAMES, TraceData
+from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.info import info
+from ..tracedata.values import EXACT_VALUE
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step

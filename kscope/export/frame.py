@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..tracedata.data import COLUMNS, EXACT_VALUE, KIND_NAMES, NO_TRACK, TraceData
+from ..tracedata.data import COLUMNS, KIND_NAMES, NO_TRACK, TraceData
+from ..tracedata.values import EXACT_VALUE
 from ..util.arrays import Int64
 from ..util.packages import import_pandas
 from ..util.portable import clean

@@ -30,8 +30,6 @@ COLUMNS = (
     "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value", "warp_row", "source",
 )  # fmt: skip
 """The columns of tables, in their order. `track` is the user's (Trace.user_track), `warp_row` is Trace.track."""
-EXACT_VALUE = "exact_value"
-"""One more column if values are integers of 64 bits, which `value` may round: those that are integers."""
 KIND_NAMES = ("none", *(kind.name.lower() for kind in Kind))
 """The names of the column `kind`, by number."""
 _SPANS, _VALUES = (Kind.SPAN, Kind.SPAN_VALUE), (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER)
@@ -146,14 +144,9 @@ class TraceData:
         return len(self.region)
 
     def __repr__(self) -> str:
-        shown, launches = self.shown_warps, len(np.unique(self.warps.launch[self.shown_warps]))
-        counts = (
-            (len(self), "record"),
-            (len(shown), self.warps.noun),
-            (launches, "launch"),
-            (len(self.problems), "problem"),
-        )
-        return f"<kscope.Trace: {', '.join(counted(*count) for count in counts)}>"
+        shown, nouns = self.shown_warps, ("record", self.warps.noun, "launch", "problem")
+        counts = len(self), len(shown), len(np.unique(self.warps.launch[shown])), len(self.problems)
+        return f"<kscope.Trace: {', '.join(map(counted, counts, nouns))}>"
 
     @property
     def filtered(self) -> bool:
@@ -307,14 +300,15 @@ class TraceData:
 
     @cached_property
     def integers(self) -> Integers | None:
-        """Values that are integers, exactly; None if no record has an integer of 64 bits, so that `value` is exact."""
+        """Values that are integers, exactly; None if none has 64 bits: then `value` is exact."""
         return Integers.of(self.bits, self._value_codes)
 
     @property
     def _value_codes(self) -> npt.NDArray[np.uint8]:
         has = np.array([region.kind in _VALUES for region in self.regions])[self.region]
-        codes = self.types[self.warps.kernel[self.track], self.region] if len(self) else np.zeros(0, np.uint8)
-        return np.where(has, codes, np.uint8(NONE))
+        return (
+            np.where(has, self.types[self.kernel, self.region], np.uint8(NONE)) if len(self) else np.zeros(0, np.uint8)
+        )
 
     @cached_property
     def user_tracks(self) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from ..marks.wide import CODES, Bits, Codes
 
+EXACT_VALUE = "exact_value"
+"""One more column of tables, if values are integers of 64 bits, which `value` may round: those that are integers."""
 NONE = 255
 """The code of the type of a record without a value."""
 _EXACT = 1 << 53

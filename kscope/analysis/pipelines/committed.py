@@ -95,7 +95,8 @@ def committed(trace: TraceData) -> Committed:
     start = trace.start_ticks[record].astype(np.int64)
     end = start + np.maximum(trace.dur_cycles[record], 0)
     order = np.lexsort((is_wait, np.where(is_wait, end, start), stream))
-    record, stream, is_wait, start, end = (column[order] for column in (record, stream, is_wait, start, end))
+    record, stream, start, end = (column[order] for column in (record, stream, start, end))
+    is_wait = is_wait[order]
     bits = trace.bits[record].astype(np.int64)
     left = bits & operations.ADDRESS_MASK
     mixed = _mixed(trace, record, stream, is_wait, bits, of_stream)

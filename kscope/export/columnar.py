@@ -137,7 +137,7 @@ class _Columns:
             else:
                 # NaN becomes null
                 arrays.append(arrow.array(columns[name], from_pandas=name in ("value", "dur_ns")))
-        names = list(COLUMNS)
+        names: list[str] = list(COLUMNS)
         if self._integers is not None:
             integers, known = (column[rows] for column in self._integers)
             names.append(EXACT_VALUE)

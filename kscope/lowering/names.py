@@ -20,7 +20,10 @@ ANY = "any"
 
 def unified(function: cfg.Function) -> cfg.Function:
     """The function, with constants of 64 bits where another value of the name has so many."""
-    wide = {mark.name: mark.type for mark in function.marks if mark.type is not None and is_wide(mark.type)}
+    wide: dict[str, ValueType] = {}
+    for mark in function.marks:
+        if mark.type is not None and is_wide(mark.type):
+            wide[mark.name] = mark.type
     if not wide:
         return function
     statements = (

@@ -111,7 +111,7 @@ class Warp:
 
     def _stood(self, cycles: int, why: str, text: str) -> None:
         if self._sampled is not None:
-            self._sampled.spent(cycles, why, text)
+            self._sampled.spent(cycles, why, text, self._unix)
 
     def sync(self) -> None:
         """__syncthreads(): wait until every warp of the block has arrived or exited."""
@@ -148,7 +148,7 @@ class Warp:
         return Barrier(self._block, self.strand, key, arrivals, lambda: self._active.bit_count(), self._operation)
 
     def groups(self, of: str = "cp.async") -> Groups:
-        """The groups of asynchronous work of this warp, which it commits and waits for by their number.
+        """The groups of asynchronous work of this warp.
 
         Args:
             of: the instruction: cp.async, cp.async.bulk, or wgmma.
@@ -249,14 +249,15 @@ class Warp:
     # clocks
 
     def _clock(self) -> int:
-        value = self._machine.clock64(self.smid, self.now)
         self.strand.now += READ_CYCLES
-        return value
+        return self._machine.clock64(self.smid, self.now - READ_CYCLES)
+
+    def _unix(self, ago: int) -> int:
+        return self._machine.globaltimer(self._machine.ns(self.smid, self.now - ago))
 
     def _globaltimer(self) -> int:
-        value = self._machine.globaltimer(self._machine.ns(self.smid, self.now))
         self.strand.now += READ_CYCLES
-        return value
+        return self._machine.globaltimer(self._machine.ns(self.smid, self.now - READ_CYCLES))
 
     def _tick(self) -> int:
         assert self._module is not None
@@ -274,17 +275,17 @@ class Warp:
         """
         if name == "lane_id":
             return np.arange(32, dtype=np.int32)
-        if name == "globaltimer":
-            return np.int64(self._globaltimer())
-        if name in ("clock", "clock64"):
-            return np.int64(self._clock()) if name == "clock64" else np.uint32(self._clock() & U32)
+        if name in ("globaltimer", "clock64"):
+            return np.int64(self._clock() if name == "clock64" else self._globaltimer())
+        if name == "clock":
+            return np.uint32(self._clock() & U32)
         (x, y, z), (nx, ny, _) = self.block, self.grid
         return np.int32({"smid": self.smid, "warp_id": self.index, "block_id": x + nx * (y + ny * z)}[name])
 
     # marks
 
     def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
-        """Execute a mark in the active lanes; does nothing in a plain kernel.
+        """Execute a mark in the active lanes, if the kernel is recorded.
 
         Args:
             mark: the mark.
@@ -301,16 +302,16 @@ class Warp:
         elif mark.act == "exit":
             self._nesting.exit(mark.name, self._active)
         tick = self._tick()  # one read, by all lanes at once
-        if self._sampled is not None:  # a reading returns the clock at its begin: its own time follows the mark
-            self._sampled.marked(mark.act, mark.name, READ_CYCLES)
+        if self._sampled is not None:  # a reading returns the clock at its begin: what it takes follows the mark
+            self._sampled.marked(mark.act, mark.name, READ_CYCLES, self._unix)
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
         held = predicate(mark, when)
         if elects(strategy):  # the first of the lanes that are here together, decided at the enter
             held = [one and lane == self.lanes[0] for lane, one in enumerate(held)]
         for lane in self.lanes:
             if strategy.records(self.index, lane) or elects(strategy):
-                value = None if kind is None or bits is None else Halves.of(kind, bits[lane])
-                self._record(lane, strategy, mark, tick, value, held[lane])
+                word = None if kind is None or bits is None else Halves.of(kind, bits[lane])
+                self._record(lane, strategy, mark, tick, word, held[lane])
         if mark.act != "enter":
             slabs = [self._lanes[lane].slab for lane in self.lanes if lane in self._lanes]
             if behind := [slab for slab in slabs if slab is not None and slab.asks_for_anchor(tick)]:
@@ -324,7 +325,6 @@ class Warp:
         else:  # claims at its first store
             lane = self._lanes.setdefault(number, Lane(None, late=True))
         if mark.act == "enter":
-            # whether the exit is to record is decided here; memory is touched only with survive=
             lane.starts.setdefault(mark.name, []).append((tick, value, held))
             assert self._module is not None
             if self._module.recording.survive and held:

@@ -29,7 +29,7 @@ from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta
 
 MAX_BYTES = 64 << 20
-"""No module's metadata is larger; more is refused before it is parsed."""
+"""The most bytes of a module's metadata; more is refused before it is parsed."""
 
 _CLOCKS, _FILLS, _TYPES = ("cycles", "globaltimer"), ("ring", "stop"), (None, *get_args(ValueType))
 _EARLIER = {"block": "lane0-warp0", "warp": "elected", "warp:any": "elected-any", "lanes": "all"}

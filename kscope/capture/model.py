@@ -14,14 +14,14 @@ from .samples import Samples
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about the data that its reader must know.
+    """Something about the data that affects how to read it.
 
     Attributes:
         kind: one word, such as "lost".
         text: a sentence.
         count: how often it happened (records, warps, launches).
-        kernel: the kernel that it is about, None for no single one.
-        region: the region that it is about, None for no single one.
+        kernel: the kernel concerned; None if it is not about one kernel.
+        region: the region concerned; None if it is not about one region.
         device: the device's ordinal, None if the session has one device or the problem is about all.
     """
 
@@ -95,7 +95,7 @@ class KernelMeta:
 
 @dataclass(frozen=True)
 class ModuleMeta:
-    """What a module compiled for recording carries about itself, so that names outlive its unloading.
+    """The metadata of a module compiled for recording, which names its kernels and regions after it is unloaded.
 
     Attributes:
         frontend: the frontend that compiled it.
@@ -129,7 +129,7 @@ class ClockSync:
 
 @dataclass(frozen=True)
 class TimerReading:
-    """A launch of a kernel that does nothing but read %globaltimer.
+    """A launch of a kernel that only reads %globaltimer.
 
     Attributes:
         kernel: its name.

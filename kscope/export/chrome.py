@@ -23,6 +23,7 @@ from ..util.progress import Step
 from . import row_notes, text_cells
 from .flows import arrival
 from .launch_rows import launch_rows
+from .sample_counters import UNIT, counters
 from .text_cells import SPACE, Bytes
 from .threads import Threads, threads_of
 from .timeline import EMPTY, Timeline
@@ -72,6 +73,18 @@ def _other_events(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]
     yield from _empty(timeline, threads)
     yield from _arrows(timeline, threads)
     yield _problems(timeline, threads)
+    yield from _counters(timeline, threads)
+
+
+def _counters(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
+    """Samples of stalls over time, of the first GPU: samples name none."""
+    if timeline.trace.samples is None:
+        return
+    origin = max(0, timeline.origin)
+    for one in counters(timeline, launch_rows(timeline)):
+        about = {"ph": "C", "name": one.name, "pid": threads.home}
+        times = (np.maximum(one.time - origin, 0) / 1000).tolist()
+        yield [{**about, "ts": ts, "args": {UNIT: rate}} for ts, rate in zip(times, one.rate.tolist(), strict=True)]
 
 
 def _problems(timeline: Timeline, threads: Threads) -> list[Event]:

@@ -1,4 +1,4 @@
-"""What is known about a program from its pool file, as values: per launch, which warps stand where. No guesses."""
+"""The state of a program by its pool file: per launch, where each group of warps is. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_GROUPS, _MOST_VALUES = 64, 4
 
 @dataclass(frozen=True)
 class Group:
-    """Warps of one launch that stand at the same place.
+    """Warps of one launch at the same place.
 
     Attributes:
         state: "in" a region, "behind" the one that it left last, "unknown" if it has stored none, or "finished".
@@ -154,11 +154,11 @@ class _Names:
 
 
 def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
-    """What is known now.
+    """The current verdict.
 
     Args:
         pool: the pool file.
-        observer: has looked at it before, and knows since when nothing changes; None for a single look.
+        observer: has earlier observations, for how long nothing has changed; None for a single look.
     """
     outdated = refresh(pool)
     entries = journal(pool)

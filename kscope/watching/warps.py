@@ -1,4 +1,4 @@
-"""Every warp whose slab is in a pool: where it is, what it left last, whether it has finished. Columns, no opinions."""
+"""Every warp whose slab is in a pool: where it is, what it left last, whether it has finished, as columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..util.arrays import Bools
 
 _ROWS = wire.RECORDS_PER_UNIT
 _AGAIN = 8
-"""How often a word whose halves are of two stores is read again."""
+"""Times that a word is read again if its halves come from two stores."""
 _MOST_ROLES = 4096
 """Finished slabs whose records are searched for roles."""
 _MOST_ANCHORS = 2
@@ -38,7 +38,7 @@ class Warps:
         last_value: (n,) of that record.
         last_more: (n,) whether that value has more than 32 bits.
         role: (n,) hash of the name of its role, if it has recorded one; else 0.
-        records: (n,) how many records it has written, as far as the ring shows.
+        records: (n,) number of records written, as far as the ring shows.
     """
 
     launch: np.ndarray
@@ -104,7 +104,7 @@ def warps(pool: Pool, roles: frozenset[int] = frozenset()) -> Warps:
 
 @dataclass(frozen=True)
 class _Records:
-    """What the records of each slab say."""
+    """The last record and the role of each slab."""
 
     left: Bools
     last: U32s

@@ -1,14 +1,12 @@
-"""The phases of barriers: arrivals, copies and waits of each, and when it was over.
+"""The phases of barriers: the arrivals, copies and waits of each phase, and when it completed.
 
-A barrier counts arrivals; each time the count of its initialization is reached, and the bytes that are expected have
-landed, a phase is over and the next one begins. So arrivals in order of time make the phases. A wait names a parity,
-and passes while the phase before the current one has that parity: with the arrivals that were made before the wait
-ended, one phase fits.
+A barrier counts arrivals. A phase completes when the count of its initialization is reached and the expected bytes have
+landed; then the next phase begins. So arrivals in order of time determine the phases. A wait names a parity, and passes
+once the phase of that parity has completed: the arrivals before the end of the wait determine which phase that was.
 
-Nothing records when a phase is over. It is known as an interval: after its last operation was issued, and before the
-first wait for it ended. If that wait was blocked, the upper end is exact, except for the time that a warp takes to wake
-up. Where records are missing, phases are unknown until only one count of arrivals contradicts no wait
-(resynchronize.py).
+Nothing records when a phase completes. It completes after its last operation was issued, and before the first wait for
+it ended. If that wait was blocked, the upper bound is exact, except for the time that a warp takes to wake up. Where
+records are missing, phases are unknown until only one count of arrivals agrees with all waits (resynchronize.py).
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ from .remote_waits import remote_waits
 Bool = npt.NDArray[np.bool_]
 NO_PHASE = -1
 _TIMES, _LEAST = 2, 64
-"""A wait of more than so many times the shortest one of its kernel, and of more than so many ticks, stood still."""
+"""A wait was blocked if it took more than _TIMES the shortest wait of its kernel, and more than _LEAST ticks."""
 _MOST = 256
-"""A wait for groups of more ticks stood still, also if all others took as long: one that does not is an instruction."""
+"""A wait for groups of more ticks was blocked, also if all others took as long."""
 _NEVER = np.int64(1) << 62
 
 
@@ -46,23 +44,22 @@ class Phases:
         launch, block, barrier: index into Trace.launches, linear block, offset of the barrier in shared memory; of
             groups of asynchronous work (committed.py) the number of a slot.
         row: a row of Trace.warps of the block; of groups, that of their warp.
-        life: how often the barrier was initialized before.
-        number: of the phase since the barrier was initialized; counted from the first record where earlier ones are
-            missing.
-        needed, arrived: arrivals that end the phase, and that were recorded.
-        expected: bytes that were expected.
-        copied: bytes of its copies; -1 if the size of one is not in the code.
-        copies: copies, and other asynchronous operations that complete at the barrier.
-        first_ns: the first operation.
-        issued_ns: the last operation: the phase was not over before.
-        landed_ns: the end of the first wait for it: it was over by then; inf if nobody waited.
-        exact: that wait stood still until the phase was over.
-        multicast: copies of other blocks may complete in it, which are not known.
+        life: number of earlier initializations of the barrier.
+        number: of the phase since the barrier was initialized; since the first record if earlier ones are missing.
+        needed, arrived: arrivals that complete the phase, and recorded ones.
+        expected: expected bytes.
+        copied: bytes of its copies; -1 if the code does not contain the size of one.
+        copies: number of copies and other asynchronous operations that complete at the barrier.
+        first_ns: time of the first operation.
+        issued_ns: time of the last operation: the phase completed later.
+        landed_ns: end of the first wait for the phase, which had completed by then; inf without a wait.
+        exact: True if that wait was blocked until the phase completed.
+        multicast: True if copies of other blocks, which are unknown, may complete in it.
         wait_record, wait_phase: (w,) index of each wait's record, and its phase; NO_PHASE if it is for the phase before
             the first one, or unknown.
-        wait_known: (w,) whether it is known what the wait was for.
-        signal_record, signal_phase: (s,) the same of arrivals and copies.
-        problems: what is not known.
+        wait_known: (w,) True if the phase of the wait is known.
+        signal_record, signal_phase: (s,) likewise for arrivals and copies.
+        problems: what is unknown.
     """
 
     launch: Int64

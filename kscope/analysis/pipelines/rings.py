@@ -1,9 +1,9 @@
-"""Rings of barriers: the stages of one pipeline, and which ring gives back the buffers that another one fills.
+"""Rings of barriers: the stages of one pipeline, and the ring that gives back the buffers which another ring fills.
 
-A ring is the barriers of a kernel that the same code signals, that count as many arrivals, and that are alike in
-whether copies complete at them. Its stages are numbered by the addresses of their barriers. A ring without copies gives
-buffers back to one with copies if it has as many stages, its waiters fill the other, and its arrivals are of those who
-wait for the other.
+A ring is a set of barriers of a kernel that are signaled by the same code and need equally many arrivals; at all of
+them copies complete, or at none. Its stages are numbered by the addresses of their barriers. A ring without copies
+gives back the buffers of a ring with copies if both have the same number of stages, the warps that wait for the first
+fill the second, and the warps that arrive at the first wait for the second.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Ring:
         phases: indices of its phases, by block, stage and number.
         stage: of each.
         waits, signals: indices into Phases.wait_record and Phases.signal_record.
-        back: index of the ring that gives its buffers back; -1 without one.
-        alone: the warps that fill its buffers also use them.
+        back: index of the ring that gives its buffers back; -1 for none.
+        alone: True if the warps that fill its buffers also use them.
         groups: what its groups are of, and its barriers are slots; empty for barriers.
     """
 

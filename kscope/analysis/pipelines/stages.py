@@ -1,7 +1,7 @@
 """Statistics of a pipeline: stages in use, what each role waits for, latencies, and how many stages it needs.
 
 Each wait is split by its phase: the time before the phase's last operation was issued (*not issued*), the time until
-it had landed at most (*in flight*), and the rest (*landed*).
+the phase completed at the latest (*in flight*), and the rest (*landed*).
 
 By Little's law a buffer that is filled in L, held for H by its consumers and filled again after R allows one step per
 (L + H + R) / stages. A consumer that computes for C per step never waits from (L + H + R) / C stages on.
@@ -113,7 +113,7 @@ def _blocks(trace: TraceData, rows: Int64) -> Int64:
 
 
 def name_of(trace: TraceData, found: Phases, ring: Ring) -> str:
-    """The places that wait for a ring, or that signal it if nobody waits."""
+    """The places that wait for a ring; those that signal it if none waits."""
     records = found.wait_record[ring.waits] if len(ring.waits) else found.signal_record[ring.signals]
     regions = dict.fromkeys(trace.regions[number].name for number in np.unique(trace.region[records]).tolist())
     return ", ".join(name.removeprefix("pipeline ") for name in regions)

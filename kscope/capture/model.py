@@ -47,7 +47,7 @@ class RegionMeta:
 
     Attributes:
         name: the region's name.
-        type: the type of its values ("i32", "u32", "f32"); None for regions without.
+        type: the type of its values ("i32", "u32", "f32", "i64", "u64" or "f64"); None for regions without.
         where: "file:line" of its first mark; None if unknown.
         kernel: index of the module's kernel that this row is about, if kernels differ in the type; None for all.
         origin: "source" if the user's code marks it, "auto" or "lines" if auto= or mark= selected it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "lost": (
-        "count", "cut", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn", "unidentified",
-        "unrecorded", "unsampled",
+        "count", "cut", "half", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn",
+        "unidentified", "unrecorded", "unsampled",
     ),
     "unfinished": ("drain", "driver", "unclosed", "unfinished"),
     "unmarked": (

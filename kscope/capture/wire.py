@@ -84,6 +84,8 @@ OPEN = np.dtype(
 warp leaves, by one store per enter. Its last byte but three is where the seal has the width, so it is never taken for
 an end. Of a word whose halves are of two stores, the sequence's low bits differ."""
 OPEN_AT = HEAD_BYTES // 2
+OPEN_UNKNOWN = {"i64": 1 << 31, "u64": (1 << 32) - 1}
+"""OPEN["value"] of a value of 64 bits that does not fit 32. That of an f64 is its high half."""
 SEQUENCE_SHIFT, SEQUENCE_LOW = 8, 15
 
 SIZES = 4096

@@ -35,7 +35,9 @@ class RingStats:
 
     Attributes:
         name: the places that wait for it.
-        barriers: addresses of its stages in shared memory.
+        barriers: addresses of its stages in shared memory; empty for groups.
+        stages: how many; of groups the most phases that a warp had in flight at once.
+        groups: what its groups of asynchronous work are of, such as "cp.async"; empty for barriers.
         copies: whether copies complete at them.
         gives_back: name of the ring whose buffers it gives back; empty if there is none.
         phases: number of recorded phases.
@@ -56,6 +58,8 @@ class RingStats:
 
     name: str
     barriers: tuple[int, ...]
+    stages: int
+    groups: str
     copies: bool
     gives_back: str
     phases: int
@@ -73,10 +77,6 @@ class RingStats:
     bubbles: int
     bubble_ns: float
     needed: int | None
-
-    @property
-    def stages(self) -> int:
-        return len(self.barriers)
 
 
 @dataclass(frozen=True)

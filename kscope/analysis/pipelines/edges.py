@@ -12,6 +12,7 @@ from ...capture.layout import Kind
 from ...tracedata.data import T, TraceData
 from ...tracedata.region import Region
 from ...util.arrays import Int64
+from .committed import label
 from .events import recorded
 from .phases import NO_PHASE, Phases, phases
 
@@ -127,7 +128,7 @@ def _regions(trace: TraceData, found: Phases) -> tuple[Int64, list[Region]]:
     """(the region of each phase, the regions)."""
     keys, of = np.unique(np.stack([found.barrier, found.exact], axis=1), axis=0, return_inverse=True)
     regions = [
-        Region(EXACT if exact else AT_MOST, Kind.SPAN_VALUE, track=f"barrier {barrier:#x}", flight=True)
+        Region(EXACT if exact else AT_MOST, Kind.SPAN_VALUE, track=label(barrier), flight=True)
         for barrier, exact in keys.tolist()
     ]
     return len(trace.regions) + of.ravel(), regions

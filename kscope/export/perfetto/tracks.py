@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ...capture.layout import Kind
 from ...tracedata.info import info
+from ...tracedata.values import Integers
 from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
@@ -126,6 +127,7 @@ class Names:
         self.tracks = timeline.tracks
         self.kinds: npt.NDArray[np.uint8] | None = None
         self.values: npt.NDArray[np.float64] | None = None
+        self.integers: Integers | None = None
         if not timeline.span.all() or any(region.kind == Kind.SPAN_VALUE for region in trace.regions):
             self._special(timeline)
 
@@ -143,7 +145,7 @@ class Names:
         code[lost & (kind == Kind.SPAN_VALUE)] = self.POINT_VALUE
         self.name[: len(trace)][lost] += len(trace.regions)
         self.kinds = np.concatenate([code, np.zeros(len(timeline.empty), np.uint8)])
-        self.values = trace.value
+        self.values, self.integers = trace.value, trace.integers
         counts = np.flatnonzero(code == self.COUNTER)
         if len(counts):
             pairs = np.stack([timeline.track[counts], trace.region[counts].astype(np.int32)], axis=1)

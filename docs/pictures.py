@@ -124,6 +124,8 @@ def constants() -> str:
         ("record", f"{layout.RECORD_BYTES}", "bytes"),
         ("records of a slab", f"2^{layout.MIN_LOG2_RECORDS}..2^{layout.MAX_LOG2_RECORDS}", ""),
         *((f"kind {kind.name}", str(int(kind)), "") for kind in layout.Kind),
+        ("kind MORE", str(layout.MORE), "half of the next record's value"),
+        ("has MORE", str(layout.HAS_MORE), "added to the kind of a record with such a row before it"),
         ("anchor", str(layout.ANCHOR_ID), "id of an anchor among the records"),
         ("last anchor", str(layout.LAST_ANCHOR_ID), "id of an overflowed ring's last row, if it had anchors"),
         ("flag globaltimer", str(layout.FLAG_GLOBALTIMER), "ticks are ns of globaltimer, else SM cycles"),
@@ -193,6 +195,7 @@ def pictures() -> dict[str, str]:
     return {
         "record": words(layout.RECORD),
         "id": bits(_ID),
+        "more": words(layout.HALF),
         "header": words(layout.HEADER),
         "place": bits(_PLACE),
         "head": words(wire.HEAD),

@@ -118,7 +118,10 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562); afterwards it is a plain attribute of the module."""
     if name not in _HOME:
-        raise AttributeError(f"module 'kscope' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
+        from .util.text import nearest
+
+        found = nearest(name, _HOME) or f"; it has {', '.join(sorted(_HOME))}"
+        raise AttributeError(f"module 'kscope' has no attribute {name!r}{found}")
     home, colon, other = _HOME[name].partition(":")
     module = import_module(f".{home}", __name__)
     value = module if colon and not other else getattr(module, other or name)

@@ -22,12 +22,12 @@ def pytest_addoption(parser: Any) -> None:
     group = parser.getgroup("kscope")
     timeout = "end pytest when a test takes longer, and show where the warps of its kernels are"
     group.addoption("--kscope-timeout", metavar="SECONDS", type=float, help=timeout)
-    record = "record every test, with marks at waits; for tests without sessions of their own"
+    record = "record every test, with marks at waits; for tests without a session"
     group.addoption("--kscope-record", action="store_true", help=record)
 
 
 def pytest_configure(config: Any) -> None:
-    """Watch the tests if that is wanted."""
+    """Watch the tests if an option says so."""
     seconds, record = config.getoption("--kscope-timeout"), config.getoption("--kscope-record")
     if seconds is None and not record:
         return

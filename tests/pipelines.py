@@ -8,7 +8,7 @@ from random import Random
 from typing import Literal
 
 from ptxvm.host import Host, Pool, Ring
-from ptxvm.machine import Grid, Launch, Order, run
+from ptxvm.machine import Clocks, Grid, Launch, Order, run
 from ptxvm.mbarriers import Barriers
 
 import kscope
@@ -131,3 +131,10 @@ def recorded(
     barriers.settled()
     capture = Capture(host.epoch, (DeviceCapture(0, "simulated", host.lines()),), (made.meta,))
     return kscope.decode(capture), barriers
+
+
+def ns(trace: kscope.Trace, row: int, tick: int) -> float:
+    """ns after the trace's origin of a time of the interpreter."""
+    first = int(trace.warps.first_tick[row])
+    behind = (Clocks.cycles + tick - first + (1 << 31)) % (1 << 32) - (1 << 31)
+    return float(trace.warps.start_ns[row] + behind * trace.warps.tick_ns[row])

@@ -85,6 +85,7 @@ def constants() -> dict[str, str]:
         **{name: getattr(layout, name) for name in ("LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
         **{f"FLAG_{name}": getattr(layout, f"FLAG_{name}") for name in ("GLOBALTIMER", "STOP", "LANES", "ANCHORS")},
         **{kind.name: f"{kind:d}" for kind in Kind},
+        **{f"OPEN_{kind.upper()}": word for kind, word in wire.OPEN_UNKNOWN.items()},
         **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS) if act not in _ELSEWHERE},
         **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
         "HOW_OPEN": len(HOWS) + HOWS.index("with"),
@@ -151,6 +152,7 @@ def texts() -> dict[str, str]:
     found["finish"] = ptx.finish(replace(_kernel(), anchored=False))
     found["finish_with_anchors"] = ptx.finish(_kernel())
     found["pin"] = guard + ptx.pin(operand("r", "v.bits"))
+    found["pin_wide"] = guard + ptx.pin(operand("l", "v.bits"), wide=True)
     found["refuse_by_name"] = inline.guard_by_name(_GUARD + operand("n", "LINE"), _APART + operand("C", "name_"))
     debug = f"kscope_{DEBUG_REFUSED}__{operand('C', 'name_')}"
     found["refuse_debug_build"] = inline.guard_by_name(_DEBUG_LINE + operand("n", "LINE"), debug)
@@ -191,7 +193,28 @@ def _stores(fill: Fill) -> dict[str, str]:
         f"store_{fill}": _replaced(store, in_cpp | end),
         f"store_if_{fill}": _replaced(conditional, in_cpp | end),
         f"store_remembered_{fill}": _replaced(store, in_registers | end),
+        **_wide_stores(fill, guard, owner),
     }
+
+
+def _wide_stores(fill: Fill, guard: str, owner: str) -> dict[str, str]:
+    """Stores of records with values of 64 bits: without and with a predicate."""
+    slot, record = ptx.Slot(0, _NAME, "u64"), layout.record_id(_NAME, Kind.SPAN_VALUE)
+    halves = {"ks_v0": operand("r", "word"), "ks_r": operand("r", "rest")}
+    ids = {
+        str(record): operand("n", "RECORD"),
+        str(record | layout.HAS_MORE): operand("n", f"(RECORD | {layout.HAS_MORE})"),
+        str(record & ~15 | layout.MORE): operand("n", f"(RECORD / 16 * 16 + {layout.MORE})"),
+    }
+    clocks = {"ks_s0": operand("l", "start"), "ks_e0": operand("l", "end")}
+
+    def text(slot: ptx.Slot) -> str:
+        store = _replaced(ptx.store(_kernel(fill=fill), slot, Kind.SPAN_VALUE, owner), ids | clocks)
+        return f"\t{{ .reg .b32 ks_u0; mov.b32 ks_u0, ks_r;\n{store}\t}}\n"
+
+    conditional = _held(slot, text(replace(slot, conditional=True)))
+    texts = {f"store_wide_{fill}": text(slot), f"store_wide_if_{fill}": conditional}
+    return {name: guard + _replaced(found, halves) for name, found in texts.items()}
 
 
 def _open_words(guard: str) -> dict[str, str]:

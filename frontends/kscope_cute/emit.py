@@ -11,19 +11,23 @@ from typing import Any
 
 from cutlass._mlir import ir
 from cutlass._mlir.dialects import llvm
-from cutlass.cutlass_dsl import Boolean, Float32, Int32, Int64, Integer, Uint32
+from cutlass.cutlass_dsl import Boolean, Float32, Float64, Int32, Int64, Integer, Uint32, Uint64
 
 from kscope.errors import UsageError
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import outside_kernel, predicate_refused, value_refused
+from kscope.marks.wide import is_wide
 from kscope.ptx import READINGS
 
 from .source_comments import source_comment
 
 TAG = "kscope_tag"
 """Attribute of a gpu.module with marks: Recording.tag(), so that it is part of CuTe's cache keys."""
-_SCALARS: dict[Any, tuple[ValueType, str]] = {Int32: ("i32", "r"), Uint32: ("u32", "r"), Float32: ("f32", "f")}
+_SCALARS: dict[Any, tuple[ValueType, str]] = {
+    Int32: ("i32", "r"), Uint32: ("u32", "r"), Float32: ("f32", "f"),
+    Int64: ("i64", "l"), Uint64: ("u64", "l"), Float64: ("f64", "d"),
+}  # fmt: skip
 
 _UNKNOWN = "?"
 _TYPES: dict[str, Any] = {"i32": Int32, "u32": Uint32, "i64": Int64}
@@ -69,7 +73,7 @@ def emit_mark(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None
     elif value is not None:
         kind, constraint = _scalar(mark, value)
         mark, operands = replace(mark, type=kind, operand="$0"), [value.ir_value()]
-        if mark.act == "pin":
+        if mark.act == "pin" and not is_wide(kind):
             mark = replace(mark, type=None)
     if when is False:
         mark = replace(mark, when=NEVER)
@@ -115,7 +119,7 @@ def _gpu_module() -> Any:
 
 
 def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
-    """Type and asm constraint of a run-time value. Raises UsageError unless it is an Int32, Uint32 or Float32."""
+    """Type and asm constraint of a run-time value. Raises UsageError unless it has 32 or 64 bits."""
     if type(value) not in _SCALARS:
         cast = "cutlass.Float32(x)" if "Float" in type(value).__name__ else "cutlass.Int32(x)"
         raise value_refused(mark, f"a {type(value).__name__}", f"value={cast}")

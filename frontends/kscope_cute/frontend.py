@@ -59,7 +59,10 @@ class CuteFrontend(Frontend):
             self._compiler.remove()
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
-        """Place a mark in the kernel being traced; False if none is. Raises UsageError for other than 32-bit values."""
+        """Place a mark in the kernel being traced; False if none is.
+
+        Raises UsageError for values of other than 32 or 64 bits.
+        """
         if not tracing():
             return False
         if self._compiler.recording is not None and not compilations.began_plain():

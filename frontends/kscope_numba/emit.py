@@ -2,8 +2,7 @@
 
     call void asm sideeffect "//kscope enter load i32 - with $0", "r,~{memory}"(i32 %k)
 
-A rewritten kernel calls one intrinsic per mark. Run-time values are narrowed to 32 bits: int64 and uint64 (Numba's
-default integers) to the nearest 32-bit number, float64 (Numba's default float) rounded to float32.
+A rewritten kernel calls one intrinsic per mark. Run-time values of less than 32 bits are widened to 32.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ _types: Any = module("types")
 _extending: Any = module("extending")
 _typing: Any = module("typing")
 _I32 = ir.IntType(32)
+_CONSTRAINTS = {ir.FloatType(): "f", ir.DoubleType(): "d", ir.IntType(64): "l"}
 _LOCATIONS = "kscope_locations"
 """Attribute of an llvmlite module: region name -> file:line of its first mark."""
 
@@ -102,9 +102,9 @@ def _value_type(mark: Mark, kind: Any) -> ValueType:
     if isinstance(kind, _types.Boolean) or kind == _types.boolean:
         raise value_refused(mark, "a bool", "value=np.int32(flag)")
     if isinstance(kind, _types.Integer):
-        return "i32" if kind.signed else "u32"
+        return ("i64" if kind.signed else "u64") if kind.bitwidth > 32 else "i32" if kind.signed else "u32"
     if kind in (_types.float32, _types.float64):
-        return "f32"
+        return "f32" if kind == _types.float32 else "f64"
     raise value_refused(mark, f"a {kind}", "one number, as np.int32(x) or np.float32(x)")
 
 
@@ -139,7 +139,7 @@ def _with_location(emit: Callable[..., None], mark: Mark, where: str) -> Callabl
 def _value_emitter(mark: Mark, kind: Any) -> Callable[..., None]:
     def emit(context: Any, builder: Any, signature: Any, arguments: Any, predicate: Any = None) -> None:
         value = context.cast(builder, arguments[-1], signature.args[-1], kind)
-        _emit(builder, mark, _narrow(builder, value, mark.type), predicate)
+        _emit(builder, mark, _widened(builder, value, mark.type), predicate)
 
     return emit
 
@@ -163,20 +163,11 @@ def _pin_emitter(mark: Mark, kind: Any) -> Callable[..., None]:
     return emit
 
 
-def _narrow(builder: Any, value: Any, kind: Any) -> Any:
-    """The value in 32 bits: widened, unchanged, or the nearest 32-bit number."""
-    if kind == "f32":
-        return value if isinstance(value.type, ir.FloatType) else builder.fptrunc(value, ir.FloatType())
-    width = value.type.width
-    if width < 32:
-        return (builder.sext if kind == "i32" else builder.zext)(value, _I32)
-    if width == 32:
+def _widened(builder: Any, value: Any, kind: Any) -> Any:
+    """The value, with at least 32 bits."""
+    if kind in ("f32", "f64") or value.type.width >= 32:
         return value
-    low = builder.trunc(value, _I32)
-    if kind == "u32":
-        return builder.select(builder.icmp_unsigned("<=", value, value.type((1 << 32) - 1)), low, _I32(-1))
-    limit = builder.xor(builder.trunc(builder.ashr(value, value.type(63)), _I32), _I32((1 << 31) - 1))
-    return builder.select(builder.icmp_signed("==", builder.sext(low, value.type), value), low, limit)
+    return (builder.sext if kind == "i32" else builder.zext)(value, _I32)
 
 
 def _emit(builder: Any, mark: Mark, value: Any = None, predicate: Any = None) -> None:
@@ -191,5 +182,5 @@ def _emit(builder: Any, mark: Mark, value: Any = None, predicate: Any = None) ->
 def assembly(mark: Mark, kinds: Sequence[Any] = ()) -> Any:
     """The mark as LLVM inline assembly. Its quoted name contains no character that is special in LLVM."""
     shape = ir.FunctionType(ir.VoidType(), list(kinds))
-    constraints = ["f" if isinstance(kind, ir.FloatType) else "r" for kind in kinds]
+    constraints = [_CONSTRAINTS.get(kind, "r") for kind in kinds]
     return ir.InlineAsm(shape, mark.comment(), ",".join([*constraints, "~{memory}"]), side_effect=True)

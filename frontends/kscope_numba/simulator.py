@@ -78,7 +78,7 @@ class SimulatorTarget:
         """Record a mark of the current simulated thread; False outside a kernel."""
         if self._launch is None:
             return False
-        recorded = None if value is None or mark.act == "pin" else _narrow(mark, value)
+        recorded = None if value is None or mark.act == "pin" else _recorded(mark, value)
         return self._launch.mark(threading.current_thread(), mark, recorded, None if when is None else bool(when))
 
     def read(self, name: str) -> Any:
@@ -161,12 +161,10 @@ def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _narrow(mark: Mark, value: Any) -> Any:
-    """The 32-bit number that a compiled kernel would record: the nearest one, see emit.py. Raises UsageError."""
-    if isinstance(value, np.unsignedinteger):
-        value = np.uint32(min(int(value), 0xFFFFFFFF))
-    elif isinstance(value, np.signedinteger) or (type(value) is int and not -(1 << 31) <= value < 1 << 32):
-        value = np.int32(min(max(int(value), -(1 << 31)), (1 << 31) - 1))
+def _recorded(mark: Mark, value: Any) -> Any:
+    """The number as a compiled kernel would record it, where Python's have 64 bits. Raises UsageError."""
     if constant(mark, value) is None:
         raise value_refused(mark, repr(value), "one number, as np.int32(x) or np.float32(x)")
-    return value
+    if isinstance(value, np.generic):
+        return value
+    return np.float64(value) if isinstance(value, float) else value

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .memory import U32
 from .protocol import Slab
+from .values import Halves
 
 Lanes = int | Iterable[int] | Callable[[int], bool]
 
@@ -17,7 +18,7 @@ class Lane:
 
     slab: Slab | None
     late: bool = False  # claims at its first store
-    starts: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
+    starts: dict[str, list[tuple[int, Halves | None, bool]]] = field(default_factory=dict)
 
 
 def mask(lanes: Lanes) -> int:

@@ -18,10 +18,11 @@ from kscope.language import regions
 from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.grammar import Mark, ValueType, format_name
 from kscope.marks.strategies import AllThreads, Elected, Strategy
+from kscope.marks.wide import common
 
 _OURS = {
     regions.__file__,
-    *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend", "barriers")),
+    *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend", "barriers", "groups")),
 }
 _MARKS = (regions.region, regions.scope, *regions.MARKS_BY_CALL)
 _WORDS = {word.__name__ for word in _MARKS}
@@ -87,7 +88,9 @@ class Module:
         # marks of a name may or may not have a value, but those with one agree in its type
         for key in [(mark.name, sort)] + ([(mark.name, _ANY)] if kind else []):
             known = self._types.setdefault(key, kind)
-            if known != kind:
+            if known != kind and (wider := common(known, kind)) is not None and wider != "f64":
+                self._types[key] = wider
+            elif known != kind:
                 raise UsageError(
                     f"kernel {self.name}: {mark.display_name} has a value of type {kind or 'none'} at one place and "
                     f"{known or 'none'} at another; give it one type everywhere, or use two names"

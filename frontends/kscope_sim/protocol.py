@@ -11,6 +11,7 @@ from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 
 from .memory import U32, Memory
+from .values import Halves
 
 Row = npt.NDArray[np.uint32]
 
@@ -156,22 +157,26 @@ class Slab:
     def __post_init__(self) -> None:
         self.edge = self.start.clock >> wire.STEP_SHIFT
 
-    def enter(self, name: str, clock: int, value: int | None = None) -> None:
+    def enter(self, name: str, clock: int, value: Halves | None = None) -> None:
         """Store that a region was entered, where the head's second row will be."""
         self.entered += 1
         word = np.zeros(1, wire.OPEN)
-        word["clock"], word["value"] = clock & U32, 0 if value is None else value
+        word["clock"], word["value"] = clock & U32, 0 if value is None else value.open
         word["id"] = layout.name_hash(name) << 4 | self.entered & wire.SEQUENCE_LOW
         word["sequence"] = self.entered << wire.SEQUENCE_SHIFT & U32
         self.memory.store(self.base + wire.OPEN_AT, word.view(np.uint32))
 
-    def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
-        """Store one record. Clocks are 64-bit ticks; their low words are stored."""
-        capacity = layout.RECORD_BYTES << self.thread.log2_records
-        # ring: the mask wraps, the oldest record is overwritten. stop: a full slab takes no more. Both count.
-        if not self._stops or self.off < capacity:
-            self._put(start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
-        self.off += layout.RECORD_BYTES
+    def store(self, name: str, kind: Kind, start: int, end: int, value: Halves | None = None) -> None:
+        """Store one record, and before it the half of its value that it does not imply. Clocks are 64-bit ticks; their
+        low words are stored.
+        """
+        number, held = layout.record_id(name, kind), value or Halves(0)
+        rows = [(number & ~15 | layout.MORE, held.more), (number | layout.HAS_MORE, held.word)]
+        for word, half in rows if held.more else [(number, held.word)]:
+            # ring: the mask wraps, the oldest row is overwritten. stop: a full slab takes no more. Both count.
+            if not self._stops or self.off < layout.RECORD_BYTES << self.thread.log2_records:
+                self._put(start & U32, word, end & U32, half)
+            self.off += layout.RECORD_BYTES
 
     @property
     def _stops(self) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from kscope.capture.samples import NO_PLACE, ROW, CodeRegion, Place, SampledFunction, Samples
+from kscope.capture.samples import NO_PLACE, ROW, WINDOW, CodeRegion, Place, SampledFunction, Samples
 from kscope.instrument.sampled import SampledCode
 from kscope.machine_code.source_lines import body
 from kscope.marks.grammar import split
@@ -21,19 +22,24 @@ from .module import Module, is_ours
 
 STEP = 16
 """Bytes between two instructions."""
+STEP_NS, MOST_STEPS = 100, 2000
+"""Of times at first, and how many of a kernel there are at most: then they become longer."""
 WORK, BARRIER, EVENT, READ = "wait", "barrier", "long_scoreboard", "selected"
 """Why a warp stood: the vendor's names."""
 
+_PARTS = 64
+"""Times that the samples of one wait get at most."""
 _Instruction = tuple[Place | None, str, str, tuple[str, ...]]
 """Place, text, reason, and the open regions."""
 
 
 @dataclass
 class _Code:
-    """A sampled kernel: its instructions in order of first use, and their samples."""
+    """A sampled kernel: its instructions in order of first use, and their samples; and samples by time in `step` ns."""
 
     module: Module | None
     counts: dict[_Instruction, int] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
 
 
 class Sampler:
@@ -49,24 +55,42 @@ class Sampler:
         self.period, self.paused = period, False
         self._code: dict[tuple[str, int], _Code] = {}
         self.lock = threading.Lock()
+        self._step = STEP_NS
 
     def warp(self, kernel: str, module: Module | None) -> SampledWarp:
         """A warp of a kernel, instrumented or not, begins."""
         with self.lock:
             return SampledWarp(self, self._code.setdefault((kernel, module.id if module else 0), _Code(module)))
 
+    def timed(self, code: _Code, time: int, taken: int) -> None:
+        """Samples of a kernel were taken."""
+        at = time // self._step
+        code.times[at] = code.times.get(at, 0) + taken
+        if len(code.times) > MOST_STEPS:
+            self._step *= 2
+            for one in self._code.values():
+                before, one.times = one.times, {}
+                for step, count in before.items():
+                    one.times[step // 2] = one.times.get(step // 2, 0) + count
+
     def samples(self) -> SampledCode:
         """What was sampled so far."""
         reasons = tuple(dict.fromkeys([WORK, BARRIER, EVENT, READ, *self._reasons()]))
-        functions, rows = list[SampledFunction](), list[tuple[int, int, int, int]]()
+        functions, rows, windows = list[SampledFunction](), list[tuple[int, ...]](), list[tuple[int, ...]]()
         for (name, _), code in tuple(self._code.items()):
             counts = {one: count for one, count in tuple(code.counts.items()) if count}
             rows += [
                 (len(functions), number * STEP, reasons.index(one[2]), count)
                 for number, (one, count) in enumerate(counts.items())
             ]
+            windows += [
+                (at * self._step, (at + 1) * self._step, len(functions), count)
+                for at, count in tuple(code.times.items())
+                if count
+            ]
             functions.append(_function(name, code.module, tuple(counts)))
-        return SampledCode(Samples(self.period, reasons, tuple(functions), np.array(rows, ROW)))
+        found = np.array(rows, ROW), np.array(sorted(windows), WINDOW)
+        return SampledCode(Samples(self.period, reasons, tuple(functions), found[0], windows=found[1]))
 
     def _reasons(self) -> list[str]:
         return [one[2] for code in tuple(self._code.values()) for one in tuple(code.counts)]
@@ -80,22 +104,28 @@ class SampledWarp:
         self._left = 0
         self._open: list[str] = []
 
-    def marked(self, act: str, name: str, cycles: int) -> None:
+    def marked(self, act: str, name: str, cycles: int, unix: Callable[[int], int]) -> None:
         """The warp has read the clock at a mark, which takes so many cycles after it."""
         if act == "enter":
             self._open.append(name)
         elif act == "exit" and name in self._open:
             del self._open[len(self._open) - 1 - self._open[::-1].index(name)]
-        self.spent(cycles, READ, "clock")
+        self.spent(cycles, READ, "clock", unix)
 
-    def spent(self, cycles: int, reason: str, text: str) -> None:
-        """The warp stood for so many cycles at the line of the kernel that runs."""
+    def spent(self, cycles: int, reason: str, text: str, unix: Callable[[int], int]) -> None:
+        """The warp stood for so many cycles at the line of the kernel that runs. unix: UNIX ns of a time so many cycles
+        ago.
+        """
         if self._sampler.paused:
             return
         taken, self._left = divmod(self._left + max(0, cycles), self._sampler.period)
         key = _place(), text, reason, tuple(self._open)
         with self._sampler.lock:
             self._code.counts[key] = self._code.counts.get(key, 0) + taken
+            parts = min(taken, _PARTS)
+            for part in range(parts):
+                ago = self._left + part * max(0, cycles) // parts
+                self._sampler.timed(self._code, unix(ago), taken * (part + 1) // parts - taken * part // parts)
 
 
 def _function(name: str, module: Module | None, code: tuple[_Instruction, ...]) -> SampledFunction:

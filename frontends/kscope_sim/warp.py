@@ -26,6 +26,7 @@ from kscope.marks.strategies import AllThreads, Strategy, parse_strategy
 from . import samples
 from .barriers import Barrier, mark_of
 from .block import Block, Strand, Trapped
+from .groups import Groups
 from .lanes import Lane, Lanes, mask
 from .machine import READ_CYCLES, Machine
 from .memory import U32, Memory
@@ -33,7 +34,7 @@ from .module import Module, caller, elects
 from .nesting import Nesting
 from .protocol import Anchor, Slab, Thread, add_flags, announce, claim
 from .samples import SampledWarp
-from .values import predicate, words
+from .values import Halves, predicate, words
 
 _running = threading.local()
 
@@ -71,6 +72,7 @@ class Warp:
         self._left = 0
         self._nesting = Nesting(kernel, thread.warp)
         self._lanes: dict[int, Lane] = {}
+        self._groups: dict[str, Groups] = {}
         self.strand = Strand(lambda: None, now)
 
     # place
@@ -109,12 +111,11 @@ class Warp:
 
     def _stood(self, cycles: int, why: str, text: str) -> None:
         if self._sampled is not None:
-            self._sampled.spent(cycles, why, text)
+            self._sampled.spent(cycles, why, text, self._unix)
 
     def sync(self) -> None:
         """__syncthreads(): wait until every warp of the block has arrived or exited."""
-        self._turn += 1
-        before = self.now
+        self._turn, before = self._turn + 1, self.now
         self._block.sync(self.strand, self._turn - 1)
         self._stood(self.now - before, samples.BARRIER, "sync")
 
@@ -146,8 +147,16 @@ class Warp:
         """
         return Barrier(self._block, self.strand, key, arrivals, lambda: self._active.bit_count(), self._operation)
 
-    def _operation(self, what: str, operation: Operation, word: int) -> None:
-        """Record an operation on a barrier, with auto="pipeline"."""
+    def groups(self, of: str = "cp.async") -> Groups:
+        """The groups of asynchronous work of this warp.
+
+        Args:
+            of: the instruction: cp.async, cp.async.bulk, or wgmma.
+        """
+        return self._groups.setdefault(of, Groups(of, self, self._operation))
+
+    def _operation(self, what: str, operation: Operation, word: Any) -> None:
+        """Record an operation on a barrier or a group, with auto="pipeline"."""
         selected = self._module is not None and self._module.recording.selection.of_kernel(self.kernel)
         if selected and PIPELINE in selected.kinds:
             mark = mark_of(what, operation, caller())
@@ -170,7 +179,7 @@ class Warp:
             self._active = before & ~self._left
 
     def leave(self, lanes: Lanes = U32) -> None:
-        """Early return of some active lanes; the kernel continues for the others.
+        """Early return of some active lanes.
 
         Args:
             lanes: as for where().
@@ -240,14 +249,15 @@ class Warp:
     # clocks
 
     def _clock(self) -> int:
-        value = self._machine.clock64(self.smid, self.now)
         self.strand.now += READ_CYCLES
-        return value
+        return self._machine.clock64(self.smid, self.now - READ_CYCLES)
+
+    def _unix(self, ago: int) -> int:
+        return self._machine.globaltimer(self._machine.ns(self.smid, self.now - ago))
 
     def _globaltimer(self) -> int:
-        value = self._machine.globaltimer(self._machine.ns(self.smid, self.now))
         self.strand.now += READ_CYCLES
-        return value
+        return self._machine.globaltimer(self._machine.ns(self.smid, self.now - READ_CYCLES))
 
     def _tick(self) -> int:
         assert self._module is not None
@@ -265,17 +275,17 @@ class Warp:
         """
         if name == "lane_id":
             return np.arange(32, dtype=np.int32)
-        if name == "globaltimer":
-            return np.int64(self._globaltimer())
-        if name in ("clock", "clock64"):
-            return np.int64(self._clock()) if name == "clock64" else np.uint32(self._clock() & U32)
+        if name in ("globaltimer", "clock64"):
+            return np.int64(self._clock() if name == "clock64" else self._globaltimer())
+        if name == "clock":
+            return np.uint32(self._clock() & U32)
         (x, y, z), (nx, ny, _) = self.block, self.grid
         return np.int32({"smid": self.smid, "warp_id": self.index, "block_id": x + nx * (y + ny * z)}[name])
 
     # marks
 
     def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
-        """Execute a mark in the active lanes; does nothing in a plain kernel.
+        """Execute a mark in the active lanes, if the kernel is recorded.
 
         Args:
             mark: the mark.
@@ -292,17 +302,16 @@ class Warp:
         elif mark.act == "exit":
             self._nesting.exit(mark.name, self._active)
         tick = self._tick()  # one read, by all lanes at once
-        if (
-            self._sampled is not None
-        ):  # a reading returns the clock at its begin: the time that it takes follows the mark
-            self._sampled.marked(mark.act, mark.name, READ_CYCLES)
+        if self._sampled is not None:  # a reading returns the clock at its begin: what it takes follows the mark
+            self._sampled.marked(mark.act, mark.name, READ_CYCLES, self._unix)
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
         held = predicate(mark, when)
         if elects(strategy):  # the first of the lanes that are here together, decided at the enter
             held = [one and lane == self.lanes[0] for lane, one in enumerate(held)]
         for lane in self.lanes:
             if strategy.records(self.index, lane) or elects(strategy):
-                self._record(lane, strategy, mark, tick, None if bits is None else bits[lane], held[lane])
+                word = None if kind is None or bits is None else Halves.of(kind, bits[lane])
+                self._record(lane, strategy, mark, tick, word, held[lane])
         if mark.act != "enter":
             slabs = [self._lanes[lane].slab for lane in self.lanes if lane in self._lanes]
             if behind := [slab for slab in slabs if slab is not None and slab.asks_for_anchor(tick)]:
@@ -310,14 +319,12 @@ class Warp:
                 for slab in behind:
                     slab.store_anchor(anchor)
 
-    def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None, held: bool) -> None:
+    def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: Halves | None, held: bool) -> None:
         if strategy.records(self.index, number):
             lane = self._lane(number, isinstance(strategy, AllThreads))
         else:  # claims at its first store
             lane = self._lanes.setdefault(number, Lane(None, late=True))
         if mark.act == "enter":
-            # enter: one clock read into a register, and whether the exit is to record; memory is touched only if
-            # sessions survive, where any region may last
             lane.starts.setdefault(mark.name, []).append((tick, value, held))
             assert self._module is not None
             if self._module.recording.survive and held:
@@ -325,7 +332,6 @@ class Warp:
                 if lane.slab is not None:
                     lane.slab.enter(mark.name, tick, value)
         elif mark.act == "exit":
-            # exit: one clock read, then the whole record at once
             starts = lane.starts.get(mark.name)
             if not starts:
                 raise UsageError(f"region {mark.display_name} is left with a strategy that it was not entered with")

@@ -24,8 +24,10 @@ from kscope.ptx import READINGS
 from .version import VERSION
 
 _NEEDS_IF = VERSION < (3, 9)
-_SCALARS: dict[str, tuple[ValueType, str]] = {"int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f")}
-
+_SCALARS: dict[str, tuple[ValueType, str]] = {
+    "int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f"),
+    "int64": ("i64", "l"), "uint64": ("u64", "l"), "fp64": ("f64", "d"),
+}  # fmt: skip
 
 TYPES = {"i32": tl.int32, "u32": tl.uint32, "i64": tl.int64}
 """Result types of the device helpers."""
@@ -61,7 +63,9 @@ def place(mark: Mark, semantic: Any, value: Any, when: Any = None) -> Mark:
         mark = constant
     elif value is not None:
         kind, constraint = scalar(mark, value)
-        mark, operands = replace(mark, type=kind, operand="$1"), [value.handle]
+        address = _is_tensor(value) and value.dtype.is_ptr()
+        number = semantic.cast(value, tl.uint64) if address else value
+        mark, operands = replace(mark, type=kind, operand="$1"), [number.handle]
     if when is False:
         mark = replace(mark, when=NEVER)
     elif when is not None:
@@ -137,13 +141,15 @@ def _unwrap(value: Any) -> Any:
 
 
 def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
-    """Type and asm constraint of a run-time value. Raises UsageError unless it is a 32-bit scalar."""
+    """Type and asm constraint of a run-time value. Raises UsageError unless it is a scalar of 32 or 64 bits; a pointer
+    counts as its address.
+    """
     if not _is_tensor(value):
         raise value_refused(mark, f"a {type(value).__name__}", "one number")
     if value.type.is_block():
         raise value_refused(mark, f"a tensor of {value.type}", "one element, or a reduction such as tl.max(x)")
     if value.dtype.is_ptr():
-        raise value_refused(mark, f"a {value.dtype}", "an index, such as tl.program_id(0)")
+        return _SCALARS["uint64"]
     if value.dtype.name not in _SCALARS:
         cast = "value=x.to(tl.float32)" if value.dtype.is_floating() else "value=x.to(tl.int32)"
         raise value_refused(mark, f"a scalar of {value.dtype}", cast)

@@ -56,7 +56,7 @@ class TritonFrontend(Frontend):
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Emit a mark into the traced kernel (`context` is its _semantic), or record it if `context` is None and
-        Triton's interpreter runs the kernel. Raises UsageError for a value that is not a 32-bit scalar."""
+        Triton's interpreter runs the kernel. Raises UsageError for a value that is not a scalar of 32 or 64 bits."""
         if context is None:
             return self._interpreted.emit(mark, value, when)
         if for_nvidia(context) and self._pipeline.marks(context.builder.options):

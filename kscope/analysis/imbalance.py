@@ -144,7 +144,7 @@ def worst(row: Int64, rows: int, member: Int64, track: Int64, ns: Float) -> Wors
 
     Args:
         row, track, ns: (c,) of rows of warp_regions().
-        rows: how many there are.
+        rows: number of rows.
         member: (w,) of each row of Trace.warps.
     """
     width = int(member.max(initial=0)) + 1

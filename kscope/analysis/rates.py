@@ -36,14 +36,16 @@ class Rate:
         executions: of recording warps.
         busy_ns: mean over SMs of the time in which a warp is in the region.
         bytes: from and to global memory by all executions; NaN if unknown.
-        flops: floating-point operations, likewise.
+        flops: floating-point operations of all executions; NaN if unknown.
         bytes_from, flops_from: "given", "declared" or "code"; empty if unknown.
-        most: amounts are upper limits: instructions of the code have a predicate.
+        most: True if amounts are upper limits, because instructions of the code have a predicate.
         bandwidth: bytes per ns: GB/s.
         speed: floating-point operations per ns: GFLOP/s.
-        roof: "memory" or "compute", which limits it; empty if unknown.
-        part: of that limit; NaN if unknown.
-        unknown: why an amount is unknown; empty if both are known, or were not asked of the code.
+        roof: the nearer limit, "memory" or "compute"; empty if unknown.
+        part: the share of that limit that the region reaches; NaN if unknown.
+        unknown: why an amount is unknown; empty if both are known, or do not come from the code.
+        shared: bytes from and to shared memory by all executions, counted in the machine code; NaN if unknown.
+        shared_bandwidth: these bytes per ns: GB/s.
     """
 
     kernel: str
@@ -60,6 +62,8 @@ class Rate:
     roof: str
     part: float
     unknown: str
+    shared: float = float("nan")
+    shared_bandwidth: float = float("nan")
 
     @property
     def intensity(self) -> float:
@@ -74,7 +78,7 @@ class Rates(Shown):
     Attributes:
         rows: of each kernel the longest first.
         peaks: what they are compared with; None without.
-        problems: what a reader must know.
+        problems: what limits the numbers.
     """
 
     rows: tuple[Rate, ...]
@@ -156,10 +160,12 @@ def _rate(
     devices = max(1, len(np.unique(trace.warps.device[trace.track[at]])))
     bandwidth, speed = (found[kind] / devices / busy if busy else float("nan") for kind in ("bytes", "flops"))
     roof, part = _roof(bandwidth, speed, sms / devices, code, peaks)
+    shared = float("nan") if code is None or code.unknown else float(code.shared) * len(at)
     return Rate(
         *names, len(at), busy, found["bytes"], found["flops"], sources["bytes"], sources["flops"],
         bool(used) and code is not None and code.most, bandwidth, speed, roof, part,
         code.unknown if code is not None and not all(sources.values()) else "",
+        shared, shared / devices / busy if busy else float("nan"),
     )  # fmt: skip
 
 

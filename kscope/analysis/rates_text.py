@@ -25,6 +25,7 @@ def text(found: Rates, top: int | None = 50, width: int | None = None) -> str:
             "busy": [time_text(row.busy_ns) for row in rows],
             "bytes": [_amount(row.bytes, row) for row in rows],
             "GB/s": [_number(row.bandwidth) for row in rows],
+            "shared GB/s": [_number(row.shared_bandwidth) for row in rows],
             "flops": [_amount(row.flops, row) for row in rows],
             "TFLOP/s": [_number(row.speed / 1e3) for row in rows],
             "flops/byte": [_number(row.intensity) for row in rows],
@@ -32,7 +33,10 @@ def text(found: Rates, top: int | None = 50, width: int | None = None) -> str:
         }
         if found.peaks is None:
             del columns["of the roof"]
-        lines += grid("region", [row.region for row in rows], columns, width, ("busy", "flops/byte", "flops", "bytes"))
+        if not any(row.shared > 0 for row in rows):  # NaN is not
+            del columns["shared GB/s"]
+        lines += grid("region", [row.region for row in rows], columns, width,
+                      ("busy", "flops/byte", "flops", "bytes", "shared GB/s"))  # fmt: skip
         for row in rows:
             if row.unknown:
                 lines += wrapped(f"{row.region}: not counted in the machine code: {row.unknown}", width, "  ")

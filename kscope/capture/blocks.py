@@ -26,7 +26,7 @@ END = 1 << 63
 GRAMMAR = "40, '#40' or 0:1000:10 (linear numbers), 0,8 or 0:4,8 (coordinates x,y,z)"
 Part: TypeAlias = SupportsIndex | range | slice
 BlockSelection: TypeAlias = str | Part | tuple[Part, ...] | Iterable[str | Part | tuple[Part, ...]]
-"""What selects blocks in Python: text, a linear number, a range of them, a tuple of coordinates; or several."""
+"""Blocks in Python: text, a linear number, a range of these, a tuple of coordinates; or a list of such."""
 _Int64: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -13,7 +13,7 @@ from .model import BegunLaunch, ClockSync, DeviceCapture, TimerReading
 
 
 def to_dict(device: DeviceCapture) -> dict[str, Any]:
-    """What the head has of a device, besides its data."""
+    """A device's entry in the head, without its data."""
     return {
         "ordinal": device.ordinal,
         "name": device.name,

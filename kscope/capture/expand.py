@@ -151,13 +151,13 @@ class Expander:
         return lines
 
     def copy(self) -> Expander:
-        """Another one that goes on from here."""
+        """A copy that continues from here."""
         other = Expander(self.epoch, self._rate, self._first_turn, self._layouts)
         other._clock, other._time = self._clock.copy(), self._time.copy()
         return other
 
     def problems(self) -> list[Problem]:
-        """What a reader of the slabs so far must know."""
+        """Problems of the slabs so far."""
         found = []
         if self.unidentified:
             text = (

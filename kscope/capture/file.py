@@ -198,7 +198,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
 
 
 def _most_head(max_bytes: int | None) -> int:
-    """The largest head that is read; asking how much memory there is takes as long as reading a small capture."""
+    """The largest head that is read. Reading the machine's memory size takes as long as reading a small capture."""
     return max(FREE_HEAD_BYTES, bounded_reading.memory_budget() // HEAD_SHARE, max_bytes or 0)
 
 
@@ -210,7 +210,7 @@ def _most_bytes(size: int, max_bytes: int | None) -> int:
 
 
 def _options(found: dict[str, Any]) -> dict[str, Any]:
-    """The options under their names of today."""
+    """The options under their current names."""
     named = {_EARLIER.get(name, name): value for name, value in found.items()}
     strategy = named.get("strategy")
     return {**named, "strategy": metadata.current_spec(strategy)} if isinstance(strategy, str) else named

@@ -8,7 +8,7 @@ from . import layout, wire
 from .heads import Ints, Launches, U32s, U64s, Units, clock_cycles, finished, times
 
 _LONGEST_WIDTH = 0xFFFFFFFF
-"""Of an anchor that bounds nothing: its two clock reads lie far apart."""
+"""The width of an anchor that bounds nothing: its two clock reads are far apart."""
 
 
 def headers(
@@ -88,7 +88,7 @@ def _cluster(x: U32s, y: U32s, z: U32s, shape: U32s) -> U32s:
 
 
 def _width(seal: U32s) -> U32s:
-    """Cycles between an anchor's clock reads, at most; of an unfinished slab, the most that a seal could say."""
+    """Most cycles between an anchor's clock reads; of an unfinished slab, the largest width that a seal can hold."""
     most = (1 << wire.WIDTH_BITS) - 1
     number = np.where(seal != 0, seal & np.uint32(most), np.uint32(most - 1))
     return np.asarray(np.where(number == most, np.uint32(_LONGEST_WIDTH), number * np.uint32(wire.WIDTH_CYCLES)))

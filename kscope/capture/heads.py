@@ -1,4 +1,4 @@
-"""Reads the heads of wire slabs (wire.py): which units are heads, whose they are, and their times with all bits."""
+"""Reads the heads of wire slabs (wire.py): which units are heads, their launches, and their times with all bits."""
 
 from __future__ import annotations
 

@@ -50,6 +50,13 @@ class Kind(IntEnum):
     COUNTER = 5  # start == end; value = the counter's 32 bits
 
 
+MORE = 7
+"""Kind of a row directly before a record with a value of 64 bits: the record's id with this kind, its clocks, and the
+half of the value that the record does not imply (marks/wide.py)."""
+HAS_MORE = 8
+"""Added to the kind of a record with such a row."""
+
+
 ANCHOR_ID, LAST_ANCHOR_ID = 6, 1 << 4 | 6
 """Ids of two kinds of rows that a kernel with marks in loops puts among the records of a long warp. An anchor has both
 clocks: start = the low word of %clock64 before, end = after, value = the low word of %globaltimer. The last anchor is
@@ -59,6 +66,9 @@ RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<
 """One mark pair, written by one 16-byte store. The id lies between the clocks so that each clock read lands in the
 even register of an aligned pair, without a move. The clocks' high words would cost 7 cycles per region on an H200
 (docs/design/performance.md); the header's anchors show where a duration is ambiguous without them."""
+
+HALF = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("more", "<u4")])
+"""The row with half of the next record's value: that record's clocks, its id with the kind MORE, and the half."""
 
 HEADER = np.dtype(
     [

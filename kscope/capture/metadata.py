@@ -17,11 +17,12 @@ Reading checks every field: the text comes from a GPU's memory or from a file.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import orjson
 
 from ..errors import FormatError, UsageError
+from ..marks.grammar import ValueType
 from ..marks.strategies import MAX_WARPS, parse_strategy
 from ..util.portable import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
@@ -29,9 +30,9 @@ from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta, RowLay
 from .wire import CLOCK_WORDS
 
 MAX_BYTES = 64 << 20
-"""No module's metadata is larger; more is refused before it is parsed."""
+"""The most bytes of a module's metadata; more is refused before it is parsed."""
 
-_CLOCKS, _FILLS, _TYPES = ("cycles", "globaltimer"), ("ring", "stop"), (None, "i32", "u32", "f32")
+_CLOCKS, _FILLS, _TYPES = ("cycles", "globaltimer"), ("ring", "stop"), (None, *get_args(ValueType))
 _EARLIER = {"block": "lane0-warp0", "warp": "elected", "warp:any": "elected-any", "lanes": "all"}
 """Specs as earlier captures spell them; those of named warps have + between the numbers."""
 _ORIGINS = ("source", "auto", "lines")

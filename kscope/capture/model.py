@@ -14,14 +14,14 @@ from .samples import Samples
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about the data that its reader must know.
+    """Something about the data that affects how to read it.
 
     Attributes:
         kind: one word, such as "lost".
         text: a sentence.
         count: how often it happened (records, warps, launches).
-        kernel: the kernel that it is about, None for no single one.
-        region: the region that it is about, None for no single one.
+        kernel: the kernel concerned; None if it is not about one kernel.
+        region: the region concerned; None if it is not about one region.
         device: the device's ordinal, None if the session has one device or the problem is about all.
     """
 
@@ -47,7 +47,7 @@ class RegionMeta:
 
     Attributes:
         name: the region's name.
-        type: the type of its values ("i32", "u32", "f32"); None for regions without.
+        type: the type of its values ("i32", "u32", "f32", "i64", "u64" or "f64"); None for regions without.
         where: "file:line" of its first mark; None if unknown.
         kernel: index of the module's kernel that this row is about, if kernels differ in the type; None for all.
         origin: "source" if the user's code marks it, "auto" or "lines" if auto= or mark= selected it.
@@ -106,7 +106,7 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class ModuleMeta:
-    """What a module compiled for recording carries about itself, so that names outlive its unloading.
+    """The metadata of a module compiled for recording, which names its kernels and regions after it is unloaded.
 
     Attributes:
         frontend: the frontend that compiled it.
@@ -142,7 +142,7 @@ class ClockSync:
 
 @dataclass(frozen=True)
 class TimerReading:
-    """A launch of a kernel that does nothing but read %globaltimer.
+    """A launch of a kernel that only reads %globaltimer.
 
     Attributes:
         kernel: its name.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "lost": (
-        "count", "cut", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn", "unidentified",
-        "unrecorded", "unsampled",
+        "count", "cut", "half", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn",
+        "unidentified", "unrecorded", "unsampled",
     ),
     "unfinished": ("drain", "driver", "unclosed", "unfinished"),
     "unmarked": (
         "absent", "cooperative", "empty", "metadata", "nothing", "off", "options", "pairing", "plain", "removed",
         "skipped", "unmatched",
     ),
-    "changed": ("hollow", "moved", "occupancy", "placement", "registers"),
+    "changed": ("hollow", "moved", "occupancy", "placement", "registers", "unproved"),
     "uncertain": (
         "ambiguous", "assumed", "blocks", "clock", "collision", "compensated", "foreign", "garbled", "lines",
         "nameless", "order", "pipeline", "rate", "unknown", "unlinked", "unpaired", "version", "wrap",

@@ -1,4 +1,6 @@
-"""Samples as bytes in a capture: the functions and names as JSON, then the counts. Every number is checked."""
+"""Samples as bytes in a capture: the functions and names as JSON, then the counts, then the times. Every number is
+checked.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import orjson
 
 from ..errors import FormatError
 from ..util.portable import dump_json
-from .samples import NO_PLACE, ROW, CodeRegion, CodeWork, Place, SampledFunction, Samples
+from .samples import NO_PLACE, ROW, WINDOW, CodeRegion, CodeWork, Place, Rows, SampledFunction, Samples
 
 _SIZE = 8
 _COUNTS = ("dropped", "full", "elsewhere", "left_out")
@@ -25,36 +27,49 @@ def to_bytes(samples: Samples) -> bytes:
             "reasons": samples.reasons,
             "sources": samples.sources,
             "functions": [_function_to_dict(function) for function in samples.functions],
+            "windows": len(samples.windows),
             **{name: getattr(samples, name) for name in _COUNTS},
         }
     )
-    return len(head).to_bytes(_SIZE, "little") + head + np.ascontiguousarray(samples.rows).tobytes()
+    tables = [np.ascontiguousarray(one).tobytes() for one in (samples.rows, samples.windows)]
+    return b"".join([len(head).to_bytes(_SIZE, "little"), head, *tables])
 
 
 def from_bytes(data: bytes) -> Samples:
     """Inverse of to_bytes(). Raises FormatError."""
     size = int.from_bytes(data[:_SIZE], "little")
     body = data[_SIZE + size :]
-    if len(data) < _SIZE + size or len(body) % ROW.itemsize:
-        raise FormatError("the samples are damaged: copy the file again, or record again")
     try:
         head = orjson.loads(data[_SIZE : _SIZE + size])
     except orjson.JSONDecodeError as error:
         raise FormatError(f"the samples have no valid head ({error}): copy the file again, or record again") from None
     if not isinstance(head, dict):
         _refuse("the head", head)
-    rows = np.frombuffer(body, ROW)
+    times = WINDOW.itemsize * _number(head.get("windows", 0), "windows", 0, _MOST)
+    if len(data) < _SIZE + size + times or (len(body) - times) % ROW.itemsize:
+        raise FormatError("the samples are damaged: copy the file again, or record again")
+    rows, windows = np.frombuffer(body[: len(body) - times], ROW), np.frombuffer(body[len(body) - times :], WINDOW)
     functions = tuple(_function(one) for one in _list(head.get("functions"), "functions"))
     reasons = tuple(_text(one, "a reason") for one in _list(head.get("reasons"), "reasons"))
     if len(rows) and (rows["function"].max() >= len(functions) or rows["reason"].max() >= len(reasons)):
         _refuse("a count", "of a function or reason that is not there")
     if len(rows) and int(rows["count"].max()) >= 1 << 62:
         _refuse("a count", int(rows["count"].max()))
+    _check(windows, len(functions))
     counts = {name: _number(head.get(name), name, 0, 1 << 62) for name in _COUNTS}
     sources = head.get("sources", {})
     if not isinstance(sources, dict) or not all(isinstance(text, str) for text in sources.values()):
         _refuse("a source file", sources)
-    return Samples(_number(head.get("period"), "period", 1, _MOST), reasons, functions, rows, sources=sources, **counts)
+    period = _number(head.get("period"), "period", 1, _MOST)
+    return Samples(period, reasons, functions, rows, sources=sources, windows=windows, **counts)
+
+
+def _check(windows: Rows, functions: int) -> None:
+    begin, end = windows["begin"], windows["end"]
+    if len(windows) and not (begin.min() >= 0 and (begin < end).all() and (np.diff(begin) >= 0).all()):
+        _refuse("a time", "that is out of order")
+    if len(windows) and (windows["function"].max() >= functions or int(windows["count"].max()) >= 1 << 62):
+        _refuse("a time", "of a function that is not there, or of too many samples")
 
 
 def _function_to_dict(function: SampledFunction) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 ROW = np.dtype([("function", "<u4"), ("pc", "<u4"), ("reason", "<u4"), ("count", "<u8")])
 """A count: index of the function, offset of the instruction in bytes, index of the reason, samples."""
+WINDOW = np.dtype([("begin", "<i8"), ("end", "<i8"), ("function", "<u4"), ("count", "<u8")])
+"""Samples of a function, all reasons, that were taken in a time, UNIX ns."""
 NOT_ISSUED = "_not_issued"
 """How the names of the vendor's subsets end: those samples are counted under the reason itself, too."""
 NO_PLACE = -1
@@ -143,6 +145,7 @@ class Samples:
         elsewhere: samples in code that has no records, such as the driver's.
         left_out: samples of instructions that exceeded the table's limit.
         sources: text of the source files that the instructions are from, by path; without those that could not be read.
+        windows: (w,) WINDOW, the same samples by when they were taken, in order of time; of a GPU, between two reads.
     """
 
     period: int
@@ -154,6 +157,7 @@ class Samples:
     elsewhere: int = 0
     left_out: int = 0
     sources: dict[str, str] = field(default_factory=dict)
+    windows: Rows = field(default_factory=lambda: np.zeros(0, WINDOW))
 
     def __len__(self) -> int:
         return int(self.whole["count"].sum())
@@ -169,9 +173,10 @@ class Samples:
         kept = sorted(set(functions))
         index = np.full(len(self.functions), -1)
         index[kept] = np.arange(len(kept))
-        rows = self.rows[np.isin(self.rows["function"], kept)].copy()
-        rows["function"] = index[rows["function"]]
-        return replace(self, functions=tuple(self.functions[one] for one in kept), rows=rows)
+        rows, windows = (table[np.isin(table["function"], kept)].copy() for table in (self.rows, self.windows))
+        for table in (rows, windows):
+            table["function"] = index[table["function"]]
+        return replace(self, functions=tuple(self.functions[one] for one in kept), rows=rows, windows=windows)
 
 
 def joined(parts: Iterable[Samples]) -> Samples | None:
@@ -181,12 +186,14 @@ def joined(parts: Iterable[Samples]) -> Samples | None:
         return None
     reasons = tuple(dict.fromkeys(name for part in found for name in part.reasons))
     number = {name: index for index, name in enumerate(reasons)}
-    rows, before = [], 0
+    rows, windows, before = [], [], 0
     for part in found:
         own = part.rows.copy()
         own["function"] += before
         own["reason"] = np.array([number[name] for name in part.reasons] or [0], np.uint32)[own["reason"]]
         rows.append(own)
+        windows.append(part.windows.copy())
+        windows[-1]["function"] += before
         before += len(part.functions)
     return Samples(
         period=found[0].period,
@@ -198,4 +205,5 @@ def joined(parts: Iterable[Samples]) -> Samples | None:
         elsewhere=sum(part.elsewhere for part in found),
         left_out=sum(part.left_out for part in found),
         sources={file: text for part in found for file, text in part.sources.items()},
+        windows=np.sort(np.concatenate(windows), order=["begin", "function"]),
     )

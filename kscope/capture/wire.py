@@ -72,7 +72,7 @@ steps have none."""
 ANCHORS_SHIFT = 17
 """The device counts anchors above the steps in one register, modulo 2^15."""
 
-CLOCKS, EXTRA_ID = 7, 1 << 4 | 7
+CLOCKS, EXTRA_ID = 14, 1 << 4 | 14
 """The kind of rows with three clocks, of which the host makes two or three records (clock_rows.py), and the id of one more
 row: the end of a ring with such rows that overflowed. Its value is how many records more than rows were written before."""
 CLOCK_WORDS = (0, 2, 3)
@@ -90,6 +90,8 @@ OPEN = np.dtype(
 warp leaves, by one store per enter. Its last byte but three is where the seal has the width, so it is never taken for
 an end. Of a word whose halves are of two stores, the sequence's low bits differ."""
 OPEN_AT = HEAD_BYTES // 2
+OPEN_UNKNOWN = {"i64": 1 << 31, "u64": (1 << 32) - 1}
+"""OPEN["value"] of a value of 64 bits that does not fit 32. That of an f64 is its high half."""
 SEQUENCE_SHIFT, SEQUENCE_LOW = 8, 15
 
 SIZES = 4096

@@ -8,7 +8,7 @@ imports only the file of its command.
     3    --strict, and the data has problems
     141  broken pipe: the output's reader is gone
 
-`kscope run` exits as its script does.
+`kscope run` exits as its script does. docs/commands.md has the same table.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "can I trust this": {
         "trust": "the cost of recording, kernels with marks and without, instruction counts",
-        "crosscheck": "whether regions' times agree with samples, which know nothing of the marks",
+        "crosscheck": "whether regions' times agree with samples, which do not depend on the marks",
     },
 }
 """The commands and what each does, by the user's question."""
 _MODULES = {"overlap": "gaps", "path": "gaps", "assert": "assertions"}
 """The modules of commands that have another name; every one has add(command)."""
 _MAX_ERROR = 4000
-"""Characters of an error message; longer ones, with names from untrusted files, lose their middle."""
+"""Most characters of an error message. The middle of a longer one, with names from untrusted files, is cut."""
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands.
 
     Args:
-        only: a command; others of other files are left out. "": no command, only the list of them.
+        only: a command; commands of other files are left out. "": no command, only their list.
 
     Returns:
         A parser whose namespaces have `command`: the function to call with the namespace.

@@ -86,6 +86,8 @@ def _target(options: argparse.Namespace) -> Generator[Path]:
     suffix = f".{(options.format or '').lstrip('.')}"
     if suffix == "." or sys.stdout.isatty():
         raise UsageError("-o -: expected --format SUFFIX, such as csv, and a stdout that is not a terminal")
+    if suffix not in FORMATS and suffix.removesuffix(".gz") not in FORMATS:
+        raise UsageError(f"--format {options.format}: expected one of {', '.join(one.lstrip('.') for one in FORMATS)}")
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, f"trace{suffix}")
         yield path

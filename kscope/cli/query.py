@@ -39,11 +39,11 @@ def add(command: Command) -> None:
     )  # fmt: skip
     parser.add_argument(
         "capture", metavar="CAPTURE", type=Path,
-        help="a .kscope file, - for stdin; or a folder that kscope merge RUN/ -o FOLDER/ wrote",
+        help="a .kscope file, - for stdin; or a folder that kscope run --ranks or kscope merge RUN/ -o FOLDER/ wrote",
     )  # fmt: skip
     parser.add_argument("sql", metavar="SQL", help="such as 'SELECT region, sum(dur_ns) FROM records GROUP BY region'")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the answer as JSON, see docs/commands.md")
+    form.add_argument("--json", action="store_true", help="the result as JSON, see docs/commands.md")
     form.add_argument("--csv", action="store_true", help="all rows as CSV")
     json_output.add(parser, top=f"the first N rows (table: {_TOP}, JSON: {json_output.MOST}, CSV: all)", json=False)
     filters.add_opening(parser)

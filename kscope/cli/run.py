@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalog import listing
 from ..session import capture_path, job
 from ..session.job import Job
-from ..session.launcher import expanded, place
+from ..session.launcher import expanded
 from ..session.profile import profile
+from ..session.session import Session
 from ..session.states import SURVIVE_VARIABLE, disable, enable, recording, taken
 from .common import outputs, recording_flags
 from .common.command_parser import Command
@@ -37,10 +39,10 @@ def add(command: Command) -> None:
     program.add_output(parser, "records")
     parser.add_argument(
         "--ranks", metavar="FOLDER", type=Path,
-        help="under torchrun, mpirun or srun: write FOLDER/rank=0007/SCRIPT.kscope of each rank; all ranks begin "
-        "together and compare clocks",
+        help="under torchrun, mpirun or srun: write FOLDER/rank=0007/SCRIPT.kscope of each rank, and .parquet with "
+        "pyarrow; all ranks begin together and compare clocks",
     )  # fmt: skip
-    about = "with --ranks: also write distributions of durations, a few kB per rank, for kscope ranks --sketch"
+    about = "with --ranks: also gather distributions of durations, a few kB per rank, for kscope ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)
     supervised.add(parser)
     recording_flags.add(parser)
@@ -48,15 +50,19 @@ def add(command: Command) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
+    """Run the command; returns the exit code. Raises UsageError before the script starts if it cannot be recorded."""
     execute = program.of(options)
     if options.sketch and options.ranks is None:
         raise UsageError("--sketch: expected --ranks FOLDER beside it")
+    if options.sketch:
+        from ..merging.ranks import sketches  # loaded on first use
+
+        sketches.needs()
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)
-    if supervised.is_wanted(options):
+    if supervised.is_required(options):
         return supervised.run(options)
     if options.timeout and options.survive is None and not os.environ.get(SURVIVE_VARIABLE):
         options.survive = "shm"
@@ -65,16 +71,16 @@ def run(options: argparse.Namespace) -> int:
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
         outputs.apart(flag, output, None if options.module else options.script)
     session = profile(typed, **recording_flags.given(options))
-    if options.ranks is not None:
-        execute = partial(Job(options.ranks, program.note).run, execute)
-    if code := program.in_session(execute, session, path, options):
+    if options.ranks is None:
+        code = program.in_session(execute, session, path, options)
+    else:
+        with closing(Job(options.ranks, program.note)) as made:
+            code = program.in_session(partial(made.run, execute), session, path, options)
+            if not code:
+                _together(made, session, path, options)
+    if code:
         return code
     trace = session.trace
-    if options.sketch:
-        from ..merging.ranks import sketches  # loaded on first use
-
-        made = sketches.write(sketches.of_trace(trace), place().rank)
-        outputs.text("--sketch", path.with_name(sketches.FILE), made.decode())
     if trace.problems or not options.quiet:
         program.note(_report(program.saved(session, path), len(trace), len(trace.problems), _selective_flags(options)))
         for problem in trace.problems:
@@ -89,6 +95,13 @@ def _of_rank(options: argparse.Namespace) -> Path:
     stem = options.script if options.module else Path(options.script).stem
     folder = str(job.check(options.ranks)).replace("%", "%%")
     return Path(folder, f"{stem.replace('%', '%%')}{capture_path.SUFFIX}")
+
+
+def _together(made: Job, session: Session, path: Path, options: argparse.Namespace) -> None:
+    """What all ranks write."""
+    from ..session import job_files  # loaded on first use
+
+    job_files.write(made, session.capture, session.trace, program.saved(session, path), sketch=options.sketch)
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:

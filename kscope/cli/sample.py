@@ -34,7 +34,7 @@ def add(command: Command) -> None:
 
 
 def sample(options: argparse.Namespace) -> int:
-    """Run the command; returns the exit code. Raises UsageError, before the script starts, for what cannot work."""
+    """Run the command; returns the exit code. Raises UsageError before the script starts if it cannot be sampled."""
     execute = program.of(options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)

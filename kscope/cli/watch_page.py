@@ -53,14 +53,14 @@ def served(pools: Sequence[Pool], every: float, port: int) -> Server:
 
 
 class _Looks:
-    """Looks at the pools, one at a time, however many readers there are."""
+    """Observes the pools, for one request at a time, whatever the number of readers."""
 
     def __init__(self, pools: Sequence[Pool], every: float) -> None:
         self._every, self._lock = every, threading.Lock()
         self._each = [(pool, Observer(), deque[float](maxlen=_LOOKS)) for pool in pools]
 
     def page(self) -> bytes:
-        """What is known now."""
+        """The page with the current verdicts."""
         with self._lock:
             found = [verdict(pool, observer) for pool, observer, _ in self._each]
             for one, (_, _, rates) in zip(found, self._each, strict=True):

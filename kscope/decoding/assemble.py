@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
+from ..marks.wide import CODES
 from ..tracedata.curves import Curves
 from ..tracedata.data import Launch, TraceData
 from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
@@ -20,6 +21,7 @@ from ..util.text import counted
 from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
 from .flights import with_flights
+from .halves import Halves, with_values
 from .ids import IdTable, Names
 from .lane_joining import join
 from .launch_lines import calls as calls_of
@@ -30,7 +32,6 @@ from .unfinished import until_read
 from .warp_roles import with_roles
 
 Int64 = npt.NDArray[np.int64]
-_TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
 _SAMPLING = ("block", "warp", "sm")
 
 
@@ -115,6 +116,7 @@ def assemble(capture: CaptureData) -> TraceData:
         calls=calls,
         curves=Curves.joined([axis.curves for axis in axes]),
     )
+    trace = with_values(trace, Halves.joined([(one.records.halves, len(one.records.start)) for one in devices]))
     roles = {one.id: one.roles for module in capture.modules for one in module.kernels}
     joined = join(trace, launches.in_turn)
     return with_flights(with_roles(joined, [roles.get(number, ()) for number in kernel_ids.tolist()]))
@@ -212,7 +214,7 @@ def _kernel_names(ids: list[int], modules: Iterable[ModuleMeta]) -> tuple[str, .
 
 def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region, ...]) -> npt.NDArray[np.uint8]:
     """(kernels, regions) uint8: the code of the value type of a region in a kernel; u32 where it is unknown."""
-    codes = np.full((max(1, len(ids)), len(regions)), _TYPE_CODES["u32"], np.uint8)
+    codes = np.full((max(1, len(ids)), len(regions)), CODES["u32"], np.uint8)
     rows = {number: row for row, number in enumerate(ids)}
     columns: dict[str, list[int]] = {}
     for column, region in enumerate(regions):
@@ -223,7 +225,7 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
             if meta.type is not None:
                 named = None if meta.kernel is None else module.kernels[meta.kernel].id
                 about = mine if named is None else [rows[named]] if named in rows else []
-                codes[np.ix_(about, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
+                codes[np.ix_(about, columns.get(meta.name, []))] = CODES[meta.type]
     return codes
 
 

@@ -20,7 +20,8 @@ from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
 from ..util.parallel import each, shares
 from ..util.text import counted
-from .ids import ANCHOR, LAST_ANCHOR, MISSING, IdTable
+from .halves import Halves, found_in
+from .ids import ANCHOR, HALF, MISSING, IdTable
 from .inner_anchors import InnerAnchors
 from .slabs import Slabs, Words
 from .unwrap import ring_start, unwrap
@@ -47,6 +48,7 @@ class Records:
         duration: int64 ticks, UNKNOWN (-1) if it is too long for 32-bit clocks.
         region: uint16, index into the IdTable.
         value: uint32, the record's fourth word.
+        halves: the other halves of values of 64 bits.
         slabs: the slabs.
         counts: (s,) int64, records per slab.
         written: (s,) int64, records that the warp wrote.
@@ -58,6 +60,7 @@ class Records:
     duration: Int64
     region: npt.NDArray[np.uint16]
     value: npt.NDArray[np.uint32]
+    halves: Halves
     slabs: Slabs
     counts: Int64
     written: Int64
@@ -261,7 +264,7 @@ class _Loop:
 
     def _note(self, at: slice, missing: int) -> None:
         self._missing.append(missing)
-        if self.region[at].max(initial=0) >= LAST_ANCHOR:
+        if self.region[at].max(initial=0) >= HALF:
             self._without_region.append(True)
 
     def _long(self, slab: int) -> None:
@@ -292,18 +295,30 @@ class _Loop:
             text = f"{counted(missing, 'record')} that the device counted are not in the data"
             problems.append(Problem("missing", text, missing))
         slabs, written = self._plan.slabs, self._plan.written
-        anchors = InnerAnchors.none()
+        anchors, halves = InnerAnchors.none(), Halves.none()
+        if (twins := self._table.twins()) is not None:
+            halves = found_in(self.region, twins, self._rows_at, self._offsets)
         if self._without_region:
-            gone = np.flatnonzero(self.region >= LAST_ANCHOR)
+            gone = np.flatnonzero(self.region >= HALF)
             slab = np.searchsorted(np.cumsum(counts), gone, side="right")
             which = self.region[gone] == ANCHOR
             at = gone[which]
             anchors = InnerAnchors(slab[which], self.start[at], self.duration[at], self.value[at])
             counts = counts - np.bincount(slab, minlength=len(counts))
+            rest = np.bincount(slab[self.region[gone] == HALF], minlength=len(counts))
+            written = np.maximum(written - rest, counts)
             kept = np.ones(len(self.region), bool)
             kept[gone] = False
+            halves = halves.without(gone)
             self.start, self.duration = self.start[kept], self.duration[kept]
             self.region, self.value = self.region[kept], self.value[kept]
         if slabs.header["anchors"].any():
             written = np.maximum(written - slabs.header["anchors"], counts)
-        return Records(self.start, self.duration, self.region, self.value, slabs, counts, written, anchors, problems)
+        columns = self.start, self.duration, self.region, self.value
+        return Records(*columns, halves, slabs, counts, written, anchors, problems)
+
+    def _rows_at(self, record: Int64) -> Words:
+        """The four words of records, by their indices."""
+        plan, slab = self._plan, np.searchsorted(self._offsets, record, side="right") - 1
+        within = (record - self._offsets[slab] + plan.turn[slab]) & (plan.capacity[slab] - 1)
+        return np.asarray(self._rows[plan.rows[slab] + within])

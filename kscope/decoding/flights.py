@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..marks.grammar import BEGIN_TRACK, END_TRACK
+from ..marks.wide import LEAST_WIDE
 from ..tracedata.data import TraceData
 from ..tracedata.region import Region
 from ..util.text import counted
@@ -32,7 +33,7 @@ def with_flights(trace: TraceData) -> TraceData:
     at = np.flatnonzero(reserved[trace.region]) if reserved.any() else np.zeros(0, np.int64)
     if not len(at):
         return trace
-    begun, ended = _pairs(trace, at)
+    begun, ended = _pairs(trace, at[~_lost_key(trace, at)])
     single = np.setdiff1d(at, np.concatenate([begun, ended]))
     took = trace.dur_cycles.copy()
     took[begun] = trace.start_ticks[ended] - trace.start_ticks[begun]
@@ -66,6 +67,12 @@ def with_flights(trace: TraceData) -> TraceData:
     )
 
 
+def _lost_key(trace: TraceData, at: Int64) -> npt.NDArray[np.bool_]:
+    """Which records have lost half of their key, see halves.py."""
+    bare = np.array([one.kind == Kind.INSTANT for one in trace.regions])[trace.region[at]]
+    return np.asarray(bare & (trace.types[trace.warps.kernel[trace.track[at]], trace.region[at]] >= LEAST_WIDE))
+
+
 def _pairs(trace: TraceData, at: Int64) -> tuple[Int64, Int64]:
     """(begins, ends) that pair, as indices of records. at: the records of both kinds."""
     warps, rows = trace.warps, trace.track[at]
@@ -75,7 +82,8 @@ def _pairs(trace: TraceData, at: Int64) -> tuple[Int64, Int64]:
     order = np.lexsort((ends, trace.start_ticks[at]))
     opened: dict[tuple[int, str, int], deque[int]] = defaultdict(deque)
     begun, ended = list[int](), list[int]()
-    keys = list(zip(place.tolist(), names, trace.bits[at].tolist(), strict=True))
+    bits = trace.bits if trace.integers is None else np.where(trace.integers.known, trace.integers.bits, trace.bits)
+    keys = list(zip(place.tolist(), names, bits[at].tolist(), strict=True))
     for index in order.tolist():
         waiting = opened[keys[index]]
         if not ends[index]:

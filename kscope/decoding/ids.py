@@ -2,6 +2,8 @@
 
     id word = name_hash(name) << 4 | kind
 
+Records with and without a row before them that has half of their value have two ids and two indices: IdTable.twins().
+
 The lookup is a multiplicative hash without collisions, found by trial; ids outside it take a slower path and join it.
 """
 
@@ -27,10 +29,13 @@ MISSING = np.uint16(0xFFFF)
 
 ANCHOR, LAST_ANCHOR = np.uint16(0xFFFE), np.uint16(0xFFFD)
 """Region indices of anchors among the records."""
+HALF = np.uint16(0xFFFC)
+"""Region index of a row with half of the next record's value."""
 _ANCHORS = {layout.ANCHOR_ID: ANCHOR, layout.LAST_ANCHOR_ID: LAST_ANCHOR}
 _NO_REGIONS = {0: MISSING, **_ANCHORS}
 
 _KINDS = frozenset(int(kind) for kind in Kind)
+_HAVE_MORE = frozenset(kind | layout.HAS_MORE for kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER))
 _TRIES, _MAX_BITS = 64, 16
 
 
@@ -53,9 +58,17 @@ class Names:
             if len(names) > 1
         )
 
+    def is_half(self, word: int) -> bool:
+        """Whether an id is of a row with half of the next record's value."""
+        return word & 15 == layout.MORE and word >> 4 in self._names
+
+    def has_more(self, word: int) -> bool:
+        """Whether an id is of a record with half of its value in the row before."""
+        return word & 15 in _HAVE_MORE and word >> 4 in self._names
+
     def region(self, word: int) -> Region:
         """The region of an id word; an unknown one is named after its hash."""
-        kind = word & 15
+        kind = word & 15 & ~layout.HAS_MORE if self.has_more(word) else word & 15
         known = self._names.get(word >> 4)
         if known is None or kind not in _KINDS:
             return Region(f"?{word >> 4:07x}", Kind(kind) if kind in _KINDS else Kind.INSTANT, known=False)
@@ -85,10 +98,12 @@ class IdTable:
         self._index: dict[int, int] = {}
         self._regions: list[Region] = [Region("?", Kind.INSTANT, known=False)]
         found = [word for word in np.unique(sample).tolist() if word not in _NO_REGIONS]
-        ordered = sorted(found[: MOST_REGIONS - 1], key=self._key)
+        halves = [word for word in found if names.is_half(word)]
+        found += [word & ~layout.HAS_MORE for word in found if names.has_more(word)]
+        ordered = sorted({*found} - {*halves}, key=self._key)[: MOST_REGIONS - 1]
         for word in ordered:
             self._add(word)
-        words = np.array(ordered, np.uint32)
+        words = np.array([*ordered, *halves], np.uint32)
         self._sampled = len(self._regions)
         self._multiplier, self._shift = np.uint32(0), np.uint32(31)
         self._slot_id, self._slot_region = np.zeros(2, np.uint32), np.full(2, MISSING, np.uint16)
@@ -107,7 +122,7 @@ class IdTable:
 
     def _build(self, words: npt.NDArray[np.uint32]) -> None:
         """Find a multiplier without collisions; without one, all ids take the slow path."""
-        regions = [*range(1, len(words) + 1), *_ANCHORS.values()]
+        regions = [*map(self._region, words.tolist()), *_ANCHORS.values()]
         words = np.append(words, np.array(list(_ANCHORS), np.uint32))
         rng = Random(1)  # Python's: numpy's takes 5 ms to import
         for bits in range(max(4, len(words).bit_length()), _MAX_BITS + 1):
@@ -145,15 +160,30 @@ class IdTable:
     def _region(self, word: int) -> int:
         if word in _NO_REGIONS:
             return int(_NO_REGIONS[word])
+        if self._names.is_half(word):
+            return int(HALF)
+        if self._names.has_more(word) and not self._region(word & ~layout.HAS_MORE):
+            return 0
         return self._index[word] if word in self._index else self._add(word)
+
+    def twins(self) -> npt.NDArray[np.uint16] | None:
+        """(65536,) for the index of each region of records with halves the index of its records without; 0 for all
+        other indices. None if there are none.
+        """
+        found = {word: at for word, at in self._index.items() if self._names.has_more(word)}
+        if not found:
+            return None
+        twins = np.zeros(1 << 16, np.uint16)
+        twins[list(found.values())] = [self._index[word & ~layout.HAS_MORE] for word in found]
+        return twins
 
     def sorted_regions(self) -> tuple[tuple[Region, ...], npt.NDArray[np.uint16] | None]:
         """(regions, renumbering). The renumbering has 65536 entries, or is None if nothing changes; it makes indices
         independent of the order in which threads met ids outside the sample.
         """
-        words = sorted(self._index, key=self._key)
+        words = sorted((word for word in self._index if not self._names.has_more(word)), key=self._key)
         regions = (self._regions[0], *(self._regions[self._index[word]] for word in words))
-        if len(self._regions) == self._sampled:
+        if len(self._regions) == self._sampled == len(regions):
             return regions, None
         renumber = np.arange(1 << 16, dtype=np.uint16)
         renumber[[self._index[word] for word in words]] = np.arange(1, len(words) + 1, dtype=np.uint16)

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.layout import Kind
+from ..capture.layout import MORE, Kind
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Int64
 
 _TURN = 1 << 32
 _LOW = _TURN - 1
-_POINT = np.array([kind in (Kind.INSTANT, Kind.INSTANT_VALUE, Kind.COUNTER) for kind in range(16)])
+_POINT = np.array([kind & 7 in (Kind.INSTANT, Kind.INSTANT_VALUE, Kind.COUNTER) for kind in range(16)])
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def unwrap(words: npt.NDArray[np.uint32], first: int, last: int | None) -> Unwra
         limit = max(first, last - ((last - int(end_low[-1])) & _LOW) - int(climb[-1]))
     end = climb + first
     duration = (end_low - start_low) & _LOW
-    previous = _previous_end(ids >> 4, end, first)
+    previous = _previous_end((ids >> 4) + ((kind == MORE).astype(np.int64) << 28), end, first)
     # A start before the same region's previous end belongs to a name nested in itself: no bound from there.
     bound = np.where(end - duration >= previous, previous, first)
     unsure = (limit != first) | (end - duration - _TURN >= bound)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..util.atomic_files import replacing, target, writable
+from ..util.text import nearest
 
 if TYPE_CHECKING:
     from ..analysis.critical import GivenEdge
@@ -107,10 +108,13 @@ def export(
     from ..util import progress as bars
     from ..util.gz import GzipWriter
     from . import timeline as drawing  # needs the columns; the table above does not
-    from .view import view
+    from .view import VIEW_OPTIONS, view
 
     path = Path(path)
     form, module = check(path)
+    known = ("limit", "force", "progress", "edges", *VIEW_OPTIONS)
+    if unknown := [name for name in options if name not in VIEW_OPTIONS]:
+        raise UsageError(f"export({path.name!r}, {unknown[0]}=...): no such option{nearest(unknown[0], known)}")
     if options and not form.timeline:
         raise UsageError(f"export({path.name!r}, {next(iter(options))}=...): only timelines have this option")
     more = {"edges": edges} if edges else {}

@@ -15,6 +15,7 @@ import orjson
 
 from ..capture.layout import Kind
 from ..tracedata.info import info
+from ..tracedata.values import distinct
 from ..util.arrays import Int64
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
@@ -22,6 +23,7 @@ from ..util.progress import Step
 from . import row_notes, text_cells
 from .flows import arrival
 from .launch_rows import launch_rows
+from .sample_counters import UNIT, counters
 from .text_cells import SPACE, Bytes
 from .threads import Threads, threads_of
 from .timeline import EMPTY, Timeline
@@ -71,6 +73,18 @@ def _other_events(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]
     yield from _empty(timeline, threads)
     yield from _arrows(timeline, threads)
     yield _problems(timeline, threads)
+    yield from _counters(timeline, threads)
+
+
+def _counters(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
+    """Samples of stalls over time, of the first GPU: samples name none."""
+    if timeline.trace.samples is None:
+        return
+    origin = max(0, timeline.origin)
+    for one in counters(timeline, launch_rows(timeline)):
+        about = {"ph": "C", "name": one.name, "pid": threads.home}
+        times = (np.maximum(one.time - origin, 0) / 1000).tolist()
+        yield [{**about, "ts": ts, "args": {UNIT: rate}} for ts, rate in zip(times, one.rate.tolist(), strict=True)]
 
 
 def _problems(timeline: Timeline, threads: Threads) -> list[Event]:
@@ -250,21 +264,19 @@ class _Records:
             orjson.dumps(f"{orjson.loads(self._names[region])}, {self._threads[tid]}")
             for tid, region in zip(self._tid[pairs[:, 0]].tolist(), pairs[:, 1].tolist(), strict=True)
         ]
-        numbers, values = np.unique(self._trace.value[at], return_inverse=True)
+        numbers, values = distinct(self._trace.value, self._trace.integers, at)
         return text_cells.rows(
             len(name), b',\n{"ph":"C","name":', text_cells.table(titles, SPACE)[which.ravel()], self._places[track],
             b',"ts":', text_cells.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
-            text_cells.table([text_cells.number(number) for number in numbers.tolist()], SPACE)[values], b"}}",
+            text_cells.table([text_cells.number(number) for number in numbers], SPACE)[values], b"}}",
         )  # fmt: skip
 
     def _value(self, at: Rows, before: bytes, after: bytes) -> list[bytes | Bytes]:
         """Cells of the values; none if no record has one."""
         if not self._valued[self._trace.region[at]].any():
             return []
-        distinct, which = np.unique(self._trace.value[at], return_inverse=True)
-        texts = [
-            before + text_cells.number(number) + after if number == number else b"" for number in distinct.tolist()
-        ]
+        numbers, which = distinct(self._trace.value, self._trace.integers, at)
+        texts = [before + text_cells.number(number) + after if number == number else b"" for number in numbers]
         return [text_cells.table(texts, SPACE)[which]]
 
 

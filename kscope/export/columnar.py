@@ -17,6 +17,7 @@ import orjson
 from ..errors import MissingError
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.info import info
+from ..tracedata.values import EXACT_VALUE
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -92,6 +93,7 @@ class _Columns:
     def __init__(self, trace: TraceData, arrow: Any) -> None:
         self._trace, self._arrow = trace, arrow
         self._of_region = trace.region_tracks()
+        self._integers = None if trace.integers is None else trace.integers.column()
         self._placed = np.array([bool(region.where) for region in trace.regions])
         names = {
             "kernel": [clean(name) for name in trace.kernels],
@@ -135,7 +137,12 @@ class _Columns:
             else:
                 # NaN becomes null
                 arrays.append(arrow.array(columns[name], from_pandas=name in ("value", "dur_ns")))
-        return arrow.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
+        names: list[str] = list(COLUMNS)
+        if self._integers is not None:
+            integers, known = (column[rows] for column in self._integers)
+            names.append(EXACT_VALUE)
+            arrays.append(arrow.array(integers, mask=~known))
+        return arrow.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _about(trace: TraceData) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
+from ..tracedata.values import distinct
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -58,7 +59,8 @@ class _Rows:
         )
         self.width = sum(one.width for one in (self._kernels, self._regions, self._tracks, self._sources))
         self._kinds = text_cells.table([kind.encode() for kind in KIND_NAMES], NOTHING)
-        self._depth, self._value, _ = trace.depth, trace.value, trace.even  # computed once, before the threads start
+        self._depth = trace.depth
+        _ = trace.value, trace.integers, trace.even  # computed once, before the threads start
 
     def lines(self, part: slice) -> Bytes:
         """The lines of a slice of records."""
@@ -81,7 +83,8 @@ class _Rows:
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(even.dur_cycles[part] * pace), _whole(cycles)
         cells["dur_ns"][cycles < 0] = 0  # NOTHING
-        cells["value"] = _values(self._value[part])
+        numbers, which = distinct(trace.value, trace.integers, part)
+        cells["value"] = text_cells.table([_number(value) for value in numbers], NOTHING)[which]
         row: list[bytes | Bytes] = []
         for name in COLUMNS:
             row += [cells[name], b","]
@@ -94,11 +97,6 @@ def _whole(column: npt.NDArray[np.integer]) -> Bytes:
 
 def _thousandths(ns: npt.NDArray[np.float64]) -> Bytes:
     return text_cells.thousandths(np.rint(np.clip(ns, -_FAR, _FAR) * 1000).astype(np.int64), NOTHING)
-
-
-def _values(values: npt.NDArray[np.float64]) -> Bytes:
-    distinct, which = np.unique(values, return_inverse=True)
-    return text_cells.table([_number(value) for value in distinct.tolist()], NOTHING)[which]
 
 
 def _number(value: float) -> bytes:

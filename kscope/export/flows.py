@@ -16,6 +16,7 @@ from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..tracedata.values import distinct
 from ..util.arrays import Bools, Int64
 from ..util.text import counted
 
@@ -103,7 +104,7 @@ def _pair(trace: TraceData, begin: Int64, end: Int64, sources: Int64, targets: I
         return Flows(nothing, nothing, nothing.astype(bool))
     both = np.concatenate([sources, targets])
     _, block = np.unique(np.stack([trace.warps.launch, trace.warps.block], axis=1), axis=0, return_inverse=True)
-    _, value = np.unique(trace.value[both], return_inverse=True)
+    _, value = distinct(trace.value, trace.integers, both)
     track = trace.track[both].astype(np.int64)
     in_lane, in_block = (place * (len(both) + 1) + value for place in (track, block.ravel()[track]))
     cut, started = len(sources), begin[sources]

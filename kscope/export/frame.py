@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..tracedata.data import COLUMNS, KIND_NAMES, NO_TRACK, TraceData
+from ..tracedata.values import EXACT_VALUE
 from ..util.arrays import Int64
 from ..util.packages import import_pandas
 from ..util.portable import clean
@@ -43,6 +44,9 @@ def frame(trace: TraceData) -> Any:
             data[column] = trace.warps.block_xyz[trace.track, "xyz".index(column[-1])]
         else:
             data[column] = trace.track if column == "warp_row" else getattr(trace, column)
+    if trace.integers is not None:
+        integers, known = trace.integers.column()
+        data[EXACT_VALUE] = pandas.arrays.IntegerArray(integers.copy(), ~known)
     return pandas.DataFrame(data)
 
 

@@ -63,7 +63,9 @@ def thousandths(values: Int64, fill: bytes) -> Bytes:
 
 
 def number(value: float) -> bytes:
-    """A number as JSON: integers up to 2^53 without a fraction, NaN and infinity as null."""
+    """A number as JSON: ints, and floats that are integers up to 2^53, without a fraction; NaN and infinity as null."""
+    if isinstance(value, int):
+        return str(value).encode()
     return orjson.dumps(int(value) if abs(value) <= _EXACT and value.is_integer() else value)
 
 

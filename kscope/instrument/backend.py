@@ -12,13 +12,11 @@ from ..errors import UnsupportedError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
-    import numpy.typing as npt
-
     from ..capture.model import DeviceCapture, ModuleMeta, Problem
     from ..capture.pools.pool_file import PoolDevice, PoolFile
     from ..marks.grammar import Mark
     from .peaks import Peaks
+    from .peer_side import PeerSide
     from .recording import Recording
     from .sampled import SampledCode
     from .sampling import Sampling
@@ -213,29 +211,6 @@ class Backend(ABC):
             ordinal: of the device; beyond those that this process sees, it counts from 0 again.
         """
         raise UnsupportedError(f"{type(self).__name__} cannot compare timers")
-
-
-class PeerSide(Protocol):
-    """One side of a comparison of two GPUs' timers, by signals through each other's memory."""
-
-    uuid: str
-
-    @property
-    def file(self) -> int:
-        """The descriptor of this side's memory, for the other process; -1 if it cannot be shared."""
-        ...
-
-    def ready(self) -> None:
-        """Clear what the other side signals; then the other side may begin."""
-
-    def ping(self, file: int, asks: bool) -> npt.NDArray[np.int64]:
-        """The readings of every round, (n, 2) ns: before and after it; of the side that answers, its one reading twice.
-
-        Args:
-            file: the descriptor of the other side's memory.
-            asks: whether this side begins.
-        """
-        ...
 
 
 class BlockLaunch(Protocol):

@@ -36,36 +36,36 @@ class LaunchLines:
     The line is the innermost one of the program; of launches by a package's own thread, the innermost of the package.
 
     Attributes:
-        wanted: a session records them.
-        also: called with the kernel of each launch; None for nothing.
+        enabled: True while a session records them.
+        on_launch: called with the kernel of each launch; None for nothing.
     """
 
     def __init__(self) -> None:
-        self.wanted = False
-        self.also: Callable[[int], None] | None = None
+        self.enabled = False
+        self.on_launch: Callable[[int], None] | None = None
         self._kinds = dict[str, int]()  # by file
         self._depth = 1  # from add() to the program's frame, the last time
         self._numbers = dict[Key, int]()
         self._places = list[tuple[CodeType, int]]()  # by number: code, which a key's id is of, and instruction
         self._launched = defaultdict[int, list[int]](list)
 
-    def begin(self, wanted: bool) -> None:
+    def begin(self, enabled: bool) -> None:
         """A session begins."""
         self._numbers, self._places, self._launched = {}, [], defaultdict(list)
-        self.wanted = wanted
+        self.enabled = enabled
 
     def end(self) -> None:
         """The session has ended; what it found stays."""
-        self.wanted = False
+        self.enabled = False
 
     def add(self, kernel: int) -> None:
         """A kernel was launched by the caller's callers, and records.
 
         A line takes long to compute, and a frame some 100 ns to look at: of most launches two frames are enough.
         """
-        if self.also is not None:
-            self.also(kernel)
-        if not self.wanted:
+        if self.on_launch is not None:
+            self.on_launch(kernel)
+        if not self.enabled:
             return
         try:
             frame = stacks.outward(self._depth)

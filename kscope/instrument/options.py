@@ -37,7 +37,7 @@ _ABOUT: dict[str, dict[str, object]] = {
     "fill": _about("ring keeps the newest records, stop the oldest", "FILL", compiled=True),
     "clock": _about("cycles, or globaltimer", "CLOCK", compiled=True),
     "placement": _about(
-        "fence keeps instructions in the marks' order; schedule (experimental, sm_90) records the kernel's own code",
+        "fence keeps instructions in the marks' order; schedule (experimental) records the kernel's own code",
         "PLACEMENT",
         compiled=True,
     ),

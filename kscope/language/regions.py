@@ -44,7 +44,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
     Args:
         name: constant string, 1 to 512 bytes of UTF-8 including the track.
         strategy: which lanes record, such as AllThreads() or its text "all"; None for the session's strategy.
-        value: i32, u32 or f32 to store with each record; evaluated on entry. None for no value.
+        value: integer or float of 32 or 64 bits to store with each record; evaluated on entry. None for no value.
         track: constant string; draw the scope on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, evaluated once, on entry; the scope is recorded if it is nonzero. A constant False
             emits no code. None for always.
@@ -123,7 +123,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
             when: replaces the scope's predicate unless None.
 
         Raises:
-            UsageError: the value does not fit 32 bits, or the predicate is not one bool or integer.
+            UsageError: the value is no number of 32 or 64 bits, or the predicate is not one bool or integer.
         """
         value, when = self._value if value is None else value, self._when if when is None else when
         _place("enter", self.name, self._spec, "call", value, _semantic or self._context, when, self._open)
@@ -180,7 +180,7 @@ def instant(
 
     Args:
         name: constant string, 1 to 512 bytes of UTF-8 including the track.
-        value: i32, u32 or f32 to store with the record; None for no value.
+        value: integer or float of 32 or 64 bits to store with the record; None for no value.
         strategy: which lanes record, such as AllThreads() or its text "all"; None for the session's strategy.
         track: constant string; draw it on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, recorded if nonzero. A constant False emits no code. None for always.
@@ -205,7 +205,7 @@ def counter(
 
     Args:
         name: constant string, 1 to 512 bytes of UTF-8 including the track.
-        value: i32, u32 or f32.
+        value: integer or float of 32 or 64 bits.
         strategy: which lanes record, such as AllThreads() or its text "all"; None for the session's strategy.
         track: constant string; draw it on a row of that name, below its warp. None for the warp's own row.
         when: bool or integer, recorded if nonzero. A constant False emits no code. None for always.
@@ -250,7 +250,8 @@ def begin(
 
     Args:
         name: constant string, 1 to 512 bytes of UTF-8.
-        key: i32, u32 or f32 that tells spans of one name apart, such as a stage or an iteration. None for no key.
+        key: integer or float of 32 or 64 bits that tells spans of one name apart, such as a stage, an iteration or an
+            address. None for no key.
         strategy: which lanes record, such as Elected(any_lane=True); None for the session's strategy.
         when: bool or integer, begins if nonzero. A constant False emits no code. None for always.
 

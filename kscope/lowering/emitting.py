@@ -10,6 +10,7 @@ from ..capture import layout
 from ..instrument.recording import Recording
 from ..marks import operations
 from ..marks.grammar import Mark
+from ..marks.wide import is_wide
 from ..ptx import cfg
 from . import loop_registers
 
@@ -41,7 +42,7 @@ def is_wait(mark: Mark) -> bool:
 def is_number(mark: Mark) -> bool:
     """Whether a mark of a pipeline has a number for its value, and no barrier."""
     known = operations.of_name(mark.name)
-    return known is not None and known.operation in ("bytes", "commit")
+    return known is not None and known.operation == "bytes"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Emitter:
         if mark.act == "kernel":
             return ""
         if mark.act == "pin":
-            return ptx.pin(mark.operand or "0")
+            return ptx.pin(mark.operand or "0", is_wide(mark.type))
         slot = self._slot(i, mark)
         text = self._flush(through=slot) + self._fence(i)
         if mark.act == "attempt":
@@ -115,13 +116,13 @@ class Emitter:
         if mark.act == "enter" and is_wait(mark):
             return text + ptx.operations.begin(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter" and waits(mark):
-            return text + ptx.enter(self.kernel, slot, mark.operand)
+            return text + ptx.operations.drain(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter":
             if loop is not None:
                 return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
             ended = self.ended if i in self.shared else None
             elect = self.kernel.elects(mark.strategy)
-            entered = ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended)
+            entered = ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended, mark.type)
             if mark.name not in self.opens:
                 return text + entered
             claimed = self._flush() + self._claim()  # what ended before is known where this warp stays here
@@ -136,7 +137,7 @@ class Emitter:
         elif mark.act != "exit":
             kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
             kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
-            text += ptx.point(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
+            text += ptx.point(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy), mark.type)
         elif loop is not None:
             text += ptx.loop_records.leave(self.kernel, owner, loop.number, loop.long)
         else:

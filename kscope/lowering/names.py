@@ -8,15 +8,35 @@ from dataclasses import replace
 from ..capture import layout
 from ..capture.model import RegionMeta
 from ..errors import UsageError
+from ..marks.constants import widened
 from ..marks.grammar import Mark, ValueType, format_name
+from ..marks.wide import common, is_wide
+from ..ptx import cfg
 from .emitting import key_of
 
 ANY = "any"
 """Sort of a name's values that holds for all its marks."""
 
 
+def unified(function: cfg.Function) -> cfg.Function:
+    """The function, with constants of 64 bits where another value of the name has so many."""
+    wide: dict[str, ValueType] = {}
+    for mark in function.marks:
+        if mark.type is not None and is_wide(mark.type):
+            wide[mark.name] = mark.type
+    if not wide:
+        return function
+    statements = (
+        s if s.mark is None or s.mark.name not in wide else replace(s, mark=widened(s.mark, wide[s.mark.name]))
+        for s in function.statements
+    )
+    return replace(function, statements=tuple(statements))
+
+
 def types_of(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[str, str], ValueType | None]:
-    """The value type of each name and sort. Raises UsageError if a name has values of two types."""
+    """The value type of each name and sort; the wider one, where values have 32 and 64 bits. Raises UsageError if a
+    name has values of two types.
+    """
     types: dict[tuple[str, str], ValueType | None] = {}
     first: dict[tuple[str, str], str] = {}
     for mark, where in marks:
@@ -27,14 +47,17 @@ def types_of(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tupl
         # marks of a name may or may not have a value, but those with one agree in its type
         for key in [(name, sort)] + ([(name, ANY)] if mark.type else []):
             before = first.setdefault(key, place)
-            if types.setdefault(key, mark.type) != mark.type:
+            known = types.setdefault(key, mark.type)
+            if known != mark.type and (wider := common(known, mark.type)) is not None:
+                types[key] = wider
+            elif known != mark.type:
                 one, other = mark.type or "none", types[key] or "none"
                 first_place = "" if place == before else place  # a frontend may know one place per name only
                 raise UsageError(
                     f"kernel {kernel}: {format_name(name)} has a value of type {one} at one place{first_place} and"
                     f" {other} at another{before}; give it one type everywhere, or use two names"
                 )
-    return types
+    return {(name, sort): types.get((name, ANY), kind) if kind else kind for (name, sort), kind in types.items()}
 
 
 def region_rows(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:

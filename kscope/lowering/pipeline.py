@@ -25,6 +25,7 @@ from ..marks import operations
 from ..marks.grammar import PREFIX, Mark
 from ..ptx import cfg
 from . import source_lines, wait_loops
+from .group_bytes import group_bytes
 from .known_registers import Registers
 from .pipeline_instructions import Instruction
 
@@ -126,6 +127,10 @@ class _Function:
     def registers(self) -> Registers:
         return Registers(self.function)
 
+    @cached_property
+    def group_bytes(self) -> dict[int, int]:
+        return group_bytes(self.function, cfg.blocks(self.function))
+
     def edits(self) -> Iterator[tuple[int, str]]:
         """Comments and the offsets that they go to, in order."""
         opened, first = (
@@ -150,6 +155,7 @@ class _Function:
                 self.registers, self.miss, self.places, found, source_lines.where(source, self.files), number
             )
             around = statement.start, statement.end
+            operation.bytes = self.group_bytes.get(i)
             if _WAIT.match(found[3]) and (loop := wait_loops.around(self.function, i)) is not None:
                 operation.loops, around = True, loop
             for before, mark in operation.marks():

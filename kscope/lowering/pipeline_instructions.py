@@ -22,14 +22,17 @@ _GROUPS = {
     "cp.async.wait_all": ("drain", "cp.async"),
     "cp.async.bulk.commit_group": ("commit", "cp.async.bulk"),
     "cp.async.bulk.wait_group": ("drain", "cp.async.bulk"),
-    "cp.async.bulk.wait_group.read": ("drain", "cp.async.bulk"),
+    "cp.async.bulk.wait_group.read": ("drain", "cp.async.bulk.read"),
+    "wgmma.commit_group.sync.aligned": ("commit", "wgmma"),
     "wgmma.wait_group.sync.aligned": ("drain", "wgmma"),
 }
 
 
 @dataclass
 class Instruction:
-    """One instruction. missed: takes what is not recorded. places: file:line of each name."""
+    """One instruction. missed: takes what is not recorded. places: file:line of each name. bytes: of each thread in the
+    group that it commits; None if unknown.
+    """
 
     registers: Registers
     missed: Callable[[str], None]
@@ -38,6 +41,7 @@ class Instruction:
     where: str | None
     number: int
     loops: bool = False
+    bytes: int | None = None
 
     def marks(self) -> Iterator[tuple[bool, Mark]]:
         """(before the instruction, mark)."""
@@ -62,7 +66,8 @@ class Instruction:
     def _group(self, code: str, arguments: list[str], when: str | None) -> Iterator[tuple[bool, Mark]]:
         operation, of = _GROUPS[code]
         if operation == "commit":
-            yield True, self._mark("instant", "commit", "0", when, of=of)
+            size = {} if self.bytes is None else {"bytes": self.bytes}
+            yield True, self._mark("instant", "commit", "0", when, of=of, **size)
         elif when is not None:
             self.missed(f"{code} under a predicate is not recorded")
         else:

@@ -17,6 +17,7 @@ from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.operations import PIPELINE
 from ..marks.strategies import ANY_LANE, parse_strategy
+from ..marks.wide import is_wide
 from ..ptx import cfg
 from . import (
     anchor_sites,
@@ -33,7 +34,7 @@ from . import (
 )
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
-from .names import ANY, check_hashes, region_rows, types_of
+from .names import ANY, check_hashes, region_rows, types_of, unified
 from .text_edits import TARGET, behind_head, edited
 from .variables import uses_variables
 
@@ -90,7 +91,7 @@ def lower(
     functions = cfg.functions(text)
     _check_all_read(text, functions)
     for found in functions:
-        function = replace(found, name=source.kernels.get(found.name, found.name))
+        function = unified(replace(found, name=source.kernels.get(found.name, found.name)))
         dead_names = dead_marks.dead_names(function)
         acts = {mark.act for mark in function.marks if mark.name not in dead_names}
         has_removed_marks = has_removed_marks or bool(dead_names)
@@ -263,8 +264,12 @@ class _Body:
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
         looped = frozenset(i for block in graph if block.looped for i in range(block.first, block.last))
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter", "success")]
+        wide = {name for (name, _), kind in types.items() if is_wide(kind)}
         sized = recording.records == "auto" and bool(looped.intersection(stores))
-        needed = AUTO_RECORDS if sized else max(1, len(stores))
+        rows = len(stores) + sum(
+            mark.act in ("exit", "instant", "counter") and mark.name in wide for _, _, mark in kept
+        )
+        needed = AUTO_RECORDS if sized else max(1, rows)
         per_warp = needed if recording.records == "auto" else recording.records
         first: dict[str, str | None] = {}
         origins: dict[str, str] = {}
@@ -277,7 +282,7 @@ class _Body:
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
         opens = waiting.regions(function, graph, paired.depths) if recording.survive else frozenset()
         known = [] if recording.live or late else loop_registers.loops(function, graph)
-        able = [loop for loop in known if loop.mark.name not in out | opens]
+        able = [loop for loop in known if loop.mark.name not in out | opens | wide]
         loops = tuple(loop for loop in able if spare or not loop.memory)
         sites = anchor_sites.sites(function, graph, {*stores} - {loop.leave for loop in loops})
         return _Body(

@@ -18,6 +18,8 @@ from .usage import Usage, change, lost_blocks
 
 _LAYOUT_BYTES = 64
 """Of the layout of a row with three records, as text."""
+PROVED = frozenset({90})
+"""Architectures on which kernels with it ran."""
 
 
 def recorded(
@@ -57,8 +59,9 @@ def recorded(
         found = record(text, kernel, assembled)
     except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
         raise UnsupportedError(str(error)) from None
-    problem = _cost(described.name, text, found, shared, cooperative)
-    known = replace(about, layouts=found.layouts, problems=(*about.problems, *([problem] if problem else ())))
+    cost = _cost(described.name, text, found, shared, cooperative)
+    problems = (*(() if kernel.arch in PROVED else (unproved(kernel.arch),)), *(() if cost is None else (cost,)))
+    known = replace(about, layouts=found.layouts, problems=(*about.problems, *problems))
     made = Lowered(text, about, about.problems, cubin=found.data)
     return with_meta(made, known) if known != about else made
 
@@ -72,6 +75,15 @@ def fallback(kernel: str, error: UnsupportedError) -> Problem:
     """The problem of a kernel that could not be recorded in machine code."""
     text = f"kernel {kernel} is recorded with placement='fence', because with placement='schedule' {error}"
     return Problem("placement", text, kernel=kernel)
+
+
+def unproved(arch: int) -> Problem:
+    """The problem of an architecture where no kernel ran so. It names none, so that it is said once."""
+    text = (
+        f"placement='schedule' never ran on a device of sm_{arch}: its machine code was checked without one, so compare"
+        " the results of your kernels with those without recording, or use placement='fence'"
+    )
+    return Problem("unproved", text)
 
 
 def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:

@@ -27,7 +27,7 @@ from .strategies import ANY_LANE, TargetWarp
 Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel", "attempt", "success"]
 """What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks. "attempt" and "success"
 are around an instruction that waits and may fail (lowering/pipeline.py)."""
-ValueType = Literal["i32", "u32", "f32"]
+ValueType = Literal["i32", "u32", "f32", "i64", "u64", "f64"]
 Origin = Literal["source", "auto", "lines"]
 How = Literal["with", "call", "auto", "lines", "pipeline"]
 """What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code; auto="pipeline" in PTX."""
@@ -35,7 +35,7 @@ How = Literal["with", "call", "auto", "lines", "pipeline"]
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
 _ACTS = "|".join(get_args(Act))
-_LINE = re.compile(rf"//kscope ({_ACTS}|open) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines|pipeline){_REST}")
+_LINE = re.compile(rf"//kscope ({_ACTS}|open) (\S+) ([iuf]32|[iuf]64|-) (\S+) (with|call|auto|lines|pipeline){_REST}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
 MAX_NAME_BYTES = 512

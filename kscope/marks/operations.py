@@ -12,7 +12,9 @@
 `block` is the rank in its cluster of the block whose shared memory has the barrier: the hardware puts it into the upper
 byte of every shared address. Of a wait, `parity` is what it waits for. Records of `bytes` have a number of bytes
 instead: that of the record of the same lane directly before, whose code does not fix it. Those of a group (`commit` and
-`drain`) have no barrier: a drain's value is how many groups may stay in flight.
+`drain`) have no barrier, and the recording lane in place of the block: groups are each lane's. A commit has the active
+lanes, and in its name the bytes that each of them copies, if its code shows them; in place of a drain's address is how
+many groups may stay in flight.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ def value_refused(mark: Mark, given: str, instead: str) -> UsageError:
         instead: what to pass, as in "value=x.to(tl.int32)".
     """
     return UsageError(
-        f"value= of kscope {mark.noun} {mark.display_name} is {given}: a record holds 32 bits, "
-        f"an int32, uint32 or float32; pass {instead}"
+        f"value= of kscope {mark.noun} {mark.display_name} is {given}: a record holds one integer or float of 32 or 64 "
+        f"bits; pass {instead}"
     )
 
 

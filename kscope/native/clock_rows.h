@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { ROW_WORDS = 4, LAYOUT_WORDS = 8, CLOCKS = 7, EXTRA_ID = 1 << 4 | CLOCKS, CLOCKS_MOST_RECORDS = 1 << 20 };
+enum { ROW_WORDS = 4, LAYOUT_WORDS = 8, CLOCKS = 14, EXTRA_ID = 1 << 4 | CLOCKS, CLOCKS_MOST_RECORDS = 1 << 20 };
 enum { LAST_ANCHOR = 1 << 4 | 6, END_CLOCK_SHIFT = 2 };
 static const int CLOCK_WORDS[] = {0, 2, 3, 0};
 

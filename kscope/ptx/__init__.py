@@ -7,6 +7,7 @@ declared once at the entry's function scope and shared by name with every later 
     ks_on    .pred  this lane owns a slab           ks_s<i>  .b64  clock at the enter of slot i
     ks_base  .b64   address of the slab             ks_e<i>  .b64  clock at its exit, until stored
     ks_n     .b32   records so far                  ks_v<i>  .b32  its value
+                                                    ks_u<i>  .b32  the rest of a value of 64 bits (marks/wide.py)
                                                     ks_w<i>  .pred whether the enter's predicate held
                                                     ks_t<i>  .pred whether a wait of auto="pipeline" is going on
 

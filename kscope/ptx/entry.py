@@ -32,6 +32,7 @@ def declarations(kernel: Kernel, slots: Sequence[Slot]) -> str:
     owners = "".join(f", {owner}" for owner in kernel.owners)
     starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
+    values += "".join(f" .reg .b32 ks_u{s.index};" for s in slots if s.wide)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.conditional)
     values += " .reg .b32 ks_last, ks_units;" if kernel.sized else ""
     values += " .reg .b32 ks_seq;" if kernel.recording.survive else ""

@@ -8,6 +8,7 @@ from ..capture import layout, wire
 from ..instrument.recording import Recording
 from ..marks.grammar import ValueType
 from ..marks.strategies import ANY_LANE
+from ..marks.wide import is_wide
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Slot:
     name: str
     type: ValueType | None
     conditional: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether its value has 64 bits."""
+        return is_wide(self.type)
 
     @property
     def kind(self) -> layout.Kind:

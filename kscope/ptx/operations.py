@@ -13,6 +13,8 @@ from .kernel import Kernel, Slot
 from .record import clock
 
 _ADDRESS = re.compile(r"(generic:)?([%\w$.]+)(?:\+(-?\w+))?")
+NO_ADDRESS = "0"
+"""The operand of a commit, which is at no barrier."""
 _LANES, _PARITY = operations.LANES_SHIFT, operations.PARITY_SHIFT
 _KEPT = operations.ADDRESS_MASK | operations.BLOCK_MASK
 WIDE = "wide:"
@@ -82,6 +84,13 @@ def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
     return f"\t{{ .reg .b32 ks_x; {_awaited(operand, f'ks_v{n}', 'ks_x')} }}\n\t{clock(kernel, f'ks_s{n}')}\n"
 
 
+def drain(kernel: Kernel, slot: Slot, left: str) -> str:
+    """Before a wait for groups: the lane, how many may stay in flight, and a clock."""
+    value = f"ks_v{slot.index}"
+    lane = f"mov.u32 {value}, %laneid; mad.lo.u32 {value}, {value}, {1 << operations.BLOCK_SHIFT}, {left};"
+    return f"\t{lane}\n\t{clock(kernel, f'ks_s{slot.index}')}\n"
+
+
 # if this is no repetition: start = clock, what = barrier and parity
 def attempt(kernel: Kernel, slot: Slot, operand: str) -> str:
     """Before an instruction that waits: a failed one that is tried again is one wait."""
@@ -116,6 +125,8 @@ def _barrier(operand: str, into: str) -> str:
     assert found is not None, operand
     generic, base, offset = found.groups()
     add = f" add.u32 {into}, {into}, {offset};" if offset else ""
+    if operand == NO_ADDRESS:
+        return f"mov.u32 {into}, %laneid; shl.b32 {into}, {into}, {operations.BLOCK_SHIFT};"
     if generic:
         load = f"{{ .reg .b64 ks_g1; cvta.to.shared.u64 ks_g1, {base}; cvt.u32.u64 {into}, ks_g1; }}"
     elif operand.startswith(WIDE):

@@ -4,7 +4,8 @@ code    its row of the table of codes
 end     ticks since the warp's previous end; of the first, since the warp's first tick
 dur     ticks
 cycles  the clock's ticks, if these are others
-value   the user's 32 bits, of records that have one, in order
+value   the low 32 bits of the user's number, of records that have one, in order
+high    its high 32 bits, if some numbers have 64
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def packed(scene: Scene, part: Part) -> dict[str, Any]:
         columns["cycles"] = narrow(np.clip(scene.trace.dur_cycles[part.at], 0, _FAR))
     valued = valued_codes(scene)
     if valued.any():
-        columns["value"] = scene.trace.bits[part.at[valued[part.code]]].astype(np.uint32)
+        bits = scene.trace.bits[part.at[valued[part.code]]]
+        columns["value"] = bits.astype(np.uint32)
+        if bits.dtype == np.uint64:
+            columns["high"] = (bits >> np.uint64(32)).astype(np.uint32)
     found: Packed = pack(columns)
     place = {"count": len(part.code), "place": part.place, "first": part.first, "last": part.last, "signed": signed}
     return {**place, "spec": found.spec, "text": found.text}

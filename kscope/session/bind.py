@@ -8,7 +8,7 @@ from typing import Any
 from ..instrument import registry
 
 _FRONTEND = "cuda"
-"""The frontend of code whose loading no DSL's hook sees."""
+"""The frontend of code that is loaded without any DSL's hook."""
 
 Image = bytes | bytearray | memoryview | str | os.PathLike[str]
 

@@ -1,7 +1,10 @@
-"""`kscope run --ranks FOLDER`: the ranks of a job begin together, and compare their clocks at both ends.
+"""`kscope run --ranks FOLDER`: the ranks of a job begin together, and compare their clocks at both ends, GPUs of one
+host also every few seconds in between.
 
-FOLDER/rank=0007/NAME.kscope    what the rank recorded
-FOLDER/rank=0007/clock.json     the comparisons that it made
+FOLDER/rank=0007/NAME.kscope     what the rank recorded
+FOLDER/rank=0007/clock.json      the comparisons that it made
+FOLDER/rank=0007/NAME.parquet    its records on the first rank's clock, see job_files.py
+FOLDER/sketches.jsonl            with --sketch: the durations of all ranks
 """
 
 from __future__ import annotations
@@ -10,16 +13,16 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ..errors import DriverError, KscopeError, MissingError, UnsupportedError, UsageError
 from ..instrument import registry
-from ..instrument.backend import PeerSide
+from ..instrument.peer_side import PeerSide
 from ..merging.ranks.clock_files import FILE, SCHEMA
 from ..util.atomic_files import replacing
 from ..util.portable import dump_json
 from . import peer_clocks
 from .launcher import place
+from .peer_clocks import Follower, Leader
 from .rendezvous import Rendezvous
 
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -54,83 +57,125 @@ class Job:
     Args:
         folder: the job's.
         note: prints a line.
+
+    Attributes:
+        folder, note: these.
+        here: this process's place.
+        together: all ranks have ended their scripts normally.
     """
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
-        self._folder, self._note, self._here = folder, note, place()
+        self.folder, self.note, self.here = folder, note, place()
+        self.together = True
+        self._process = os.getpid()
         self._meeting: Rendezvous | None = None
-        self._readings, self._peers = list[tuple[int, int, int]](), list[dict[str, Any]]()
+        self._readings = list[tuple[int, int, int]]()
         self._hosts = list[str]()
         self._side: PeerSide | None = None
+        self._clocks: Leader | Follower | None = None
+
+    @property
+    def meeting(self) -> Rendezvous:
+        """All ranks, after run()."""
+        assert self._meeting is not None
+        return self._meeting
+
+    @property
+    def host(self) -> str:
+        """Identifies this rank's machine."""
+        return self._hosts[self.here.rank]
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank compared its GPU's timer with those of others."""
+        return isinstance(self._clocks, Leader) and bool(self._clocks.found)
 
     def run(self, execute: Callable[[], object]) -> None:
-        """Run the script between two comparisons; the session records already.
+        """Run the script between two comparisons, while the session records. The ranks stay together until close().
 
         Raises:
             UsageError: a rank did not arrive before the script was to begin.
         """
-        self._meeting = Rendezvous(self._folder, self._here)
+        self._meeting = Rendezvous(self.folder, self.here)
+        self._hosts = self._meeting.gather(_host())
+        self._begin(self._meeting)
+        self._meeting.gather()  # all ranks record, and begin
         try:
-            self._hosts = self._meeting.gather(_host())
-            self._compare(self._meeting, "begin")
-            self._meeting.gather()  # all ranks record, and begin
-            try:
-                execute()
-            except SystemExit as ended:
-                if ended.code in (None, 0):
-                    self._end(self._meeting)
-                raise
-            self._end(self._meeting)
-        finally:
+            execute()
+        except SystemExit as ended:
+            if ended.code in (None, 0):
+                self._end(self._meeting)
+            raise
+        self._end(self._meeting)
+
+    def close(self) -> None:
+        """Leave the other ranks: those that wait for this one fail at once."""
+        if os.getpid() != self._process:
+            return  # a forked child has the connections of its parent
+        if self._clocks is not None:
+            self._clocks.close()
+        if self._meeting is not None:
             self._meeting.leave()
 
-    def _end(self, rendezvous: Rendezvous) -> None:
+    def _end(self, meeting: Rendezvous) -> None:
         """After a script that ended normally."""
+        if os.getpid() != self._process:
+            return
         try:
-            rendezvous.gather()
-            self._compare(rendezvous, "end")
-            rendezvous.gather()
+            meeting.gather()
+            self._readings += meeting.readings()
+            if isinstance(self._clocks, Leader):
+                self._clocks.stop()
+                self._clocks.compare()
+            meeting.gather()
         except UsageError as error:  # of a rank that failed: what this one recorded is kept
-            self._note(f"{error}: clocks were not compared at the end")
+            self.together = False
+            self.note(f"{error}: clocks were not compared at the end")
+        if self._clocks is not None:
+            self._clocks.close()
+            for trouble in self._clocks.troubles[:1]:
+                self.note(f"rank {self.here.rank}: GPUs were not compared until the end: {trouble}")
         self._save()
 
-    def _compare(self, rendezvous: Rendezvous, when: str) -> None:
-        self._readings += rendezvous.readings()
-        members = peer_clocks.ranks_on_host(self._hosts, self._here.rank)
+    def _begin(self, meeting: Rendezvous) -> None:
+        self._readings += meeting.readings()
+        members = peer_clocks.ranks_on_host(self._hosts, self.here.rank)
         side = self._gpu(members)
         can = side is not None and side.file >= 0
-        able = rendezvous.gather(can)
+        able = meeting.gather(can)
         with_gpu = [one for one in members if able[one]]
         if side is None or not can or len(with_gpu) < 2:
             return
-        name = f"kscope-{rendezvous.nonce}-{with_gpu[0]}-{when}"
+        name = f"kscope-{meeting.nonce}-{with_gpu[0]}"
         try:
-            if self._here.rank == with_gpu[0]:
-                self._peers += peer_clocks.lead(name, len(with_gpu) - 1, side)
+            if self.here.rank == with_gpu[0]:
+                self._clocks = leader = Leader(name, len(with_gpu) - 1, side)
+                leader.compare()
+                leader.start()
             else:
-                peer_clocks.follow(name, side)
+                self._clocks = Follower(name, side)
         except (OSError, DriverError) as error:
-            self._note(f"rank {self._here.rank}: GPUs were not compared at the {when}: {error}")
+            self.note(f"rank {self.here.rank}: GPUs were not compared: {error}")
 
     def _gpu(self, members: list[int]) -> PeerSide | None:
         if self._side is None:
             local = next((os.environ[one] for one in _LOCAL if os.environ.get(one, "").isdecimal()), None)
-            ordinal = members.index(self._here.rank) if local is None else int(local)
+            ordinal = members.index(self.here.rank) if local is None else int(local)
             with suppress(MissingError, UnsupportedError, DriverError):
                 self._side = registry.backend("cuda").peer_side(ordinal)
         return self._side
 
     def _save(self) -> None:
+        peers = self._clocks.found if isinstance(self._clocks, Leader) else []
         found = {
-            "schema": SCHEMA, "version": 1, "rank": self._here.rank, "host": self._hosts[self._here.rank],
-            "gpu": None if self._side is None else self._side.uuid, "rank_0_clock": self._readings,
-            "peers": self._peers,
+            "schema": SCHEMA, "version": 1, "rank": self.here.rank, "host": self._hosts[self.here.rank],
+            "gpu": None if self._side is None else self._side.uuid, "rank_0_clock": self._readings, "peers": peers,
         }  # fmt: skip
         try:
-            with replacing(folder_of(self._folder, self._here.rank) / FILE) as file:
+            with replacing(folder_of(self.folder, self.here.rank) / FILE) as file:
                 file.write(dump_json(found))
         except (OSError, KscopeError) as error:
-            self._note(f"{FILE} was not written: {error}")
+            self.note(f"{FILE} was not written: {error}")
 
 
 def _host() -> str:

@@ -59,7 +59,8 @@ def profile(
         clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
         placement: "fence" (default) keeps instructions in the order of the marks. "schedule" assembles the kernel
             without marks and inserts the recording into its machine code, whose instructions keep their order. It is
-            experimental, for sm_90; other kernels are recorded as with "fence", and a problem gives the reason.
+            experimental, for sm_90, and unproved for sm_80, sm_86 and sm_89; other kernels are recorded as with
+            "fence", and a problem gives the reason.
         live: store each record where its region ends, for kernels that hang.
         survive: keep the records when the program dies: `kscope watch` and `kscope summary` read them while a kernel
             hangs, and afterwards. "shm": kernels write to a file in memory. "keeper": to GPU memory that a second

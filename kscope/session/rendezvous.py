@@ -22,7 +22,11 @@ from .launcher import Place
 
 FILE = "meeting.json"
 TIMEOUT_S = 60.0
-"""How long ranks wait for one another."""
+"""How long ranks wait for one another at the beginning."""
+LATER_S = 600.0
+"""How long they wait afterwards, while some still run or save. Those that have ended are noticed at once."""
+_LEAVING_S = 10.0
+"""How long rank 0 stays for ranks that read their last answer."""
 _TURN_S = 0.05
 _READINGS = 32
 _BROKEN = "!"
@@ -43,7 +47,7 @@ class Rendezvous:
     def __init__(self, folder: Path, here: Place, timeout: float = TIMEOUT_S) -> None:
         self._file = folder / FILE
         self._hub = _Hub(self._file, here.world, timeout) if here.rank == 0 else None
-        self._timeout = timeout
+        self._timeout, self._met = timeout, False
         self.nonce, self._socket = _connected(self._file, here, timeout)
         self._lines = self._socket.makefile("r", encoding="utf-8")
 
@@ -53,7 +57,16 @@ class Rendezvous:
         Raises:
             UsageError: a rank has left, or did not arrive in time.
         """
-        return [json.loads(one) for one in json.loads(self._answer(json.dumps(json.dumps(value))))]
+        found = [json.loads(one) for one in json.loads(self._answer(json.dumps(json.dumps(value))))]
+        if not self._met:
+            self._met, self._timeout = True, max(self._timeout, LATER_S)
+            self._socket.settimeout(self._timeout)
+        return found
+
+    @property
+    def address(self) -> str:
+        """Rank 0's, as this rank reaches it."""
+        return str(self._socket.getpeername()[0])
 
     def readings(self) -> list[tuple[int, int, int]]:
         """This host's clock, rank 0's, and this one's again, UNIX ns: the narrowest of a few."""
@@ -113,7 +126,7 @@ class _Hub:
         self._turn, self._values, self._broken = 0, dict[int, str](), False
         self._results: dict[int, str] = {}
         self._changed = threading.Condition()
-        self._timeout = timeout
+        self._timeout, self._connected = timeout, 0
         self._server = socket.create_server(("", 0), backlog=world)
         own = os.environ.get("MASTER_ADDR", "")
         addresses = [one for one in (own, socket.gethostname(), "127.0.0.1") if one]
@@ -123,6 +136,8 @@ class _Hub:
         threading.Thread(target=self._accept, daemon=True, name="kscope-rendezvous").start()
 
     def close(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._connected, _LEAVING_S)
         self._server.close()
         with suppress(OSError):
             self._file.unlink()
@@ -141,24 +156,26 @@ class _Hub:
             rank, _, nonce = lines.readline().strip().partition(" ")
             if nonce != self._nonce or not rank.isdecimal():
                 return
-            made.sendall(b"+")
+            with self._changed:
+                self._connected += 1
             with suppress(OSError, ValueError):
+                made.sendall(b"+")
                 for line in lines:
                     text = line.strip()
                     answer = str(time.time_ns()) if text == "?" else self._gathered(int(rank), json.loads(text))
                     made.sendall(f"{answer}\n".encode())
             with self._changed:
-                self._broken = True
+                self._broken, self._connected = True, self._connected - 1
                 self._changed.notify_all()
 
     def _gathered(self, rank: int, value: str) -> str:
         with self._changed:
-            turn = self._turn
+            turn, wait = self._turn, max(self._timeout, LATER_S) if self._turn else self._timeout
             self._values[rank] = value
             if len(self._values) == self._world:
                 self._results[turn] = json.dumps([self._values[one] for one in range(self._world)])
                 self._results.pop(turn - 1, None)
                 self._turn, self._values = turn + 1, {}
                 self._changed.notify_all()
-            done = self._changed.wait_for(lambda: turn in self._results or self._broken, self._timeout)
+            done = self._changed.wait_for(lambda: turn in self._results or self._broken, wait)
             return self._results[turn] if done and turn in self._results else _BROKEN

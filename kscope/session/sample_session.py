@@ -68,7 +68,7 @@ def sample(path: str | os.PathLike[str], *, period: int | None = None, kernel: S
         The session, a context manager.
 
     Raises:
-        UsageError: an option has no such value, or a path cannot be written.
+        UsageError: an option has an invalid value, or a path cannot be written.
     """
     options = Options(stalls=True, period=period, kernel=kernel)
     target: Path = capture_path.check(path)

@@ -1,4 +1,4 @@
-"""What profile() returns: it records in the body of a `with`, in a decorated function, or from start() to stop()."""
+"""The session that profile() returns: records in a `with` body, in a decorated function, or from start() to stop()."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ next_epoch = count(1).__next__
 
 
 class Session(WithTorch, Pausing, Forms):
-    """What kscope.profile() returns: a context manager and a decorator, and afterwards what was recorded.
+    """The result of kscope.profile(): a context manager and a decorator, which then has the recording.
 
     Attributes:
         path: the file that the capture is saved to; None for none.
@@ -123,7 +123,7 @@ class Session(WithTorch, Pausing, Forms):
             if not self._within("reset"):
                 return
             self._epoch, self._started = next_epoch(), time.time_ns()
-            LINES.begin(LINES.wanted)
+            LINES.begin(LINES.enabled)
             self._survive()
             for backend in self._backends.values():
                 backend.survive(None if self._survival is None else self._survival.open)

@@ -46,7 +46,7 @@ class Survival:
         self._epoch, self._host, self._options, self._pid = epoch, facts(started), options, os.getpid()
         self._files: list[PoolFile] = []
         self._places: dict[str, str] = {}
-        LINES.also = self._launched
+        LINES.on_launch = self._launched
 
     @property
     def paths(self) -> list[Path]:
@@ -104,7 +104,7 @@ class Survival:
 
     def end(self, *, keep: bool) -> None:
         """The session has ended. Remove the files unless `keep`: a complete capture replaces them."""
-        LINES.also = None
+        LINES.on_launch = None
         for file in self._files:
             if os.getpid() == self._pid:
                 file.end(remove=not keep)

@@ -196,8 +196,10 @@ class Trace(TraceData):
             least: the smallest change that counts, by default 0.01, which is 1 %.
 
         Raises:
-            UsageError: `level` or `least` is not between 0 and 1.
+            UsageError: `other` is not a trace, or `level` or `least` is not between 0 and 1.
         """
+        if not isinstance(other, TraceData):
+            raise UsageError(f"compare({other!r}): expected a trace, such as kscope.load('after.kscope')")
         from ..analysis.compare import Options, compare
 
         usual = Options()

@@ -12,12 +12,14 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..capture.samples import Samples
+from ..marks.wide import Bits, floats
 from ..util.text import counted
 from .calls import Call
 from .curves import Curves, Lives
 from .nesting import nest
 from .recorded import Recorded
 from .region import Region
+from .values import NONE, Integers
 from .warps import Warps
 
 Int64 = npt.NDArray[np.int64]
@@ -95,10 +97,10 @@ class TraceData:
         start_ticks: int64, start on the recorded clock: SM cycles (the low 32 bits are %clock64's, the high ones count
             from the SM's first warp), or ns with clock="globaltimer".
         dur_cycles: int64, duration in ticks; -1 if it is too long for 32-bit clocks, 0 for instants and counters.
-        bits: uint32, the value of the record as it was stored.
+        bits: the value of the record as it was stored: uint32, or if some values have 64 bits, uint64.
         warps: the recording warps (with AllThreads, lanes), see Warps.
         regions: names and kinds of the records' regions.
-        types: (kernels, regions) uint8, type of a region's values: 0 int32, 1 uint32, 2 float32.
+        types: (kernels, regions) uint8, type of a region's values: 0 int32, 1 uint32, 2 float32; + 3 of 64 bits.
         kernels: names.
         launches: in order of start.
         devices: ordinals.
@@ -119,7 +121,7 @@ class TraceData:
     track: npt.NDArray[np.int32]
     start_ticks: Int64
     dur_cycles: Int64
-    bits: npt.NDArray[np.uint32]
+    bits: Bits
     warps: Warps
     regions: tuple[Region, ...]
     types: npt.NDArray[np.uint8]
@@ -142,13 +144,9 @@ class TraceData:
         return len(self.region)
 
     def __repr__(self) -> str:
-        counts = (
-            (len(self), "record"),
-            (len(self.shown_warps), self.warps.noun),
-            (len(np.unique(self.warps.launch[self.shown_warps])), "launch"),
-            (len(self.problems), "problem"),
-        )
-        return f"<kscope.Trace: {', '.join(counted(*count) for count in counts)}>"
+        shown, nouns = self.shown_warps, ("record", self.warps.noun, "launch", "problem")
+        counts = len(self), len(shown), len(np.unique(self.warps.launch[shown])), len(self.problems)
+        return f"<kscope.Trace: {', '.join(map(counted, counts, nouns))}>"
 
     @property
     def filtered(self) -> bool:
@@ -297,15 +295,20 @@ class TraceData:
 
     @cached_property
     def value(self) -> Float:
-        """(n,) float64: the record's value, exact for all 32-bit types; NaN for records without one."""
+        """(n,) float64: the record's value; NaN for records without one. Integers of more than 53 bits are rounded."""
+        return floats(self.bits, self._value_codes)
+
+    @cached_property
+    def integers(self) -> Integers | None:
+        """Values that are integers, exactly; None if none has 64 bits: then `value` is exact."""
+        return Integers.of(self.bits, self._value_codes)
+
+    @property
+    def _value_codes(self) -> npt.NDArray[np.uint8]:
         has = np.array([region.kind in _VALUES for region in self.regions])[self.region]
-        types = self.types[self.warps.kernel[self.track], self.region] if len(self) else np.zeros(0, np.uint8)
-        value = np.full(len(self), np.nan)
-        for code, view in ((0, np.int32), (1, np.uint32), (2, np.float32)):
-            match = has & (types == code)
-            with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one
-                value[match] = self.bits[match].view(view)
-        return value
+        return (
+            np.where(has, self.types[self.kernel, self.region], np.uint8(NONE)) if len(self) else np.zeros(0, np.uint8)
+        )
 
     @cached_property
     def user_tracks(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Looks at a pool file again and again: since when each warp, and the whole program, has not changed."""
+"""Observes a pool file over time: how long each warp, and the whole program, has not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verdict as a page that renews itself: HTML without a script. What a program names is text in it, never markup."""
+"""A verdict as a page that renews itself: HTML without a script. Names from the program are escaped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDE, _HIGH = 240, 40
 
 
 def frame(title: str, reports: int) -> str:
-    """The page around: what is known now, and below it, where the reader asks for it, the timeline up to now.
+    """The outer page: the current state, and below it, on request, the timeline up to now.
 
     Args:
         title: what is watched.
@@ -48,7 +48,7 @@ def frame(title: str, reports: int) -> str:
 
 
 def now(found: Sequence[Verdict], rates: Sequence[Sequence[float]], every: float) -> str:
-    """What is known now.
+    """The current verdicts as a page.
 
     Args:
         found: the verdict on each pool.

@@ -1,4 +1,4 @@
-"""A verdict in plain words."""
+"""A verdict as text."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def values(group: Group) -> str:
 
 
 def host(found: Verdict) -> Iterator[str]:
-    """What the host launched last."""
+    """The host's last launches."""
     if not found.host_launches:
         return
     yield "last launches of the host, newest first:"

@@ -1,4 +1,4 @@
-"""What is known about a program from its pool file, as values: per launch, which warps stand where. No guesses."""
+"""The state of a program by its pool file: per launch, where each group of warps is. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..capture import layout
+from ..capture import layout, wire
 from ..capture.layout import HEADER, HEADER_BYTES, HEADER_WORD
 from ..capture.model import ModuleMeta
 from ..capture.pools.keeper_socket import refresh
 from ..capture.pools.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
 from ..marks.grammar import ROLE_TRACK, split
 from ..marks.strategies import MAX_WARPS
+from ..marks.wide import CODES, floats, joined
 from ..util.text import number_ranges
 from .observing import Observer
 from .warps import Warps, warps
@@ -28,7 +29,7 @@ _MOST_GROUPS, _MOST_VALUES = 64, 4
 
 @dataclass(frozen=True)
 class Group:
-    """Warps of one launch that stand at the same place.
+    """Warps of one launch at the same place.
 
     Attributes:
         state: "in" a region, "behind" the one that it left last, "unknown" if it has stored none, or "finished".
@@ -153,11 +154,11 @@ class _Names:
 
 
 def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
-    """What is known now.
+    """The current verdict.
 
     Args:
         pool: the pool file.
-        observer: has looked at it before, and knows since when nothing changes; None for a single look.
+        observer: has earlier observations, for how long nothing has changed; None for a single look.
     """
     outdated = refresh(pool)
     entries = journal(pool)
@@ -268,16 +269,24 @@ def _groups(
     return sorted(made, key=lambda one: (one.state == FINISHED, one.count, one.region or ""))[:_MOST_GROUPS]
 
 
+def _range(words: np.ndarray, kind: str) -> tuple[float, float] | None:
+    """The least and the greatest value of open words; None if one has more than 32 bits."""
+    if (words == wire.OPEN_UNKNOWN.get(kind, -1)).any():
+        return None
+    codes = np.full(len(words), CODES[kind], np.uint8)
+    found = floats(joined(codes, words, np.zeros(len(words), np.uint32)), codes)
+    return float(found.min()), float(found.max())
+
+
 def _group(
     found: Warps, rows: np.ndarray, state: str, number: int, role: str | None, names: _Names, since: np.ndarray | None
 ) -> Group:
     name, where, kind = names.region(int(found.launch["kernel"][rows[0]]), number)
     blocks = np.unique(found.block[rows])
     values = None
-    if kind is not None:
+    if kind is not None and (state == IN or not found.last_more[rows].any()):
         words = np.where(state == IN, found.word["value"][rows], found.last_value[rows]).astype(np.uint32)
-        typed = words.view({"i32": np.int32, "u32": np.uint32, "f32": np.float32}[kind])
-        values = float(typed.min()), float(typed.max())
+        values = _range(words, kind)
     return Group(
         state=state,
         region=name,

@@ -1,4 +1,4 @@
-"""Every warp whose slab is in a pool: where it is, what it left last, whether it has finished. Columns, no opinions."""
+"""Every warp whose slab is in a pool: where it is, what it left last, whether it has finished, as columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..util.arrays import Bools
 
 _ROWS = wire.RECORDS_PER_UNIT
 _AGAIN = 8
-"""How often a word whose halves are of two stores is read again."""
+"""Times that a word is read again if its halves come from two stores."""
 _MOST_ROLES = 4096
 """Finished slabs whose records are searched for roles."""
 _MOST_ANCHORS = 2
@@ -36,8 +36,9 @@ class Warps:
         left: (n,) the region of the word has ended.
         last: (n,) hash of the region of its newest record; 0 without one.
         last_value: (n,) of that record.
+        last_more: (n,) whether that value has more than 32 bits.
         role: (n,) hash of the name of its role, if it has recorded one; else 0.
-        records: (n,) how many records it has written, as far as the ring shows.
+        records: (n,) number of records written, as far as the ring shows.
     """
 
     launch: np.ndarray
@@ -51,6 +52,7 @@ class Warps:
     left: Bools
     last: U32s
     last_value: U32s
+    last_more: Bools
     role: U32s
     records: Ints
 
@@ -94,6 +96,7 @@ def warps(pool: Pool, roles: frozenset[int] = frozenset()) -> Warps:
         left=rows.left,
         last=rows.last,
         last_value=rows.value,
+        last_more=rows.more,
         role=rows.role,
         records=rows.count,
     )
@@ -101,11 +104,12 @@ def warps(pool: Pool, roles: frozenset[int] = frozenset()) -> Warps:
 
 @dataclass(frozen=True)
 class _Records:
-    """What the records of each slab say."""
+    """The last record and the role of each slab."""
 
     left: Bools
     last: U32s
     value: U32s
+    more: Bools
     role: U32s
     count: Ints
 
@@ -113,6 +117,7 @@ class _Records:
 def _records(units: Units, at: Ints, heads: Units, words: OpenWords, roles: frozenset[int]) -> _Records:
     """Of finished slabs, the newest record alone; there may be millions of them, of which the first ones have roles."""
     left, last, value, role = np.zeros(len(at), bool), *np.zeros((3, len(at)), np.uint32)
+    more = np.zeros(len(at), bool)
     count = heads[:, 6].astype(np.int64)
     room, done = np.int64(1) << log2_of(heads), finished(heads)
     first, rows = (at + wire.HEAD_UNITS) * _ROWS, units.reshape(-1, 4)
@@ -121,10 +126,10 @@ def _records(units: Units, at: Ints, heads: Units, words: OpenWords, roles: froz
         ends = rows[first[some] + (count[some] - back & room[some] - 1)]
         records = some[_is_record(ends) & (count[some] >= back)]
         ends = ends[_is_record(ends) & (count[some] >= back)]
-        last[records], value[records] = ends[:, 1] >> np.uint32(4), ends[:, 3]
+        last[records], value[records], more[records] = ends[:, 1] >> np.uint32(4), ends[:, 3], _has_more(ends)
     which = np.append(np.flatnonzero(~done), some[:_MOST_ROLES])
     if not len(which):
-        return _Records(left, last, value, role, count)
+        return _Records(left, last, value, more, role, count)
     size = room[which]
     within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
     each = rows[np.repeat(first[which], size) + within]
@@ -141,14 +146,21 @@ def _records(units: Units, at: Ints, heads: Units, words: OpenWords, roles: froz
     open_, has = ~done[which], newest > 0
     left[which] = np.logical_or.reduceat(same, begins) & entered(mine)
     last[which[open_]] = np.where(has, found[:, 1] >> np.uint32(4), _NONE)[open_]
+    more[which[open_]] = (has & _has_more(found))[open_]
     value[which[open_]] = np.where(has, found[:, 3], _NONE)[open_]
     count[which[open_]] = np.add.reduceat(there.astype(np.int64), begins)[open_]
-    return _Records(left, last, value, role, count)
+    return _Records(left, last, value, more, role, count)
+
+
+def _has_more(rows: npt.NDArray[np.uint32]) -> Bools:
+    """Which records have only half of their value."""
+    return np.asarray(rows[:, 1] & np.uint32(layout.HAS_MORE) != 0)
 
 
 def _is_record(rows: npt.NDArray[np.uint32]) -> Bools:
-    """Which rows of rings are records: neither cleared nor anchors."""
-    return np.asarray((rows[:, 1] != 0) & (rows[:, 1] & np.uint32(15) != layout.ANCHOR_ID))
+    """Which rows of rings are records: neither cleared, nor anchors, nor halves of values."""
+    kind = rows[:, 1] & np.uint32(15)
+    return np.asarray((rows[:, 1] != 0) & (kind != layout.ANCHOR_ID) & (kind != layout.MORE))
 
 
 def states(found: Warps) -> npt.NDArray[np.uint64]:

@@ -50,8 +50,8 @@ SAME:
 	ret;
 }
 """
-OWN_KERNELS = frozenset({"ks_now", "ks_tick"})
-"""Names of the kernels above, whose samples are dropped."""
+OWN_KERNELS = frozenset({"ks_now", "ks_tick", "ks_ping_asks", "ks_ping_answers"})
+"""Names of the kernels above and of those of peer_pings.py, whose samples are dropped."""
 _NONE = 0xFFFFFFFF  # ks_tick saw no step
 KERNEL_TIMEOUT_S = 0.2
 """How long to wait for a tiny kernel: a device full of persistent blocks runs nothing else."""

@@ -312,5 +312,6 @@ _INJECTED = {
     "libcuda-injection": "ncu",
     "libsanitizer-collection": "compute-sanitizer",
     "libcutracer": "CUTracer",
+    "libiket_injection": "IKET",
 }
 """Tools that are loaded into a program, by their library."""

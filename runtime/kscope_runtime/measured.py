@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kscope.instrument.backend import Backend, PeerSide
+from kscope.instrument.backend import Backend
 from kscope.instrument.peaks import Peaks
+from kscope.instrument.peer_side import PeerSide
 
 from . import peaks, probe
 from .driver import CudaDriver

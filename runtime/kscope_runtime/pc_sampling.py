@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kscope.capture.samples import SampledFunction, Samples
+from kscope.capture.samples import NOT_ISSUED, SampledFunction, Samples
 from kscope.errors import DriverError, KscopeError, UnsupportedError
 from kscope.instrument.sampled import SampledCode
 
@@ -23,6 +23,7 @@ from .clocks import OWN_KERNELS
 from .cupti import Cupti, Data
 from .sample_buffers import Buffer, Modules, keep_forever
 from .sample_table import SampleTable
+from .sample_times import SampleTimes
 
 _TURN_S = 0.05
 """Seconds between two reads."""
@@ -61,7 +62,7 @@ class ContextSampler:
 
     def __init__(self, library: Library, context: int, period: int) -> None:
         self._library, self._context, self.period = library, context, period
-        self._table = SampleTable()
+        self._table, self._times = SampleTable(), SampleTimes()
         self._functions: dict[tuple[int, int, int], int] = {}  # module, index, address of the name -> number
         self._names: list[tuple[str, int]] = []
         self._dropped = self._elsewhere = 0
@@ -74,6 +75,8 @@ class ContextSampler:
         try:
             self._reasons = library.reasons(context)
             self._last, self._next = Buffer(len(self._reasons)), Buffer(len(self._reasons))
+            subsets = [index for index, name in self._reasons.items() if name.endswith(NOT_ISSUED)]
+            self._subsets = np.array(subsets, np.int64)
             library.configure(
                 context,
                 {
@@ -97,6 +100,7 @@ class ContextSampler:
         if self._enabled and not self._sampling:
             self._library.start(self._context)
             self._sampling = True
+            self._times.start()
 
     def stop(self) -> None:
         """Take none from now on, and read those that were taken."""
@@ -120,7 +124,8 @@ class ContextSampler:
             count, more = int(self._next.data.pcs), int(self._next.data.remaining)
             self._take(self._next)
             if not (more or (final and count)):
-                return
+                break
+        self._times.turn()
 
     def end(self, *, wait: bool) -> None:
         """End the sampling. Without `wait`, kernels may run and never end: only what has arrived is read."""
@@ -135,6 +140,7 @@ class ContextSampler:
             self._enabled = False
             self._library.disable(self._context)  # also so that other processes can use the GPU's counters
             self._take(self._last)
+            self._times.end()
         except KscopeError as error:  # the context may be broken: the samples until then are kept
             self._enabled, self._error = False, error
 
@@ -154,7 +160,7 @@ class ContextSampler:
                 cubin_of[at] = cubins.setdefault(cubin, len(cubins))
         samples = Samples(
             self.period, tuple(short(name) for name in names), tuple(functions), rows, self._dropped, int(self._full),
-            self._elsewhere, self._table.left_out,
+            self._elsewhere, self._table.left_out, windows=self._times.rows(),
         )  # fmt: skip
         return SampledCode(samples, tuple(cubins), cubin_of)
 
@@ -169,8 +175,10 @@ class ContextSampler:
         functions = np.array([self._function(row) for row in pcs[["cubin", "index", "name"]].tolist()], np.int64)
         at, which = np.nonzero((reasons["samples"] > 0) & (functions >= 0)[:, None])
         found = reasons[at, which]
-        self._table.add(functions[at], pcs["pc"][at].astype(np.int64), found["index"].astype(np.int64),
-                        found["samples"].astype(np.uint64))  # fmt: skip
+        index, counts = found["index"].astype(np.int64), found["samples"].astype(np.uint64)
+        self._table.add(functions[at], pcs["pc"][at].astype(np.int64), index, counts)
+        whole = ~np.isin(index, self._subsets)
+        self._times.add(functions[at][whole], counts[whole])
 
     def _function(self, key: tuple[int, int, int]) -> int:
         module, index, address = key

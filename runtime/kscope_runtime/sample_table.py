@@ -9,7 +9,8 @@ from kscope.capture.samples import ROW, Rows
 
 MOST_ROWS = 1 << 21
 """Different counts that are kept: 32 MiB."""
-_PENDING = 1 << 18
+_PENDING, _SLACK = 1 << 18, 1 << 20
+"""Entries that wait to be added, and counts beyond the limit until some are left out, which takes a while."""
 _FUNCTION_BITS, _PC_BITS, _REASON_BITS = 18, 36, 10
 U64s = npt.NDArray[np.uint64]
 
@@ -47,6 +48,7 @@ class SampleTable:
     def rows(self) -> Rows:
         """The counts, sorted by function, instruction and reason."""
         self._merge()
+        self._cut()
         found = np.zeros(len(self._keys), ROW)
         found["function"] = self._keys >> np.uint64(_PC_BITS + _REASON_BITS)
         found["pc"] = (self._keys >> np.uint64(_REASON_BITS)) & np.uint64((1 << _PC_BITS) - 1)
@@ -57,16 +59,26 @@ class SampleTable:
     def _merge(self) -> None:
         if not self._new:
             return
-        keys = np.concatenate([self._keys, *(keys for keys, _ in self._new)])
-        counts = np.concatenate([self._counts, *(counts for _, counts in self._new)])
+        keys = np.concatenate([keys for keys, _ in self._new])
+        counts = np.concatenate([counts for _, counts in self._new])
         self._new, self._waiting = [], 0
         order = np.argsort(keys, kind="stable")
         keys, counts = keys[order], counts[order]
-        first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.zeros(0, np.int64)
-        sums = np.add.reduceat(counts, first) if len(first) else counts
-        keys = keys[first]
-        if len(keys) > MOST_ROWS:
-            kept = np.sort(np.argsort(sums, kind="stable")[len(sums) - MOST_ROWS :])
-            self.left_out += int(sums.sum()) - int(sums[kept].sum())
-            keys, sums = keys[kept], sums[kept]
-        self._keys, self._counts = keys, sums
+        first = np.flatnonzero(np.diff(keys, prepend=keys[:1] ^ np.uint64(1)))
+        keys, sums = keys[first], np.add.reduceat(counts, first) if len(first) else counts
+        at = np.searchsorted(self._keys, keys)  # the table stays sorted: only what is new is
+        known = np.append(self._keys, ~keys[-1:])[at] == keys
+        self._counts[at[known]] += sums[known]
+        self._keys = np.insert(self._keys, at[~known], keys[~known])
+        self._counts = np.insert(self._counts, at[~known], sums[~known])
+        if len(self._keys) > MOST_ROWS + _SLACK:
+            self._cut()
+
+    def _cut(self) -> None:
+        """Leave out the smallest counts beyond the limit."""
+        more = len(self._keys) - MOST_ROWS
+        if more > 0:
+            kept = np.ones(len(self._keys), bool)
+            kept[np.argpartition(self._counts, more)[:more]] = False
+            self.left_out += int(self._counts[~kept].sum())
+            self._keys, self._counts = self._keys[kept], self._counts[kept]

@@ -203,6 +203,28 @@ extern "C" __global__ void values(int* out, int n) {
     KSCOPE_COUNTER("rate", 0.25f);
 }
 
+extern "C" __global__ void wide(int* out, int n) {
+    KSCOPE_KERNEL();
+    const long long big = static_cast<long long>(n) << 33;
+    {
+        KSCOPE_REGION_V("i64", big - 1);
+        out[0] = n;
+    }
+    {
+        KSCOPE_REGION_V("small", static_cast<long long>(blockIdx.x) - 1);
+        out[1] = n;
+    }
+    {
+        KSCOPE_REGION_V("u64", (1ull << 63) + 1);
+        out[2] = n;
+    }
+    KSCOPE_COUNTER("bytes", big);
+    KSCOPE_COUNTER("bytes", 3ll);
+    KSCOPE_INSTANT_V("constant", -(1ll << 40));
+    KSCOPE_BEGIN("key", big);
+    KSCOPE_END("key", big);
+}
+
 extern "C" __global__ void constants(int* out, int n) {
     KSCOPE_KERNEL();
     {

@@ -211,6 +211,23 @@ def values(out: cute.Tensor, n: cutlass.Int32):
 
 
 @cute.kernel
+def wide(out: cute.Tensor, n: cutlass.Int32):
+    x, _, _ = cute.arch.block_idx()
+    big = cutlass.Int64(n) << 33
+    with kscope.region("i64", value=big - 1):
+        out[0] = n
+    with kscope.region("small", value=cutlass.Int64(x) - 1):
+        out[1] = n
+    with kscope.region("u64", value=(1 << 63) + 1):
+        out[2] = n
+    kscope.counter("bytes", big)
+    kscope.counter("bytes", 3)
+    kscope.instant("constant", value=-(1 << 40))
+    kscope.begin("key", big)
+    kscope.end("key", key=big)
+
+
+@cute.kernel
 def constants(out: cute.Tensor, n: cutlass.Int32):
     with INT:
         out[0] = n
@@ -316,6 +333,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper, "itself": itself,
     "names": names, "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates,
     "partial": partial, "strategies": strategies, "divergent": divergent, "first": first, "values": values,
+    "wide": wide,
     "constants": constants,
     "points": points, "chosen": chosen, "tracks": tracks, "words": words, "pinned": pinned, "roles": roles,
     "unmarked": unmarked,

@@ -210,6 +210,22 @@ def values(out, n):
 
 
 @cuda.jit
+def wide(out, n):
+    big = np.int64(n) << 33
+    with kscope.region("i64", value=big - 1):
+        out[0] = n
+    with kscope.region("small", value=np.int64(cuda.blockIdx.x) - 1):
+        out[1] = n
+    with kscope.region("u64", value=(1 << 63) + 1):
+        out[2] = n
+    kscope.counter("bytes", big)
+    kscope.counter("bytes", 3)
+    kscope.instant("constant", value=-(1 << 40))
+    kscope.begin("key", big)
+    kscope.end("key", key=big)
+
+
+@cuda.jit
 def constants(out, n):
     with INT:
         out[0] = n
@@ -318,7 +334,21 @@ KERNELS: dict[str, Any] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, first, values, constants, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(
+            strategies,
+            divergent,
+            first,
+            values,
+            wide,
+            constants,
+            points,
+            chosen,
+            tracks,
+            words,
+            pinned,
+            roles,
+            unmarked,
+        ),
     )
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from contract.constants import (
     BOOL,
     FLOAT,
@@ -177,6 +178,21 @@ def values(warp: Warp, n: int) -> None:
     kscope.counter("rate", 0.25)
 
 
+def wide(warp: Warp, n: int) -> None:
+    big = np.int64(n) << 33
+    with kscope.region("i64", value=big - 1):
+        warp.work(10)
+    with kscope.region("small", value=np.int64(warp.block[0]) - 1):
+        warp.work(10)
+    with kscope.region("u64", value=(1 << 63) + 1):
+        warp.work(10)
+    kscope.counter("bytes", big)
+    kscope.counter("bytes", 3)
+    kscope.instant("constant", value=-(1 << 40))
+    kscope.begin("key", big)
+    kscope.end("key", key=big)
+
+
 def constants(warp: Warp, n: int) -> None:
     with INT:
         warp.work(10)
@@ -272,7 +288,21 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, first, values, constants, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(
+            strategies,
+            divergent,
+            first,
+            values,
+            wide,
+            constants,
+            points,
+            chosen,
+            tracks,
+            words,
+            pinned,
+            roles,
+            unmarked,
+        ),
     )
 }
 

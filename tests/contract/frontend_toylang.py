@@ -36,7 +36,7 @@ from toylang import Tracer, Value  # noqa: E402
 
 NEEDS_GPU = True
 FRONTEND = "toylang"
-ABSENT: dict[str, str] = {}
+ABSENT = {"wide": "its values have 32 bits"}
 TURN = kscope.scope("turn")
 PAIR = kscope.scope("pair")
 

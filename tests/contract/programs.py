@@ -134,6 +134,7 @@ PROGRAMS = (
     ),
     Program("auto_records", "slabs as large as the kernel seems to need", ("nested",), recording=Recording()),
     Program("values", "every type of value; instants and counters", ("values",)),
+    Program("wide", "integers of 64 bits, which may fit 32, as values and keys", ("wide",), n=5),
     Program("constants", "a constant of every Python and numpy type", ("constants",)),
     Program("points", "instants and counters in a loop, with separate strategies", ("points",), n=3),
     Program("chosen", "marks that a predicate of the running kernel chooses, and of the compiler", ("chosen",), n=5),

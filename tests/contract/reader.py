@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +100,7 @@ def read(capture: Capture) -> list[Lane]:
                 capacity=len(records),
                 life=end - zero if finished else None,
                 count=count,
-                records=tuple(_record(r, names, zero) for r in _kept(records, count, place)),
+                records=tuple(_records(_kept(records, count, place), names, zero)),
             )
         )
         replays[launch, who] += 1
@@ -130,13 +131,30 @@ def _kept(records: np.ndarray, count: int, place: int) -> np.ndarray:
     return records if place >> layout.FLAG_SHIFT & layout.FLAG_STOP else np.roll(records, -(count % capacity))
 
 
-def _record(record: Any, names: dict[int, Any], zero: int) -> Record:
-    region, kind = names[int(record["id"]) >> 4], Kind(int(record["id"]) & 15)
-    value: int | float | None = None
-    if kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER):
-        word = np.array([record["value"]], np.uint32)
-        value = word.view({"i32": np.int32, "u32": np.uint32, "f32": np.float32}[region.type])[0].item()
+def _records(rows: np.ndarray, names: dict[int, Any], zero: int) -> Iterator[Record]:
+    """The records of rows; one with half of a value before it has both, and without that half no value."""
+    before = None
+    for row in rows:
+        if int(row["id"]) & 15 != layout.MORE:
+            yield _record(row, names[int(row["id"]) >> 4], zero, before)
+        before = row
+
+
+def _record(record: Any, region: Any, zero: int, before: Any) -> Record:
+    code = int(record["id"]) & 15
+    has_more = code > max(Kind)
+    kind, value = Kind(code & ~layout.HAS_MORE if has_more else code), None
+    if kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER) and not (has_more and before is None):
+        value = _value(region.type, int(record["value"]), int(before["value"]) if has_more else 0)
     return Record(region.name, kind, value, int(record["start"]) - zero & U32, int(record["end"]) - zero & U32)
+
+
+def _value(kind: str, word: int, more: int) -> int | float:
+    if not kind.endswith("64"):
+        return np.array([word], np.uint32).view({"i32": np.int32, "u32": np.uint32, "f32": np.float32}[kind])[0].item()
+    high = more ^ (U32 if kind == "i64" and word >> 31 else 0)
+    bits = np.array([word << 32 | more if kind == "f64" else high << 32 | word], np.uint64)
+    return bits.view({"i64": np.int64, "u64": np.uint64, "f64": np.float64}[kind])[0].item()
 
 
 def _triple(x: Any, yz: Any) -> Triple:

@@ -106,6 +106,12 @@ def test_values_keep_their_type_and_sign() -> None:
     assert [record.kind.name for record in lane.records[6:]] == ["COUNTER"] * 3
 
 
+def test_integers_of_64_bits_are_exact_and_take_a_row_more_only_where_they_need_it() -> None:
+    lane, big = recorded("wide")[0], 5 << 33
+    assert values(lane) == [big - 1, -1, (1 << 63) + 1, big, 3, -(1 << 40), big, big]
+    assert lane.count == len(lane.records) + 6
+
+
 def test_roles_leave_different_records_in_one_block() -> None:
     consumer, *_, producer = recorded("roles")[:5]
     assert regions(producer) == ["load"] * 4

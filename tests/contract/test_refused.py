@@ -29,7 +29,7 @@ BOOLS = {
     "numpy_boolean": r"value= of kscope region 'numpy bool' is the bool False: .*; pass value=0",
 }
 """Kernels in REFUSED whose region has a bool as its value, and the error."""
-CAST = "a record holds 32 bits: the value is an int, an unsigned or a float; cast it"
+CAST = "the value is an integer, a float, a double or a pointer; cast it"
 """The error of C++ frontends."""
 
 

@@ -149,6 +149,21 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
         kscope.counter("rate", 0.25)
 
     @jit
+    def wide(out, n):
+        big = n.to(tl.int64) << 33
+        with kscope.region("i64", value=big - 1):
+            tl.store(out, 0)
+        with kscope.region("small", value=tl.program_id(0).to(tl.int64) - 1):
+            tl.store(out, 1)
+        with kscope.region("u64", value=(1 << 63) + 1):
+            tl.store(out, 2)
+        kscope.counter("bytes", big)
+        kscope.counter("bytes", 3)
+        kscope.instant("constant", value=-(1 << 40))
+        kscope.begin("key", big)
+        kscope.end("key", key=big)
+
+    @jit
     def constants(out, n):
         with INT():
             tl.store(out, 0)
@@ -232,7 +247,7 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
         kernel.__name__: kernel
         for kernel in (
             *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates),
-            *(strategies, values, constants, points, chosen, tracks, words, pinned, unmarked),
+            *(strategies, values, wide, constants, points, chosen, tracks, words, pinned, unmarked),
         )
     }
 

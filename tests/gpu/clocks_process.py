@@ -7,33 +7,38 @@ Rank 0 writes (turns, rounds, 3) int64 to FILE: its reading before, the other on
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import time
 
 import numpy as np
 
-from kscope.session.peer_clocks import _exchanged, _received
-from kscope_runtime.peer_pings import ROUNDS, PeerPings
+from kscope.session.peer_clocks import THOROUGH, _exactly, _exchanged
+from kscope_runtime.peer_pings import PeerPings
+
+ROUNDS = THOROUGH.rounds
 
 
 def main(name: str, rank: int, turns: int, seconds: float, file: str) -> None:
     side = PeerPings(rank)
     link = _link(name, rank)
-    _, other = _exchanged(link, side)
+    _, theirs = _exchanged(link, side)
     found = np.zeros((turns, ROUNDS, 3), np.int64)
     for turn in range(turns):
-        side.ready()
+        side.clear(0)
+        if rank:
+            side.start(theirs, 0, 0, False, ROUNDS, THOROUGH.patience)
         link.sendall(b"+")
         assert link.recv(1) == b"+"
-        readings = side.ping(os.dup(other), asks=rank == 0)
+        if not rank:
+            side.start(theirs, 0, 0, True, ROUNDS, THOROUGH.patience)
+        readings = side.readings()
         assert len(readings) == ROUNDS, f"{len(readings)} of {ROUNDS} rounds"
         if rank:
-            data = np.ascontiguousarray(readings[:, 0]).tobytes()
-            link.sendall(len(data).to_bytes(8, "little") + data)
+            link.sendall(np.ascontiguousarray(readings[:, 0]).tobytes())
         else:
-            found[turn] = np.stack([readings[:, 0], np.frombuffer(_received(link), np.int64), readings[:, 1]], axis=1)
+            its = np.frombuffer(_exactly(link, 8 * ROUNDS), np.int64)
+            found[turn] = np.stack([readings[:, 0], its, readings[:, 1]], axis=1)
         time.sleep(seconds / turns)
     if rank == 0:
         np.save(file, found)

@@ -28,7 +28,6 @@ from kscope.sass.recording.kernel import Recorded, recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF, FLOAT = "*fp16", "*fp32"
-TARGET = GPUTarget("cuda", 90, 32)
 
 
 @dataclass(frozen=True)
@@ -185,16 +184,16 @@ class Made:
 
 
 @cache
-def made(name: str, recording: Recording | None = None) -> Made:
-    """Compile a case for sm_90, without a GPU."""
+def made(name: str, recording: Recording | None = None, arch: int = 90) -> Made:
+    """Compile a case for an architecture, without a GPU."""
     recording = recording or Recording(records=256)
     case, source = _source(name)
-    text, about = _marked(source, case.options, recording)
+    text, about = _marked(source, case.options, recording, arch)
     low = plan.lower(text, recording, frontend="triton")
     text = text.replace(".address_size 64\n", f".address_size 64\n{ptx.control_symbol()}", 1)
     (described,) = low.meta.kernels
     words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
-    owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, 90)
+    owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, arch)
     found = recorded(text, owner, _assembled)
     meta = replace(low.meta, layouts=found.layouts)
     return Made(case, _assembled(labels.labeled(text).plain), found, meta, about.shared)
@@ -204,7 +203,7 @@ def without_kscope(name: str) -> bytes:
     """The cubin of a case that was compiled while kscope is disabled."""
     case, source = _source(name)
     with patch.dict("os.environ", TRITON_ALWAYS_COMPILE="1"):
-        compiled = triton.compile(source, target=TARGET, options={"enable_fp_fusion": True, **case.options})
+        compiled = triton.compile(source, target=_gpu(90), options={"enable_fp_fusion": True, **case.options})
     return _assembled(compiled.asm["ptx"])
 
 
@@ -224,7 +223,7 @@ def _source(name: str) -> tuple[Case, ASTSource]:
     return case, ASTSource(kernel, types, case.constants, aligned)
 
 
-def _marked(source: ASTSource, options: dict[str, int], recording: Recording) -> tuple[str, Any]:
+def _marked(source: ASTSource, options: dict[str, int], recording: Recording, arch: int) -> tuple[str, Any]:
     """A kernel's PTX with marks in it, and Triton's metadata."""
     kept, real, frontend = list[str](), plan.lower, registry.frontend("triton")
 
@@ -242,7 +241,7 @@ def _marked(source: ASTSource, options: dict[str, int], recording: Recording) ->
         for one in patches:
             one.start()
         with patch.dict("os.environ", TRITON_ALWAYS_COMPILE="1"):
-            compiled = triton.compile(source, target=TARGET, options={"enable_fp_fusion": True, **options})
+            compiled = triton.compile(source, target=_gpu(arch), options={"enable_fp_fusion": True, **options})
     finally:
         for one in patches:
             one.stop()
@@ -258,12 +257,20 @@ def _assembled(text: str, table: bool = True) -> bytes:
         source, cubin = Path(folder, "k.ptx"), Path(folder, "k.cubin")
         source.write_text(text)
         for tool in (own / "ptxas", own / "ptxas-blackwell", *assembler.installed()):
-            command = [str(tool), "-lineinfo", "--gpu-name=sm_90a", str(source), "-o", str(cubin)]
+            command = [str(tool), "-lineinfo", f"--gpu-name={_target(text)}", str(source), "-o", str(cubin)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 return cubin.read_bytes()
             said += done.stderr
     raise AssertionError(said)
+
+
+def _gpu(arch: int) -> GPUTarget:
+    return GPUTarget("cuda", arch, 32)
+
+
+def _target(text: str) -> str:
+    return text.partition(".target ")[2].split()[0].rstrip(",")
 
 
 def control_block(metas: tuple[ModuleMeta, ...]) -> int:

@@ -17,6 +17,7 @@ from contract.verdict import lanes, verdict
 
 import kscope
 from kscope.capture.capture import Capture
+from kscope.sass.encoding import forms
 from kscope.tracedata.info import info
 
 from .conftest import ROW
@@ -26,11 +27,12 @@ MARKED = [one for one in PROGRAMS if one.state != "plain" and not one.recording.
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _sm90() -> None:
+def _known() -> None:
     import torch
 
-    if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("the encodings are those of sm_90")
+    major, minor = torch.cuda.get_device_capability()
+    if not forms.known(10 * major + minor):
+        pytest.skip("its encodings are not known")
 
 
 def refused(capture: Capture) -> dict[str, str]:
@@ -45,6 +47,7 @@ def refused(capture: Capture) -> dict[str, str]:
 
 
 @pytest.mark.filterwarnings("ignore:(?s)kscope.*is recorded with placement='fence':UserWarning")
+@pytest.mark.filterwarnings("ignore:(?s)kscope.*never ran on a device:UserWarning")
 @pytest.mark.parametrize(
     "program", [one for one in PROGRAMS if one.state != "plain" and not one.recording.survive], ids=lambda one: one.name
 )

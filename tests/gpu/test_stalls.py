@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kscope
@@ -297,3 +300,28 @@ def test_a_triton_kernel_from_before_the_first_session_has_its_regions(tmp_path:
     )
     table("a Triton kernel from before the first session", shown)
     assert "['load', 'sum']" in shown
+
+
+def test_samples_are_read_while_kernels_run_and_timelines_show_when(tmp_path: Path, table: Table) -> None:
+    job = Job()
+    with kscope.profile(tmp_path / "times.kscope", stalls=True, pool=256 << 20) as prof:
+        for _ in range(4):  # with pauses in which nothing is sampled
+            job.launch(5 * LAUNCHES)
+            cupy.cuda.Device().synchronize()
+            time.sleep(0.3)
+    samples = sampled(prof.trace)
+    windows = samples.windows
+    assert int(windows["count"].sum()) == len(samples)
+    begins = sorted(set(windows["begin"].tolist()))
+    apart = sum(later - earlier > 200_000_000 for earlier, later in pairwise(begins))
+    ran = prof.trace.origin + prof.trace.warps.start_ns.min(), prof.trace.origin + np.nanmax(prof.trace.warps.end_ns)
+    outside = windows[(windows["end"] < ran[0]) | (windows["begin"] > ran[1] + 100e6)]
+    late = int(outside["count"].sum()) / len(samples)
+    table(
+        "samples over time",
+        f"{len(begins)} windows, {apart} pauses between them, {late:.2%} of samples outside of them",
+    )
+    assert apart == 3 and late < 0.01
+    prof.trace.export(tmp_path / "times.pftrace", limit=100_000)
+    data = (tmp_path / "times.pftrace").read_bytes()
+    assert b"stall samples: work" in data and b"samples per us" in data

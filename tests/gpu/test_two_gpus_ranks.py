@@ -6,6 +6,7 @@ make gpu PYTEST_ARGS='-k two_gpus_ranks'
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import pytest
 from kscope.decoding.causal import Evidence, solve
 from kscope.export.timeline import timeline
 from kscope.export.view import view
-from kscope.merging.ranks import gpus
+from kscope.merging.ranks import gpus, sketches
 from kscope.merging.ranks.clocks import align
 from kscope.merging.ranks.skew import report
 from kscope.merging.ranks.timeline import merge_ranks
@@ -121,3 +122,96 @@ def test_ranks_that_kscope_starts_are_within_650_ns(tmp_path: Path, table: Table
     placed = align(found, [nothing, nothing])[1].place(found[1].first)
     table("kscope run --ranks, two GPUs", f"\N{PLUS-MINUS SIGN}{placed.half.max():,.0f} ns over 2 s")
     assert placed.half.max() <= 650
+
+
+LONG = """
+import os, time
+import torch, triton, triton.language as tl
+import kscope
+@triton.jit
+def step(x):
+    with kscope.region("add"):
+        tl.store(x, tl.load(x) + 1)
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+x = torch.zeros(1, device="cuda")
+step[(1,)](x)
+torch.cuda.synchronize()
+end, captured, replayed = time.monotonic() + 13, 0, 0
+while time.monotonic() < end:  # a graph capture is in progress most of the time: comparisons fall into it
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(200):
+            step[(1,)](x)
+            time.sleep(0.002)
+    before = float(x)
+    graph.replay()
+    torch.cuda.synchronize()
+    captured, replayed = captured + 1, replayed + (float(x) == before + 200)
+print("captured", captured, "right", replayed, flush=True)
+assert captured == replayed > 10
+"""
+
+
+def test_gpus_are_compared_every_five_seconds_beside_graph_captures(tmp_path: Path, table: Table) -> None:
+    (tmp_path / "train.py").write_text(LONG)
+    printed = both(sys.executable, "-m", "kscope", "run", "--ranks", "run", "train.py", cwd=tmp_path)
+    assert not any("not compared" in one for one in printed), printed
+    found = gpus.read_all(gpus.captures(tmp_path / "run"))
+    assert len(found[0].compared.peers) >= 4  # at both ends, and twice in 13 s
+    nothing = np.zeros(0, np.int64)
+    placed = align(found, [nothing, nothing])[1].place(found[1].first)
+    bound = f"\N{PLUS-MINUS SIGN}{placed.half.max():,.0f} ns over 13 s"
+    table("kscope run --ranks, compared every 5 s", f"{bound}, {len(found[0].compared.peers)} comparisons")
+    assert placed.half.max() <= 650
+    files = sorted((tmp_path / "run").glob("rank=*/train.parquet"))
+    assert len(files) == 2, printed
+
+
+BUSY = """
+import os, time
+import torch, triton, triton.language as tl
+@triton.jit
+def spin(x, ns):
+    begin = kscope.globaltimer()
+    while kscope.globaltimer() - begin < ns:
+        pass
+    tl.store(x + tl.program_id(0), 1)
+import kscope
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+x = torch.zeros(1 << 16, device="cuda")
+spin[(1,)](x, 1000)
+torch.cuda.synchronize()
+took = []
+for _ in range(16):  # all SMs are full for a second: the comparisons wait, or are given up
+    begin = time.monotonic()
+    spin[(132 * 16,)](x, 500_000_000)
+    torch.cuda.synchronize()
+    took.append(time.monotonic() - begin)
+print("longest", max(took), "usual", sorted(took)[8], flush=True)
+"""
+
+
+@pytest.mark.parametrize("connections", ["8", "1"])
+def test_kernels_that_fill_the_gpu_go_on_beside_comparisons(connections: str, tmp_path: Path, table: Table) -> None:
+    (tmp_path / "train.py").write_text(BUSY)
+    command = (sys.executable, "-m", "kscope", "run", "--ranks", "run", "train.py")
+    printed = both(*command, cwd=tmp_path, CUDA_DEVICE_MAX_CONNECTIONS=connections)
+    line = next(one for text in printed for one in text.splitlines() if "longest" in one)
+    table(f"kernels that fill the GPU, {connections} connections", line)
+
+
+@pytest.mark.parametrize("end", ["dist.barrier()", "dist.destroy_process_group()"])
+def test_durations_are_gathered_with_nccl_or_after_it_with_gloo(end: str, tmp_path: Path, table: Table) -> None:
+    pytest.importorskip("ddsketch")
+    group = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
+    (tmp_path / "train.py").write_text(SCRIPT.replace("x = torch", f"{group}x = torch", 1) + f"dist.barrier()\n{end}\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_NVLS_ENABLE": "0"}
+    command = (sys.executable, "-m", "kscope", "run", "--ranks", "run", "--sketch", "train.py")
+    printed = both(*command, cwd=tmp_path, **environment)
+    line = next((one for one in printed[0].splitlines() if "sketches.jsonl" in one), "not gathered")
+    table(f"sketches after {end}", line)
+    [row] = sketches.spreads([tmp_path / "run" / sketches.FILE])
+    assert (row.region, row.ranks, row.count) == ("add", 2, 2 * 20 * 4)  # four warps

@@ -1,4 +1,4 @@
-"""mbarriers and bulk copies of the simulated machine, which know when each phase was over.
+"""mbarriers, bulk copies and groups of copies of the simulated machine, which know when each phase was over.
 
 Copies land later, after a drawn time. Threads share one clock, which every access and every clock read advances.
 """
@@ -44,6 +44,9 @@ class Barriers:
         self.all: dict[tuple[tuple[int, ...], int], Barrier] = {}
         self._flying: list[tuple[int, int, Barrier, int]] = []
         self._number = 0
+        self.groups: dict[tuple[int, ...], list[int]] = {}
+        """When each group of a thread had landed, by the thread's key."""
+        self._issued: dict[tuple[int, ...], int] = {}
 
     def tick(self, step: int = 1) -> int:
         self.now += step
@@ -77,6 +80,18 @@ class Barriers:
 
     def test(self, thread, address: int, parity: int) -> int:
         return int(len(self._at(thread, address).over) % 2 != parity)
+
+    def issue(self, thread) -> None:
+        """A copy of the thread's next group."""
+        lands = self.tick() + self.random.randint(*self.latency)
+        self._issued[thread.key] = max(self._issued.get(thread.key, 0), lands)
+
+    def commit(self, thread) -> None:
+        self.groups.setdefault(thread.key, []).append(max(self.tick(), self._issued.pop(thread.key, 0)))
+
+    def wait(self, thread, left: int) -> None:
+        groups = self.groups.get(thread.key, [])
+        self.now = max(self.tick(), *groups[: max(0, len(groups) - left)], 0)
 
     def settled(self) -> None:
         """After the launch: every copy has landed."""

@@ -6,6 +6,8 @@ Registers are Python ints, unsigned and within their width; predicates are 0 or 
 
 from __future__ import annotations
 
+from kscope.marks.wide import is_wide
+
 from .syntax import Addr, Imm, Instr, Name, Operand, Pair, PtxError, Reg, Sink, Special, Vec
 
 CACHE = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "cta", "cluster", "gpu", "sys"} | {
@@ -327,17 +329,20 @@ class Ops:
         raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
 
     def op_cp(self, i: Instr) -> list[str]:
-        """Bulk copies to shared memory; waits for others, which are complete at once."""
+        """Bulk copies to shared memory, and groups of other ones."""
         if "mbarrier::complete_tx::bytes" in i.text:
             barrier = self.address(i, i.args[3])
             return [f"t.barriers.copy(t, {barrier}, {self.value(i, i.args[2], 'u32')})"]
-        if i.op[:3] not in (
-            ("cp", "async", "wait_all"),
-            ("cp", "async", "wait_group"),
-            ("cp", "async", "commit_group"),
-        ):
-            raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
-        return []
+        match i.op[:3]:
+            case ("cp", "async", "ca" | "cg"):
+                return ["t.barriers.issue(t)"]
+            case ("cp", "async", "commit_group"):
+                return ["t.barriers.commit(t)"]
+            case ("cp", "async", "wait_all"):
+                return ["t.barriers.wait(t, 0)"]
+            case ("cp", "async", "wait_group"):
+                return [f"t.barriers.wait(t, {self.value(i, i.args[0], 'u32')})"]
+        raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
 
     def op_match(self, i: Instr) -> list[str]:
         """As if only this lane were active."""
@@ -348,7 +353,8 @@ class Ops:
 
     def op_kscope(self, i: Instr) -> list[str]:
         """A mark in a text that was not lowered: the oracle's hook (oracle.py)."""
-        words = [self.value(i, arg, "b32") for arg in i.args]
+        wide = i.mark is not None and is_wide(i.mark.type)
+        words = [self.value(i, arg, "b64" if wide and not n else "b32") for n, arg in enumerate(i.args)]
         value = words.pop(0) if i.mark is not None and i.mark.operand else "None"
         return [f"t.mark({i.mark!r}, {value}, {words[0] if words else 1} != 0, {i.line})"]
 

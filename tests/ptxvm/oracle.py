@@ -101,6 +101,14 @@ def _of_run(run: Sequence[Instr], without: frozenset[str], recording: Recording)
     return pairs if len(pairs) >= 3 and waits else set()
 
 
+def halves(kind: str | None, bits: int) -> tuple[int, int]:
+    """The record's word, and that of the row before it, as docs/design/protocol.md says."""
+    low, high = bits & M32, bits >> 32
+    if kind == "f64":
+        return high, low
+    return (low, high ^ (M32 if kind == "i64" and low >> 31 else 0)) if kind in ("i64", "u64") else (bits, 0)
+
+
 def ideal(
     launch: Launch,
     recording: Recording,
@@ -120,6 +128,8 @@ def ideal(
         return before, time, min((after - before) & M64, M32)
 
     instructions = launch.program.module.kernels[launch.kernel].blocks
+    marked = [one.mark for block in instructions for one in block if one.mark is not None]
+    kinds = {mark.name: mark.type for mark in marked if mark.type is not None}
     shared = begins_right_behind_ends(instructions, without, recording) if repeated is None else set()
 
     def read(one: Ideal, line: int) -> int:
@@ -150,8 +160,12 @@ def ideal(
             kind = layout.Kind.COUNTER if mark.act == "counter" else kind
         if held and (elects or spec.records(thread.warp, thread.lane)):
             one.late = one.late or elects
-            word = 0 if value is None else value
-            one.events.append(Event(start & M32, layout.record_id(mark.name, kind), end & M32, word, (start, end)))
+            number, ticks = layout.record_id(mark.name, kind), (start, end)
+            word, more = halves(kinds.get(mark.name), 0 if value is None else value)
+            if more:
+                one.events.append(Event(start & M32, number & ~15 | layout.MORE, end & M32, more, ticks))
+                number |= layout.HAS_MORE
+            one.events.append(Event(start & M32, number, end & M32, word, ticks))
 
     launch.on_mark = on_mark
     threads = launch.start()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kscope.marks.grammar import Mark
+from kscope.marks.wide import is_wide
 
 VALUES = 5
 """Registers %v0..%v4 that statements compute with."""
 
 UNTOUCHED = 60
 """Offset in the output of a word without stores."""
-TYPES: dict[str, str | None] = {"load": None, "dot": "i32", "a b/c": "u32", "überlauf": "f32", "wait.x": None}
+TYPES: dict[str, str | None] = {
+    "load": None, "dot": "i32", "a b/c": "u32", "überlauf": "f32", "wait.x": None, "long": "i64", "far": "f64",
+}  # fmt: skip
 """Names of regions, with the one type of value that each has."""
 
 POINTS: dict[str, tuple[str, str | None]] = {
@@ -20,6 +23,8 @@ POINTS: dict[str, tuple[str, str | None]] = {
     "load": ("instant", "i32"),
     "depth": ("counter", "u32"),
     "ratio": ("counter", "f32"),
+    "address": ("instant", "u64"),
+    "bytes": ("counter", "i64"),
 }
 HEAD = """//
 // a kernel of the test's
@@ -82,8 +87,21 @@ class _Writer:
 
     def mark(self, *args: Any, when: str | None = None) -> None:
         mark = Mark(*args, when=when)
+        if is_wide(mark.type) and mark.operand is not None:
+            mark = replace(mark, operand=self.widened(mark.operand))
         self.marks.append(mark)
         self.add("// begin inline asm", mark.comment(), "// end inline asm")
+
+    def widened(self, operand: str) -> str:
+        """An operand of 64 bits that has one of 32 bits as its low half; a constant's is repeated."""
+        if operand.startswith("%v"):
+            self.add(f"mov.b64 %rd2, {{{operand}, %v{(int(operand[2:]) + 2) % VALUES}}};")
+            return "%rd2"
+        if operand.startswith("%"):
+            self.add(f"mov.b64 %rd2, {{{operand}, {operand}}};")
+            return "%rd2"
+        word = int(operand.removeprefix("0f"), 16 if operand.startswith("0f") else 10) & 0xFFFFFFFF
+        return f"0x{word * (1 + (word % 3 << 32)) & (1 << 64) - 1:016X}"
 
     def enter(self, name: str, spec: str | None, operand: str | None, when: str | None = None) -> None:
         self.mark("enter", name, TYPES[name], spec, "with", operand if TYPES[name] else None, when=when)

@@ -1,4 +1,4 @@
-"""A small interpreter of machine code for sm_90: runs what kscope inserts into a kernel, warp by warp, with no GPU.
+"""A small interpreter of machine code for sm_80 to sm_90: runs what kscope inserts into a kernel, with no GPU.
 
     values.py    operands: registers, constants, numbers
     ops.py       one instruction in one lane

@@ -21,7 +21,8 @@ _SPECIAL = {
     "SR_CTAID.Y": "%ctaid.y", "SR_CTAID.Z": "%ctaid.z", "SR_LANEID": "%laneid", "SR_VIRTUALSMID": "%smid",
     "SR_CgaCtaId": "%cluster_ctarank", "SR_LTMASK": "%lanemask_lt",
 }  # fmt: skip
-_PARAMETERS = 0x210
+_PARAMETERS, _DESCRIPTOR = {80: 0x160, 90: 0x210}, {80: 0x118, 90: 0x208}
+"""Offsets in constant bank 0, from an architecture on."""
 _MOST = 200_000
 """Instructions of a warp."""
 
@@ -167,6 +168,9 @@ class Warp:
         for lane in active:
             lane.registers.put(one.operands[1], self._added(one, one.operands[2], one.operands[3], lane))
 
+    def _red(self, one: Instruction, active: Iterable[Lane]) -> None:
+        self._redg(one, active)
+
     def _redg(self, one: Instruction, active: Iterable[Lane]) -> None:
         place, value = one.operands
         for lane in active:
@@ -190,16 +194,20 @@ def _address(text: str, registers: Registers) -> int:
     return (registers.wide(found[1]) + int(found[2] or "0", 16)) & (1 << 64) - 1
 
 
-def constants(shape: Grid, special: Mapping[str, int], parameters: bytes, bank: bytes) -> Callable[[int, int], int]:
+def constants(
+    shape: Grid, special: Mapping[str, int], parameters: bytes, bank: bytes, arch: int
+) -> Callable[[int, int], int]:
     """Words of constant bank 0, where the driver puts what a launch is, and of bank 3, a module's constants."""
     x, y, z = shape.cluster
     words = dict(zip(range(0, 12, 4), shape.block, strict=True)) | dict(zip(range(12, 24, 4), shape.grid, strict=True))
-    words |= {0x30: special["%gridid"] & M32, 0x34: special["%gridid"] >> 32, 0x28: 0xFFFDC0, 0x208: 0, 0x20C: 0}
+    words |= {0x30: special["%gridid"] & M32, 0x34: special["%gridid"] >> 32, 0x28: 0xFFFDC0}
+    first, descriptor = (some[max(one for one in some if one <= arch)] for some in (_PARAMETERS, _DESCRIPTOR))
+    words |= {descriptor: 0, descriptor + 4: 0}
     words |= {0x144: x, 0x148: y, 0x14C: z, 0x188: x * y * z}
 
     def word(number: int, at: int) -> int:
         data = bank if number == 3 else parameters
-        start = at if number == 3 else at - _PARAMETERS
+        start = at if number == 3 else at - first
         if number == 0 and at in words:
             return words[at]
         if not 0 <= start <= len(data) - 4:
@@ -217,6 +225,6 @@ def warps(
     for thread in threads:
         key = (*thread.key[:3], thread.warp)
         warp, uniform = found.setdefault(key, (Warp(function, memory, []), {}))
-        word = constants(shape, thread.special, parameters, bank)
+        word = constants(shape, thread.special, parameters, bank, function.arch)
         warp.lanes.append(Lane(thread, Registers({}, uniform, word)))
     return [warp for warp, _ in found.values()]

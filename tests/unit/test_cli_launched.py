@@ -66,6 +66,18 @@ def run(folder: Path, *argv: str, command: str = "run") -> subprocess.CompletedP
     )  # fmt: skip
 
 
+def test_a_launcher_is_found_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "torchrun").write_text("launched = True")
+    (tmp_path / "bin" / "torchrun").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    found = program.script("torchrun")()
+    assert isinstance(found, dict) and found["launched"]
+    with pytest.raises(kscope.UsageError, match="deepspeed: no such file, and no such launcher on the PATH"):
+        program.script("deepspeed")
+
+
 def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Python does not buffer, the pieces of two ranks would mix."""
     pieces: list[str] = []

@@ -130,7 +130,7 @@ def test_a_script_that_records_itself_is_refused(folder: Path, own: str, dry: tu
     done = _kscope("run", *dry, "script.py", cwd=folder)
     assert done.returncode == 1
     assert f"kscope.{'profile' if 'profile' in own else own[7:-2]}() inside a profile()" in done.stderr
-    assert "run a script that records itself with python" in done.stderr
+    assert "run a script that calls profile() with python" in done.stderr
 
 
 def test_a_failed_run_leaves_the_last_good_capture(folder: Path) -> None:

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("run trian.py", "trian.py: no such file; did you mean train.py?"),
         ("run python train.py", "python: no such file; leave out the interpreter: kscope run SCRIPT"),
-        ("run torchrun train.py", "torchrun: no such file; name the launcher by its path, $(which torchrun), or as"),
+        ("run torchrun train.py", "torchrun: no such file, and no such launcher on the PATH"),
         ("run json", "json: no such file; for a module: kscope run -m json"),
         ("run nothing.txt", "nothing.txt: no such file"),
         ("run -m train.py", "-m train.py: no such module; for a file leave out -m"),
@@ -50,6 +50,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "rates run.kscope --bytes load=value",
             "--bytes load=value: its records have no value; expected load=N with a number",
         ),
+        (
+            "summary run.kscope --from flashinfer",
+            "--from flashinfer: run.kscope is a capture of kscope; leave out --from",
+        ),
+        (
+            "export run.kscope -o - --format cvs",
+            "--format cvs: expected one of pftrace, speedscope.json, json, parquet",
+        ),
         ("stalls run.kscope", "run.kscope: no samples of stalls; record with kscope run --stalls SCRIPT"),
     ],
 )
@@ -57,6 +65,7 @@ def test_the_error_says_what_to_type_instead(
     typed: str, printed: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(folder))
     assert cli.main(typed.split(" ")) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"kscope: {printed}")
 

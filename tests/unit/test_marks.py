@@ -103,7 +103,7 @@ def test_other_comments_are_not_marks(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["//kscope leave a - - with", "//kscope enter a", "//kscope enter a i64 - with", "//kscope enter a - - goto"],
+    ["//kscope leave a - - with", "//kscope enter a", "//kscope enter a i16 - with", "//kscope enter a - - goto"],
 )
 def test_a_garbled_mark_is_refused_with_its_text(line: str) -> None:
     with pytest.raises(UsageError, match=re.escape(line)):

@@ -52,7 +52,7 @@ def test_metadata_end_at_the_nul_byte() -> None:
         ("kernels", [["k", 1, 3, [["load", 4]]]], "a name and a list of warps"),
         ("kernels", [["k", 1, 3, [["", [4]]]]], "a name and a list of warps"),
         ("kernels", [["k", 1, 3, [["load", [4]], ["mma", [4]]]]], "no warp twice"),
-        ("regions", [["load", "i64", None]], "i32, u32, f32"),
+        ("regions", [["load", "i16", None]], "i32, u32, f32, i64, u64, f64"),
         ("regions", [["", None, None]], "empty"),
         ("regions", {"load": 1}, "a list"),
         ("problems", [["a", "b", "many"]], "count"),

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pipelines
 import pytest
-from pipelines import EMPTY, FULL, LANES, LOOPS, Shape
-from ptxvm.machine import Clocks
+from pipelines import EMPTY, FULL, LANES, LOOPS, Shape, ns
 from ptxvm.mbarriers import Barriers
 from ptxvm.profile import THOROUGH
 
@@ -20,13 +19,6 @@ from kscope.marks import operations
 SHAPES = [Shape(loop=loop, stages=stages, dynamic=stages == 2) for loop in LOOPS for stages in (1, 2, 3)]
 PARTS = 20
 SEEDS = range(400 if THOROUGH else 6)
-
-
-def ns(trace: kscope.Trace, row: int, tick: int) -> float:
-    """ns after the trace's origin of a time of the interpreter."""
-    first = int(trace.warps.first_tick[row])
-    behind = (Clocks.cycles + tick - first + (1 << 31)) % (1 << 32) - (1 << 31)
-    return float(trace.warps.start_ns[row] + behind * trace.warps.tick_ns[row])
 
 
 def completions(trace: kscope.Trace, found: Phases, barriers: Barriers) -> list[tuple[float, float, float]]:

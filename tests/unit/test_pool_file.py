@@ -73,7 +73,7 @@ def test_a_full_journal_counts_what_it_leaves_out(file: PoolFile) -> None:
         file.note("problem", long)
     pool = pool_reading.open_pool(file.path)
     assert int(pool.state["journal_left_out"][0]) == 3
-    assert any("3 names and problems found no room" in problem for problem in verdict(pool).problems)
+    assert any("3 names and problems did not fit" in problem for problem in verdict(pool).problems)
 
 
 @given(st.lists(st.integers(1, 6000), min_size=1, max_size=12))
@@ -147,7 +147,9 @@ def test_a_fault_leaves_the_warps_where_they_were(good: bytes, tmp_path: Path) -
 @pytest.mark.parametrize("compiled", [True, False])
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_damage_is_refused_or_read_within_bounds(good: bytes, compiled: bool, data: st.DataObject) -> None:
+def test_damage_is_refused_or_read_within_bounds(
+    good: bytes, compiled: bool, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     damaged = bytearray(good)
     used = [*range(pool_file.HEADER.itemsize), *range(pool_file.PAGE, pool_file.PAGE + 4096)]
     parts = st.one_of(
@@ -157,7 +159,7 @@ def test_damage_is_refused_or_read_within_bounds(good: bytes, compiled: bool, da
         damaged[at] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
         del damaged[data.draw(st.integers(0, len(good))) :]
-    path = pool_folder.private_folder() / f"damaged-{compiled}.pool"
+    path = tmp_path_factory.getbasetemp() / f"damaged-{compiled}.pool"
     path.write_bytes(damaged)
     try:
         with pytest.MonkeyPatch.context() as patch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import assume, given
@@ -14,6 +15,7 @@ from ptxvm.profile import examples
 import kscope
 from kscope.capture import layout, wire
 from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 from kscope.capture.model import DeviceCapture
 
 WHERE = ("block", "warp", "lane", "sm")
@@ -38,10 +40,35 @@ def expected(outcome: Outcome) -> dict[Where, tuple[list[Event], int]]:
         x, y, z, _ = slab.key
         block = (x + case.shape.grid[0] * (y + case.shape.grid[1] * z)) % (1 << wire.BLOCK_BITS)
         clock = 0 if case.recording.clock == "cycles" else 1
+        kept = whole(kept, outcome)
         where = (block, one.thread.warp, one.thread.lane, one.thread.special["%smid"])
         # an anchor may have taken its full width, so the lane's length is uncertain by as much
         found[where] = (kept, one.end[clock] - one.start[clock] + one.start[2] + one.end[2])
     return joined(found) if in_turn(outcome) else found
+
+
+def whole(rows: list[Event], outcome: Outcome) -> list[Event]:
+    """The events of rows: one of a value of 64 bits has a row before it, and without that no value."""
+    types, found = {region.name: region.type for region in outcome.lowered.meta.regions}, list[Event]()
+    wide = {layout.name_hash(name): kind for name, kind in types.items() if kind in ("i64", "u64", "f64")}
+    for before, event in pairwise([None, *rows]):
+        number, kind, value = event.id & ~layout.HAS_MORE, wide.get(event.id >> 4), event.value
+        if event.id & 15 == layout.MORE:
+            continue
+        if kind is None or event.id & 15 in (Kind.SPAN, Kind.INSTANT):
+            found.append(event)
+            continue
+        more = before.value if event.id != number and before is not None else 0
+        if event.id != number and (before is None or before.id & 15 != layout.MORE):
+            bare = Kind.SPAN if number & 15 == Kind.SPAN_VALUE else Kind.INSTANT
+            found.append(replace(event, id=number & ~15 | bare, value=0))
+            continue
+        if kind == "f64":
+            value = value << 32 | more
+        else:
+            value |= (more ^ (0xFFFFFFFF if kind == "i64" and value >> 31 else 0)) << 32
+        found.append(replace(event, id=number, value=value))
+    return found
 
 
 def in_turn(outcome: Outcome) -> bool:

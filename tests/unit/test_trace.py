@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import synth
 
+import kscope
 from kscope.errors import MissingError, UsageError
 from kscope.trace import Trace, decode
 from kscope.tracedata.data import COLUMNS
@@ -79,6 +81,15 @@ def test_a_name_that_matches_nothing_lists_the_known_ones(trace: Trace) -> None:
         trace.filter(region="laod")
     with pytest.raises(UsageError, match="expected a number, a range or several of them"):
         trace.filter(warp=["zero"])  # type: ignore[list-item]  # the point of the test
+
+
+def test_a_misspelled_name_or_a_path_in_the_place_of_a_trace_is_answered(trace: Trace, tmp_path: Path) -> None:
+    with pytest.raises(AttributeError, match=r"has no attribute 'profle'; did you mean profile\?"):
+        kscope.profle  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(UsageError, match=r"limt=\.\.\.\): no such option; did you mean limit\?"):
+        trace.export(tmp_path / "a.csv", limt=3)
+    with pytest.raises(UsageError, match=r"compare\('b.kscope'\): expected a trace, such as kscope.load"):
+        trace.compare("b.kscope")  # type: ignore[arg-type]  # the point of the test
 
 
 def test_pandas_gets_every_column_with_names(trace: Trace) -> None:

@@ -22,6 +22,7 @@ from kscope.language.regions import MARKS_BY_CALL, scope
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
+from kscope.marks.wide import is_wide
 
 from . import helpers, hook_points
 from .hook_points import expressions, translator, types
@@ -33,6 +34,9 @@ _TYPES: dict[str, tuple[ValueType, str, str]] = {
     **dict.fromkeys(("int8", "int16", "int32"), ("i32", "int", "r")),
     **dict.fromkeys(("uint8", "uint16", "uint32"), ("u32", "unsigned int", "r")),
     "float32": ("f32", "float", "f"),
+    **dict.fromkeys(("int64", "longlong"), ("i64", "long long", "l")),
+    **dict.fromkeys(("uint64", "ulonglong"), ("u64", "unsigned long long", "l")),
+    "float64": ("f64", "double", "d"),
 }
 _CAST = "cupy.int32(x) or cupy.float32(x)"
 _LOOP = None
@@ -80,7 +84,7 @@ class JitHooks:
         operands: list[str] = []
         if isinstance(value, expressions.Data):
             kind, cast, constraint = _scalar(mark, value)
-            mark = replace(mark, type=None if mark.act == "pin" else kind, operand="%0")
+            mark = replace(mark, type=kind if mark.act != "pin" or is_wide(kind) else None, operand="%0")
             operands.append(f'"{constraint}"(({cast})({value.code}))')
         elif value is not None:
             constant = with_constant(mark, value)

@@ -5,7 +5,8 @@
 //     KSCOPE_KERNEL();                            first in the kernel
 //     KSCOPE_REGION("load");                      until the end of the scope
 //     for (int k = 0; k < n; k++) {
-//       KSCOPE_REGION_V("step", k);               with a value: int, unsigned or float
+//       KSCOPE_REGION_V("step", k);               with a value: int, unsigned, float,
+//                                                 or 64 bits: long long, double, a pointer
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a");          where a scope does not fit
@@ -296,7 +297,14 @@ template <int TYPE> struct value_ {
   enum { type = TYPE };
   b32_ bits;
 };
-enum { i32_ = 1, u32_ = 2, f32_ = 3 };
+// the same of 64 bits
+template <int TYPE> struct wide_ {
+  enum { type = TYPE };
+  b64_ bits;
+};
+enum {
+  i32_ = 1, u32_ = 2, f32_ = 3, i64_ = 4, u64_ = 5, f64_ = 6
+};
 template <bool> struct enum_ {};
 KSCOPE_FN_ value_<i32_> of_(int v) { return value_<i32_>{static_cast<b32_>(v)}; }
 KSCOPE_FN_ value_<i32_> of_(short v) { return value_<i32_>{static_cast<b32_>(v)}; }
@@ -306,9 +314,18 @@ KSCOPE_FN_ value_<u32_> of_(unsigned int v) { return value_<u32_>{static_cast<b3
 KSCOPE_FN_ value_<u32_> of_(unsigned short v) { return value_<u32_>{static_cast<b32_>(v)}; }
 KSCOPE_FN_ value_<u32_> of_(unsigned char v) { return value_<u32_>{static_cast<b32_>(v)}; }
 KSCOPE_FN_ value_<f32_> of_(float v) { return value_<f32_>{__float_as_uint(v)}; }
+KSCOPE_FN_ wide_<i64_> of_(long long v) { return wide_<i64_>{static_cast<b64_>(v)}; }
+KSCOPE_FN_ wide_<u64_> of_(unsigned long long v) { return wide_<u64_>{v}; }
+KSCOPE_FN_ wide_<f64_> of_(double v) { return wide_<f64_>{static_cast<b64_>(__double_as_longlong(v))}; }
+template <class T> KSCOPE_FN_ wide_<u64_> of_(T* v) { return wide_<u64_>{reinterpret_cast<b64_>(v)}; }
+// a long has 64 bits, and 32 on Windows
+template <int SIZE> struct long_ { typedef long long type; typedef unsigned long long natural; };
+template <> struct long_<4> { typedef int type; typedef unsigned int natural; };
+KSCOPE_FN_ auto of_(long v) { return of_(static_cast<long_<sizeof(long)>::type>(v)); }
+KSCOPE_FN_ auto of_(unsigned long v) { return of_(static_cast<long_<sizeof(long)>::natural>(v)); }
 template <class T> KSCOPE_FN_ value_<i32_> checked_(T v, enum_<true>) { return value_<i32_>{static_cast<b32_>(v)}; }
 template <class T> KSCOPE_FN_ value_<i32_> checked_(T, enum_<false>) {
-  static_assert(sizeof(T) == 0, "kscope: a record holds 32 bits: the value is an int, an unsigned or a float; cast it, "
+  static_assert(sizeof(T) == 0, "kscope: the value is an integer, a float, a double or a pointer; cast it, "
     "as in KSCOPE_REGION_V(\"name\", static_cast<int>(value))");
   return value_<i32_>{0};
 }
@@ -332,6 +349,13 @@ template <b32_ WORDS> struct put_;
     } \
     template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b32_ bits) { \
       asm volatile(KSCOPE_PACKED_ words " " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(bits) : "memory"); \
+    } \
+    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b64_ bits) { \
+      asm volatile(KSCOPE_PACKED_ words " " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "l"(bits) : "memory"); \
+    } \
+    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b64_ bits, when_ w) { \
+      asm volatile(KSCOPE_PACKED_ words " " a " if " b \
+                   :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "l"(bits), "r"(w.held) : "memory"); \
     } \
     template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(when_ w) { \
       asm volatile(KSCOPE_PACKED_ words " if " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(w.held) : "memory"); \
@@ -358,17 +382,17 @@ KSCOPE_FN_ constexpr b32_ rounded_(b32_ n) { return n <= 1 ? 1 : n <= 2 ? 2 : n 
 template <int ACT, int HOW, class NAME, class S> KSCOPE_FN_ void print_() {
   put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>();
 }
-template <int ACT, int HOW, class NAME, class S, int TYPE> KSCOPE_FN_ void print_(value_<TYPE> v) {
+template <int ACT, int HOW, class NAME, class S, template <int> class V, int TYPE> KSCOPE_FN_ void print_(V<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
 template <int ACT, int HOW, class NAME, class S> KSCOPE_FN_ void print_(when_ w) {
   put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>(w);
 }
-template <int ACT, int HOW, class NAME, class S, int TYPE>
-KSCOPE_FN_ void print_(value_<TYPE> v, when_ w) {
+template <int ACT, int HOW, class NAME, class S, template <int> class V, int TYPE>
+KSCOPE_FN_ void print_(V<TYPE> v, when_ w) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits, w);
 }
-template <int, int TYPE> KSCOPE_FN_ void pin_(value_<TYPE> v) {
+template <int, template <int> class V, int TYPE> KSCOPE_FN_ void pin_(V<TYPE> v) {
   put_<1>::mark<act_pin_, TYPE, call_, Session::code, KSCOPE_NAME_("pin")>(v.bits);
 }
 // the strategy of a kernel's marks that name none
@@ -378,18 +402,18 @@ template <class... S> struct list_ {
   }
 };
 template <> struct list_<> { static KSCOPE_FN_ void mark() {} };
-template <class NAME, class S, int, bool, bool OPEN> struct region_ {
+template <class NAME, class S, int, int, bool OPEN> struct region_ {
   enum { how = OPEN ? open_with_ : with_ };
   KSCOPE_FN_ region_() { print_<act_enter_, how, NAME, S>(); }
-  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) { print_<act_enter_, how, NAME, S>(v); }
+  template <template <int> class V, int TYPE> KSCOPE_FN_ region_(V<TYPE> v) { print_<act_enter_, how, NAME, S>(v); }
   KSCOPE_FN_ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
 };
-template <class NAME, class S, int, bool> struct region_if_ {
+template <class NAME, class S, int, int> struct region_if_ {
   enum { how = KSCOPE_OPEN ? open_with_ : with_ };
   KSCOPE_FN_ region_if_(when_ w) { print_<act_enter_, how, NAME, S>(w); }
-  template <int TYPE> KSCOPE_FN_ region_if_(value_<TYPE> v, when_ w) {
+  template <template <int> class V, int TYPE> KSCOPE_FN_ region_if_(V<TYPE> v, when_ w) {
     print_<act_enter_, how, NAME, S>(v, w);
   }
   KSCOPE_FN_ ~region_if_() { print_<act_exit_, with_, NAME, S>(); }
@@ -398,25 +422,25 @@ template <class NAME, class S, int, bool> struct region_if_ {
 };
 template <class NAME, class S, int> struct mark_if_ {
   static KSCOPE_FN_ void instant(when_ w) { print_<act_instant_, with_, NAME, S>(w); }
-  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v, when_ w) {
+  template <template <int> class V, int TYPE> static KSCOPE_FN_ void instant(V<TYPE> v, when_ w) {
     print_<act_instant_, with_, NAME, S>(v, w);
   }
-  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v, when_ w) {
+  template <template <int> class V, int TYPE> static KSCOPE_FN_ void counter(V<TYPE> v, when_ w) {
     print_<act_counter_, with_, NAME, S>(v, w);
   }
 };
 template <class NAME, class S, int> struct mark_ {
   enum { how = KSCOPE_OPEN ? open_call_ : call_ };
   static KSCOPE_FN_ void enter() { print_<act_enter_, how, NAME, S>(); }
-  template <int TYPE> static KSCOPE_FN_ void enter(value_<TYPE> v) {
+  template <template <int> class V, int TYPE> static KSCOPE_FN_ void enter(V<TYPE> v) {
     print_<act_enter_, how, NAME, S>(v);
   }
   static KSCOPE_FN_ void exit() { print_<act_exit_, call_, NAME, S>(); }
   static KSCOPE_FN_ void instant() { print_<act_instant_, with_, NAME, S>(); }
-  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v) {
+  template <template <int> class V, int TYPE> static KSCOPE_FN_ void instant(V<TYPE> v) {
     print_<act_instant_, with_, NAME, S>(v);
   }
-  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v) {
+  template <template <int> class V, int TYPE> static KSCOPE_FN_ void counter(V<TYPE> v) {
     print_<act_counter_, with_, NAME, S>(v);
   }
 };
@@ -892,6 +916,44 @@ template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
 }
+template <b64_ CODE, b32_ RECORD, int LINE>
+KSCOPE_FN_ void store_wide_(b64_ start, b64_ end, b32_ word, b32_ rest) {
+  KSCOPE_CHECK_PLACE_(CODE);
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %1;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; setp.ne.and.u32 ks_m, ks_u0, 0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4; selp.b32 ks_k, %5, %6, ks_m;\n"
+    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "@ks_m st.global.v4.b32 [ks_a+32], {ks_sl, %8, ks_el, ks_u0};\n"
+    "@ks_m add.u32 ks_n, ks_n, 1;\n"
+    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %9};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1;\n"
+    "}\n"
+    "}\n"
+    :  : "n"(LINE), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
+}
+template <b64_ CODE, b32_ RECORD, int LINE>
+KSCOPE_FN_ void store_wide_if_(b64_ start, b64_ end, b32_ word, b32_ rest, b32_ held) {
+  KSCOPE_CHECK_PLACE_(CODE);
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
+    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %2;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3; setp.ne.and.u32 ks_m, ks_u0, 0, ks_h;\n"
+    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5; selp.b32 ks_k, %6, %7, ks_m;\n"
+    "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "@ks_m st.global.v4.b32 [ks_a+32], {ks_sl, %9, ks_el, ks_u0};\n"
+    "@ks_m add.u32 ks_n, ks_n, 1;\n"
+    "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "@ks_h st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %10};\n"
+    "@ks_h add.u32 ks_n, ks_n, 1;\n"
+    "}\n"
+    "}\n"
+    "}\n"
+    :  : "n"(LINE), "r"(held), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
+}
 #else
 template <b64_ CODE, b32_ RECORD, int LINE>
 KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
@@ -929,6 +991,44 @@ template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%3, ks_el, ks_v%3};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "n"(SLOT), "l"(end) : "memory");
+}
+template <b64_ CODE, b32_ RECORD, int LINE>
+KSCOPE_FN_ void store_wide_(b64_ start, b64_ end, b32_ word, b32_ rest) {
+  KSCOPE_CHECK_PLACE_(CODE);
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %1;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; setp.ne.and.u32 ks_m, ks_u0, 0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4; selp.b32 ks_k, %5, %6, ks_m;\n"
+    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_m;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %8, ks_el, ks_u0};\n"
+    "@ks_m add.u32 ks_n, ks_n, 1;\n"
+    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %9};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1;\n"
+    "}\n"
+    "}\n"
+    :  : "n"(LINE), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
+}
+template <b64_ CODE, b32_ RECORD, int LINE>
+KSCOPE_FN_ void store_wide_if_(b64_ start, b64_ end, b32_ word, b32_ rest, b32_ held) {
+  KSCOPE_CHECK_PLACE_(CODE);
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
+    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %2;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3; setp.ne.and.u32 ks_m, ks_u0, 0, ks_h;\n"
+    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5; selp.b32 ks_k, %6, %7, ks_m;\n"
+    "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %8, ks_m;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %9, ks_el, ks_u0};\n"
+    "@ks_m add.u32 ks_n, ks_n, 1;\n"
+    "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %8, ks_h;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %10};\n"
+    "@ks_h add.u32 ks_n, ks_n, 1;\n"
+    "}\n"
+    "}\n"
+    "}\n"
+    :  : "n"(LINE), "r"(held), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
 }
 #endif
 // at a region's enter: a word where the end of the slab's head will be
@@ -1047,6 +1147,12 @@ template <int LINE, int TYPE> KSCOPE_FN_ void pin_(value_<TYPE> v) {
     "@ks_never st.global.b32 [ks_base], %1;\n"
     :  : "n"(LINE), "r"(v.bits) : "memory");
 }
+template <int LINE, int TYPE> KSCOPE_FN_ void pin_(wide_<TYPE> v) {
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "@ks_never st.global.b64 [ks_base], %1;\n"
+    :  : "n"(LINE), "l"(v.bits) : "memory");
+}
 
 template <class... S> struct each_ {
   enum : b32_ { lanes = 0 };
@@ -1083,7 +1189,18 @@ template <class LIST, b64_ ID> struct kernel_ {
 };
 
 // ---- regions and points, recorded in place
-template <class NAME, class S, int LINE, bool VALUED, bool OPEN> struct region_ {
+// a value of 64 bits: the record's word, and what that does not imply, as kscope/marks/wide.py says
+struct halves_ {
+  b32_ word, rest, open;
+  KSCOPE_FN_ halves_(wide_<i64_> v)
+      : word(static_cast<b32_>(v.bits)), rest(static_cast<b32_>(v.bits >> 32) ^ (word >> 31 ? ~0u : 0u)),
+        open(rest ? 2147483648u : word) {}
+  KSCOPE_FN_ halves_(wide_<u64_> v)
+      : word(static_cast<b32_>(v.bits)), rest(static_cast<b32_>(v.bits >> 32)), open(rest ? 4294967295u : word) {}
+  KSCOPE_FN_ halves_(wide_<f64_> v)
+      : word(static_cast<b32_>(v.bits >> 32)), rest(static_cast<b32_>(v.bits)), open(word) {}
+};
+template <class NAME, class S, int LINE, int WORDS, bool OPEN> struct region_ {
   b64_ start;
   b32_ value;
   KSCOPE_FN_ region_() : start(clock_()), value(0) { open(); }
@@ -1093,13 +1210,27 @@ template <class NAME, class S, int LINE, bool VALUED, bool OPEN> struct region_ 
   }
   KSCOPE_FN_ ~region_() {
     const b64_ end = clock_();
-    store_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, end, value);
+    store_<S::code, NAME::hash << 4 | (WORDS ? 2 : 1), LINE>(start, end, value);
     anchor_(end);
   }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
 };
-template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {
+template <class NAME, class S, int LINE, bool OPEN> struct region_<NAME, S, LINE, 2, OPEN> {
+  b64_ start;
+  b32_ word, rest;
+  KSCOPE_FN_ region_(halves_ v) : start(clock_()), word(v.word), rest(v.rest) {
+    if (OPEN) open_word_<S::code, NAME::hash << 4, LINE>(start, v.open);
+  }
+  KSCOPE_FN_ ~region_() {
+    const b64_ end = clock_();
+    store_wide_<S::code, NAME::hash << 4 | 2, LINE>(start, end, word, rest);
+    anchor_(end);
+  }
+  region_(const region_&) = delete;
+  region_& operator=(const region_&) = delete;
+};
+template <class NAME, class S, int LINE, int WORDS> struct region_if_ {
   b64_ start;
   b32_ value, held;
   KSCOPE_FN_ region_if_(when_ w) : start(clock_()), value(0), held(w.held) { open(); }
@@ -1110,7 +1241,21 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {
   }
   KSCOPE_FN_ ~region_if_() {
     const b64_ end = clock_();
-    store_if_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, end, value, held);
+    store_if_<S::code, NAME::hash << 4 | (WORDS ? 2 : 1), LINE>(start, end, value, held);
+    anchor_(end);
+  }
+  region_if_(const region_if_&) = delete;
+  region_if_& operator=(const region_if_&) = delete;
+};
+template <class NAME, class S, int LINE> struct region_if_<NAME, S, LINE, 2> {
+  b64_ start;
+  b32_ word, rest, held;
+  KSCOPE_FN_ region_if_(halves_ v, when_ w) : start(clock_()), word(v.word), rest(v.rest), held(w.held) {
+    if (KSCOPE_OPEN) open_word_if_<S::code, NAME::hash << 4, LINE>(start, v.open, held);
+  }
+  KSCOPE_FN_ ~region_if_() {
+    const b64_ end = clock_();
+    store_wide_if_<S::code, NAME::hash << 4 | 2, LINE>(start, end, word, rest, held);
     anchor_(end);
   }
   region_if_(const region_if_&) = delete;
@@ -1123,6 +1268,13 @@ template <class NAME, class S, int LINE> struct mark_if_ {
   }
   template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v, when_ w) {
     point<5>(v.bits, w);
+  }
+  static KSCOPE_FN_ void instant(halves_ v, when_ w) { point<4>(v, w); }
+  static KSCOPE_FN_ void counter(halves_ v, when_ w) { point<5>(v, w); }
+  template <int KIND> static KSCOPE_FN_ void point(halves_ v, when_ w) {
+    const b64_ now = clock_();
+    store_wide_if_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, v.word, v.rest, w.held);
+    anchor_(now);
   }
   template <int KIND> static KSCOPE_FN_ void point(b32_ value, when_ w) {
     const b64_ now = clock_();
@@ -1139,6 +1291,10 @@ template <class NAME, class S, int LINE> struct mark_ {
     remember_<NAME::hash % 65536, NAME::hash << 4 | 2>(v.bits);
     open();
   }
+  template <int TYPE> static KSCOPE_FN_ void enter(wide_<TYPE>) {
+    static_assert(TYPE < 0, "kscope: KSCOPE_ENTER_V takes a value of 32 bits where nvcc records in place; cast it, or "
+      "use KSCOPE_REGION_V, which takes 64 bits");
+  }
   static KSCOPE_FN_ void open() {
     if (KSCOPE_OPEN) open_word_remembered_<S::code, NAME::hash << 4, NAME::hash % 65536, LINE>();
   }
@@ -1153,6 +1309,13 @@ template <class NAME, class S, int LINE> struct mark_ {
   }
   template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v) {
     point<5>(v.bits);
+  }
+  static KSCOPE_FN_ void instant(halves_ v) { point<4>(v); }
+  static KSCOPE_FN_ void counter(halves_ v) { point<5>(v); }
+  template <int KIND> static KSCOPE_FN_ void point(halves_ v) {
+    const b64_ now = clock_();
+    store_wide_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, v.word, v.rest);
+    anchor_(now);
   }
   template <int KIND> static KSCOPE_FN_ void point(b32_ value) {
     const b64_ now = clock_();
@@ -1215,6 +1378,7 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #define KSCOPE_PLAIN_NOTE_(kind, name) KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, 0)
 #define KSCOPE_VALUE_NOTE_(kind, name, value) \
   KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
+#define KSCOPE_WORDS_(value) static_cast<int>(sizeof(kscope::of_(value).bits) / 4)
 // A region is several declarations, the last of which uses the first. So it does not compile as the only statement of an
 // `if` or a loop, which would hold the first alone.
 #define KSCOPE_BRACES_(count) KSCOPE_CAT_(KSCOPE_REGION_needs_braces_around_it_and_the_code_to_measure_, count)
@@ -1224,14 +1388,14 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), false, (open) != 0> \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), 0, (open) != 0> \
     KSCOPE_CAT_(kscope_one_region_per_line_, count)
 #define KSCOPE_REGION_V_(count, open, name, value, ...) \
   enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), true, (open) != 0> \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), KSCOPE_WORDS_(value), (open) != 0> \
     KSCOPE_CAT_(kscope_one_region_per_line_, count)(kscope::of_(value))
 #define KSCOPE_MARK_(act, note, name, ...) do { \
   KSCOPE_CHECK_(name); \
@@ -1255,14 +1419,14 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
-  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), false>) \
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), 0>) \
     KSCOPE_CAT_(kscope_one_region_per_line_, count)(KSCOPE_WHEN_(pred))
 #define KSCOPE_REGION_V_IF_(count, name, value, pred, ...) \
   enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
-  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), true>) \
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), KSCOPE_WORDS_(value)>) \
     KSCOPE_CAT_(kscope_one_region_per_line_, count)(kscope::of_(value), KSCOPE_WHEN_(pred))
 #define KSCOPE_MARK_IF_(act, note, name, pred, ...) do { \
   KSCOPE_CHECK_(name); \

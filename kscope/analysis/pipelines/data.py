@@ -1,4 +1,4 @@
-"""What is found of pipelines, as rows."""
+"""Results about pipelines, as rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RoleWaits:
         count: waits.
         ns: their time.
         not_issued_ns, in_flight_ns, landed_ns: its parts.
-        unknown: waits whose phase is not known, which are not counted.
+        unknown: waits whose phase is unknown; they are not in `count`.
     """
 
     role: str
@@ -35,26 +35,31 @@ class RingStats:
 
     Attributes:
         name: the places that wait for it.
-        barriers: addresses of its stages in shared memory.
+        barriers: addresses of its stages in shared memory; empty for groups.
+        stages: how many; of groups the most phases that a warp had in flight at once.
+        groups: what its groups of asynchronous work are of, such as "cp.async"; empty for barriers.
         copies: whether copies complete at them.
-        gives_back: name of the ring whose buffers it gives back; empty without one.
-        phases: how many were recorded.
+        gives_back: name of the ring whose buffers it gives back; empty if there is none.
+        phases: number of recorded phases.
         waits: by role.
-        latency_ns: of exact completions, from the first operation on: percentiles 50, 90, 99; empty without any.
-        exact: how many completions are exact.
-        bytes_per_phase: that a phase expects; 0 if none.
-        bytes_per_cycle: that landed in a block, per cycle of its SM; NaN without bytes.
-        bytes_in_flight: on average in a block while it ran; NaN without bytes.
-        in_flight, in_use: stages, on average, that are being filled, and those that are not free.
+        latency_ns: percentiles 50, 90 and 99 of the time from a phase's first operation to its completion, of exact
+            completions; empty if there are none.
+        exact: number of exact completions.
+        bytes_per_phase: bytes that a phase expects; 0 for none.
+        bytes_per_cycle: bytes that landed in a block, per cycle of its SM; NaN without bytes.
+        bytes_in_flight: average per block while it ran; NaN without bytes.
+        in_flight, in_use: average number of stages that are being filled, and that are not free.
         step_ns: time of a consumer between two waits.
         held_ns: from the end of the wait until the buffer was given back.
-        late_ns: from a free buffer to the first operation that fills it.
-        bubbles, bubble_ns: how often all waiters of a phase waited, but for the first of a block, and how long.
+        late_ns: from the time a buffer is free to the first operation that fills it.
+        bubbles, bubble_ns: phases, without each block's first, for which all waiters waited at once, and that time.
         needed: stages by Little's law; None if no completion is exact.
     """
 
     name: str
     barriers: tuple[int, ...]
+    stages: int
+    groups: str
     copies: bool
     gives_back: str
     phases: int
@@ -73,10 +78,6 @@ class RingStats:
     bubble_ns: float
     needed: int | None
 
-    @property
-    def stages(self) -> int:
-        return len(self.barriers)
-
 
 @dataclass(frozen=True)
 class KernelPipeline:
@@ -92,7 +93,7 @@ class KernelPipeline:
 
 @dataclass(frozen=True, repr=False)
 class Pipelines(Shown):
-    """The pipelines of a trace. caveat: as in Info. problems: what is not known."""
+    """The pipelines of a trace. caveat: as in Info. problems: what is unknown."""
 
     kernels: tuple[KernelPipeline, ...]
     caveat: str

@@ -12,13 +12,14 @@ from ...capture.layout import Kind
 from ...tracedata.data import T, TraceData
 from ...tracedata.region import Region
 from ...util.arrays import Int64
+from .committed import label
 from .events import recorded
 from .phases import NO_PHASE, Phases, phases
 
 _UNSIGNED = 1
 """A type of values, as in TraceData.types."""
 EXACT, AT_MOST = "in flight", "in flight at most"
-"""Names of phases whose end is exact, and of those that were over by then."""
+"""Names of phases with an exact completion, and with an upper bound for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class BarrierEdges:
     Attributes:
         wait, signal: indices of records.
         issued_ns: when the signal was made.
-        unknown: waits whose phase is not known.
+        unknown: number of waits whose phase is unknown.
     """
 
     wait: Int64
@@ -72,8 +73,8 @@ class Drawn:
 def with_phases(trace: T) -> tuple[T, Drawn]:
     """The trace with each phase as a span on a track of its barrier, in the row of its block's first warp.
 
-    A span begins with the first operation of a phase. Its name says whether its end is exact. Filtered traces, and
-    those without records of auto="pipeline", stay as they are.
+    A span begins with the first operation of a phase. Its name tells an exact end from an upper bound. Filtered
+    traces, and those without records of auto="pipeline", are not changed.
     """
     nothing = Drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))
     if trace.filtered or not recorded(trace):
@@ -127,7 +128,7 @@ def _regions(trace: TraceData, found: Phases) -> tuple[Int64, list[Region]]:
     """(the region of each phase, the regions)."""
     keys, of = np.unique(np.stack([found.barrier, found.exact], axis=1), axis=0, return_inverse=True)
     regions = [
-        Region(EXACT if exact else AT_MOST, Kind.SPAN_VALUE, track=f"barrier {barrier:#x}", flight=True)
+        Region(EXACT if exact else AT_MOST, Kind.SPAN_VALUE, track=label(barrier), flight=True)
         for barrier, exact in keys.tolist()
     ]
     return len(trace.regions) + of.ravel(), regions

@@ -12,6 +12,7 @@ from ...util.runs import extents, group_equal
 from ...util.terminal import time_text
 from ...util.text import number_ranges
 from ..roles import Roles
+from .committed import label, slot_of
 from .data import RingStats
 from .phases import Phases
 from .rings import Ring, follows, released_ns
@@ -80,7 +81,7 @@ def _missing_bytes(found: Phases, ring: Ring) -> list[str]:
 
 
 def _phase(found: Phases, phase: int) -> str:
-    return f"phase {found.number[phase]} of barrier {found.barrier[phase]:#x} in block {found.block[phase]}"
+    return f"phase {found.number[phase]} of {label(int(found.barrier[phase]))} in block {found.block[phase]}"
 
 
 def _waiting(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, stats: RingStats) -> list[str]:
@@ -153,7 +154,8 @@ def picture(trace: TraceData, found: Phases, made: tuple[Ring, ...], mine: Seque
             until = free if np.isfinite(free) else landed
             for column in np.flatnonzero((times >= landed) & (times < until)).tolist():
                 row[column] = "#"
-        lines.append(f"  {barrier:#8x} |{''.join(row)}|")
+        slot = slot_of(barrier)
+        lines.append(f"  {f'{barrier:#x}' if slot is None else f'group {slot[1]}':>8} |{''.join(row)}|")
     for one in (ring, *([made[ring.back]] if ring.back >= 0 else [])):
         for track in _tracks(trace, found, one, int(found.row[at[0]])):
             record = found.wait_record[one.waits]

@@ -1,4 +1,4 @@
-"""Groups of operations: those of one barrier between two initializations, with the count of its arrivals."""
+"""Groups of operations: the operations on one barrier between two initializations, with its number of arrivals."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Groups:
     Attributes:
         of: (n,) the group of each operation.
         first: index of its first operation.
-        needed: arrivals of a phase; 0 if its phases are not known.
-        offset: arrivals of its first phase that were made before its first record.
-        life: how many groups of its barrier come before it.
+        needed: arrivals of a phase; 0 if its phases are unknown.
+        offset: arrivals of its first phase that came before its first record.
+        life: number of earlier groups of its barrier.
         parity: of its phase 0: 1 if an odd number of phases came before its first record.
-        uncounted, lost: groups without a known count, and those whose records do not show how to go on.
-        waits: waits of these.
+        uncounted, lost: number of groups without a known count, and of those whose count cannot be resumed.
+        waits: number of waits of these groups.
     """
 
     of: Int64

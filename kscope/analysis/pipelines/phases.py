@@ -1,19 +1,19 @@
-"""The phases of barriers: arrivals, copies and waits of each, and when it was over.
+"""The phases of barriers: the arrivals, copies and waits of each phase, and when it completed.
 
-A barrier counts arrivals; each time the count of its initialization is reached, and the bytes that are expected have
-landed, a phase is over and the next one begins. So arrivals in order of time make the phases. A wait names a parity,
-and passes while the phase before the current one has that parity: with the arrivals that were made before the wait
-ended, one phase fits.
+A barrier counts arrivals. A phase completes when the count of its initialization is reached and the expected bytes have
+landed; then the next phase begins. So arrivals in order of time determine the phases. A wait names a parity, and passes
+once the phase of that parity has completed: the arrivals before the end of the wait determine which phase that was.
 
-Nothing records when a phase is over. It is known as an interval: after its last operation was issued, and before the
-first wait for it ended. If that wait was blocked, the upper end is exact, except for the time that a warp takes to wake
-up. Where records are missing, phases are unknown until only one count of arrivals contradicts no wait
-(resynchronize.py).
+Nothing records when a phase completes. It completes after its last operation was issued, and before the first wait for
+it ended. If that wait was blocked, the upper bound is exact, except for the time that a warp takes to wake up. Where
+records are missing, phases are unknown until only one count of arrivals agrees with all waits (resynchronize.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from ...capture.model import Problem
 from ...tracedata.data import TraceData
 from ...util.arrays import Float, Int64
 from . import events as be
+from .committed import Committed, committed
 from .events import Events, Homes
 from .groups import FIRST, Groups, counts_by_barrier, window
 from .remote_waits import remote_waits
@@ -29,7 +30,9 @@ from .remote_waits import remote_waits
 Bool = npt.NDArray[np.bool_]
 NO_PHASE = -1
 _TIMES, _LEAST = 2, 64
-"""A wait of more than so many times the shortest one of its kernel, and of more than so many ticks, stood still."""
+"""A wait was blocked if it took more than _TIMES the shortest wait of its kernel, and more than _LEAST ticks."""
+_MOST = 256
+"""A wait for groups of more ticks was blocked, also if all others took as long."""
 _NEVER = np.int64(1) << 62
 
 
@@ -38,25 +41,25 @@ class Phases:
     """Phases of all barriers of a trace, by block, barrier and number; arrays have shape (p,).
 
     Attributes:
-        launch, block, barrier: index into Trace.launches, linear block, offset of the barrier in shared memory.
-        row: a row of Trace.warps of the block.
-        life: how often the barrier was initialized before.
-        number: of the phase since the barrier was initialized; counted from the first record where earlier ones are
-            missing.
-        needed, arrived: arrivals that end the phase, and that were recorded.
-        expected: bytes that were expected.
-        copied: bytes of its copies; -1 if the size of one is not in the code.
-        copies: copies, and other asynchronous operations that complete at the barrier.
-        first_ns: the first operation.
-        issued_ns: the last operation: the phase was not over before.
-        landed_ns: the end of the first wait for it: it was over by then; inf if nobody waited.
-        exact: that wait stood still until the phase was over.
-        multicast: copies of other blocks may complete in it, which are not known.
+        launch, block, barrier: index into Trace.launches, linear block, offset of the barrier in shared memory; of
+            groups of asynchronous work (committed.py) the number of a slot.
+        row: a row of Trace.warps of the block; of groups, that of their warp.
+        life: number of earlier initializations of the barrier.
+        number: of the phase since the barrier was initialized; since the first record if earlier ones are missing.
+        needed, arrived: arrivals that complete the phase, and recorded ones.
+        expected: expected bytes.
+        copied: bytes of its copies; -1 if the code does not contain the size of one.
+        copies: number of copies and other asynchronous operations that complete at the barrier.
+        first_ns: time of the first operation.
+        issued_ns: time of the last operation: the phase completed later.
+        landed_ns: end of the first wait for the phase, which had completed by then; inf without a wait.
+        exact: True if that wait was blocked until the phase completed.
+        multicast: True if copies of other blocks, which are unknown, may complete in it.
         wait_record, wait_phase: (w,) index of each wait's record, and its phase; NO_PHASE if it is for the phase before
             the first one, or unknown.
-        wait_known: (w,) whether it is known what the wait was for.
-        signal_record, signal_phase: (s,) the same of arrivals and copies.
-        problems: what is not known.
+        wait_known: (w,) True if the phase of the wait is known.
+        signal_record, signal_phase: (s,) likewise for arrivals and copies.
+        problems: what is unknown.
     """
 
     launch: Int64
@@ -113,8 +116,11 @@ def phases(trace: TraceData) -> Phases:
         "unknown; record more (records=), or fewer blocks (block=)": groups.lost,
         "waits that fit no phase: nothing is known of them": int(np.count_nonzero(~made.wait_known)) - groups.waits,
     }
+    groups_of_work = committed(trace)
+    branches = "sequences of groups of asynchronous work that warps commit in branches: which a wait is for is unknown"
+    texts[branches] = groups_of_work.mixed
     problems = tuple(Problem("pipeline", f"{count} {text}", count) for text, count in texts.items() if count > 0)
-    return replace(made, problems=problems)
+    return replace(_with_groups(trace, made, groups_of_work), problems=problems)
 
 
 def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) -> Phases:
@@ -150,6 +156,44 @@ def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) ->
     over = copies[landed[at[copies]] <= found.start[copies]]
     at[over] += 1
     return _table(trace, homes, found, groups, sizes, at, landed, is_wait, arrives, fits)
+
+
+def _with_groups(trace: TraceData, made: Phases, found: Committed) -> Phases:
+    """The phases of barriers, and behind them those of groups."""
+    if not len(found.wait_record) and not len(found.row):
+        return made
+    ns = partial(trace.ns_of, found.row)
+    count, ended = len(found.row), found.landed != be.UNKNOWN
+    one, none = np.ones(count, np.int64), np.zeros(count, np.int64)
+    exact = _stood(trace, found, ended)
+    more = Phases(
+        launch=trace.warps.launch[found.row], block=trace.warps.block[found.row], barrier=found.barrier, row=found.row,
+        life=none, number=found.number, needed=one, arrived=one, expected=none, copied=found.bytes,
+        copies=found.groups, first_ns=ns(found.first), issued_ns=ns(found.issued),
+        landed_ns=np.where(ended, ns(found.landed), np.inf), exact=exact, multicast=none > 0,
+        wait_record=found.wait_record, wait_phase=found.wait_phase, wait_known=found.wait_known,
+        signal_record=found.signal_record, signal_phase=found.signal_phase,
+    )  # fmt: skip
+    shifted = replace(
+        more,
+        wait_phase=np.where(more.wait_phase >= 0, more.wait_phase + len(made), NO_PHASE),
+        signal_phase=more.signal_phase + len(made),
+    )
+    names = [one.name for one in fields(Phases) if one.name != "problems"]
+    columns: dict[str, Any] = {name: np.concatenate([getattr(made, name), getattr(shifted, name)]) for name in names}
+    return Phases(**columns)
+
+
+def _stood(trace: TraceData, found: Committed, ended: Bool) -> Bool:
+    """(p,) whether the wait that ended a phase had stood still."""
+    took = trace.dur_cycles[found.wait_record]
+    kernel = trace.warps.kernel[trace.track[found.wait_record]]
+    shortest = np.full(len(trace.kernels), _NEVER)
+    np.minimum.at(shortest, kernel, np.maximum(took, 0))
+    stood = took > np.clip(_TIMES * shortest[kernel], _LEAST, _MOST)
+    exact = np.zeros(len(found.row), bool)
+    exact[found.wait_phase[stood & (found.wait_phase >= 0)]] = True
+    return exact & ended
 
 
 def _last_expecting(found: Events, of: Int64, number: Int64, done: Int64, copies: Int64) -> Int64:

@@ -1,8 +1,8 @@
 """Waits for barriers at which other blocks of the cluster arrive, whose clocks are known within a bound.
 
-How many phases were over when such a wait ended is an interval. Of the phases in it that have the wait's parity, the
-wait is for the first one that the same warp has not waited for: a warp that left out two phases in a row would take one
-for the other.
+How many phases had completed when such a wait ended is known as an interval. Of the phases in it that have the wait's
+parity, the wait is for the first one that the same warp has not waited for yet. This is wrong for a warp that skips two
+phases in a row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import events as be
 from .events import Events
 
 UNKNOWN_PHASE = -2
-"""Less than that of the phase before the first one."""
+"""Below the number of the phase before the first one."""
 
 
 def remote_waits(trace: TraceData, found: Events, done: Int64, parity: int) -> Int64:

@@ -1,8 +1,8 @@
 """Resumes the count of arrivals at a barrier after missing records, with the counts that no wait contradicts.
 
-Two numbers are unknown: how many arrivals of the current phase are missing, and whether an even number of phases is.
-Every choice of both gives each wait a phase. A wait that began after the next phase was over cannot have been for its
-phase, because the parity had changed.
+Two numbers are unknown: the missing arrivals of the current phase, and whether the number of missing phases is even.
+Each choice of both assigns a phase to every wait. A wait that began after the next phase had completed contradicts the
+choice, because by then the parity had changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import events as be
 from .events import Events
 
 _DELAY = 4096
-"""Ticks after its record by which an arrival is counted, generously."""
+"""The most ticks from the record of an arrival until the barrier counts it."""
 _MOST_WAYS = 1024
 Way = tuple[int, int]
 """(arrivals of the first phase that are missing, parity of the first phase)."""

@@ -1,9 +1,9 @@
-"""Rings of barriers: the stages of one pipeline, and which ring gives back the buffers that another one fills.
+"""Rings of barriers: the stages of one pipeline, and the ring that gives back the buffers which another ring fills.
 
-A ring is the barriers of a kernel that the same code signals, that count as many arrivals, and that are alike in
-whether copies complete at them. Its stages are numbered by the addresses of their barriers. A ring without copies gives
-buffers back to one with copies if it has as many stages, its waiters fill the other, and its arrivals are of those who
-wait for the other.
+A ring is a set of barriers of a kernel that are signaled by the same code and need equally many arrivals; at all of
+them copies complete, or at none. Its stages are numbered by the addresses of their barriers. A ring without copies
+gives back the buffers of a ring with copies if both have the same number of stages, the warps that wait for the first
+fill the second, and the warps that arrive at the first wait for the second.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ...tracedata.data import TraceData
 from ...util.arrays import Float, Int64
+from .committed import slot_of
 from .phases import Phases
 
 
@@ -29,8 +30,9 @@ class Ring:
         phases: indices of its phases, by block, stage and number.
         stage: of each.
         waits, signals: indices into Phases.wait_record and Phases.signal_record.
-        back: index of the ring that gives its buffers back; -1 without one.
-        alone: the warps that fill its buffers also use them.
+        back: index of the ring that gives its buffers back; -1 for none.
+        alone: True if the warps that fill its buffers also use them.
+        groups: what its groups are of, and its barriers are slots; empty for barriers.
     """
 
     kernel: int
@@ -42,6 +44,7 @@ class Ring:
     signals: Int64
     back: int = -1
     alone: bool = False
+    groups: str = ""
 
 
 def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
@@ -58,18 +61,32 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
     for ring in np.unique(number).tolist():
         mine = np.flatnonzero(number == ring)
         places, stage = np.unique(found.barrier[mine], return_inverse=True)
-        order = np.lexsort((found.number[mine], found.life[mine], stage.ravel(), found.block[mine], found.launch[mine]))
+        order = np.lexsort(
+            (
+                found.number[mine],
+                found.life[mine],
+                stage.ravel(),
+                found.row[mine],
+                found.block[mine],
+                found.launch[mine],
+            )
+        )
         inside = np.append(number == ring, False)
         waits, signals = np.flatnonzero(inside[found.wait_phase]), np.flatnonzero(inside[found.signal_phase])
         first = mine[0]
         made.append(
             Ring(
                 int(kernel[first]), tuple(places.tolist()), bool(copies[first]), mine[order], stage.ravel()[order],
-                waits, signals,
+                waits, signals, groups=_groups(places.tolist()),
             )
         )  # fmt: skip
     made.sort(key=lambda ring: (ring.kernel, ring.barriers))
     return tuple(_paired(trace, found, made))
+
+
+def _groups(places: list[int]) -> str:
+    slot = slot_of(places[0])
+    return "" if slot is None else slot[0]
 
 
 def _with_copies(found: Phases, kernel: Int64) -> npt.NDArray[np.bool_]:
@@ -108,6 +125,10 @@ def _connected(trace: TraceData, found: Phases, barriers: Int64, of: Int64) -> I
             kernel, _, needed, copies = barriers[barrier].tolist()
             other = first.setdefault((-place, kernel, needed, copies), barrier)
             parent[root(barrier)] = root(other)
+    slots = dict[tuple[int, str], int]()  # all slots of one sort, which code that is unrolled signals in several places
+    for number, (kernel, place, *_) in enumerate(barriers.tolist()):
+        if (slot := slot_of(place)) is not None:
+            parent[root(number)] = root(slots.setdefault((kernel, slot[0]), number))
     return np.array([root(one) for one in range(len(barriers))], np.int64)
 
 
@@ -123,7 +144,7 @@ def _paired(trace: TraceData, found: Phases, made: list[Ring]) -> list[Ring]:
             (
                 other
                 for other, one in enumerate(made)
-                if ring.copies and not one.copies and one.kernel == ring.kernel
+                if ring.copies and not one.copies and not (ring.groups or one.groups) and one.kernel == ring.kernel
                 and len(one.barriers) == len(ring.barriers)
                 and waiters[other] & signallers[at] and signallers[other] & waiters[at]
             ),

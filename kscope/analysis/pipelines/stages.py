@@ -1,7 +1,7 @@
 """Statistics of a pipeline: stages in use, what each role waits for, latencies, and how many stages it needs.
 
 Each wait is split by its phase: the time before the phase's last operation was issued (*not issued*), the time until
-it had landed at most (*in flight*), and the rest (*landed*).
+the phase completed at the latest (*in flight*), and the rest (*landed*).
 
 By Little's law a buffer that is filled in L, held for H by its consumers and filled again after R allows one step per
 (L + H + R) / stages. A consumer that computes for C per step never waits from (L + H + R) / C stages on.
@@ -47,7 +47,8 @@ def pipelines(trace: TraceData) -> Pipelines:
         findings = faults.findings(whole, found, made, mine, stats, known)
         kernels.append(
             KernelPipeline(
-                names[kernel], len(np.unique(whole.warps.launch[rows])), len(rows), tuple(stats), findings,
+                names[kernel], len(np.unique(whole.warps.launch[rows])), len(np.unique(_blocks(whole, rows))),
+                tuple(stats), findings,
                 faults.picture(whole, found, made, mine),
             )
         )  # fmt: skip
@@ -60,7 +61,9 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     first, landed, exact = found.first_ns[mine], found.landed_ns[mine], found.exact[mine]
     released = released_ns(found, made, ring)
     tick = trace.warps.tick_ns[found.row[mine]]
-    _, _, block = group_equal(found.row[mine])
+    _, _, block = group_equal(_blocks(trace, found.row[mine]))
+    # of groups, each warp of a block has its own
+    warps = len(np.unique(found.row[mine])) / (int(block.max()) + 1)
     begins, ends = extents(block, int(block.max()) + 1, first, np.where(np.isfinite(landed), landed, first))
     span = float((ends - begins).sum())
     size = np.where(found.expected[mine] > 0, found.expected[mine], np.maximum(found.copied[mine], 0)).astype(float)
@@ -81,18 +84,20 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     bubbles = _bubbles(trace, found, ring)
     return RingStats(
         name=name_of(trace, found, ring),
-        barriers=ring.barriers,
+        barriers=() if ring.groups else ring.barriers,
+        stages=len(ring.barriers),
+        groups=ring.groups,
         copies=ring.copies,
         gives_back=next((name_of(trace, found, one) for one in made if one.back >= 0 and made[one.back] is ring), ""),
         phases=len(mine),
         waits=_by_role(trace, found, ring, known),
         latency_ns=tuple(float(one) for one in np.percentile(latency, _PERCENTILES)) if len(latency) else (),
         exact=int(exact.sum()),
-        bytes_per_phase=float(np.median(size)) if len(size) else 0.0,
+        bytes_per_phase=float(np.median(size)) * warps if len(size) else 0.0,
         bytes_per_cycle=float(size[np.isfinite(landed)].sum() / cycles) if cycles and size.any() else math.nan,
         bytes_in_flight=float((size * flight).sum() / span) if span and size.any() else math.nan,
-        in_flight=float(flight.sum() / span) if span else math.nan,
-        in_use=float(np.maximum(used, flight).sum() / span) if span and known_release else math.nan,
+        in_flight=float(flight.sum() / span / warps) if span else math.nan,
+        in_use=float(np.maximum(used, flight).sum() / span / warps) if span and known_release else math.nan,
         step_ns=step,
         held_ns=held_typical,
         late_ns=_median(late[late >= 0]),
@@ -102,8 +107,13 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     )
 
 
+def _blocks(trace: TraceData, rows: Int64) -> Int64:
+    """A number of the block of each row of Trace.warps."""
+    return np.asarray(trace.warps.launch[rows] * (int(trace.warps.block.max()) + 1) + trace.warps.block[rows])
+
+
 def name_of(trace: TraceData, found: Phases, ring: Ring) -> str:
-    """The places that wait for a ring, or that signal it if nobody waits."""
+    """The places that wait for a ring; those that signal it if none waits."""
     records = found.wait_record[ring.waits] if len(ring.waits) else found.signal_record[ring.signals]
     regions = dict.fromkeys(trace.regions[number].name for number in np.unique(trace.region[records]).tolist())
     return ", ".join(name.removeprefix("pipeline ") for name in regions)
@@ -162,6 +172,8 @@ def _bubbles(trace: TraceData, found: Phases, ring: Ring) -> Float:
     np.maximum.at(last_begin, phase, begin)
     np.minimum.at(first_end, phase, begin + np.nan_to_num(trace.dur_ns[record]))
     mine = ring.phases
+    if ring.groups:  # of one warp: others may work
+        return np.zeros(len(mine))
     together = np.where(np.isfinite(first_end[mine]), np.maximum(first_end[mine] - last_begin[mine], 0.0), 0.0)
     _, _, block = group_equal(found.row[mine])
     earliest, _ = extents(block, int(block.max()) + 1, found.first_ns[mine], found.first_ns[mine])

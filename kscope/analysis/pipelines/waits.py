@@ -1,4 +1,4 @@
-"""Waits for barriers by role: what they waited for, and what ended them."""
+"""Waits for barriers by role: what they waited for, and which operation ended them."""
 
 from __future__ import annotations
 

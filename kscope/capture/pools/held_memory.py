@@ -19,7 +19,7 @@ _HOLDER_TIMEOUT_S, _TURN_S = 10.0, 0.01
 
 @dataclass
 class _Holder:
-    """The process that holds memory for this one; 0 for none."""
+    """The process that holds memory for this process; 0 for none."""
 
     pid: int = 0
 
@@ -28,17 +28,17 @@ _HOLDER = _Holder()
 
 
 def held_by(pid: int) -> None:
-    """A process holds what this one offers."""
+    """Set the process that holds the memory which this process offers."""
     _HOLDER.pid = pid
 
 
 def is_possible() -> bool:
-    """Whether some process holds what this one offers."""
+    """True if a process holds the memory which this process offers."""
     return _HOLDER.pid != 0 and _HOLDER.pid == os.getppid()
 
 
 def offer(path: Path) -> int:
-    """A new descriptor of such memory, with a link to it at `path`. Raises OSError."""
+    """New memory without a name, with a link to it at `path`; returns its descriptor. Raises OSError."""
     file = os.memfd_create("kscope", os.MFD_CLOEXEC)
     os.fchmod(file, 0o600)
     try:
@@ -50,7 +50,7 @@ def offer(path: Path) -> int:
 
 
 def wait(path: Path) -> None:
-    """Return when another process holds what `path` links to. Raises UsageError."""
+    """Wait until another process holds the memory at `path`. Raises UsageError."""
     until = time.monotonic() + _HOLDER_TIMEOUT_S
     while os.readlink(path).startswith(f"/proc/{os.getpid()}/"):
         if time.monotonic() > until:
@@ -63,7 +63,7 @@ def wait(path: Path) -> None:
 
 
 def take(path: Path) -> int | None:
-    """Hold what a child offers at `path`: returns the descriptor; None for a file, and for what is held already."""
+    """Hold the memory that a child offers at `path`. Returns the descriptor; None for a file, or if already held."""
     try:
         target = os.readlink(path)
         if target.startswith(f"/proc/{os.getpid()}/"):
@@ -79,7 +79,7 @@ def take(path: Path) -> int | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether the memory at `path` is of this kind."""
+    """True if `path` links to memory without a name."""
     return path.is_symlink()
 
 

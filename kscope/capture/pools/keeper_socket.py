@@ -1,4 +1,4 @@
-"""Between a reader of a pool file and the process that keeps its memory on the device: a socket beside the file."""
+"""The socket between a reader of a pool file and its keeper, the process that keeps the memory on the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .pool_reading import Pool
 
 _SUFFIX, _DONE = ".look", b"k"
 _ANSWER_TIMEOUT_S = 5.0
-"""How long a reader waits for an answer: for a copy of some gigabytes, or for a context that is being created."""
+"""Seconds that a reader waits for an answer: the keeper may copy gigabytes, or still create its context."""
 _TURN_S = 0.02
 
 
@@ -35,13 +35,13 @@ def forget(path: Path) -> None:
 
 
 def answer(reader: socket.socket) -> None:
-    """Tell a reader that the file is new; it may be gone."""
+    """Notify a reader that the file is up to date. The reader may have exited."""
     with suppress(OSError):
         reader.sendall(_DONE)
 
 
 def refresh(pool: Pool) -> str:
-    """Let the keeper, if there is one, copy what the device has to the file. Returns why it did not, or nothing."""
+    """Let the keeper, if any, copy the device's memory to the file. Returns an error message; empty for success."""
     if not pool.is_copy or pool.state["is_final"][0]:
         return ""
     until = time.monotonic() + _ANSWER_TIMEOUT_S

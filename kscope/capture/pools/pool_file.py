@@ -1,8 +1,8 @@
-"""The pool file: what a session with survive= records into, so that it outlives the program. Written here.
+"""Writes the pool file, into which a session with survive= records, and which outlives the program.
 
     header      4096 bytes     HEADER, checked by its checksum; at 2048: STATE, which changes
-    journal     append-only    entries of JSON: who runs, modules, problems
-    launches    LAUNCHES slots what the host launched last, with its Python stack
+    journal     append-only    entries of JSON: the process, modules, problems
+    launches    LAUNCHES slots the host's last launches, with their Python stacks
     book        4 MiB          the launch table (wire.LAUNCH), which kernels write
     kept        a ring         slabs that were drained, expanded, oldest overwritten; in batches
     pool        rings          what kernels write (wire.py)
@@ -115,14 +115,14 @@ class PoolFile:
     """A new file with a pool, which this process writes. Thread-safe.
 
     Args:
-        path: where; must not exist. Its folder must be private.
-        device: whose pool it is.
+        path: the file; must not exist. Its folder must be private.
+        device: the device that records into it.
         epoch: the session.
         size: bytes of the pool.
-        is_copy: kernels write elsewhere, and another process copies that here.
+        is_copy: True if kernels write to other memory, which another process copies to this file.
 
     Attributes:
-        is_held: the folder has too little room, and `kscope run` holds the memory (held_memory.py).
+        is_held: True if the folder has too little room, and `kscope run` holds the memory (held_memory.py).
         at_end: called when the session has ended, and the file is kept or gone.
         pool: (size,) uint8, on separate pages.
         memory: the whole file, which kernels may access.
@@ -194,7 +194,7 @@ class PoolFile:
                 self.note("module", {"module": metadata.to_dict(meta)})
 
     def launched(self, kernel: int, time_ns: int, stack: Sequence[tuple[str, int, str]]) -> None:
-        """The host has launched a kernel: the oldest of the last LAUNCHES gives way. stack: innermost first."""
+        """Note a launch by the host, in place of the oldest of the last LAUNCHES. stack: innermost first."""
         with self._lock:
             number = int(self._state["launched"][0])
             rows = list(stack)
@@ -222,7 +222,7 @@ class PoolFile:
             self._state["batches"] = number + 1
 
     def end(self, *, remove: bool) -> None:
-        """The session has ended, and its capture is elsewhere; remove: so the file is not needed."""
+        """Mark the session as ended. remove: delete the file, because the capture has been saved."""
         self._state["state"] = ENDED
         if remove:
             self.path.unlink(missing_ok=True)
@@ -259,7 +259,7 @@ def _allocated(file: int, size: int) -> mmap.mmap:
 
 
 def _has_room(found: os.statvfs_result, size: int) -> bool:
-    """Whether a file system has room; one without a size has."""
+    """True if a file system has room. A file system without a size has."""
     return not found.f_blocks or found.f_bavail * found.f_frsize >= size
 
 

@@ -83,10 +83,10 @@ def pools() -> Iterator[Pool]:
 
 
 def remove_ended(keep: int = 0) -> list[Path]:
-    """Remove files that nobody needs: of sessions that have ended, and of dead processes all but the newest `keep`.
+    """Remove the files of sessions that have ended, and of dead processes all but the newest `keep`.
 
     Returns:
-        What was removed.
+        The removed files.
     """
     dead = [pool.path for pool in pools() if pool.has_ended or not pool.is_running()]
     gone = dead[: max(0, len(dead) - keep)]

@@ -95,16 +95,16 @@ class Pool:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the session ended by itself: what it recorded is in a capture."""
+        """True if the session ended by itself: its records are in a capture."""
         return bool(self.state["state"][0] == ENDED)
 
     @property
     def is_copy(self) -> bool:
-        """Whether kernels write elsewhere, and another process copies that here when it is asked."""
+        """True if kernels write to other memory, which the keeper copies to this file on request."""
         return bool(self.header["is_copy"])
 
     def is_running(self) -> bool:
-        """Whether the process is still there."""
+        """True if the process still runs."""
         return processes.is_running(self.pid, int(self.header["born"]), self.header["boot"].decode("ascii", "replace"))
 
 
@@ -191,7 +191,7 @@ def _payload(data: Bytes, at: int, end: int, number: int | None = None) -> dict[
 
 
 def modules(entries: list[dict[str, Any]]) -> tuple[ModuleMeta, ...]:
-    """The modules among the journal's entries; of several about one, the last."""
+    """The modules in the journal's entries; of several entries about one module, the last."""
     found: dict[int, ModuleMeta] = {}
     for entry in entries:
         if entry.get("kind") == "module":
@@ -224,7 +224,7 @@ _CHUNK = 1 << 14
 
 
 def kept(pool: Pool) -> tuple[Lines, int]:
-    """The drained slabs that are still there, oldest first, (n, 16) uint32; and how many batches are not."""
+    """The drained slabs in the file, oldest first, (n, 16) uint32; and the number of batches that were overwritten."""
     found: dict[int, npt.NDArray[np.uint32]] = {}
     lines = pool.kept[: len(pool.kept) // layout.LINE * layout.LINE].view(np.uint32).reshape(-1, layout.LINE // 4)
     end = 0
@@ -243,7 +243,7 @@ def kept(pool: Pool) -> tuple[Lines, int]:
 
 
 def capture_of(pool: Pool) -> CaptureData:
-    """What a pool file holds, as the capture of a session that was cut short."""
+    """The records of a pool file, as the capture of a session that was cut short."""
     entries = journal(pool)
     device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
     host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})

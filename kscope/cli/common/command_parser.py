@@ -57,7 +57,7 @@ def no_command(options: argparse.Namespace) -> int:
 def commands(
     parser: argparse.ArgumentParser, does: Mapping[str, str], *parents: Any, metavar: str = "COMMAND"
 ) -> Command:
-    """What adds commands to a parser; `does`: command -> what it does; `parents` have the flags of each."""
+    """A function that adds commands. does: command -> what it does. parents: have the flags of every command."""
     subparsers = parser.add_subparsers(metavar=metavar, parser_class=Parser)
     parser.set_defaults(command=no_command, parser=parser)
 

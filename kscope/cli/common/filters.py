@@ -97,7 +97,7 @@ def _loaded(file: Path, typed: Path, most: int | None, step: Step) -> Capture:
 
 @contextmanager
 def found(path: Path) -> Generator[Path]:
-    """The capture's file; of `-` a temporary one with what stdin has.
+    """The capture's file; for `-` a temporary one with the data of stdin.
 
     Raises:
         UsageError: there is no such file, or stdin is a terminal.
@@ -156,7 +156,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
 
 
 def caveat(trace: Trace, width: int) -> list[str]:
-    """Lines that say that the clock is no GPU's, or that blocks are a sample; else none."""
+    """Lines that name a clock other than a GPU's, and sampled blocks; none without either."""
     return paragraph(info(trace).caveat, width)
 
 

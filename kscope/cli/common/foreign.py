@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
+from ...session.capture_path import SUFFIX
 from ...trace import Trace
 
 _LITERALS: dict[str, Any] = {"true": True, "false": False, "none": None}
@@ -45,6 +46,8 @@ def read(path: Path, options: argparse.Namespace) -> Trace:
     name, _, rest = options.reader.partition(":")
     if name not in READERS:
         raise UsageError(f"--from {name}: unknown format; expected one of {', '.join(READERS)}")
+    if path.suffix == SUFFIX:
+        raise UsageError(f"--from {options.reader}: {path} is a capture of kscope; leave out --from")
     defaults = {
         key: one.default
         for key, one in inspect.signature(READERS[name]).parameters.items()

@@ -1,4 +1,4 @@
-"""`--json`: a command's answer for programs, with its schema, how it was recorded, and lists of bounded length."""
+"""`--json`: a command's result for programs, with its schema, how it was recorded, and lists of bounded length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...util import portable
 from ...util.text import is_number
 
 VERSION = 1
-"""Of the schemas; it grows when a field is renamed, removed or changes its meaning."""
+"""Version of the schemas: increased when a field is renamed, removed or changes its meaning."""
 MOST = 100
 """Members of each list without --top."""
 
@@ -22,7 +22,7 @@ MOST = 100
 def add(parser: Any, *, top: str = f"the first N of each list of --json ({MOST})", json: bool = True) -> None:
     """Add --json and --top to a parser or a group; `json` is False if the command has its own --json."""
     if json:
-        parser.add_argument("--json", action="store_true", help="the answer as JSON, see docs/commands.md")
+        parser.add_argument("--json", action="store_true", help="the result as JSON, see docs/commands.md")
     parser.add_argument("--top", metavar="N", type=_count, help=top)
 
 

@@ -1,4 +1,4 @@
-"""The pool files of a child process: looked at while it runs, and shown if they are left when it has ended."""
+"""The pool files of a child process: observed while it runs, and printed if they remain when it has ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .program import note
 
 
 class LeftPools:
-    """The pool files of the child, looked at while it runs, so that it is known since when nothing changes.
+    """The pool files of the child, observed while it runs, to know since when nothing has changed.
 
     Args:
         pid: the child.
@@ -29,7 +29,7 @@ class LeftPools:
         self._held: dict[Path, int] = {}
 
     def hold(self) -> None:
-        """Hold the memory that the child offers, and let go of what it has removed."""
+        """Hold the memory that the child offers, and release memory that it has removed."""
         there = pool_folder.of_process(self._pid)
         for path in there:
             if path not in self._held and (file := held_memory.take(path)) is not None:
@@ -40,7 +40,7 @@ class LeftPools:
                 os.close(self._held.pop(path))
 
     def look(self) -> None:
-        """See what has changed."""
+        """Observe changes."""
         for path in pool_folder.of_process(self._pid):
             try:
                 if path not in self._seen:
@@ -52,7 +52,7 @@ class LeftPools:
                 continue
 
     def lines(self) -> list[str]:
-        """The verdict on each file that is still there: one of a session that ended normally is not."""
+        """The verdict on each remaining file; the file of a session that ended normally does not remain."""
         found = []
         for path in pool_folder.of_process(self._pid):
             try:
@@ -68,7 +68,7 @@ class LeftPools:
             note(line)
 
     def keep(self) -> None:
-        """Print where the records are. What this process holds ends with it, and becomes a capture in this folder."""
+        """Print where the records are. Memory that this process holds would be lost: save it as a capture here."""
         for path in pool_folder.of_process(self._pid):
             if path not in self._held:
                 note(f"what was recorded until then: kscope summary {path}")

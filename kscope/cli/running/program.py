@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import runpy
+import shutil
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -103,13 +104,15 @@ def _kept(session: Session, path: Path) -> str:
 
 
 def script(name: str) -> Callable[[], object]:
-    """Runs a file. Raises UsageError if there is none."""
+    """Runs a file, or a launcher that is on the PATH, such as torchrun. Raises UsageError if there is none."""
     path = Path(name)
+    if not path.exists() and is_launcher(name, module=False) and (found := shutil.which(name)):
+        path = Path(found)
     if not path.exists():
         raise UsageError(f"{name}: no such file{_instead_of(path)}")
     if path.is_dir() and not (path / "__main__.py").exists():
         raise UsageError(f"{name}: a folder without a __main__.py cannot be run")
-    return lambda: runpy.run_path(name, run_name="__main__")
+    return lambda: runpy.run_path(str(path), run_name="__main__")
 
 
 def _instead_of(path: Path) -> str:
@@ -118,7 +121,7 @@ def _instead_of(path: Path) -> str:
     if re.fullmatch(r"python[\d.]*", name):
         return "; leave out the interpreter: kscope run SCRIPT"
     if is_launcher(name, module=False):
-        return f"; name the launcher by its path, $(which {name}), or as a module, -m torch.distributed.run"
+        return ", and no such launcher on the PATH"
     try:
         scripts = sorted(str(one) for one in path.parent.glob("*.py"))
     except OSError:
@@ -177,7 +180,7 @@ def watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
 
 
 def leave_to(process: int, raised: list[BaseException]) -> None:
-    """Exit a child that the script forked, as Python does: its parent reports the recording."""
+    """In a child that the script forked, exit as Python does: the parent reports the recording."""
     if os.getpid() != process:
         sys.exit(ended(raised))
 

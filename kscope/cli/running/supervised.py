@@ -1,7 +1,7 @@
-"""`kscope run --survive` and `--timeout`: the program in a child, and where its warps were if it ends badly.
+"""`kscope run --survive` and `--timeout`: runs the program in a child, and prints where its warps were if it fails.
 
-Only another process can speak for one that was killed. It waits, passes signals on, and prints the verdict when the
-child dies by a signal, fails on the device, or takes too long.
+Only another process can report on a program that was killed. This one waits, forwards signals, and prints the verdict
+when the child dies by a signal, fails on the device, or takes too long.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from .torch_dumps import TorchDumps
 
 TIMED_OUT, BY_SIGNAL = 124, 128
-"""Exit codes: of a program that took too long, as timeout(1) has it; of one that a signal ended, plus its number."""
+"""Exit codes: after --timeout, as timeout(1) has it; after a signal, plus its number."""
 _CHILD = "KSCOPE_SUPERVISED"
 _HOLD_S, _LOOK_S, _GRACE_S = 0.1, 1.0, 10.0
-"""Between two looks for new pools, and two looks at them; and for a program to end after a signal."""
+"""Seconds between two searches for new pools, between two observations, and for a program to end after a signal."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?")
@@ -46,8 +46,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def is_wanted(options: argparse.Namespace) -> bool:
-    """Whether this process is to run the program in a child; once, for one command line."""
+def is_required(options: argparse.Namespace) -> bool:
+    """True if this process must run the program in a child; False in that child."""
     if os.environ.pop(_CHILD, None):
         held_memory.held_by(os.getppid())
         return False
@@ -90,7 +90,7 @@ def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None
             return TIMED_OUT
         arrived = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], left)
         if arrived is not None and arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
-            child.send_signal(arrived.si_signo)  # a terminal's goes to the child as well
+            child.send_signal(arrived.si_signo)  # a terminal's signal also goes to the child
         pools.hold()
         if time.monotonic() > look:
             look = time.monotonic() + _LOOK_S
@@ -105,16 +105,16 @@ def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None
 
 
 def _beside(dumps: TorchDumps, pools: LeftPools) -> None:
-    """Where the warps are, beside what torch has written about a collective that takes too long."""
+    """Write where the warps are beside torch's dump about a collective that takes too long."""
     if dumps.is_new() and (lines := pools.lines()):
         try:
             note(f"torch has written its flight recorder's dump; where the warps were: {dumps.add(lines)}")
         except OSError as error:
-            note(f"torch has written its flight recorder's dump; nothing is written beside it: {error}")
+            note(f"torch has written its flight recorder's dump; kscope cannot write beside it: {error}")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a program: it may save what the host has, and then has to go."""
+    """End a program. It has a grace period to save its records."""
     child.terminate()
     try:
         child.wait(_GRACE_S)

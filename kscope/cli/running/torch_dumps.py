@@ -1,7 +1,7 @@
-"""What torch's flight recorder writes for a rank when a collective times out: `kscope run` adds where the warps were.
+"""The dump of torch's flight recorder after a collective has timed out: `kscope run` adds where the warps were.
 
-torch writes one file per rank, by C++ that no library can add to from Python. So kscope writes its own file beside it,
-under a name that torch's analyzer does not take for a dump.
+torch writes one file per rank in C++, which Python cannot extend. So kscope writes a second file beside it, under a
+name that torch's analyzer does not read as a dump.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ...session.launcher import place
 from ...util.atomic_files import replacing
 
 VARIABLES = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
-"""The first part of the dumps' names, which the rank follows."""
+"""Environment variables with the prefix of the dumps' names; the rank follows it."""
 _DEFAULT = ".cache/torch/comm_lib_trace_rank_"
 
 
 class TorchDumps:
-    """The dump of this rank, which may appear.
+    """Watches for the dump of this rank.
 
     Args:
         environment: of the program.
@@ -33,12 +33,12 @@ class TorchDumps:
         self._seen = self._written()
 
     def is_new(self) -> bool:
-        """Whether torch has written the dump since this was last asked, or since the program began."""
+        """True if torch has written the dump since the last call, or since the program began."""
         before, self._seen = self._seen, self._written()
         return self._seen > before
 
     def _written(self) -> int:
-        """When, in UNIX ns; 0: there is none."""
+        """UNIX time of the dump in ns; 0 if it does not exist."""
         try:
             return self._dump.stat().st_mtime_ns
         except OSError:

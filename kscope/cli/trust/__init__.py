@@ -2,7 +2,7 @@
 
 kscope trust overhead CAPTURE    what recording cost, computed from the capture
 kscope trust perturb SCRIPT      the kernels' builds and times with marks and without
-kscope trust ipc CAPTURE         against the instructions that another tool counted, or that the code has
+kscope trust ipc CAPTURE         instructions that another tool counted, or those in the machine code
 """
 
 from __future__ import annotations

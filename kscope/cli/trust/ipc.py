@@ -115,7 +115,7 @@ def _launch(options: argparse.Namespace) -> LogLaunch | None:
 
 
 def _source(options: argparse.Namespace, launch: LogLaunch | None) -> tuple[Source, list[Trace]]:
-    """What to join, and the trace that it is from, if it is from one."""
+    """The regions to join, and their trace if they come from a capture."""
     default = join.CAPTURE_ANCHORS if options.capture else join.CHROME_ANCHORS
     anchors = default if options.anchors is None else _anchors(options.anchors)
     if launch is not None and options.chrome_trace:

@@ -65,7 +65,7 @@ def overhead(options: argparse.Namespace) -> int:
 
 
 def _offered(trace: Trace) -> str:
-    """What a capture has that costs something."""
+    """The regions of a capture and their counts."""
     rows = sorted(trace.summary().regions, key=lambda row: -row.count)
     return f"this capture has spans of {some([f'{row.region} ({row.count:,})' for row in rows])}"
 

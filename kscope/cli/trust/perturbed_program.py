@@ -148,7 +148,7 @@ def _run(command: Sequence[str]) -> int:
 
 
 def _under(ncu: str, log: Path, program: Sequence[str], kernels: Sequence[str], problems: list[str]) -> bool:
-    """Run Python under ncu; False if ncu could not measure, through no fault of the program."""
+    """Run Python under ncu; False if ncu could not measure although the program works."""
     code = _run(nsight.command(ncu, log, [sys.executable, *program], kernels))
     text = log.read_text(errors="replace") if log.exists() else ""
     if (code or not nsight.read(text)) and (ncu_errors := nsight.errors(text)):

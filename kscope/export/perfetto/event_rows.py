@@ -30,7 +30,20 @@ import numpy.typing as npt
 from ...util.arrays import Int64
 from ..timeline import Timeline
 from .arrow_ends import padded
-from .row_words import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, clocks, cycles, filler, times, values
+from .row_words import (
+    BEGIN,
+    COUNTER,
+    END,
+    INSTANT,
+    MOST_CYCLES,
+    SORTS,
+    clocks,
+    cycles,
+    filler,
+    set_exact,
+    times,
+    values,
+)
 from .tracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, WHERE, Names, varint
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
@@ -111,6 +124,8 @@ class RowEncoder:
             number = np.zeros(len(items))
             number[record] = names.values[items[record]]
             pairs = values(kind, number)
+            if names.integers is not None:
+                set_exact(pairs, kind, names.integers, items, np.flatnonzero(record))
             _put(out, place, pairs[:, 0])
             _put(out, place + 2, pairs[:, 1])
             place += 4

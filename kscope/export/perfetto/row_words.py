@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...tracedata.values import Integers
 from ...util.arrays import Int64
 from .tracks import VALUE, Names
 
@@ -25,6 +26,8 @@ MOST_CYCLES = 1 << 49
 """Longer durations (3 days, only in damaged data) are shown without cycles."""
 _VALUED = 0x08008D22
 _FRACTION = 0x29 << 24 | VALUE << 16 | 0x08 << 8 | VALUE
+_INT, _UINT = 0x20, 0x18
+"""Tags of DebugAnnotation.int_value and uint_value."""
 _GOES_ON = 0x00808080808080 << 8 | 0x18
 
 
@@ -93,16 +96,40 @@ def _numbers(value: npt.NDArray[np.float64]) -> U32:
     words = np.empty((len(value), 4), np.uint32)
     words[:, 0] = _VALUED
     whole = np.isfinite(value) & (np.rint(value) == value) & (np.abs(value) < 2.0**62)
-    bits = value[whole].astype(np.int64).view(np.uint64)
-    low, middle = (_seven(bits >> np.uint64(shift)) for shift in (0, 28))
-    last = ((bits >> np.uint64(56)) & np.uint64(0x7F) | np.uint64(0x80)).astype(np.uint32)
-    sign = (bits >> np.uint64(63)).astype(np.uint32)
-    words[whole, 1] = low << np.uint32(16) | np.uint32(0x2000 | VALUE)
-    words[whole, 2] = low >> np.uint32(16) | middle << np.uint32(16)
-    words[whole, 3] = middle >> np.uint32(16) | last << np.uint32(16) | sign << np.uint32(24)
+    words[whole, 1:] = _integers(value[whole].astype(np.int64).view(np.uint64))
     words[~whole, 1] = _FRACTION
     words[~whole, 2:] = value[~whole].view("<u4").reshape(-1, 2)
     return words
+
+
+def _integers(bits: U64, field: int = _INT) -> U32:
+    """The last three words of annotations of integers (m,), by their 64 bits. field: of signed or unsigned ones."""
+    low, middle = (_seven(bits >> np.uint64(shift)) for shift in (0, 28))
+    last = ((bits >> np.uint64(56)) & np.uint64(0x7F) | np.uint64(0x80)).astype(np.uint32)
+    sign = (bits >> np.uint64(63)).astype(np.uint32)
+    words = np.empty((len(bits), 3), np.uint32)
+    words[:, 0] = low << np.uint32(16) | np.uint32(field << 8 | VALUE)
+    words[:, 1] = low >> np.uint32(16) | middle << np.uint32(16)
+    words[:, 2] = middle >> np.uint32(16) | last << np.uint32(16) | sign << np.uint32(24)
+    return words
+
+
+def set_exact(pairs: U64, kind: U8, integers: Integers, items: Int64, rows: Int64) -> None:
+    """Replace numbers that a float64 would round, but for those of counters, which Perfetto keeps as doubles.
+
+    Args:
+        pairs: (m, 2), the result of values().
+        kind: (m,) codes of Names.
+        integers: of the trace.
+        items: (m,) items.
+        rows: those of `items` that are records.
+    """
+    rows = rows[integers.rounded[items[rows]] & (kind[rows] != Names.COUNTER)]
+    words = pairs.view(np.uint32)
+    for signed, field in ((True, _INT), (False, _UINT)):
+        at = rows[integers.signed[items[rows]] == signed]
+        words[at, 0] = _VALUED
+        words[at, 1:] = _integers(integers.bits[items[at]], field)
 
 
 def filler(sort: U32) -> U32:

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from struct import pack
 
 import numpy as np
 import numpy.typing as npt
 
 from ...capture.layout import Kind
 from ...tracedata.info import info
+from ...tracedata.values import Integers
 from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
 from ..launch_rows import LaunchRow, launch_rows
 from ..row_notes import arguments, described
+from ..sample_counters import UNIT, Counter, counters
 from ..timeline import EMPTY, Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -36,7 +39,7 @@ FIRST_TRACK = 16
 _ROWS = 1 << 13
 """Descriptors of a part: their bytes fit a core's cache."""
 _EXPLICIT, _NO_MERGE = 3, 2
-_TYPE_BEGIN, _TYPE_END, TYPE_INSTANT = 1, 2, 3
+_TYPE_BEGIN, _TYPE_END, TYPE_INSTANT, TYPE_COUNTER = 1, 2, 3, 4
 _MOST_RANK = (1 << 31) - 1
 _MOST_LINES = (1 << 14) - 1
 """Source lines that fit a varint of two bytes; regions of further ones are shown without."""
@@ -124,6 +127,7 @@ class Names:
         self.tracks = timeline.tracks
         self.kinds: npt.NDArray[np.uint8] | None = None
         self.values: npt.NDArray[np.float64] | None = None
+        self.integers: Integers | None = None
         if not timeline.span.all() or any(region.kind == Kind.SPAN_VALUE for region in trace.regions):
             self._special(timeline)
 
@@ -141,7 +145,7 @@ class Names:
         code[lost & (kind == Kind.SPAN_VALUE)] = self.POINT_VALUE
         self.name[: len(trace)][lost] += len(trace.regions)
         self.kinds = np.concatenate([code, np.zeros(len(timeline.empty), np.uint8)])
-        self.values = trace.value
+        self.values, self.integers = trace.value, trace.integers
         counts = np.flatnonzero(code == self.COUNTER)
         if len(counts):
             pairs = np.stack([timeline.track[counts], trace.region[counts].astype(np.int32)], axis=1)
@@ -221,7 +225,10 @@ def _tree(timeline: Timeline, names: Names, beside: Beside | None) -> Iterator[b
             name = f"{labels[at]}{BETWEEN}{timeline.trace.regions[region].name}"
             yield descriptor(place, int(parents[at]), name, at * step + more, block(8, b""))
     gpu = None if beside is not None or not len(timeline.drawn) else group
-    yield from _problems(timeline, group + len(drawn.groups), gpu, len(drawn.index) * step)
+    after, rank = group + len(drawn.groups), len(drawn.index) * step
+    yield from _problems(timeline, after, gpu, rank)
+    for place, counter in enumerate(counters(timeline, launches), 1):
+        yield from _counter(counter, after + place, gpu, rank + place)
 
 
 def _below_launches(timeline: Timeline, drawn: Hierarchy) -> Int64:
@@ -251,6 +258,15 @@ def _problems(timeline: Timeline, uuid: int, gpu: int | None, rank: int) -> Iter
     for problem in timeline.problems:
         event = number(9, TYPE_INSTANT) + number(11, uuid) + block(23, f"{problem.kind}: {problem.text}")
         yield packet(number(8, max(0, timeline.origin)) + number(10, SEQUENCE) + block(11, event))
+
+
+def _counter(one: Counter, uuid: int, gpu: int | None, rank: int) -> Iterator[bytes]:
+    """A counter below the first GPU: samples name none."""
+    yield descriptor(uuid, gpu, one.name, rank, block(8, block(6, UNIT)))
+    about = number(9, TYPE_COUNTER) + number(11, uuid)
+    for ns, rate in zip(one.time.tolist(), one.rate.tolist(), strict=True):
+        event = about + fixed(44, int.from_bytes(pack("<d", rate), "little"))
+        yield packet(number(8, ns) + number(10, SEQUENCE) + block(11, event))
 
 
 def launch_slice(row: LaunchRow, uuid: int, origin: int, more: bytes = b"") -> Iterator[bytes]:

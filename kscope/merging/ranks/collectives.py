@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 from ...errors import UsageError
 from ...util.arrays import Int64
 from ...util.text import counted, some
@@ -52,10 +54,18 @@ def common(gpus: Sequence[RankGpu], names: Callable[[str], bool]) -> list[Int64]
 
 
 def aligned(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> list[RankClock]:
-    """The clock of every GPU against the first one's; collectives and errors as in common().
+    """The clock of every GPU against the first one's; collectives and errors as in common(). Without any collective, by
+    what else compares them.
 
     Args:
         gpus: at least one.
         globs: names of collective kernels; without, COLLECTIVES.
     """
-    return align(gpus, common(gpus, collective(globs))) if len(gpus) > 1 else [RankClock(None, itself=True)]
+    if len(gpus) < 2:
+        return [RankClock(None, itself=True)]
+    names = collective(globs)
+    if not globs and not any(len(gpu.launches_of(names)) for gpu in gpus):
+        found = align(gpus, [np.zeros(0, np.int64)] * len(gpus))
+        if all(clock.itself or clock.by_third for clock in found):
+            return found
+    return align(gpus, common(gpus, names))

@@ -1,6 +1,7 @@
 """The records of a job as Parquet in hive partitions, folder/rank=0007/NAME.parquet, on the first rank's clock.
 
-One rank is in memory at a time. DuckDB, Ray, Spark and Dask read the folder as one table with a column `rank`.
+DuckDB, Ray, Spark and Dask read the folder as one table with a column `rank`. Each rank of `kscope run --ranks` writes
+its own; write_dataset() writes all, with one rank in memory at a time.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from ...capture.capture import load_capture
+from ...capture.model import CaptureData
 from ...errors import UsageError
 from ...export import check
 from ...trace import Trace, decode
 from ..axis import moved
 from .clocks import RankClock
 from .collectives import aligned
-from .gpus import RankGpu, check_ranks, read_all
+from .gpus import RankGpu, check_ranks, of_trace, read, read_all
 from .timeline import shift_on
 
 SUFFIX = ".parquet"
@@ -43,6 +45,51 @@ class Dataset:
 def partitions(folder: Path) -> list[Path]:
     """The files of a dataset."""
     return sorted(folder.glob(f"rank=*/*{SUFFIX}"))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The records of one rank.
+
+    Attributes:
+        trace: on its own clock.
+        clocks: of its GPUs against the first rank's.
+        begin: the first rank's time of its first warp, ns; None without records.
+        bound: the most by which its times are wrong because of the clocks, ns.
+    """
+
+    trace: Trace
+    clocks: tuple[RankClock, ...]
+    begin: int | None
+    bound: float
+
+    def write(self, file: Path, origin: int) -> int:
+        """Write the records on the first rank's clock, in ns after `origin`; returns how many. Raises OSError."""
+        return _on_axis(self.trace, self.clocks, origin).export(file, limit=None)
+
+
+def part(capture: CaptureData, trace: Trace, file: Path, others: Sequence[Path]) -> Part:
+    """A rank's records, ready to be written.
+
+    Args:
+        capture, trace, file: what it recorded, and where that is saved.
+        others: captures of the first rank, and of those that compared GPUs' timers with this rank's or the first one's.
+
+    Raises:
+        UsageError: the rank recorded other collectives than the first one, or nothing compares their clocks.
+        MissingError: pyarrow is not installed.
+        FormatError: a file is not a capture.
+        OSError: a file cannot be read.
+    """
+    check(file.with_suffix(SUFFIX))
+    own = of_trace(capture, trace, str(file))
+    beside = [gpu for other in others for gpu in read(other)]
+    every = sorted((*own, *beside), key=lambda one: (one.rank, one.device))
+    clocks = dict(zip(map(id, every), aligned(every), strict=True))
+    mine = tuple(clocks[id(gpu)] for gpu in own)
+    placed = [clock.place(gpu.first) for clock, gpu in zip(mine, own, strict=True)]
+    begin = min((int(one.time.min()) for one in placed if len(one.time)), default=None)
+    return Part(trace, mine, begin, max((float(one.half.max(initial=0.0)) for one in placed), default=0.0))
 
 
 def write_dataset(

@@ -7,9 +7,10 @@ their captures in one place nor in memory. The sketches are those of the package
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from ...util.arrays import Int64
 from ...util.portable import clean, dump_json
 from ...util.text import install_command
 
-FILE, SCHEMA = "sketch.json", "kscope.sketch"
+FILE, SCHEMA = "sketches.jsonl", "kscope.sketch"
 ACCURACY = 0.01
+_MOST_BIN = 1 << 20
 Key = tuple[str, str, str]
 """Kernel, region, role."""
 
@@ -77,6 +79,11 @@ class Spread:
     times: float
 
 
+def needs() -> None:
+    """Raises MissingError if ddsketch is not installed."""
+    _empty()
+
+
 def of_trace(trace: TraceData) -> list[Sketch]:
     """The sketches of a recording; spans of duration 0 are in the lowest bin.
 
@@ -85,51 +92,62 @@ def of_trace(trace: TraceData) -> list[Sketch]:
     """
     mapping = _empty()._mapping
     spans = np.flatnonzero(trace.is_span)
-    found, names, kernels = roles(trace), trace.region_names(), [clean(one) for one in kernel_names(trace)]
+    by_role, names, kernels = roles(trace), trace.region_names(), [clean(one) for one in kernel_names(trace)]
     track = trace.track[spans]
-    place = np.stack([trace.warps.kernel[track], trace.region[spans], found.code[track]], axis=1).astype(np.int64)
     exact = np.log(np.maximum(trace.dur_ns[spans], 1e-3)) / np.log(mapping.gamma)
-    rows, counts = np.unique(np.column_stack([place, np.ceil(exact).astype(np.int64)]), axis=0, return_counts=True)
+    bins = np.ceil(exact).astype(np.int64) + _MOST_BIN
+    shape = len(kernels), max(1, len(names)), max(1, len(by_role.names)), 2 * _MOST_BIN
+    place = trace.warps.kernel[track], trace.region[spans], by_role.code[track], bins
+    cells, counts = np.unique(np.ravel_multi_index(place, shape), return_counts=True)
     gathered = defaultdict[Key, dict[int, int]](dict)
+    rows = np.stack(np.unravel_index(cells, shape), axis=1)
     for (kernel, region, role, number), count in zip(rows.tolist(), counts.tolist(), strict=True):
-        bins = gathered[kernels[kernel], clean(str(names[region])), clean(found.names[role])]
-        bins[number] = bins.get(number, 0) + count
+        own = gathered[kernels[kernel], clean(str(names[region])), clean(by_role.names[role])]
+        own[number - _MOST_BIN] = own.get(number - _MOST_BIN, 0) + count
     return [
-        Sketch(key, np.array(sorted(bins), np.int64), np.array([bins[one] for one in sorted(bins)], np.int64))
-        for key, bins in gathered.items()
+        Sketch(key, np.array(sorted(own), np.int64), np.array([own[one] for one in sorted(own)], np.int64))
+        for key, own in gathered.items()
     ]
 
 
 def write(sketches: Iterable[Sketch], rank: int) -> bytes:
-    """A rank's sketches as a file."""
+    """A rank's sketches as a line of JSON. A file has one line for each rank."""
     rows = [[*one.key, one.bins.tolist(), one.counts.tolist()] for one in sketches]
-    return dump_json({"schema": SCHEMA, "version": 1, "rank": rank, "accuracy": ACCURACY, "sketches": rows})
+    return dump_json({"schema": SCHEMA, "version": 1, "rank": rank, "accuracy": ACCURACY, "sketches": rows}) + b"\n"
 
 
-def read(file: Path) -> tuple[int, list[Sketch]]:
-    """Inverse of write(): rank and sketches.
+def read(file: Path) -> Iterator[tuple[int, list[Sketch]]]:
+    """Inverse of write(): rank and sketches of each line; one line is in memory at a time.
 
     Raises:
         FormatError: no such file.
     """
-    try:
-        found = orjson.loads(file.read_bytes())
-        if found["schema"] != SCHEMA or found["version"] != 1 or found["accuracy"] != ACCURACY:
-            raise ValueError("another schema")
-        sketches = []
-        for kernel, region, role, bins, counts in found["sketches"]:
-            numbers, sizes = np.array(bins, np.int64), np.array(counts, np.int64)
-            if (
-                numbers.shape != sizes.shape
-                or numbers.ndim != 1
-                or (sizes <= 0).any()
-                or (np.abs(numbers) > 1 << 20).any()
-            ):
-                raise ValueError("its bins")
-            sketches.append(Sketch((str(kernel), str(region), str(role)), numbers, sizes))
-        return int(found["rank"]), sketches
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"{file}: not what kscope run --sketch writes, or damaged ({error})") from None
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield _rank(line)
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
+                raise FormatError(
+                    f"{file}: line {number} is not what kscope run --sketch writes, or damaged ({error})"
+                ) from None
+
+
+def _rank(line: bytes) -> tuple[int, list[Sketch]]:
+    found = orjson.loads(line)
+    if found["schema"] != SCHEMA or found["version"] != 1 or found["accuracy"] != ACCURACY:
+        raise ValueError("another schema")
+    sketches = []
+    for kernel, region, role, bins, counts in found["sketches"]:
+        numbers, sizes = np.array(bins, np.int64), np.array(counts, np.int64)
+        if (
+            numbers.shape != sizes.shape
+            or numbers.ndim != 1
+            or (sizes <= 0).any()
+            or (np.abs(numbers) > _MOST_BIN).any()
+        ):
+            raise ValueError("its bins")
+        sketches.append(Sketch((str(kernel), str(region), str(role)), numbers, sizes))
+    return int(found["rank"]), sketches
 
 
 def files(folder: Path) -> list[Path]:
@@ -147,15 +165,14 @@ def files(folder: Path) -> list[Path]:
 
 
 def spreads(paths: Sequence[Path]) -> tuple[Spread, ...]:
-    """Each kernel, region and role of all ranks, the one with the most time first; one file is in memory at a time.
+    """Each kernel, region and role of all ranks, the one with the most time first; one rank is in memory at a time.
 
     Raises:
-        FormatError: a file is no sketch.
+        FormatError: a file has no sketches.
         MissingError: ddsketch is not installed.
     """
     merged, medians = dict[Key, Any](), defaultdict[Key, dict[int, float]](dict)
-    for path in paths:
-        rank, sketches = read(path)
+    for rank, sketches in chain.from_iterable(read(path) for path in paths):
         for one in sketches:
             own = _sketch(one)
             medians[one.key][rank] = float(own.get_quantile_value(0.5))

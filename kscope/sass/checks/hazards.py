@@ -1,8 +1,8 @@
 """Checks that inserted instructions race with no other one: independent of the code that placed them.
 
 It walks every path of a function and keeps, for each register, which results are not there yet, which operands may not
-have been read yet, and how many cycles have passed at least. Latencies are the shortest distances that ptxas keeps in
-code for sm_90; an instruction of variable latency is finished when its scoreboard was waited for.
+have been read yet, and how many cycles have passed at least. Latencies are those of latencies.py; an instruction of
+variable latency is finished when its scoreboard was waited for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..cubin.instructions import BYTES, Function, Instruction
+from . import latencies
+from .latencies import Latencies
 
 COUNTED = 2
 """Cycles after which a scoreboard counts an instruction; one that waits for it earlier may find it at zero."""
@@ -20,16 +22,10 @@ _SETTLED = 12
 """Cycles after which no other write to a result's register can come first."""
 GUARD = 13
 """Cycles after which a predicate can guard an instruction."""
-_ALU, _OF_MEMORY = 4, 1
-_LATENCY = {"CS2R": 6, "HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
-"""Cycles from an instruction to one that computes with its result, where it is not 4; one more for memory."""
-_LOW_HALF = 3
-"""The first register of a wide multiplication."""
-_LATE = 1
-"""Cycles that a wide multiplication reads the second register of its addend later than its other operands."""
+_ALU, _OF_MEMORY, _OTHER_PIPE = 4, 1, 1
 _UNIFORM_SOON = frozenset({"ULDC", "UMOV", "VOTEU"})
 _UNIFORM_OF_MEMORY = 9
-_CLOCK_OF_MEMORY = 8
+_READS = "read "
 _BOARD = "SB"
 _VARIABLE = frozenset(
     {
@@ -140,13 +136,15 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
     """
     by_address = {one.at: one for one in function.instructions}
     chosen = by_address.keys() if inserted is None else frozenset(inserted)
+    known = latencies.of(function.arch)
     found = set[Hazard]()
-    for at, (ages, flight) in _states(by_address).items():
+    for at, (ages, flight) in _states(by_address, known).items():
         one = by_address[at]
         found |= {
             hazard
             for hazard in (
-                *_too_soon(one, ages, by_address),
+                *_too_soon(one, ages, by_address, known),
+                *_read_late(one, ages, known),
                 *_not_counted(one, ages),
                 *_in_flight(one, _waited(one, flight)),
             )
@@ -157,14 +155,17 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
 
 def in_flight(function: Function) -> dict[int, frozenset[str]]:
     """The registers that unfinished instructions read or write, in front of each instruction that can be reached."""
-    states = _states({one.at: one for one in function.instructions})
+    known = latencies.of(function.arch)
+    settled = max(_SETTLED, *known.fixed.values(), 0)
+    states = _states({one.at: one for one in function.instructions}, known)
     return {
-        at: frozenset(one.register for one in flight) | {name for (name, _), age in ages.items() if age < _SETTLED}
+        at: frozenset(one.register for one in flight)
+        | {name.removeprefix(_READS) for (name, _), age in ages.items() if age < settled}
         for at, (ages, flight) in states.items()
     }
 
 
-def _states(by_address: Mapping[int, Instruction]) -> dict[int, _State]:
+def _states(by_address: Mapping[int, Instruction], known: Latencies) -> dict[int, _State]:
     """What is not finished in front of each instruction that can be reached, on any path."""
     states: dict[int, _State] = {0: ({}, frozenset())}
     work = [0]
@@ -172,7 +173,7 @@ def _states(by_address: Mapping[int, Instruction]) -> dict[int, _State]:
         at = work.pop()
         one = by_address[at]
         ages, flight = states[at]
-        after = _issued(one, ages, _waited(one, flight))
+        after = _issued(one, ages, _waited(one, flight), known)
         for follower in successors(one):
             if follower in by_address and _join(states, follower, after):
                 work.append(follower)
@@ -197,12 +198,23 @@ def _waited(one: Instruction, flight: frozenset[_Pending]) -> frozenset[_Pending
 
 
 def _too_soon(
-    one: Instruction, ages: Mapping[tuple[str, int], int], by_address: Mapping[int, Instruction]
+    one: Instruction, ages: Mapping[tuple[str, int], int], by_address: Mapping[int, Instruction], known: Latencies
 ) -> Iterator[Hazard]:
     """Results of fixed latency that the instruction would read before they are there."""
     for (register, earlier), age in ages.items():
-        if register in one.reads and (needed := _needed(by_address[earlier], one, register)) > age:
+        if register in one.reads and (needed := _needed(by_address[earlier], one, register, known)) > age:
             yield Hazard(one.at, earlier, f"{register} is read after {age} cycles; its result takes {needed}")
+
+
+def _read_late(one: Instruction, ages: Mapping[tuple[str, int], int], known: Latencies) -> Iterator[Hazard]:
+    """Operands that an instruction of fixed latency may not have read yet, and this one would overwrite at once."""
+    if one.code in known.fixed or _variable(one):
+        return
+    for (name, earlier), age in ages.items():
+        if name.startswith(_READS) and age < known.read and (register := name.removeprefix(_READS)) in one.writes:
+            yield Hazard(
+                one.at, earlier, f"{register} is overwritten after {age} cycles; it is read up to {known.read}"
+            )
 
 
 def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Iterator[Hazard]:
@@ -215,25 +227,34 @@ def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Itera
             )
 
 
-def _needed(producer: Instruction, consumer: Instruction, register: str) -> int:
+def _needed(producer: Instruction, consumer: Instruction, register: str, known: Latencies) -> int:
     """Cycles that must pass between the two."""
     memory = consumer.name in _VARIABLE - _SOON - _PIPES.keys()
+    guards = consumer.guard.lstrip("@!") == register
+    if register.startswith("UP") and guards:
+        return known.uniform_guard
     if register.startswith(("P", "UP")):
-        return GUARD if memory or consumer.name in _ASKS or consumer.guard.lstrip("@!") == register else _ALU
+        return GUARD if memory or consumer.name in _ASKS or guards else _ALU
+    latency = known.names.get(producer.name, _ALU)
     if register.startswith("UR"):
-        if producer.name in _UNIFORM_SOON:
-            return 2
-        latency = _LATENCY.get(producer.name, _ALU)
-        return max(latency, _UNIFORM_OF_MEMORY) if memory else latency
+        soon = 2 if producer.name in _UNIFORM_SOON else latency
+        return max(soon, _UNIFORM_OF_MEMORY) if memory and producer.name not in _UNIFORM_SOON else soon
+    if producer.code in known.fixed:
+        return known.fixed[producer.code]
     if producer.name == "CS2R":
-        soon = _ALU if ".32" in producer.code else _LATENCY["CS2R"]
-        return _CLOCK_OF_MEMORY if memory else soon
-    latency = _LATENCY.get(producer.name, _ALU)
+        return known.clock_of_memory if memory else known.clock_32 if ".32" in producer.code else known.clock
     if producer.code.startswith("IMAD.WIDE") and register == producer.operands[0]:
-        latency = _LOW_HALF
-    if latency == _ALU and consumer.code.startswith("IMAD.WIDE") and _only_high_half(consumer, register):
-        latency -= _LATE
-    return latency + (_OF_MEMORY if memory else 0)
+        return known.wide_low[memory]
+    late = known.late if consumer.code.startswith("IMAD.WIDE") and _only_high_half(consumer, register) else 0
+    if late and latency == _ALU:
+        return latency - late
+    return latency + (_OF_MEMORY if memory else _OTHER_PIPE if _elsewhere(producer, consumer) else 0)
+
+
+def _elsewhere(producer: Instruction, consumer: Instruction) -> bool:
+    """Whether a result is computed in one pipe and read in the other."""
+    pipes = latencies.MULTIPLIERS, latencies.ALU
+    return any(producer.name in one and consumer.name in other for one, other in (pipes, pipes[::-1]))
 
 
 def _only_high_half(wide: Instruction, register: str) -> bool:
@@ -256,10 +277,13 @@ def _in_flight(one: Instruction, flight: frozenset[_Pending]) -> Iterator[Hazard
             yield Hazard(one.at, pending.at, f"{pending.register} may still be read: {missing}")
 
 
-def _issued(one: Instruction, ages: dict[tuple[str, int], int], flight: frozenset[_Pending]) -> _State:
+def _issued(
+    one: Instruction, ages: dict[tuple[str, int], int], flight: frozenset[_Pending], known: Latencies
+) -> _State:
     """The state when the next instruction is issued."""
     code = one.control
-    variable = one.name in _VARIABLE or code.writes is not None or code.reads is not None
+    fixed = one.code in known.fixed
+    variable = _variable(one) and not fixed
     kept = {key: age for key, age in ages.items() if one.conditional or key[0] not in one.writes}
     if variable:
         pipe = _pipe(one)
@@ -272,6 +296,7 @@ def _issued(one: Instruction, ages: dict[tuple[str, int], int], flight: frozense
         flight |= {_Pending(one.at, register, False, pipe, operand) for register in one.reads if register[0] == "R"}
     elif one.name not in _TENSOR_CORES:
         kept |= {(register, one.at): 0 for register in one.writes}
+        kept |= {(_READS + register, one.at): 0 for register in one.reads if fixed}
     if one.name in _TENSOR_CORES:
         used = [(register, register in one.writes) for register in one.reads | one.writes if register[0] == "R"]
         flight |= {_Pending(one.at, register, result, _TENSOR, frozenset()) for register, result in used}
@@ -279,6 +304,10 @@ def _issued(one: Instruction, ages: dict[tuple[str, int], int], flight: frozense
         kept |= {(f"{_BOARD}{board}", one.at): 0 for board in (code.writes, code.reads) if board is not None}
     passed = max(1, code.stall)
     return {key: age + passed for key, age in kept.items() if age + passed < _LONGEST}, flight
+
+
+def _variable(one: Instruction) -> bool:
+    return one.name in _VARIABLE or one.control.writes is not None or one.control.reads is not None
 
 
 def _counted(pending: _Pending, pipe: str, writes: int | None, reads: int | None) -> _Pending:

@@ -7,7 +7,8 @@ and the places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ...capture import wire
@@ -20,8 +21,10 @@ _BOTH = {"0x80": "", "0x20": "!"}
 """Tables of PLOP3 for the first operand and the second one, or its contrary, where the third is true."""
 
 
-_State = dict[str, Word]
-"""Register -> what wrote it last, if that is the same on every path, and no store has read it since."""
+_State = dict[str, "Word | frozenset[str]"]
+"""Register -> what wrote it last, if that is the same on every path, and no store has read it since. Predicate -> what
+is true wherever it is: "P6", "!P0"."""
+_Ways = tuple[tuple[_State, frozenset[str]], ...]
 
 
 def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
@@ -35,7 +38,8 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
         What is wrong, by address; empty if nothing is.
     """
     by_address = {one.at: one for one in function.instructions}
-    guards = frozenset(one.guard[1:] for at, one in by_address.items() if at in words and one.conditional)
+    named = {one.guard[1:] for at, one in by_address.items() if at in words and one.conditional}
+    guards = frozenset(named | {_contrary(one) for one in named})
     # by address and the predicates that are false there, which no store under them has to do with
     start: tuple[int, frozenset[str]] = (0, frozenset())
     states: dict[tuple[int, frozenset[str]], _State] = {start: {}}
@@ -43,29 +47,50 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     while work:
         at, off = place = work.pop()
         one = by_address[at]
-        skipped = one.conditional and one.guard[1:] in off
-        state = states[place] if skipped else _after(one, states[place], words)
-        for to in successors(one):
-            way = (to, _off(one, off, to) & guards)
-            if to not in by_address or (skipped and to == one.target):
-                continue
-            before = states.get(way)
-            merged = state if before is None else dict(before.items() & state.items())
-            if merged != before:
-                states[way] = merged
-                work.append(way)
+        for state, false in _ways(one, states[place], off, words):
+            for to in successors(one):
+                way = (to, _off(one, false, to) & guards)
+                if to not in by_address or (one.conditional and one.guard[1:] in false and to == one.target):
+                    continue
+                before = states.get(way)
+                merged = state if before is None else dict(before.items() & state.items())
+                if merged != before:
+                    states[way] = merged
+                    work.append(way)
+    # of each instruction that works for a record: the guards of the record's stores
+    guarding = defaultdict[tuple[str, str], set[str]](set)
+    for at, word in words.items():
+        guarding[word.record] |= {by_address[at].guard[1:]} if _stored(by_address[at]) else set()
+    stores = {at: guarding[word.record] for at, word in words.items() if word.kind == "held"}
     found = {
         hazard
         for (at, off), state in states.items()
         if not (by_address[at].guard[1:] in off and by_address[at].conditional)
-        for hazard in _wrong(by_address[at], state, words)
+        for hazard in _wrong(by_address[at], state, words, off >= stores.get(at, {""}))
     }
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
+def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[int, Word]) -> _Ways:
+    """What is known behind an instruction, and which predicates are false; of a store, if it runs and if not."""
+    guard = one.guard[1:]
+    if one.conditional and guard in off:
+        return ((state, off),)
+    after = _after(one, state, words)
+    if not (one.conditional and one.at in words and _stored(one)):
+        return ((after, off),)
+    true = state.get(guard, frozenset[str]())
+    assert isinstance(true, frozenset)
+    return (after, off | {_contrary(name) for name in (guard, *true)}), (state, off | {guard})
+
+
+def _contrary(name: str) -> str:
+    return name[1:] if name[0] == "!" else f"!{name}"
+
+
 def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
     """The predicates that are false behind an instruction, on the way to an address."""
-    kept = off - one.writes
+    kept = off - one.writes - {f"!{name}" for name in one.writes}
     if not one.conditional and one.name in ("ISETP", "PLOP3") and off & implied(one):
         kept |= {name for name in one.writes if name[0] == "P"}
     if one.name == "BRA" and one.conditional and one.guard[1] != "!" and to != one.target:
@@ -83,14 +108,22 @@ def implied(one: Instruction) -> frozenset[str]:
 
 
 def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _State:
-    state = {name: word for name, word in before.items() if name not in one.writes}
+    state: _State = {
+        name: word
+        for name, word in before.items()
+        if name not in one.writes and not (isinstance(word, frozenset) and _names(word) & one.writes)
+    }
+    if not one.conditional and (true := frozenset(name for name in implied(one) if not _names([name]) & one.writes)):
+        state |= {name: true for name in one.writes if name[0] == "P"}
     if one.at not in words:
         return state
     word = words[one.at]
     for name in (*_stored(one), *(_counted(one, word) if _stored(one) else ())):
-        if name in state and state[name].kind != "always":
+        if isinstance(stored := state.get(name), Word) and stored.kind != "always":
             del state[name]
-    return state | dict.fromkeys(_counted(one, word)[:1] if word.kind == "count" else one.writes, word)
+    if word.kind == "count":
+        return state | {_counted(one, word)[0]: word}
+    return state | {name: word for name in one.writes if name[0] != "P"}
 
 
 def _counted(one: Instruction, word: Word) -> tuple[str, str]:
@@ -100,15 +133,22 @@ def _counted(one: Instruction, word: Word) -> tuple[str, str]:
     return f"records of {word.record} {one.guard}", f"records of {word.record} "
 
 
-def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterator[Hazard]:
+def _names(literals: Iterable[str]) -> frozenset[str]:
+    """The predicates of "P6", "!P0"."""
+    return frozenset(name.lstrip("!") for name in literals)
+
+
+def _wrong(one: Instruction, state: _State, words: Mapping[int, Word], skipped: bool) -> Iterator[Hazard]:
+    """What is wrong with an instruction. skipped: where it is a value's, the stores of its record did not run."""
     if one.at not in words:
         return
     word = words[one.at]
     yield from _wrong_row(one, word, state)
     for name in _stored(one):
-        if name not in state or state[name].record != word.record:
+        written = state.get(name)
+        if not isinstance(written, Word) or written.record != word.record:
             yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} was not written by its marks alone")
-    if word.kind == "held":
+    if word.kind == "held" and not skipped:
         for name in one.writes & state.keys():
             if state[name] == word:
                 yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} is written again before its store")
@@ -117,7 +157,7 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterat
 def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
     """What is wrong with an instruction of a row."""
     about, _ = word.record
-    counts = [state[name] for name in _counted(one, word) if name in state]
+    counts = [count for name in _counted(one, word) if isinstance(count := state.get(name), Word)]
     if word.kind == "count":
         if counts:
             yield Hazard(one.at, one.at, f"the records of row {about!r} are counted twice")
@@ -131,7 +171,7 @@ def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
         for clock, place in enumerate(wire.CLOCK_WORDS):
             register = _stored(one)[place]
             found = state.get(register)
-            if found is not None and found.kind == "once" and found.clock != clock and not (clock == 2 and found.clock is None):
+            if isinstance(found, Word) and found.kind == "once" and found.clock != clock and not (clock == 2 and found.clock is None):
                 yield Hazard(one.at, one.at, f"{register} is not clock {clock} of row {about!r}")
 
 

@@ -13,6 +13,8 @@ _NUMBERS = {0x00: 0, 0x05: 2, 0x07: 1, 0x08: 1, 0x09: 2, 0x0A: 0, 0x0B: 0, 0x0C:
 """Operations without addresses, and how many numbers of varying length follow each."""
 _UNIT = 4
 """ptxas' code alignment factor: advances count words of four bytes."""
+_BYTES = 1 << 32
+"""ptxas 12.9 writes steps back, too: their bytes wrap around at 32 bits."""
 
 
 def moved(content: bytes, places: Mapping[int, Callable[[int], int]]) -> bytes:
@@ -46,8 +48,8 @@ def moved(content: bytes, places: Mapping[int, Callable[[int], int]]) -> bytes:
 def _advances(out: bytearray, at: int, end: int, address: int, place: Callable[[int], int]) -> None:
     while at < end:
         if out[at] == _ADVANCE_4:
-            after = address + _UNIT * int.from_bytes(out[at + 1 : at + 5], "little")
-            struct.pack_into("<I", out, at + 1, (place(after) - place(address)) // _UNIT)
+            after = (address + _UNIT * int.from_bytes(out[at + 1 : at + 5], "little")) % _BYTES
+            struct.pack_into("<I", out, at + 1, (place(after) - place(address)) % _BYTES // _UNIT)
             address, at = after, at + 5
         elif out[at] in _NUMBERS:
             numbers, at = _NUMBERS[out[at]], at + 1

@@ -24,6 +24,7 @@ ADDRESSES = {
     0x25: 4,  # LD_CACHEMOD_INSTR_OFFSETS
     0x27: 4,  # ATOM_SYS_INSTR_OFFSETS
     0x28: 4,  # COOP_GROUP_INSTR_OFFSETS
+    0x2E: 8,  # ATOM16_EMUL_INSTR_REG_MAP: address, register
     0x31: 4,  # INT_WARP_WIDE_INSTR_OFFSETS
     0x39: 16,  # MBARRIER_INSTR_OFFSETS: address, register, offset, kind
     0x44: 8,  # UNUSED_LOAD_BYTE_OFFSET: address, mask
@@ -47,6 +48,7 @@ PLAIN = frozenset(
         0x23,  # MAX_STACK_SIZE
         0x29,  # COOP_GROUP_MASK_REGIDS
         0x2F,  # REGCOUNT
+        0x35,  # SW1850030_WAR: no number, for sm_80 and sm_86
         0x36,  # SW_WAR
         0x37,  # CUDA_API_VERSION
         0x38,  # NUM_MBARRIERS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ...errors import UnsupportedError
 from . import branches, elf, frames, info, lines, sections
 from .control import control, controlled
 from .insertion import Insertion, New
@@ -29,6 +30,8 @@ class _Layout:
 
     def place(self, at: int) -> int:
         """Where the byte is now that was at an address."""
+        if at // BYTES * BYTES not in self.places:
+            raise UnsupportedError(f"the cubin names {at:#x}, where the kernel has no code")
         return self.places[at // BYTES * BYTES] + at % BYTES
 
     def within(self, at: int) -> int:
@@ -53,7 +56,7 @@ def inserted(data: bytes, function: Function, insertion: Insertion) -> bytes:
         return data
     items = tuple(_items(function, insertion))
     layout = _laid_out(function, items)
-    words = list(_encoded(items, layout, insertion))
+    words = list(_encoded(function, items, layout, insertion))
     words += [_PADDING] * ((layout.size - BYTES * len(words)) // BYTES)
     contents = {function.section: encoded(tuple(words))}
     listed = [(n * BYTES, new.listed) for n, new in enumerate(_ordered(items)) if isinstance(new, New) and new.listed]
@@ -141,20 +144,22 @@ def _laid_out(function: Function, items: Sequence[tuple[int, _Item | None]]) -> 
     return _Layout(starts, places, labels, size)
 
 
-def _encoded(items: Sequence[tuple[int, _Item | None]], layout: _Layout, insertion: Insertion) -> Iterator[int]:
+def _encoded(
+    function: Function, items: Sequence[tuple[int, _Item | None]], layout: _Layout, insertion: Insertion
+) -> Iterator[int]:
     ordered = _ordered(items)
     for number, item in enumerate(ordered):
         at, word = number * BYTES, item.word
         if isinstance(item, New):
             if item.to is not None:
                 to = layout.labels[item.to] if isinstance(item.to, str) else layout.starts[item.to]
-                word = branches.aimed(word, at, to)
+                word = branches.aimed(word, at, to, function.arch)
         else:
             word = insertion.replaced.get(item.at, word)
             if item.at in insertion.controls:
                 word = controlled(word, insertion.controls[item.at])
             if item.target is not None:
-                word = branches.aimed(word, at, layout.starts[item.target])
+                word = branches.aimed(word, at, layout.starts[item.target], function.arch)
             if number + 1 < len(ordered) and isinstance(ordered[number + 1], New):
                 # an operand that was kept for the next instruction would be taken by the inserted one
                 word = controlled(word, replace(control(word), reuse=0))

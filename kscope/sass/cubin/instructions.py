@@ -70,12 +70,14 @@ class Function:
         section: name of its section.
         instructions: all of them, with the padding at the end.
         unknown: addresses in operands that are no branch targets, in words; code with these cannot be moved.
+        arch: the compute capability that it is for, such as 90.
     """
 
     name: str
     section: str
     instructions: tuple[Instruction, ...]
     unknown: tuple[str, ...] = ()
+    arch: int = 90
 
     @property
     def targets(self) -> frozenset[int]:

@@ -26,10 +26,15 @@ _FUNCTION = re.compile(r"^\s*\.section\s+(\.text\.([^,\s]+))\s*,")
 _LABEL = re.compile(r"^(\.L_[\w.]+|\.text\.\S+):")
 _FIRST = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;\s*/\* (0x[0-9a-f]{16}) \*/")
 _SECOND = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/(.*)")
+_TARGET = re.compile(r"^\s*(?:\.target\s+sm_|\.headerflags.*?EF_CUDA_SM)(\d+)", re.M)
 _RELEASE = re.compile(r"release (\d+)")
 _NAMED = re.compile(r"`\(\s*([^)\s]+?)\s*\)")
 _NUMBERS = re.compile(r"// \|\s+# 0 ")
 _COMMA = re.compile(r",(?![^\[]*\])")
+_DESCRIBED = {"LDG": 32, "STG": 64, "ATOMG": 64, "RED": 64}
+"""Instructions of global memory, and the lowest bit of the register of its descriptor."""
+_HAS_DESCRIPTOR, _DESCRIPTOR_BITS, _NO_UNIFORM, _PRINTS_DESCRIPTORS = 91, 6, 63, 90
+"""The bit that says that there is one; a register's bits; URZ; the first architecture for which nvdisasm prints it."""
 _PREDICATES = 7
 _FILES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
 _SECONDS = 120
@@ -141,12 +146,16 @@ def _completed(function: Function, file: elf.Elf) -> Function:
 def parse(text: str) -> Iterator[Function]:
     """The functions of a disassembly."""
     name = section = headings = ""
+    target = _TARGET.search(text)
+    if target is None:
+        raise FormatError("nvdisasm did not print an architecture")
+    arch = int(target[1])
     made, labels, columns = list[Instruction](), dict[str, int](), Columns()
     waiting, named, first = list[str](), dict[int, str](), None
     for line in [*text.splitlines(), "\t.section\t.text.end,"]:
         if header := _FUNCTION.match(line):
             if made:
-                yield _linked(Function(name, section, tuple(made)), labels, named)
+                yield _linked(Function(name, section, tuple(made), arch=arch), labels, named)
             (section, name), made, labels, columns, named, waiting = header.groups(), [], {}, {}, {}, []
         elif label := _LABEL.match(line):
             waiting.append(label[1])
@@ -155,7 +164,7 @@ def parse(text: str) -> Iterator[Function]:
             labels.update(dict.fromkeys(waiting, int(found[1], 16)))
             waiting = []
         elif first and (second := _SECOND.match(line)):
-            one = _instruction(first, second, line, columns)
+            one = _instruction(first, second, line, columns, arch)
             made.append(one)
             if "`(" in first[4] and (match := _NAMED.search(first[4])):
                 named[one.at] = match[1]
@@ -181,7 +190,7 @@ def _columns(names: str, numbers: str) -> Columns:
     return found
 
 
-def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns: Columns) -> Instruction:
+def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns: Columns, arch: int) -> Instruction:
     at, guard, code, operands, low = first.groups()
     marks = [(columns[one.start()], one[0]) for one in _MARKS.finditer(line, second.start(2)) if one.start() in columns]
     word = int(second[1], 16) << 64 | int(low, 16)
@@ -189,6 +198,7 @@ def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns
     reads = frozenset(register for register, mark in marks if mark != "^")
     if code.startswith("LDGSTS"):  # nvdisasm marks the predicate that it reads as written, too
         writes = frozenset(register for register in writes if not register.startswith("P"))
+    operands = described(code, operands, word, arch)
     guard = guard or ""
     if guard and guard not in ALWAYS:
         reads |= {guard.lstrip("@!")}
@@ -197,7 +207,17 @@ def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns
         bits = int(parts[-1], 16)
         masked = frozenset(f"P{number}" for number in range(_PREDICATES) if bits >> number & 1)
         reads, writes = (reads | masked, writes) if code == "P2R" else (reads, writes | masked)
-    return Instruction(int(at, 16), word, guard, code, parts, reads, writes, branches.target(word, int(at, 16)))
+    return Instruction(int(at, 16), word, guard, code, parts, reads, writes, branches.target(word, int(at, 16), arch))
+
+
+def described(code: str, operands: str, word: int, arch: int) -> str:
+    """The operands with the descriptor of global memory, as nvdisasm prints them of the same bits for sm_90."""
+    at = _DESCRIBED.get(code.partition(".")[0]) if arch < _PRINTS_DESCRIPTORS else None
+    if at is None or not word >> _HAS_DESCRIPTOR & 1 or "UR" in operands:
+        return operands
+    number = word >> at & (1 << _DESCRIPTOR_BITS) - 1
+    name = "URZ" if number == _NO_UNIFORM else f"UR{number}"
+    return operands.replace("[", f"desc[{name}][", 1)
 
 
 def _linked(function: Function, labels: dict[str, int], named: dict[int, str]) -> Function:

@@ -26,10 +26,12 @@ _WITHOUT_ADDRESSES = frozenset(
         ".nv.global.init",
     }
 )
+_CONSTANT = {".nv.rel.action": bytes.fromhex("73000000000000000000001125000536")}
+"""Sections that have the same content in every cubin that was seen; those for sm_80 to sm_89 have it."""
 _OF_FUNCTIONS = (".text.", ".nv.info.", ".nv.shared.", ".nv.constant0.", ".nv.local.")
 _SHARED = (".nv.info", ".nv.shared.reserved.0")
 _INDIRECT = frozenset({"BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET", "LEPC"})
-_ARCHITECTURES = frozenset({90})
+_ARCHITECTURES = frozenset({80, 86, 89, 90})
 _OLD_STYLE = 0x33
 
 
@@ -47,9 +49,11 @@ def check(file: elf.Elf, function: Function) -> None:
     """
     found = architecture(file)
     if found not in _ARCHITECTURES:
-        raise UnsupportedError(f"the cubin is for sm_{found}; expected sm_90, whose encodings kscope knows")
+        raise UnsupportedError(
+            f"the cubin is for sm_{found}; expected sm_80, sm_86, sm_89 or sm_90, whose encodings kscope knows"
+        )
     for section in file.sections:
-        if not _known(section.name):
+        if not _known(section.name) and _CONSTANT.get(section.name) != section.content:
             raise UnsupportedError(f"the cubin has a section that kscope does not know: {section.name}")
     symbols, own = file.symbols(), file.number(function.section)
     for section in file.sections:

@@ -1,15 +1,16 @@
 """Instructions from text, by forms that were learned from ptxas: what was not learned is refused.
 
 A form is an instruction's text with numbers in place of its registers and constants, the bits that all its examples
-have in common, and where each number stands. `forms_sm90.json` has them; tests/unit/sass/learning.py made it from what
-ptxas assembles, and a test proves every form by random operands and nvdisasm.
+have in common, and where each number stands. `forms_sm90.json` has those of sm_90; `forms_sm80.json` those of sm_80,
+sm_86 and sm_89, most of which are the same. tests/unit/sass/learning.py made them from what ptxas assembles, and a test
+proves every form by random operands and nvdisasm.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,10 @@ _TEXT = re.compile(r"^(?:@(!?)P(\d|T)\s+)?([A-Z][\w.]*)\s*(.*)$")
 _GUARD_AT, _ALWAYS = 12, 7
 UNIFORM = ("U", "S2UR")
 """What instructions begin with whose guard is a uniform predicate; these are used without one."""
+_FILES = {80: "forms_sm80", 86: "forms_sm80", 89: "forms_sm80", 90: "forms_sm90"}
+"""Where the forms of an architecture are."""
+_SAME = "forms_sm90"
+"""What stands in place of forms that are the same there."""
 _HIGHEST = {"R": 255, "UR": 63, "P": 7, "UP": 7}
 """Numbers of the registers that read as zero or true: RZ, URZ, PT, UPT."""
 
@@ -96,13 +101,14 @@ def shape(code: str, operands: str) -> tuple[str, tuple[Value, ...]]:
     return f"{code} {key}".strip(), tuple(values)
 
 
-def word(text: str, code: Control | None = None) -> int:
+def word(text: str, code: Control | None = None, arch: int = 90) -> int:
     """Assemble an instruction.
 
     Args:
         text: as nvdisasm prints it, such as "@!P6 STG.E.128 desc[UR4][R8.64+0x20], R12". A branch's target is written
             as "`()"; `New.to` sets it.
         code: its control code.
+        arch: the architecture.
 
     Returns:
         Its 128 bits.
@@ -117,9 +123,9 @@ def word(text: str, code: Control | None = None) -> int:
     if guard is not None and name.startswith(UNIFORM):
         raise UnsupportedError(f"{text.strip()!r}: the guard of a uniform instruction is a uniform predicate")
     key, values = shape(name, operands)
-    form = next((one for one in forms().get(key, ()) if one.fits(values)), None)
+    form = next((one for one in forms(arch).get(key, ()) if one.fits(values)), None)
     if form is None:
-        raise UnsupportedError(f"kscope has learned no form of {text.strip()!r} ({key})")
+        raise UnsupportedError(f"kscope has learned no form of {text.strip()!r} ({key}) for sm_{arch}")
     made = form.base
     for slot, value in zip(form.slots, values, strict=True):
         if isinstance(slot, Field):
@@ -130,11 +136,20 @@ def word(text: str, code: Control | None = None) -> int:
     return controlled(made, code or Control())
 
 
+def known(arch: int) -> bool:
+    """Whether the forms of an architecture were learned."""
+    return arch in _FILES
+
+
+def forms(arch: int) -> Mapping[str, tuple[Form, ...]]:
+    """The learned forms of an architecture, by their text; none for one that is not known."""
+    return _forms(_FILES[arch]) if arch in _FILES else {}
+
+
 @cache
-def forms() -> dict[str, tuple[Form, ...]]:
-    """The learned forms, by their text."""
-    table = json.loads((Path(__file__).parent / "forms_sm90.json").read_text(encoding="utf-8"))
-    return {key: tuple(_read(rows)) for key, rows in table.items()}
+def _forms(file: str) -> dict[str, tuple[Form, ...]]:
+    table = json.loads((Path(__file__).parent / f"{file}.json").read_text(encoding="utf-8"))
+    return {key: _forms(rows)[key] if rows == _SAME else tuple(_read(rows)) for key, rows in table.items()}
 
 
 def _read(rows: list[tuple[str, list[Value | list[int]]]]) -> Iterator[Form]:

@@ -11,6 +11,9 @@ from ..cubin.instructions import Instruction
 from . import forms, renaming
 
 _TEXT = re.compile(r"^(@!?U?P\w+)?\s*([A-Z][\w.]*)\s*(.*)$")
+_ADD, _LEAST = re.compile(r"^(@!?P\w+ )?VIADD (.*)$"), re.compile(r"^(@!?P\w+ )?VIMNMX(?=\.)")
+_NEW_NAMES = 90
+"""The first architecture with these names."""
 _STORES = frozenset({"STG", "REDG"})
 _NOTHING = frozenset({"NOP", "BRA", "EXIT", "BSSY", "BSYNC"})
 _CARRIES = frozenset({"ISETP", "PLOP3", "IADD3", "LEA", "LOP3"})
@@ -20,20 +23,35 @@ _ALL_PREDICATES = 7
 
 
 def new(
-    text: str, code: Control | None = None, to: int | str | None = None, label: str = "", borrowed: str = ""
+    text: str,
+    code: Control | None = None,
+    to: int | str | None = None,
+    label: str = "",
+    borrowed: str = "",
+    arch: int = 90,
 ) -> New:
     """An instruction to insert.
 
     Args:
-        text: the instruction, see forms.word().
+        text: the instruction as it is for sm_90, see forms.word().
         code: its control code.
         to: what it names, for branches, see New.
         label: its name.
         borrowed: a register of the function's own that it may read, if it names it.
+        arch: the architecture that it is for.
     """
+    text = spelled(text, arch)
     seen = parsed(text)
     lent = frozenset({borrowed} & (seen.reads | seen.writes))
-    return New(forms.word(text, code), to, label, borrowed=lent, seen=seen)
+    return New(forms.word(text, code, arch), to, label, borrowed=lent, seen=seen)
+
+
+def spelled(text: str, arch: int) -> str:
+    """An instruction of sm_90 as it is spelled on another architecture; what has the same name there stays."""
+    if arch >= _NEW_NAMES:
+        return text
+    text = _ADD.sub(r"\1IADD3 \2, RZ", text)
+    return _LEAST.sub(r"\1IMNMX", text)
 
 
 def parsed(text: str) -> Instruction:

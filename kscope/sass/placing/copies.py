@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...errors import UnsupportedError
@@ -76,16 +77,56 @@ def unit(block: int, text: Text, machine: Machine) -> Unit:
             continue
         if found:
             return Unit(blocks, found)
+    if exits := _exits(block, text, machine):
+        return Unit((block,), exits)
     if 0 in alike:  # runs once, as the entry does
         return Unit(alike, (Copy(machine.flow.alike[machine.flow.group[0]]),))
     if said:
         raise UnsupportedError(said[0])
-    return Unit(alike, (_without_landmarks(alike, text, machine),))
+    try:
+        return Unit(alike, (_without_landmarks(alike, text, machine),))
+    except UnsupportedError:
+        for blocks in dict.fromkeys(((block,), alike)):
+            with suppress(UnsupportedError):
+                found = _copies(blocks, text, machine, conditional=True)
+                if found and _branches_stay(Unit(blocks, found), text, machine):
+                    return Unit(blocks, found)
+        raise
 
 
-def _copies(blocks: tuple[int, ...], text: Text, machine: Machine) -> tuple[Copy, ...]:
-    """The copies by their landmarks; none if there are no landmarks."""
-    found, keys = _keys(blocks, text, machine)
+def _branches_stay(unit: Unit, text: Text, machine: Machine) -> bool:
+    """Whether the same branches decide if a block runs and if its copies do: no branch became a predicate there, and no
+    predicate became a branch.
+    """
+    there = {
+        statement
+        for block in machine.flow.order
+        for _, one, statement in machine.labeled(block)
+        if one.name in ("BRA", "EXIT")
+    }
+    branches = [
+        one
+        for block in unit.blocks
+        for decides in text.flow.deciding(block)
+        for one in text.within(decides)
+        if text.branch(one) and text.conditional(one)
+    ]
+    copied = [
+        machine.statements.get(machine.blocks[decides][-1].at)
+        for copy in unit.copies
+        for decides in machine.flow.deciding(copy.chain[0])
+    ]
+    made = [one for one in copied if one is not None and text.conditional(one) and not text.branch(one)]
+    return there.issuperset(branches) and not made
+
+
+def _copies(blocks: tuple[int, ...], text: Text, machine: Machine, conditional: bool = False) -> tuple[Copy, ...]:
+    """The copies by their landmarks; none if there are no landmarks.
+
+    conditional: by those that have a predicate in the text. Where the machine code has them under one, too, or a branch
+    around them, they stand in code that runs as often as theirs, if every branch of the text is still there.
+    """
+    found, keys = (_keys_under_predicates if conditional else _keys)(blocks, text, machine)
     copies = list[Copy]()
     for (chain, guard), some in found.items():
         parts = _parts(some)
@@ -98,6 +139,28 @@ def _copies(blocks: tuple[int, ...], text: Text, machine: Machine) -> tuple[Copy
             copies.append(Copy(chain, number, len(parts), part[0][0], part[-1][0], guard, landmarks))
     if copies:
         _check_all_found(copies, blocks, text, machine)
+    return tuple(copies)
+
+
+def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
+    """The copies of the block in which all threads leave, where ptxas leaves under a predicate or in several places.
+
+    A thread leaves once, so the block runs once in front of each exit. None if the only exit is without a predicate.
+    """
+    leaves = [one for one in text.within(block) if text.branch(one)]
+    if not block or text.flow.leaves != {block} or any(map(text.conditional, leaves)):
+        return ()
+    leaving = [one for one in machine.flow.order if machine.blocks[one][-1].name == "EXIT"]
+    if len(leaving) == 1 and not machine.blocks[leaving[0]][-1].conditional:
+        return ()
+    said = [machine.statements.get(machine.blocks[one][-1].at) for one in leaving]
+    if any(one is not None and text.conditional(one) and not text.branch(one) for one in said):
+        return ()  # it leaves in place of the block's last store, which is under a predicate
+    copies = list[Copy]()
+    for one in leaving:
+        last = machine.blocks[one][-1]
+        place = (0, len(machine.blocks[one]) - 1)
+        copies.append(Copy((one,), first=place, last=place, guard=last.guard if last.conditional else ""))
     return tuple(copies)
 
 
@@ -120,6 +183,30 @@ def _keys(blocks: Collection[int], text: Text, machine: Machine) -> tuple[Found,
             kinds[one.name in LOADS][where, guard].append(((where.index(block), place), statement))
     found = kinds[0] or kinds[1]
     return found, {statement for some in found.values() for _, statement in some}
+
+
+def _keys_under_predicates(blocks: Collection[int], text: Text, machine: Machine) -> tuple[Found, set[int]]:
+    """The landmarks that have a predicate in the text, and the branches that ptxas made of such predicates."""
+    found: Found = defaultdict(list)
+    passed, inside = Counter[int](), defaultdict[int, list[int]](list)
+    for block in machine.flow.order:
+        chain = machine.flow.alike[machine.flow.group[block]]
+        for place, one, statement in machine.labeled(block):
+            if text.block[statement] not in blocks or text.branch(statement):
+                continue
+            landmark = one.name in LANDMARKS - FENCES - _SPECULATED
+            if landmark and not text.conditional(statement):
+                raise UnsupportedError("in several copies, of which one has other memory accesses")
+            if landmark and not one.conditional:
+                inside[statement].append(block)
+            elif landmark or (one.name == "BRA" and text.conditional(statement)):
+                passed[statement] += one.name == "BRA"
+                found[chain, ""].append(((chain.index(block), place), statement))
+    keys = {statement for some in found.values() for _, statement in some}
+    around = {block for one in keys for block in inside[one]}
+    if any(len(some) != passed[one] if one in keys else not around.issuperset(some) for one, some in inside.items()):
+        raise UnsupportedError("in several copies, of which one has its memory accesses elsewhere")
+    return found, keys
 
 
 def _parts(found: Sequence[tuple[Position, int]]) -> list[list[tuple[Position, int]]]:

@@ -132,6 +132,15 @@ class Flow:
         """The number of each block's group in `alike`."""
         return {block: number for number, group in enumerate(self.alike) for block in group}
 
+    def deciding(self, block: int) -> frozenset[int]:
+        """The blocks whose branches decide whether a block runs."""
+        return frozenset(
+            one
+            for one in self.order
+            if any(self.followers[to] >> block & 1 for to in self.successors[one])
+            and (one == block or not self.followers[one] >> block & 1)
+        )
+
     def common(self, one: int, other: int) -> int | None:
         """The first block of the innermost loop around both; None if there is none."""
         shared = self.around[one] & self.around[other]

@@ -182,7 +182,7 @@ def _through(text: Text, follows: _Follows, groups: Iterable[Group], state: froz
             if event != END:
                 state = frozenset((event,))
         if guard:
-            state |= before
+            state = before if some[-1] == END else state | before
     return state
 
 
@@ -211,7 +211,9 @@ def _opened(text: Text, groups: Iterable[Group], opened: tuple[str, ...]) -> tup
                     raise UnsupportedError(f"region {mark.display_name} would end in the machine code without a begin")
                 at = len(opened) - 1 - opened[::-1].index(mark.name)
                 opened = (*opened[:at], *opened[at + 1 :])
-        if guard and opened != before:
+        if guard and some[-1] == END:
+            opened = before
+        elif guard and opened != before:
             raise UnsupportedError(f"a region would begin or end under {guard} alone")
     return opened
 

@@ -46,13 +46,24 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
             except UnsupportedError as error:
                 raise UnsupportedError(f"{about} is {error}") from None
         waiting[units[block]].append(number)
-    reached = dict[tuple[int, ...], Position]()  # by the marks so far, in the chains of single copies
-    for one, numbers in sorted(
-        waiting.items(), key=lambda item: min(order[text.block[text.marks[n]]] for n in item[1])
-    ):
-        numbers.sort(key=lambda number: (order[text.block[text.marks[number]]], number))
-        for copy in one.copies:
-            found += _Placing(text, machine, one, copy).all(numbers, reached)
+    ranked = sorted(
+        ((number, one) for one, some in waiting.items() for number in some),
+        key=lambda item: (order[text.block[text.marks[item[0]]]], item[0]),
+    )
+    single = [(number, one, copy) for number, one in ranked for copy in one.copies if copy.many == 1 and not copy.guard]
+    others = [
+        (number, one, copy)
+        for one in waiting
+        for copy in one.copies
+        if copy.many > 1 or copy.guard
+        for number in (number for number, other in ranked if other is one)
+    ]
+    ranks = {number: rank for rank, (number, _) in enumerate(ranked)}
+    reached = dict[tuple[object, ...], Position]()  # by the marks so far, where several stand one behind the other
+    for number, one, copy in (*single, *others):
+        within = (copy.chain,) if copy.many == 1 and not copy.guard else (copy.chain, copy.guard, one)
+        spot, reached[within] = _Placing(text, machine, one, copy).spot(number, reached.get(within, (0, 0)))
+        found.append((copy.number, ranks[number], spot))
     placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
     placed = paths.ordered(text, placed)
     paths.check(text, machine, placed)
@@ -72,17 +83,8 @@ class _Placing:
     unit: Unit
     copy: Copy
 
-    def all(self, numbers: Sequence[int], reached: dict[tuple[int, ...], Position]) -> Iterator[tuple[int, int, Spot]]:
-        """Number of the copy, rank in it, and spot of each of these marks, which are in order."""
-        alone = self.copy.many == 1 and not self.copy.guard
-        least = reached.get(self.copy.chain, (0, 0)) if alone else (0, 0)
-        for rank, number in enumerate(numbers):
-            spot, least = self._spot(number, least)
-            yield self.copy.number, rank, spot
-        if alone:
-            reached[self.copy.chain] = least
-
-    def _spot(self, number: int, least: Position) -> tuple[Spot, Position]:
+    def spot(self, number: int, least: Position) -> tuple[Spot, Position]:
+        """Where a mark stands, of the places from `least` on, and which place that is."""
         mark, statement = self.text.labels.marks[number], self.text.marks[number]
         first, last = self._window(statement, least)
         held = [None if one is None else self._landmark(one) for one in self.text.labels.held[statement]]

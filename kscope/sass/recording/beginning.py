@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ... import ptx
 from ...errors import UnsupportedError
@@ -15,6 +16,8 @@ from .registers import DESCRIPTOR
 
 _CONTROL = ("ctl lo", "ctl hi")
 _CLOCK, _TIME = ("c lo", "c hi"), ("g lo", "g hi")
+_LOADS_CONSTANTS = 90
+"""The first architecture on which ptxas loads constants into registers."""
 _AGAIN, _LAST, _GATE = "d", "last", "epoch"
 
 
@@ -58,27 +61,42 @@ def begun(
     """
     where = dict(_placed(chosen, free, fragments.rows(fragments.between(kernel))))
     low, high = (where[name] for name in _CONTROL)
-    first = where[_GATE]
+    first, new = where[_GATE], partial(writing.new, arch=kernel.arch)
     loaded, block = Control(writes=board), f"desc[UR{DESCRIPTOR}][R{low}.64"
     clocks = [
-        writing.new(f"LDC.64 R{low}, c[0x3][{control:#x}]", loaded),
-        writing.new(f"CS2R R{where[_CLOCK[0]]}, SR_CLOCKLO"),
-        writing.new(f"CS2R R{where[_TIME[0]]}, SR_GLOBALTIMERLO"),
-        writing.new(f"CS2R.32 R{where[_AGAIN]}, SR_CLOCKLO"),
-        writing.new(f"CS2R R{first}, SRZ"),
-        writing.new(f"CS2R R{first + 2}, SRZ"),
+        *_address(kernel, low, high, control, board),
+        new(f"CS2R R{where[_CLOCK[0]]}, SR_CLOCKLO"),
+        new(f"CS2R R{where[_TIME[0]]}, SR_GLOBALTIMERLO"),
+        new(f"CS2R.32 R{where[_AGAIN]}, SR_CLOCKLO"),
+        new(f"CS2R R{first}, SRZ"),
+        new(f"CS2R R{first + 2}, SRZ"),
     ]
     loads = [
-        writing.new(f"ULDC.64 UR{DESCRIPTOR}, {descriptor}"),
+        new(f"ULDC.64 UR{DESCRIPTOR}, {descriptor}"),
         # no control block is in the first 4 GiB of a device's addresses
-        writing.new(f"ISETP.NE.U32.AND P{predicate}, PT, R{high}, RZ, PT", Control(waits=frozenset({board}))),
-        writing.new(f"@P{predicate} LDG.E.128 R{first}, {block}]", loaded),
+        new(f"ISETP.NE.U32.AND P{predicate}, PT, R{high}, RZ, PT", Control(waits=_awaited(kernel, board))),
+        new(f"@P{predicate} LDG.E.128 R{first}, {block}]", loaded),
     ]
     if kernel.sized:
-        clocks.append(writing.new(f"MOV R{where[_LAST]}, RZ"))
+        clocks.append(new(f"MOV R{where[_LAST]}, RZ"))
         size = int(kernel.size_offset or "0")
-        loads.append(writing.new(f"@P{predicate} LDG.E R{where[_LAST]}, {block}+{size:#x}]", loaded))
+        loads.append(new(f"@P{predicate} LDG.E R{where[_LAST]}, {block}+{size:#x}]", loaded))
     return Begin(tuple(clocks), tuple(loads), where)
+
+
+def _address(kernel: ptx.Kernel, low: int, high: int, control: int, board: int) -> list[New]:
+    """The control block's address: constants are loaded, or operands before sm_90."""
+    if kernel.arch >= _LOADS_CONSTANTS:
+        return [writing.new(f"LDC.64 R{low}, c[0x3][{control:#x}]", Control(writes=board), arch=kernel.arch)]
+    return [
+        writing.new(f"MOV R{number}, c[0x3][{at:#x}]", arch=kernel.arch)
+        for number, at in ((low, control), (high, control + 4))
+    ]
+
+
+def _awaited(kernel: ptx.Kernel, board: int) -> frozenset[int]:
+    """What to wait for before the address is there."""
+    return frozenset({board} if kernel.arch >= _LOADS_CONSTANTS else ())
 
 
 def _placed(chosen: Mapping[str, int], free: list[int], rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, int]]:

@@ -23,7 +23,6 @@ from ..cubin import insert
 from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function
-from ..encoding import writing
 from ..encoding.renaming import Names
 from . import beginning, claim_registers, fragments, lending, registers, timing
 from .fragments import Fragment
@@ -33,9 +32,7 @@ _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 _STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
-_LABEL = "claim"
-BACK = "claimed"
-"""Label of what the claim goes back to, if marks have instructions in front of the same one as the test."""
+_LABEL, _BACK = "claim", "back"
 
 
 @dataclass(frozen=True)
@@ -100,14 +97,31 @@ def placed(
     raise AssertionError("the entry is always tried")
 
 
+def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
+    """The claim's code, which goes back to what stands behind the test: a mark may stand there, or an own instruction.
+
+    Args:
+        claim: the claim.
+        put: what stands in front of each instruction; the one behind the test gets a label.
+        tested: how many instructions stand there up to the test.
+    """
+    here = put.get(claim.at, [])
+    if tested < len(here):
+        here[tested] = replace(here[tested], label=_BACK)
+        return claim.behind
+    return tuple(replace(one, to=insert.own(claim.at)) if one.to == _BACK else one for one in claim.behind)
+
+
 def _late(function: Function, stores: int) -> int:
     """In front of the first wait for memory in the entry's block, if it loads before; else at the block's end; never
-    behind the first mark that stores.
+    behind the first mark that stores, and never where a branch leads to, which may be a loop's.
     """
     loading = set[int]()
     loaded = False
     for one in function.instructions:
-        ends = one.name in CONTROL_FLOW or one.name in _STOPS or (one.at and one.at in function.targets)
+        if one.at and one.at in function.targets:
+            return one.at - BYTES
+        ends = one.name in CONTROL_FLOW or one.name in _STOPS
         if one.at >= stores or ends or one.control.waits & loading:
             return one.at if loaded or ends else 0
         if one.name in _LOADS:
@@ -145,21 +159,21 @@ def _at(
     left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
-    keep, give = _kept(saved, left)
+    keep, give = _kept(state, saved, left)
 
     def comes(name: str, number: int) -> list[New]:
-        return [] if where[name] == number else [writing.new(f"MOV R{number}, R{where[name]}")]
+        return [] if where[name] == number else [state.new(f"MOV R{number}, R{where[name]}")]
 
     def goes(name: str, number: int) -> list[New]:
-        return [] if _of(state, name) == number else [writing.new(f"MOV R{_of(state, name)}, R{number}")]
+        return [] if _of(state, name) == number else [state.new(f"MOV R{_of(state, name)}, R{number}")]
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
-        *(writing.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
+        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
         *_recording(state),
         *_ids(allocation, written),
         *give,
-        writing.new("BRA `()", Control(stall=5), to=insert.own(at)),
+        state.new("BRA `()", Control(stall=5), to=_BACK),
     ]
     epoch = where[values[0]]
     test = [
@@ -168,14 +182,14 @@ def _at(
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]
-    start = [replace(first, label=_LABEL)] if not first.label else [writing.new("NOP", label=_LABEL), first]
-    cold = timing.tight([*start, *rest, *after, *behind])
+    start = [replace(first, label=_LABEL)] if not first.label else [state.new("NOP", label=_LABEL), first]
+    cold = timing.tight([*start, *rest, *after, *behind], function.arch)
     begins, loads = begin.clocks, begin.loads
-    parts = [timing.tight(one) for one in (begins, loads, test)]
+    parts = [timing.tight(one, function.arch) for one in (begins, loads, test)]
     if asked == at:  # with all waits in between
-        parts = [parts[0], [], timing.tight([*loads, *test])]
+        parts = [parts[0], [], timing.tight([*loads, *test], function.arch)]
     if not at:
-        parts = [timing.tight([*begins, *loads, *test]), [], []]
+        parts = [timing.tight([*begins, *loads, *test], function.arch), [], []]
     return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), asked, at, highest)
 
 
@@ -195,7 +209,7 @@ def _predicate(function: Function, at: int) -> int:
 
 def _at_rest(state: State) -> list[New]:
     """What a lane knows if the gate is shut, in a kernel without a predicate for it."""
-    return [writing.new(f"MOV R{number}, RZ") for number in sorted(state.registers)]
+    return [state.new(f"MOV R{number}, RZ") for number in sorted(state.registers)]
 
 
 def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[New]:
@@ -209,8 +223,8 @@ def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[N
         raise UnsupportedError("the kernel needs every predicate where it would claim")
     waits = Control(waits=frozenset({gate}))
     return [
-        writing.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{epoch}, RZ, PT", waits),
-        writing.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_LABEL),
+        state.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{epoch}, RZ, PT", waits),
+        state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_LABEL),
     ]
 
 
@@ -218,18 +232,20 @@ def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]
     """The ids and values of records that have registers of their own; of others, marks write all words."""
     keys = {quad: key for key, quad in allocation.quads.items()}
     return [
-        replace(writing.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always"))
+        replace(
+            allocation.state.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always")
+        )
         for quad, own in sorted(allocation.own.items())
         for word, value in ((1, own), (3, 0))
         if quad + word not in written
     ]
 
 
-def _kept(predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
+def _kept(state: State, predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
     """Instructions that keep predicates in registers, and that bring them back."""
     pairs = list(zip(predicates, free, strict=False))
-    keep = [writing.new(f"P2R R{into}, PR, RZ, {1 << one:#x}") for one, into in pairs]
-    give = [writing.new(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT") for one, of in pairs]
+    keep = [state.new(f"P2R R{into}, PR, RZ, {1 << one:#x}") for one, into in pairs]
+    give = [state.new(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT") for one, of in pairs]
     return keep, give
 
 
@@ -244,4 +260,4 @@ def _recording(state: State) -> list[New]:
     """A lane without a slab has the high word 0."""
     if state.on is None:
         return []
-    return [writing.new(f"ISETP.NE.U32.AND P{state.on}, PT, R{state.address + 1}, RZ, PT")]
+    return [state.new(f"ISETP.NE.U32.AND P{state.on}, PT, R{state.address + 1}, RZ, PT")]

@@ -12,7 +12,6 @@ from ..cubin import insert
 from ..cubin.control import SCOREBOARDS, Control
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
-from ..encoding import writing
 from ..placing import code
 from . import fragments, registers, timing
 from .registers import DESCRIPTOR, State
@@ -45,14 +44,14 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
         if leaves.guard.lstrip("@!").startswith("U"):
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
         code = Control(stall=5, waits=leaves.control.waits)
-        yield writing.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
+        yield state.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
     on = state.on
     if on is None:  # at an exit, no predicate has a value for those that leave
         on = 0
-        yield writing.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
-    yield writing.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
+        yield state.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
+    yield state.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
     if leaves.conditional:
-        yield writing.new("EXIT", Control(stall=5))
+        yield state.new("EXIT", Control(stall=5))
 
 
 def end(state: State, last: str) -> list[New]:
@@ -88,7 +87,7 @@ def end(state: State, last: str) -> list[New]:
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
     first, *rest = texts
-    return timing.tight([writing.new(first, waits, label=_END), *(_new(state, one) for one in rest)])
+    return timing.tight([state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch)
 
 
 def highest(code: Sequence[New]) -> int:
@@ -105,7 +104,7 @@ def _overflowed(state: State, last: str, row: int, limit: int) -> tuple[str, ...
     # more rows than places: the offset is at least two behind the last place's
     least = f"{2 * layout.RECORD_BYTES + (0 if last[0] == 'R' else int(last, 16)):#x}"
     return (
-        *((f"VIADD R{limit}, {last}, {least}",) if last[0] == "R" else ()),
+        *((f"IADD3 R{limit}, {last}, {least}, RZ",) if last[0] == "R" else ()),
         f"MOV R{row}, RZ",
         f"MOV R{row + 1}, {wire.EXTRA_ID:#x}",
         f"MOV R{row + 2}, RZ",
@@ -120,9 +119,10 @@ def _overflowed(state: State, last: str, row: int, limit: int) -> tuple[str, ...
 
 def _new(state: State, text: str) -> New:
     """An instruction of the end; the address of the row is read when the head's is computed."""
-    board = frozenset({state.scoreboard}) if state.extra is not None and text.startswith(f"MOV R{state.address},") else ()
-    code = Control(waits=frozenset(board), reads=state.scoreboard if "STG" in text and text[0] == "@" else None)
-    return writing.new(text, code)
+    waits = state.extra is not None and text.startswith(f"MOV R{state.address},")
+    board = frozenset({state.scoreboard}) if waits else frozenset[int]()
+    code = Control(waits=board, reads=state.scoreboard if "STG" in text and text[0] == "@" else None)
+    return state.new(text, code)
 
 
 def _free(state: State, *rows: int) -> Iterator[int]:

@@ -116,6 +116,7 @@ class Fragment:
         comes: in-doors: the value's number, by address.
         goes: out-doors: the value's number, by address.
         zeros: instructions of which only addresses of doors are made, and the fence behind them.
+        arch: the architecture that it is for.
     """
 
     instructions: tuple[Instruction, ...]
@@ -124,6 +125,7 @@ class Fragment:
     comes: Mapping[int, int]
     goes: Mapping[int, int]
     zeros: frozenset[int]
+    arch: int = 90
 
     @property
     def code(self) -> tuple[Instruction, ...]:
@@ -181,7 +183,7 @@ def read(file: elf.Elf, function: Function) -> Fragment:
     goes = {at: number for at, number in goes.items() if at not in fences}
     zeros = _zeros(code, {*comes, *goes, *fences}) | fences
     attributes = info.read(own.content) if own is not None else ()
-    return Fragment(tuple(code), attributes, function.name, comes, goes, zeros)
+    return Fragment(tuple(code), attributes, function.name, comes, goes, zeros, function.arch)
 
 
 def _door(one: Instruction, name: str, first: int) -> int | None:
@@ -277,9 +279,10 @@ def spliced(
             made = []
         elif one.at == exits[0]:
             everything = frozenset() if leaves_early else frozenset(boards[board] for board in counted)
-            made = [writing.new("NOP", Control(waits=everything))]
+            made = [writing.new("NOP", Control(waits=everything), arch=fragment.arch)]
         elif one.name == "EXIT":
-            guarded = forms.word("BRA `()", Control(stall=5)) & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
+            branch = forms.word("BRA `()", Control(stall=5), fragment.arch)
+            guarded = branch & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
             made = [
                 New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}", seen=renaming.seen(one, names, "BRA"))
             ]
@@ -291,7 +294,7 @@ def spliced(
         if one.at in fragment.goes and not leaves_early:  # what they are moved to may have been used until now
             waits |= {boards[board] for board in counted}
         if one.at in gone and waits and not (leaves_early and one.at not in fragment.comes):
-            made = [writing.new("NOP", Control(waits=waits)), *made]
+            made = [writing.new("NOP", Control(waits=waits), arch=fragment.arch), *made]
         waiting.append(label)
         if made:
             alias |= dict.fromkeys(waiting, label)

@@ -15,7 +15,7 @@ from ... import ptx
 from ...capture import wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
-from ...machine_code.occupancy import warps_by_registers
+from ...machine_code import occupancy
 from ...marks.grammar import Mark
 from ..checks import checking, hazards
 from ..cubin import elf, info, insert, reading, sections
@@ -109,11 +109,11 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized, bool(plan.layouts))
     marks = frozenset(one.spot.at for one in plan.placed if not one.spot.after and one.act != "clock")
-    spans = _spans(plan)
+    spans = _spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)
     chosen = _chosen(free, plan.records, together, spans, marks, before, threads)
     state = chosen.state
-    most = _most(max(before, chosen.count), threads)
+    most = _most(max(before, chosen.count), threads, function.arch)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
@@ -124,6 +124,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     put[0] = [*where.begin]
     put.setdefault(where.asked, []).extend(where.ask)
     put.setdefault(where.at, []).extend(where.test)
+    tested = len(put[where.at])
     writer = records.Writer(state, records.last(state, kernel.last))
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
     waiting = stores_in_flight.waiting(function, uses)
@@ -132,7 +133,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     for at, some in made.before.items():
         put.setdefault(at, []).extend(some)
     for at in chosen.waits:
-        put.setdefault(at, []).append(New(forms.word("NOP", Control(stall=1, waits=frozenset({state.scoreboard})))))
+        put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
@@ -141,7 +142,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     insertion = Insertion(
         put,
         made.after,
-        [*_back(where, put[where.at]), *end],
+        [*claiming.back(where, put, tested), *end],
         registers=count,
         attributes=claim.stack,
         controls=controls,
@@ -150,17 +151,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     out = insert.inserted(data, function, insertion)
     checking.check(out, function, insertion, made.holding)
     out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
-    warps = (warps_by_registers(before), warps_by_registers(count))
+    warps = (_warps(before, function.arch), _warps(count, function.arch))
     return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
-
-
-def _back(where: claiming.Claim, here: list[New]) -> list[New]:
-    """The claim, which goes back to what marks have behind the test, in front of the same instruction."""
-    place = len(where.test or where.begin)
-    if place == len(here):
-        return [*where.behind]
-    here[place] = replace(here[place], label=claiming.BACK)
-    return [replace(one, to=claiming.BACK) if one.to == insert.own(where.at) else one for one in where.behind]
 
 
 def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
@@ -184,7 +176,7 @@ def _check_options(kernel: ptx.Kernel) -> None:
         (f"fill={options.fill!r}", options.fill == "ring"),
         (f"clock={options.clock!r}", options.clock == "cycles"),
         (f"the strategies {', '.join(kernel.specs)}", len(kernel.specs) == 1 and not kernel.late),
-        (f"sm_{kernel.arch}", kernel.arch == 90),
+        (f"sm_{kernel.arch}", forms.known(kernel.arch)),
     ):
         if not known:
             raise UnsupportedError(f"{what} is not supported")
@@ -202,10 +194,10 @@ def _chosen(
     """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
 
     def fitting(one: registers.Allocation) -> int:
-        return warps_by_registers(max(before, one.count)) // max(1, threads // _WARP)
+        return _warps(max(before, one.count), pool.function.arch) // max(1, threads // _WARP)
 
     chosen = pool.owned(found, regions.apart(found))
-    if fitting(chosen) < warps_by_registers(before) // max(1, threads // _WARP):
+    if fitting(chosen) < _warps(before, pool.function.arch) // max(1, threads // _WARP):
         few = pool.owned(found, regions.shared(found, together))
         lent = pool.lent(spans, together, marks)
         chosen = max((chosen, few, lent), key=fitting)
@@ -214,21 +206,27 @@ def _chosen(
     return chosen
 
 
-def _most(count: int, threads: int) -> int:
+def _warps(count: int, arch: int) -> int:
+    """Warps that fit on an SM with this many registers a thread."""
+    return min(occupancy.SMS.get(arch, occupancy.LARGEST).warps, occupancy.warps_by_registers(count))
+
+
+def _most(count: int, threads: int, arch: int) -> int:
     """The most registers a thread with which as many blocks fit on an SM."""
-    blocks = warps_by_registers(count) // max(1, threads // _WARP)
-    return max(one for one in range(count, _MOST + 1) if warps_by_registers(one) // max(1, threads // _WARP) == blocks)
+    many = max(1, threads // _WARP)
+    return max(one for one in range(count, _MOST + 1) if _warps(one, arch) // many == _warps(count, arch) // many)
 
 
-def _spans(plan: rows.Plan) -> dict[regions.Key, lending.Span]:
-    """Where each record is open. Its value may be there before it begins."""
+def _spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
+    """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
     begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
     for one in plan.placed:
         key, spot = one.record.key, one.spot
         begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | (
             {spot.next} if one.act == "enter" else set()
         )
-        ends[key] |= set() if one.act in marking.STARTS else {spot.next}
+        leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
+        ends[key] |= set() if one.act in marking.STARTS or leaves else {spot.next}
     return {
         record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key])) for record in plan.records
     }

@@ -70,7 +70,7 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         if writer.flexible(site) and (on := _on(writer, site, ahead, needed)) is not None:
             others = frozenset(other.spot.next for other in sites[number + 1 :]) - {spot.at}
             around = _Around(ahead, list(_quiet(ahead, others)), open_end if tensors else None)
-            _spread(site, writer.steps(site, on), around, made.before, clocks)
+            _spread(site, writer.steps(site, on), around, made.before, clocks, function.arch)
             continue
         here = (made.after if spot.after else made.before).setdefault(known.at if known else spot.at, [])
         if spot.behind_wait and not here:
@@ -106,8 +106,8 @@ class _Around:
     Attributes:
         ahead: all of them.
         quiet: those that only compute, which its clock may stand behind.
-        open_end: no other mark needs the place behind these: the block ends, or nobody looked further. None in a kernel
-            without tensor cores.
+        open_end: no other mark needs the place behind these: the block ends, or what follows was not examined. None in
+            a kernel without tensor cores.
     """
 
     ahead: Sequence[Instruction]
@@ -131,6 +131,7 @@ def _spread(
     around: _Around,
     before: dict[int, list[New]],
     clocks: dict[int, _Clock],
+    arch: int,
 ) -> None:
     """Add the instructions of a flexible site.
 
@@ -146,18 +147,18 @@ def _spread(
         before[known.at].insert(known.last, read)
     else:
         stops = place.STOPS if spot.behind_wait and known is None else 0
-        groups = spreading.spread([read], quiet if stops else (), stops)
+        groups = spreading.spread([read], quiet if stops else (), arch, stops)
         many = next(place for place, group in enumerate(groups) if group)
         here = before.setdefault(starts[many], [])
         here.extend(groups[many])
         known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
     late = _late(ahead[many:], open_end) if follows else 0
     if late or any(one.name in _TENSORS for one in ahead[many:]):
-        groups = spreading.spread([read], ()) if late else spreading.spread([read, *follows], ())
+        groups = spreading.spread([read], (), arch) if late else spreading.spread([read, *follows], (), arch)
         starts[many:] = [starts[many], *([starts[many + late]] if late else [])]
-        groups += spreading.spread(follows, ()) if late else []
+        groups += spreading.spread(follows, (), arch) if late else []
     else:
-        groups = spreading.spread([read, *follows], ahead[many:])
+        groups = spreading.spread([read, *follows], ahead[many:], arch)
     for start, group in zip(starts[many:], groups, strict=True):
         for new in group:
             if new.seen is read.seen:  # with the cycles that it takes
@@ -204,8 +205,9 @@ def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) ->
             return found, False
         entered = one.at != start and (one.at in targets or one.at == claim)
         if entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
-            # a branch to an instruction leads to what stands in front of it
-            return found[:-1] if one.at != start and one.at in targets else found, True
+            if entered and one.at in targets:  # what stands behind the last instruction is also branched to
+                found = found[:-1]
+            break
         found.append(one)
     return found, True
 

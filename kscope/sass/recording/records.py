@@ -14,9 +14,9 @@ from ...errors import UnsupportedError
 from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import Instruction
-from ..encoding import forms, writing
+from ..encoding import forms
 from ..placing.paths import Spot
-from . import fragments
+from . import fragments, timing
 from .regions import Record
 from .registers import DESCRIPTOR, State
 
@@ -109,7 +109,7 @@ class Writer:
         done = frozenset({state.scoreboard})
 
         def new(text: str, code: Control | None = None) -> New:
-            return replace(writing.new(text, code), word_of=self._word(site, text))
+            return replace(state.new(text, code), word_of=self._word(site, text))
 
         on, test = f"@P{recording} ", list[New]()
         if state.on is None:
@@ -124,9 +124,10 @@ class Writer:
             *([new(f"{on}{self._more(site)}")] if site.more else []),
             new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
         ]
+        code = Control(waits=done) if site.waits else Control()
         if site.act in ("exit", "clock"):
-            return new(f"CS2R.32 R{site.clock}, SR_CLOCKLO"), store if site.act == "exit" else []
-        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", Control(waits=done) if site.waits else Control())
+            return new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), store if site.act == "exit" else []
+        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", code)
         if site.act == "enter":
             return read, constants
         return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]
@@ -136,8 +137,8 @@ class Writer:
         made = {"enter": self._enter, "exit": self._leave, "clock": self._clock}.get(site.act, self._point)
         guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
         return [
-            New(
-                forms.word(text, code),
+            replace(
+                self.state.new(text, code),
                 borrowed=frozenset(one for one in (guard, saved) if one and one in text),
                 word_of=self._word(site, text),
             )
@@ -151,7 +152,8 @@ class Writer:
             if one is None:
                 continue
             code = Control(max(2, one.control.stall), one.control.stay, waits=one.control.waits)
-            found[one.at] = forms.word(f"{one.guard} MOV R{site.quad + word}, {one.operands[-1]}", self._waiting(code))
+            text = f"{one.guard} MOV R{site.quad + word}, {one.operands[-1]}"
+            found[one.at] = forms.word(text, self._waiting(code), self.state.arch)
         return found
 
     def _waiting(self, code: Control) -> Control:
@@ -193,7 +195,8 @@ class Writer:
     def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         """An instant or a counter: one clock is its begin and its end."""
         guard = _guard(site)
-        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control(stall=4))
+        soon = Control(stall=timing.clock_cycles(self.state.arch))
+        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:
@@ -203,7 +206,8 @@ class Writer:
         yield from self._store(site, needed)
 
     def _leave(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
-        read = f"{_guard(site)}CS2R.32 R{site.clock}, SR_CLOCKLO", Control()
+        code = self._waiting(Control()) if site.waits else Control()
+        read = f"{_guard(site)}CS2R.32 R{site.clock}, SR_CLOCKLO", code
         test = list(self._tests(site, needed))
         if site.record.conditional:  # the predicate is in the register of the end
             yield from (*test, read)
@@ -242,10 +246,12 @@ class Writer:
             yield f"PLOP3.LUT P{own}, PT, P{self.state.on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
             also = f"P{own}"
         elif guard or self.state.on is None:
-            lanes = guard if guard and guard[0] != "!" else "PT"
-            yield f"ISETP.NE.U32.AND P{own}, PT, R{self.state.address + 1}, RZ, {lanes}", soon
-            if guard.startswith("!"):
-                yield f"@{guard[1:]} ISETP.NE.U32.AND P{own}, PT, RZ, RZ, PT", soon
+            negated = guard.startswith("!")
+            lanes = guard if guard and not negated else "PT"
+            test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.address + 1}, RZ, {lanes}"
+            yield test, Control(stall=4) if negated else soon
+            if negated:
+                yield f"PLOP3.LUT P{own}, PT, P{own}, {guard[1:]}, PT, 0x20, 0x0", soon
             also = f"P{own}"
         else:
             also = f"P{self.state.on}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...capture import layout
 from ...errors import UnsupportedError
 from ...marks.grammar import Mark
+from ...marks.wide import is_wide
 from ..placing.code import Text
 from ..placing.labels import Labeled
 
@@ -71,6 +72,8 @@ def check(labels: Labeled, spec: str) -> None:
             raise UnsupportedError(
                 f"{mark.noun} {mark.display_name} has another strategy than the kernel: {mark.strategy}"
             )
+        if is_wide(mark.type):
+            raise UnsupportedError(f"the value of {mark.noun} {mark.display_name} has 64 bits")
     for one in labels.kernel.statements:
         if one.mark is not None and one.mark.act == "pin":
             raise UnsupportedError("pins are not supported, because nothing is moved away from them there")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from ...errors import UnsupportedError
 from ..cubin.control import SCOREBOARDS
+from ..cubin.insertion import New
 from ..cubin.instructions import BRANCHES, BYTES, Function
+from ..encoding import writing
 from .lending import Lender, Span
 from .regions import Key, Record
 
@@ -45,6 +47,7 @@ class State:
         scoreboard: counts stores until their operands were read.
         spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
         extra: records of rows so far, less these rows; None in a kernel without rows.
+        arch: the architecture of the kernel, for which instructions with these are written.
     """
 
     base: int
@@ -56,6 +59,12 @@ class State:
     scoreboard: int
     spare: int | None = None
     extra: int | None = None
+    arch: int = 90
+
+    @property
+    def new(self) -> Callable[..., New]:
+        """writing.new() for the architecture."""
+        return partial(writing.new, arch=self.arch)
 
     @property
     def registers(self) -> frozenset[int]:
@@ -172,8 +181,8 @@ class Pool:
         base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
         last = _take(lasting, 1, self.function) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
-        extra = _take(lasting, 1, self.function) if self.rows else None
-        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra)
+        extra, arch = _take(lasting, 1, self.function) if self.rows else None, self.function.arch
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch)
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""

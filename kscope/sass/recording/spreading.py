@@ -15,12 +15,13 @@ from ..cubin.instructions import Instruction
 from . import timing
 
 
-def spread(code: Sequence[New], ahead: Sequence[Instruction], begin: int = 0) -> list[list[New]]:
+def spread(code: Sequence[New], ahead: Sequence[Instruction], arch: int, begin: int = 0) -> list[list[New]]:
     """Place instructions in their order.
 
     Args:
         code: the instructions.
         ahead: the function's own instructions that they may stand behind.
+        arch: the architecture, such as 90.
         begin: cycles that must pass before the first one.
 
     Returns:
@@ -28,7 +29,7 @@ def spread(code: Sequence[New], ahead: Sequence[Instruction], begin: int = 0) ->
         cycles, the inserted instructions have the others.
     """
     groups: list[list[New]] = [[] for _ in range(len(ahead) + 1)]
-    line, now, place = timing.Line(), begin and -begin, 0
+    line, now, place = timing.Line(arch), begin and -begin, 0
     for new in code:
         at = max(line.earliest(new), 0)
         while now < at and place < len(ahead):

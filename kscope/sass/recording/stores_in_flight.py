@@ -28,7 +28,7 @@ class Use:
 
 
 def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
-    """The spots of begins and instants that must wait.
+    """The spots of begins and instants that must wait, and of ends behind one that only some lanes of a warp come to.
 
     Args:
         function: the kernel without its marks.
@@ -38,6 +38,7 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
     before: dict[int, list[Use]] = defaultdict(list)
     for use in uses:
         (behind if use.spot.after else before)[use.spot.at].append(use)
+    partly = {use.quad for use in uses if use.act == "exit" and use.spot.guard}
     by_address = {one.at: one for one in function.instructions}
     found = set[Spot]()
     states: dict[int, _Stored] = {0: (frozenset(), frozenset())}
@@ -47,7 +48,7 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
         ahead, last = states[at]
         here = ahead | last  # clocks of one place may be read one behind the other, in front of all its stores
         for use in (*before[at], *behind[at]):
-            if use.act != "exit" and use.quad in here:
+            if (use.act != "exit" or use.quad in partly) and use.quad in here:
                 found.add(use.spot)
             if use.act != "enter":
                 ahead, last = last, frozenset({use.quad})

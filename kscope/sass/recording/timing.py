@@ -25,15 +25,19 @@ _COMPUTES = frozenset(
     | {"PRMT", "SEL", "SHF", "SGXT", "VIADD", "VIADDMNMX", "VIMNMX"}
 )
 """Instructions that read their operands soon; all others, such as VOTE, are taken for as slow as those of memory."""
+_MULTIPLIERS = frozenset({"FADD", "FFMA", "FMUL", "IMAD", "VIADD"})
+"""Instructions of another pipe than the rest of these; a result takes one more cycle from one to the other."""
 _GUARD, _UNIFORM, _UNIFORM_OF_MEMORY = 13, 6, 12
 _ALU = 4
 _SLOW = {"HFMA2": 6, "IMAD.WIDE": 5, "R2UR": 13, "VOTE": 13, "PRMT": 4}
 """Cycles from an instruction to the first that reads its result; one more if that one accesses memory."""
+_CLOCK, _CLOCK_32, _CLOCK_OF_MEMORY = 6, {90: 4}, 8
+"""The same of CS2R; a clock of 32 bits takes 8 cycles where it is not known better."""
 
 
-def tight(code: Sequence[New]) -> list[New]:
-    """The same instructions with as few cycles between them as they need."""
-    line = Line()
+def tight(code: Sequence[New], arch: int) -> list[New]:
+    """The same instructions with as few cycles between them as they need on an architecture."""
+    line = Line(arch)
     for new in code:
         line.add(new)
     return line.finished()
@@ -42,7 +46,8 @@ def tight(code: Sequence[New]) -> list[New]:
 class Line:
     """Instructions in a row with the times at which they are issued."""
 
-    def __init__(self) -> None:
+    def __init__(self, arch: int) -> None:
+        self.arch = arch
         self.made = list[New]()
         self.times = list[int]()
         self.results = dict[str, tuple[int, Instruction]]()
@@ -68,7 +73,7 @@ class Line:
         for register in one.reads:
             if register in self.results:
                 issued, producer = self.results[register]
-                at = max(at, issued + _takes(producer, one, register))
+                at = max(at, issued + _takes(producer, one, register, self.arch))
         if one.name in _MEMORY or code.writes is not None:  # whose result must not come before the one that it replaces
             at = max([at, *(self._there(register) for register in one.writes)])
         if new.label or one.name in _MOVES:
@@ -79,7 +84,7 @@ class Line:
         if register not in self.results:
             return 0
         issued, producer = self.results[register]
-        return issued + _takes(producer, None, register)
+        return issued + _takes(producer, None, register, self.arch)
 
     def issue(self, new: New, at: int) -> None:
         """An instruction is issued at a time."""
@@ -117,7 +122,7 @@ def nops(cycles: int) -> Iterator[New]:
 
 
 def _nop(cycles: int, waits: frozenset[int] = frozenset()) -> New:
-    return writing.new("NOP", Control(stall=cycles, waits=waits))
+    return writing.new("NOP", Control(stall=cycles, waits=waits))  # the same on all architectures
 
 
 def least(new: New) -> int:
@@ -126,7 +131,12 @@ def least(new: New) -> int:
     return max(2 if one.code == "CS2R" or one.name == "STG" else 1, control(new.word).stall)
 
 
-def _takes(producer: Instruction, reader: Instruction | None, register: str) -> int:
+def clock_cycles(arch: int) -> int:
+    """Cycles until a clock of 32 bits can be read by what computes."""
+    return _CLOCK_32.get(arch, _CLOCK_OF_MEMORY)
+
+
+def _takes(producer: Instruction, reader: Instruction | None, register: str, arch: int) -> int:
     """Cycles until a result can be read; without a reader, until any instruction can."""
     memory = reader is None or reader.name not in _COMPUTES
     if register.startswith(("P", "UP")):
@@ -136,6 +146,8 @@ def _takes(producer: Instruction, reader: Instruction | None, register: str) -> 
         slow = _SLOW.get(producer.name, _UNIFORM)
         return max(slow, _UNIFORM_OF_MEMORY) if memory else slow
     if producer.name == "CS2R":
-        return 8 if memory else _ALU if ".32" in producer.code else 6
+        soon = clock_cycles(arch) if ".32" in producer.code else _CLOCK
+        return _CLOCK_OF_MEMORY if memory else soon
     name = "IMAD.WIDE" if producer.code.startswith("IMAD.WIDE") else producer.name
-    return _SLOW.get(name, _ALU) + memory
+    elsewhere = reader is not None and (reader.name in _MULTIPLIERS) != (producer.name in _MULTIPLIERS)
+    return _SLOW.get(name, _ALU) + (memory or elsewhere)

@@ -12,6 +12,7 @@ import pytest
 
 import kscope
 import kscope_sim
+from kscope.analysis import rates_text
 from kscope.analysis.rates import Rate, rates
 from kscope.capture.capture import Capture
 from kscope.capture.samples import CodeWork
@@ -90,6 +91,17 @@ def test_given_amounts_come_before_declared_ones_and_those_before_the_code_s(cap
     assert (plain.bytes, plain.bytes_from, plain.most) == (128 * BLOCKS * WARPS * TURNS, "code", True)
     unknown = {(number, "plain"): CodeWork(unknown="it has branches")}
     assert rows(trace, code=unknown)["plain"].unknown == "it has branches"
+
+
+def test_shared_memory_s_rate_is_that_of_the_machine_code(capture: Capture) -> None:
+    trace = kscope.decode(capture)
+    assert "shared GB/s" not in str(rates(trace)) and np.isnan(rows(trace)["load"].shared)
+    [number] = {one.kernel_id for one in trace.launches}
+    found = rates(trace, code={(number, "plain"): CodeWork(shared=512)})
+    row = next(one for one in found.rows if one.region == "plain")
+    assert row.shared == 512 * BLOCKS * WARPS * TURNS
+    assert row.shared_bandwidth == pytest.approx(row.shared / row.busy_ns)
+    assert "shared GB/s" in rates_text.text(found, width=200)
 
 
 def test_the_roof_is_the_nearer_limit_and_its_part_that_of_the_sms_that_recorded(capture: Capture) -> None:

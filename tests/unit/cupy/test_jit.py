@@ -18,6 +18,7 @@ from kscope.marks import grammar
 from kscope_cuda import nvrtc
 
 OUT = _cuda_types.CArray(np.dtype(np.int32), 1, True, True)
+DOUBLE = _cuda_types.Scalar(np.float64)
 INT, UINT, LONG, FLOAT = (_cuda_types.Scalar(kind) for kind in (np.int32, np.uint32, np.int64, np.float32))
 LOAD = kscope.scope("load")
 ITEM = kscope.scope("item", strategy=kscope.Lane0Warp0())
@@ -164,8 +165,20 @@ def test_a_value_can_be_pinned(enabled, gpu):
 
 
 def wide(out, n):
-    with kscope.region("wide", value=n):
+    with kscope.region("wide", value=n > 3):
         out[0] = 1
+
+
+def whole(out, n, x):
+    with kscope.region("long", value=n):
+        out[0] = 1
+    kscope.counter("double", x)
+
+
+def test_values_of_64_bits_keep_all_of_them(enabled, gpu):
+    marks = placed(translate(whole, OUT, LONG, DOUBLE))
+    assert marks[0] == "enter long i64 with" and marks[2] == "counter double f64 call"
+    assert b"kscope_ctl" in compile(gpu, whole, OUT, LONG, DOUBLE)
 
 
 def flag(out, n):
@@ -181,8 +194,8 @@ def nameless(out, n):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (wide, r"'wide' is a int64: .* pass cupy.int32\(x\)"),
-        (flag, "'flag' is the bool True: a record holds 32 bits"),
+        (wide, r"'wide' is a bool: .* pass cupy.int32\(x\)"),
+        (flag, "'flag' is the bool True: a record holds one integer or float"),
         (nameless, "the name must be a string known at compile time"),
     ],
 )

@@ -156,6 +156,20 @@ def test_values_keep_their_types(make: Make) -> None:
     assert types == {"i32": "i32", "u32": "u32", "f32": "f32", "constant": "u32", "none": None}
 
 
+def test_values_of_64_bits_keep_their_types(make: Make) -> None:
+    made = make(
+        """
+        with region("i64", value=cutlass.Int64(n) << 33):
+            kscope.instant("u64", value=cutlass.Uint64(n))
+        kscope.counter("f64", value=cutlass.Float64(x[thread]))
+        kscope.begin("key", cutlass.Int64(n))
+        kscope.end("key", cutlass.Int64(n))
+        """
+    )
+    types = {region.name.partition("\x1f")[0]: region.type for region in metadata_of(made).regions}
+    assert types == {"i64": "i64", "u64": "u64", "f64": "f64", "key": "i64"}
+
+
 def test_explicit_calls_may_pair_across_iterations(make: Make) -> None:
     made = make(
         """
@@ -228,15 +242,15 @@ def test_a_name_that_is_not_static_is_refused(make: Make) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("cutlass.Int64(n)", r"a Int64: .* pass value=cutlass.Int32\(x\)"),
+        ("cutlass.Int16(n)", r"a Int16: .* pass value=cutlass.Int32\(x\)"),
         ("cutlass.Float16(1.0)", r"a Float16: .* pass value=cutlass.Float32\(x\)"),
         ("n > 3", "a Boolean"),
         ("True", "the bool True"),
-        ("1 << 40", "needs more than 32 bits"),
+        ("1 << 64", "needs more than 64 bits"),
         ("x", "Tensor"),
     ],
 )
-def test_only_32_bit_scalars_are_values(make: Make, value: str, message: str) -> None:
+def test_only_scalars_of_32_and_64_bits_are_values(make: Make, value: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make(f'with region("one", value={value}):\n    x[thread] = 1.0')
 

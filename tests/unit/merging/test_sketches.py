@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ def test_a_rank_s_sketch_is_small_and_a_damaged_one_is_refused(job: tuple[Path, 
     good = json.loads(file.read_text())
     for wrong in ({}, good | {"version": 2}, good | {"sketches": [["k", "r", "x", [1], [0]]]}):
         (tmp_path / sketches.FILE).write_text(json.dumps(wrong))
-        with pytest.raises(FormatError, match="not what kscope run --sketch writes"):
+        with pytest.raises(FormatError, match="line 1 is not what kscope run --sketch writes"):
             sketches.spreads(sketches.files(tmp_path))
 
 
@@ -73,3 +74,13 @@ def test_the_flag_needs_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "expected --ranks FOLDER beside it" in capsys.readouterr().err
     assert main(["ranks", str(tmp_path), "--sketch"]) == 2
     assert "--ranks" in capsys.readouterr().err
+
+
+def test_without_ddsketch_the_script_does_not_begin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.py").write_text("raise SystemExit(7)")
+    monkeypatch.setitem(sys.modules, "ddsketch", None)
+    assert main(["run", "--ranks", str(tmp_path / "run"), "--sketch", str(tmp_path / "x.py")]) == 2
+    assert "sketches need the package ddsketch: pip install" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -17,10 +17,12 @@ from waiting import wait_until
 
 from kscope.errors import MissingError, UnsupportedError
 from kscope.instrument import images
-from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table
+from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table, sample_times
+from kscope_runtime.cupti import Data
 from kscope_runtime.pc_sampling import PcSampler
 from kscope_runtime.primary_contexts import PrimaryContexts
 from kscope_runtime.sample_table import SampleTable
+from kscope_runtime.sample_times import SampleTimes
 
 from .fake import FakeDriver, Gpu
 from .fake_cupti import FakeCupti, Sampled
@@ -202,12 +204,27 @@ def test_profilers_are_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cupti.other_client() == "Proton"
     proton.flags.profiling_on = False
     assert cupti.other_client() == ""
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("nsight/libToolsInjection64.so", "nsys"), ("ncu/libcuda-injection.so", "ncu"),
+        ("dsl_packages/iket/profiler/libiket_injection.so", "IKET"), ("lib/libcutracer.so", "CUTracer"),
+        ("sanitizer/libsanitizer-collection.so", "compute-sanitizer"),
+        ("dsl_packages/iket/libiket_cubin_info.so", ""), ("lib/libcupti.so.13", ""),
+    ],
+)  # fmt: skip
+def test_tools_that_were_loaded_into_the_program_are_recognized(
+    library: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
     real = Path.read_text
     monkeypatch.setattr(
-        Path, "read_text", lambda path, **more: "7f00 r-xp /opt/nsight/libToolsInjection64.so\n"
+        Path, "read_text", lambda path, **more: f"7f00 r-xp /opt/{library}\n"
         if str(path) == "/proc/self/maps" else real(path, **more),
     )  # fmt: skip
-    assert cupti.other_client() == "nsys"
+    assert cupti.other_client() == name
 
 
 def test_functions_know_their_modules() -> None:
@@ -268,12 +285,12 @@ def test_a_hundred_million_samples_fit_into_200_megabytes() -> None:
     tracemalloc.start()
     try:
         table = SampleTable()
-        for _ in range(100):
+        for _ in range(40):
             size = 100_000
             columns = (random.integers(0, top, size) for top in (200, 5000, 30))
             function, pc, reason = columns
-            table.add(function, pc * 16, reason, np.full(size, 10, np.uint64))
-            total += 10 * size
+            table.add(function, pc * 16, reason, np.full(size, 25, np.uint64))
+            total += 25 * size
         rows = table.rows()
         assert tracemalloc.get_traced_memory()[1] < 200e6
     finally:
@@ -283,17 +300,106 @@ def test_a_hundred_million_samples_fit_into_200_megabytes() -> None:
     assert len(rows) == sample_table.MOST_ROWS
 
 
-def test_the_table_counts_exactly() -> None:
+class Busy(FakeCupti):
+    """Each read fills the buffer: 8,192 instructions, each with samples of all of 40 reasons."""
+
+    def __init__(self, reads: int) -> None:
+        super().__init__()
+        self.reads, self.taken = reads, 0
+        self._random = np.random.default_rng(3)
+        self._kernels = [ctypes.create_string_buffer(f"kernel_{one}".encode()) for one in range(50)]
+
+    def reasons(self, context: int) -> dict[int, str]:
+        return {one: f"smsp__pcsamp_warps_issue_stalled_r{one}" for one in range(40)}
+
+    def read(self, context: int, data: Data) -> bool:
+        data.pcs = data.remaining = 0
+        if self.reads:
+            self.reads -= 1
+            size = data.capacity
+            memory = (ctypes.c_char * (size * ctypes.sizeof(cupti.PcData))).from_address(data.pc_data)
+            rows = np.frombuffer(memory, sample_buffers._PC_DATA)
+            which = self._random.integers(0, len(self._kernels), size)
+            rows["cubin"], rows["index"], rows["reasons"] = 1, which, 40
+            rows["pc"] = 16 * self._random.integers(0, 1000, size)
+            rows["name"] = np.array([ctypes.addressof(one) for one in self._kernels], np.uint64)[which]
+            first = int(rows["reason"][0])
+            counts = (ctypes.c_char * (size * 40 * 8)).from_address(first)
+            reasons = np.frombuffer(counts, sample_buffers._REASON).reshape(size, 40)
+            reasons["index"], reasons["samples"] = np.arange(40), self._random.integers(20, 100, (size, 40))
+            self.taken += int(reasons["samples"].sum())
+            data.pcs, data.remaining = size, self.reads
+        return True
+
+
+def test_a_hundred_million_samples_of_full_buffers_take_at_most_200_megabytes() -> None:
+    tracemalloc.start()
+    try:
+        library = Busy(reads=6)
+        one = pc_sampling.ContextSampler(library, 1, 64)
+        one.start()
+        one.stop()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    found = one.samples(sample_buffers.Modules()).samples
+    assert library.taken > 100_000_000 and most < 200e6
+    assert int(found.rows["count"].sum()) + found.left_out == library.taken
+    assert int(found.windows["count"].sum()) == library.taken
+    assert len(found.functions) == 50 and len(found.reasons) == 40
+
+
+def test_the_table_counts_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_table, "_PENDING", 700)  # several times
     random, table = np.random.default_rng(1), SampleTable()
     expected: dict[tuple[int, int, int], int] = {}
     for _ in range(20):
         columns = [random.integers(0, top, 500) for top in (3, 1 << 32, 2)]
-        columns[1] &= 0xFFFF0070
+        columns[1] &= 0x70000070
         many = random.integers(1, 1 << 40, 500)
         table.add(*columns, many.astype(np.uint64))
         for *key, count in zip(*(column.tolist() for column in (*columns, many)), strict=True):
             expected[tuple(key)] = expected.get(tuple(key), 0) + count  # type: ignore[index]  # three of them
     assert {tuple(row[:3]): row[3] for row in table.rows().tolist()} == expected
+
+
+def test_samples_have_the_window_between_two_reads() -> None:
+    library, before = FakeCupti(), time.time_ns()
+    found = sampler(library)
+    with found._lock:
+        library.ready = [
+            [Sampled("k", 16, {3: 5, 5: 4, 7: 1})],
+            [Sampled("other", 16, {7: 2}), Sampled("k", 32, {3: 1})],
+        ]
+    wait_until(lambda: not library.ready)
+    with found._lock:
+        middle = time.time_ns()
+    library.last = [Sampled("k", 16, {3: 10})]
+    wait_until(lambda: time.time_ns() > middle)
+    library.late = [Sampled("k", 16, {3: 7})]
+    found.end(wait=True)
+    [code] = found.samples()
+    windows = code.samples.windows
+    names = [code.samples.functions[one].name for one in windows["function"].tolist()]
+    counts = list(zip(names, windows["count"].tolist(), strict=True))
+    assert counts == [("k", 7), ("other", 2), ("k", 17)]  # without the subset; the last buffer's with the last window
+    assert before <= windows["begin"][0] and windows["end"][1] <= middle <= windows["end"][2] <= time.time_ns()
+    assert int(windows["count"].sum()) == len(code.samples)
+
+
+def test_a_long_recording_has_a_bounded_number_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(1_000_000))
+    monkeypatch.setattr(sample_times.time, "time_ns", lambda: 1000 * next(now))
+    monkeypatch.setattr(sample_times, "MOST_WINDOWS", 50)
+    times = SampleTimes()
+    for turn in range(1000):
+        times.add(np.array([0, 0, turn % 3]), np.array([1, 2, 4], np.uint64))
+        times.turn()
+    rows = times.rows()
+    assert len(set(rows["begin"].tolist())) <= 51
+    assert int(rows["count"].sum()) == 7000
+    begin, end = np.unique(rows["begin"]), np.unique(rows["end"])
+    assert (begin[1:] == end[:-1]).all()
 
 
 class Both:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +45,7 @@ class Driver:
         self.memory = np.zeros(1 << 20, np.uint8)
         self.launched = list[tuple[str, list[int]]]()
         self.current = 7
+        self.is_relaxed = False
 
     def context(self) -> int:
         return self.current
@@ -82,10 +85,17 @@ class Driver:
     def synchronize(self, stream: int) -> None: ...
 
     def launch(self, module: int, name: str, argument: int, stream: int) -> None:
-        words = self.page[:32].view("<u8").tolist()
+        assert self.current == 101 and self.is_relaxed and stream == 2
+        words = self.page[:40].view("<u8").tolist()
         self.launched.append((name, words))
         rounds = np.arange(1, 1 + 10 * 2, dtype=np.uint64)  # the other side left after ten
         self.write(words[2], rounds.view(np.uint8), stream)
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        self.is_relaxed = True
+        yield
+        self.is_relaxed = False
 
 
 def test_only_answered_rounds_count_and_the_program_s_context_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +103,27 @@ def test_only_answered_rounds_count_and_the_program_s_context_stays(monkeypatch:
     monkeypatch.setattr(peer_pings, "CudaDriver", lambda: driver)
     side = peer_pings.PeerPings(1)
     assert (side.uuid, side.file, driver.current) == ("GPU-1", 9, 7)
-    driver.memory[:8] = 255
-    side.ready()
-    assert not driver.memory[:8].any()
-    found = side.ping(4, asks=True)
-    assert found.tolist() == np.arange(1, 21).reshape(10, 2).tolist()
-    assert driver.launched == [("ks_ping_asks", [0, 0xF000, 4096, peer_pings.ROUNDS])]
-    side.ping(4, asks=False)
-    assert driver.launched[1][0] == "ks_ping_answers" and driver.current == 7
+    driver.memory[:192] = 255
+    side.clear(1)
+    assert not driver.memory[64:128].any() and driver.memory[:64].all() and driver.memory[128:192].all()
+    theirs = side.map(4)
+    side.start(theirs, 2, 1, True, 100, 1 << 20)
+    assert side.readings().tolist() == np.arange(1, 21).reshape(10, 2).tolist()
+    assert driver.launched == [("ks_ping_asks", [64, 0xF000 + 128, 4096, 100, 1 << 20])]
+    side.start(theirs, 0, 0, False, 1 << 30, 1)
+    assert driver.launched[1] == ("ks_ping_answers", [0, 0xF000, 4096, peer_pings.MOST_ROUNDS, 1])
+    assert driver.current == 7
+
+
+def test_a_comparison_in_a_thread_is_in_no_graph_that_another_thread_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setattr(peer_pings, "CudaDriver", lambda: driver)
+    side = peer_pings.PeerPings(1)
+    seen = list[bool]()
+    for name in ("write", "read", "synchronize", "map"):
+        call = getattr(driver, name)
+        monkeypatch.setattr(driver, name, lambda *given, call=call: (seen.append(driver.is_relaxed), call(*given))[1])
+    side.clear(0)
+    side.start(side.map(4), 0, 0, True, 100, 1 << 20)
+    side.readings()
+    assert len(seen) >= 6 and all(seen) and not driver.is_relaxed

@@ -1,7 +1,8 @@
-"""Cubins for sm_90a: handwritten PTX by every ptxas at hand, the contract's kernels by Triton's own."""
+"""Cubins: handwritten PTX by every ptxas at hand, the contract's kernels by Triton's own."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from functools import cache
@@ -17,7 +18,15 @@ from kscope.machine_code.tools import find
 from kscope.sass.cubin import reading
 from kscope.sass.cubin.instructions import Function
 
-HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+
+def head(arch: int) -> str:
+    """The first lines of a module for an architecture, in its PTX version."""
+    version = "8.0" if arch <= 90 else "8.8"
+    return f".version {version}\n.target sm_{arch}{'a' * (arch >= 90)}\n.address_size 64\n"
+
+
+HEAD = head(90)
+_TARGET = re.compile(r"^\.target (\w+)", re.M)
 BRANCHING = (
     HEAD
     + """.visible .entry branching(.param .u64 p, .param .u32 n) .maxntid 128
@@ -74,13 +83,17 @@ pytestmark = needs_tools = pytest.mark.skipif(
 )
 
 
+def _target(text: str) -> list[str]:
+    return [f"--gpu-name={name}" for name in _TARGET.findall(text)]
+
+
 @cache
 def assembled(text: str, tool: str = "", options: tuple[str, ...] = ("-lineinfo",)) -> bytes:
-    """The cubin of a PTX text."""
+    """The cubin of a PTX text for its target."""
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "k.ptx"), Path(folder, "k.cubin")
         source.write_text(text)
-        command = [tool or ASSEMBLERS[0], *options, "--gpu-name=sm_90a", str(source), "-o", str(made)]
+        command = [tool or ASSEMBLERS[0], *options, *_target(text), str(source), "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True)
         return made.read_bytes()
 

@@ -1,4 +1,4 @@
-"""Learns kscope/sass/encoding/forms_sm90.json from what ptxas assembles: python tests/unit/sass/learning.py
+"""Learns the forms of kscope/sass/encoding/ from what ptxas assembles: python -m unit.sass.learning 80 90 in tests/
 
 Every instruction is an example of its form. A register's place is the only one where all examples have its number, a
 constant's one of a few; numbers without a place are literals of the form. What all its examples share is its base.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kscope.instrument.recording import Recording
@@ -23,12 +24,15 @@ from kscope.sass.cubin.instructions import Instruction
 from kscope.sass.encoding import forms
 from kscope.sass.encoding.forms import Field, Form, Value
 
-from .kernels import ASSEMBLERS, HEAD, assembled
+from .kernels import ASSEMBLERS, assembled, head
 
-WHERE = Path(forms.__file__).parent / "forms_sm90.json"
+FAMILIES = {90: (90,), 80: (80, 86, 89)}
+"""Architectures that have the same forms, by the first of them."""
 CONSTANTS = (Field(32, 32), Field(40, 24), Field(38, 15), Field(54, 5), Field(72, 8))
 _WIDTHS = {"R": 8, "UR": 6, "P": 3, "UP": 3}
 _GUARD = 0xF << 12
+_ONLY_LITERALS = frozenset({"HFMA2", "DEPBAR"})
+"""Instructions whose numbers are not read as such: each one would be a form."""
 Example = tuple[int, tuple[Value, ...]]
 
 MARKS = """
@@ -103,17 +107,19 @@ _OPERATIONS = """
 """
 
 
-def texts() -> Iterator[str]:
+def texts(arch: int = 90) -> Iterator[str]:
     """PTX with the instructions to learn: each with many registers, and kernels as kscope prepares them."""
+    start = head(arch)
     operations = [line.strip() for line in _OPERATIONS.strip().splitlines()]
-    for seed in range(4):
-        for first in range(0, len(operations), 6):
-            yield HEAD + _kernel(operations[first : first + 6], seed)
-    yield from (HEAD + _crowded(count) for count in range(12, 40, 2))
-    yield HEAD + _constants()
+    kernels = [
+        _kernel(operations[first : first + 6], seed) for seed in range(4) for first in range(0, len(operations), 6)
+    ]
+    kernels += [*(_crowded(count) for count in range(12, 40, 2)), _constants()]
+    # in one module: each call of the tools costs half a second
+    yield start + "".join(one.replace("entry k(", f"entry k{number}(") for number, one in enumerate(kernels))
     for live in (0, 7, 20, 45, 90):
         for state in ({}, {"fill": "stop"}, {"clock": "globaltimer"}):
-            yield lower(HEAD + _marked(live), Recording(records=16, **state), frontend="test").text  # type: ignore[arg-type]
+            yield lower(start + _marked(live), Recording(records=16, **state), frontend="test").text  # type: ignore[arg-type]
 
 
 def _constants() -> str:
@@ -196,15 +202,15 @@ def examples(data: bytes) -> Iterator[Instruction]:
         yield from function.instructions
 
 
-def learned(instructions: Iterable[Instruction]) -> dict[str, list[Form]]:
+def learned(instructions: Iterable[Instruction], arch: int = 90) -> dict[str, list[Form]]:
     """The forms of these instructions."""
     groups = defaultdict[tuple[str, int], set[Example]](set)
     for one in instructions:
-        if "@!UP" in one.guard or "@UP" in one.guard:
+        if "@!UP" in one.guard or "@UP" in one.guard or one.name in _ONLY_LITERALS:
             continue
         key, values = forms.shape(one.code, ", ".join(one.operands))
         word = without_control(one.word) & ~_GUARD
-        groups[key, one.opcode].add((branches.aimed(word, 0, 16) if one.target is not None else word, values))
+        groups[key, one.opcode].add((branches.aimed(word, 0, 16, arch) if one.target is not None else word, values))
     found = defaultdict[str, list[Form]](list)
     for (key, _), group in sorted(groups.items()):
         found[key] += _forms(key, group)
@@ -240,28 +246,45 @@ def _fits(field: Field, word: int, value: Value) -> bool:
     return isinstance(value, int) and field.get(word) == value % (1 << field.bits)
 
 
-def text(table: dict[str, list[Form]]) -> str:
-    """The forms as JSON."""
+def text(table: Mapping[str, Sequence[Form]], base: Mapping[str, Sequence[Form]] | None = None) -> str:
+    """The forms as JSON. base: those of sm_90, where the table is of another family."""
     rows = {
-        key: [[f"{one.base:032x}", [[s.at, s.bits] if isinstance(s, Field) else s for s in one.slots]] for one in made]
+        key: "forms_sm90"
+        if base and tuple(made) == tuple(base.get(key, ()))
+        else [[f"{one.base:032x}", [[s.at, s.bits] if isinstance(s, Field) else s for s in one.slots]] for one in made]
         for key, made in sorted(table.items())
         if made
     }
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()) + "\n}\n"
 
 
-def printed(words: Iterable[int]) -> list[str]:
-    """What nvdisasm prints of single instructions, without the semicolon."""
+def printed(words: Iterable[int], arch: int = 90) -> list[str]:
+    """What nvdisasm prints of single instructions, without the semicolon, and what reading.py adds to it."""
+    words = list(words)
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
         file.write(b"".join(word.to_bytes(16, "little") for word in words))
         file.flush()
-        command = [find("nvdisasm"), "-b", "SM90a", file.name]
+        command = [find("nvdisasm"), "-b", f"SM{arch}{'a' * (arch >= 90)}", file.name]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [match[1] for match in re.finditer(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", out)]
+    found = [match[1] for match in re.finditer(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", out)]
+    return [
+        reading.described(re.sub(r"^@!?U?P\w ", "", text), text, word, arch)
+        for text, word in zip(found, words, strict=True)
+    ]
 
 
 if __name__ == "__main__":
-    all_texts = list(texts())
-    found = learned(one for tool in ASSEMBLERS for made in all_texts for one in examples(assembled(made, tool)))
-    WHERE.write_text(text(found), encoding="utf-8")
-    print(f"{len(found)} forms in {WHERE}")
+    for family in map(int, sys.argv[1:]):
+        found = learned(
+            (
+                one
+                for arch in FAMILIES[family]
+                for made in texts(arch)
+                for tool in ASSEMBLERS
+                for one in examples(assembled(made, tool))
+            ),
+            family,
+        )
+        where = Path(forms.__file__).parent / f"forms_sm{family}.json"
+        where.write_text(text(found, None if family == 90 else forms.forms(90)), encoding="utf-8")
+        print(f"{len(found)} forms in {where}")

@@ -59,6 +59,16 @@ KERNELS = {
     "whole": loop(region(STORE, "turn")).replace("LOOP:", "    //kscope enter all - - with\nLOOP:").replace(
         AFTER, f"    //kscope exit all - - with\n{AFTER}"
     ),
+    "conditional_loads": loop(
+        "setp.lt.u32 %p3, %r3, 77; mov.f32 %f2, 0f00000000;\n"
+        + region("@%p3 ld.global.f32 %f2, [%d3]; fma.rn.f32 %f1, %f2, %f2, %f1;")
+    ),
+    "last_store": f"{BEFORE}    //kscope enter all - - with\nLOOP:\n{KEEP}{LOAD}{NEXT.format(many='%r1')}"
+    f"    //kscope exit all - - with\n{region('@%p2 st.global.f32 [%d3], %f1;')}    ret;\n",
+    "in_turn": f"{BEFORE}    //kscope enter first - - with\nLOOP:\n{KEEP}{LOAD}{NEXT.format(many='%r1')}"
+    "    //kscope exit first - - with\n    st.shared.f32 [kept], %f1; bar.sync 0; mov.u32 %r3, 0;\n"
+    f"    //kscope enter second - - with\nAGAIN:\n{KEEP}{STORE}{NEXT.format(many='%r1').replace('LOOP', 'AGAIN')}"
+    "    //kscope exit second - - with\n    ret;\n",
     "merged": f"{BEFORE}@%p2 bra ELSE;\n{region('st.global.f32 [%d3], %f1;', 'one')}bra PAST;\nELSE:\n"
     f"{region('st.global.f32 [%d3], %f1;', 'other')}PAST:\n{AFTER}",
     "left": f"{BEFORE}    //kscope enter part - - with\n    {STORE} setp.lt.u32 %p3, %r2, %r1;\n"

@@ -13,7 +13,8 @@ from kscope.sass.cubin import insert
 from kscope.sass.cubin.control import control
 from kscope.sass.cubin.elf import read
 from kscope.sass.cubin.insertion import Insertion
-from kscope.sass.cubin.instructions import Function, Instruction
+from kscope.sass.cubin.instructions import BYTES, Function, Instruction
+from kscope.sass.encoding import writing
 from kscope.sass.recording import claiming, fragments, lending, registers
 from kscope.sass.recording.registers import Allocation
 
@@ -64,7 +65,7 @@ def insertion(found: claiming.Claim) -> Insertion:
     put = {0: found.begin}
     put[found.asked] = (*put.get(found.asked, ()), *found.ask)
     put[found.at] = (*put.get(found.at, ()), *found.test)
-    return Insertion(put, tail=found.behind, registers=250)
+    return Insertion(put, tail=claiming.back(found, put, len(put[found.at])), registers=250)
 
 
 def inserted(found: claiming.Claim) -> list[Instruction]:
@@ -106,7 +107,7 @@ def test_a_shut_gate_costs_a_test_and_a_branch() -> None:
     found = placed()
     assert [one.seen.name for one in found.test if one.seen] == ["ISETP", "BRA"]
     assert found.test[-1].to in [one.label for one in found.behind]
-    assert insert.own(found.at) in [one.to for one in found.behind]
+    assert insert.own(found.at) in [one.to for one in claiming.back(found, {}, 0)]
 
 
 def test_a_predicate_with_a_value_is_kept_meanwhile() -> None:
@@ -155,3 +156,30 @@ def test_nothing_waits_for_the_address_of_the_control_block_or_the_gate_before_t
     address, gate = found.begin[0], found.ask[-1]
     assert [control(address.word).writes] == [board for one in found.ask for board in control(one.word).waits]
     assert control(gate.word).writes in control(found.test[0].word).waits
+
+
+def test_it_comes_back_to_the_mark_that_stands_behind_the_test() -> None:
+    """In front of the own instruction, where it would pass the mark by."""
+    found = placed()
+    put = {found.at: [*found.test, writing.new("CS2R.32 R200, SR_CLOCKLO")]}
+    ways = [one.to for one in claiming.back(found, put, len(found.test))]
+    assert put[found.at][-1].label in ways and insert.own(found.at) not in ways
+
+
+def test_the_test_stands_in_front_of_a_loop_that_the_entry_falls_into() -> None:
+    """In front of the loop's first instruction it would run in each turn, and claim again."""
+    text = f"""{HEAD}.visible .entry turning(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+    .reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %ctaid.x; mov.u32 %r3, 0;
+LOOP:
+    .pragma "nounroll";
+    st.global.u32 [%d1], %r3; add.u32 %r3, %r3, %r2; setp.lt.u32 %p1, %r3, %r1; @%p1 bra LOOP;
+    ret;
+}}
+"""
+    function = kernel(text)
+    (head,) = {one.target for one in function.instructions if one.target is not None and one.target < one.at - BYTES}
+    assert head
+    found = claiming.placed(function, piece(), KERNEL, allocation(function), {}, FAR, 0, 255)
+    assert found.at < head

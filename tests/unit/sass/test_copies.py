@@ -23,6 +23,7 @@ COUNTED = {
     "branch": ("part", "STG st.global.f32 [%d3], %f1;"),
     "whole": ("turn", "STG st.global.f32 [%d3], %f1;"),
     "left": ("part", "STG st.global.f32 [%d3], %f1;"),
+    "conditional_loads": ("part", "FFMA fma.rn.f32 %f1, %f2, %f2, %f1;"),
 }
 """A region of each kernel, and a statement that runs once in it."""
 
@@ -44,9 +45,9 @@ def test_marks_run_as_often_as_their_landmarks(name: str, tool: str) -> None:
 
 @pytest.mark.parametrize("tool", EACH)
 def test_each_copy_has_marks_of_its_own(tool: str) -> None:
-    copies = {name: len(spots(name, tool)) // 2 for name in ("unrolled", "loads", "four")}
+    copies = {name: len(spots(name, tool)) // 2 for name in ("unrolled", "loads", "four", "conditional_loads")}
     assert copies["four"] == 4
-    assert copies["unrolled"] > 4 and copies["loads"] > 4  # four turns at once, and the rest
+    assert min(copies["unrolled"], copies["loads"], copies["conditional_loads"]) > 4  # four turns at once, and the rest
 
 
 @pytest.mark.parametrize("tool", EACH)
@@ -76,6 +77,25 @@ def test_a_store_under_a_predicate_of_its_own_leaves_the_marks_without() -> None
     found = spots("conditional_store", ASSEMBLERS[0])
     assert not isinstance(found, str), found
     assert [spot.guard for spot in found] == ["", ""]
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_an_exit_in_place_of_a_conditional_store_is_not_the_end_of_its_block(tool: str) -> None:
+    """Marks around the store stand in front of the exit, for all lanes."""
+    found = spots("last_store", tool)
+    assert not isinstance(found, str), found
+    machine = compiled(tool)["last_store"][1]
+    assert any(one.name == "EXIT" and one.conditional for one in machine.function.instructions)
+    assert [(spot.mark, spot.guard) for spot in found] == [(number, "") for number in range(4)]
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_marks_of_blocks_that_run_once_keep_the_order_of_the_text(tool: str) -> None:
+    """Also if some blocks are found by their memory accesses, and others by what runs as often as they do."""
+    found = spots("in_turn", tool)
+    assert not isinstance(found, str), found
+    assert [spot.mark for spot in found] == [0, 1, 2, 3]
+    assert [spot.at for spot in found] == sorted(spot.at for spot in found)
 
 
 @pytest.mark.parametrize("tool", EACH)

@@ -59,6 +59,13 @@ def test_it_stands_in_the_block_of_its_mark() -> None:
     assert list(standing(made, "STG")) == [6]
 
 
+def test_it_stands_in_front_of_a_blocks_last_instruction_if_a_branch_leads_behind_it() -> None:
+    """What stands behind it would also run on the way from there, where the record has no begin."""
+    function = listed(*COMPUTES[:3], "@P0 BRA `(there)", *COMPUTES[:4], *COMPUTES[:9], END, there=8)
+    made = placed(function, site("enter", 4), site("exit", 6))
+    assert list(standing(made, "STG")) == [7]
+
+
 def test_it_stands_in_front_of_the_next_mark_that_stores() -> None:
     function = listed(*COMPUTES, END)
     made = placed(function, site("exit", 4), site("exit", 6, 112))

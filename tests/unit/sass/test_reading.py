@@ -61,10 +61,10 @@ def test_control_codes_round_trip() -> None:
 @pytest.mark.parametrize("to", [0, 16, 4096, 1 << 24])
 def test_branch_targets_round_trip(opcode: int, to: int) -> None:
     noise = controlled(0x3800000 << 64 | opcode | 0x7000, Control(stall=5))
-    for at in (0, 16, 64000):
-        word = branches.aimed(noise, at, to)
-        assert branches.target(word, at) == to
-        assert branches.aimed(word, at, at + 16) == branches.aimed(noise, at, at + 16)
+    for at, arch in ((0, 90), (16, 90), (64000, 90), (64000, 80)):
+        word = branches.aimed(noise, at, to, arch)
+        assert branches.target(word, at, arch) == to
+        assert branches.aimed(word, at, at + 16, arch) == branches.aimed(noise, at, at + 16, arch)
 
 
 def test_a_label_elsewhere_than_the_encoding_leads_is_refused() -> None:

@@ -183,6 +183,7 @@ def test_recording_lanes_close_the_slab_in_place_of_each_exit() -> None:
         ("enter sum", "enter other", "'sum' ends where it is not open"),
         ("    //kscope exit load - - with\n", "", "is open on one path only"),
         ("enter load - - with\n", "enter load - - with\n    //kscope pin - - - call %r1\n", "pins are not supported"),
+        ("enter load - - with", "enter load i64 - with %rd1", "has 64 bits"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(old: str, new: str, said: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from random import Random
-from unittest.mock import patch
 
 import pytest
 from ptxvm.host import Pool, Ring
@@ -15,11 +14,13 @@ from sassvm.launching import Case, judged
 from kscope import ptx
 from kscope.instrument.sampling import Sampling
 from kscope.marks.strategies import parse_strategy
-from kscope.sass.cubin.insertion import New
-from kscope.sass.recording import claiming
+from kscope.sass.cubin import elf
+from kscope.sass.cubin.instructions import BYTES
+from kscope.sass.placing import code, labels, place
 from kscope.sass.recording import kernel as recording
+from kscope.sass.recording import regions, rows
 
-from .kernels import ASSEMBLERS, EACH, HEAD, needs_tools
+from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 from .test_recording import ENTER, EXIT, KERNEL, made, only
 
 pytestmark = needs_tools
@@ -40,6 +41,26 @@ LOOP:
     ret;
 }}
 """
+LEAVING = f"""{HEAD}{ptx.control_symbol()}.visible .entry leaving(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0;
+    mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2;
+{ENTER.format("all")}    bra.uni LOOP;
+NEXT:
+    add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, %r1;
+    @!%p1 bra DONE;
+LOOP:
+    .pragma "nounroll";
+    and.b32 %r5, %r3, 1; setp.eq.u32 %p2, %r5, 1;
+    @%p2 bra NEXT;
+{ENTER.format("load")}    ld.global.u32 %r4, [%d3]; st.global.u32 [%d3+1024], %r4;
+{EXIT.format("load")}    bra.uni NEXT;
+DONE:
+{EXIT.format("all")}    ret;
+}}
+"""
+"""A loop that the entry falls into, and that ptxas leaves by a conditional exit in its middle."""
 SIZED = replace(KERNEL, size_offset="4096")
 
 
@@ -56,6 +77,29 @@ def test_every_record_is_that_of_its_marks(tool: str) -> None:
     found = judged(case(tool))
     assert len(found.slabs) == 8
     assert sorted(len(found.ideals[slab.key].events) for slab in found.slabs) == [0] * 6 + [2 * 3 + 1] * 2
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_a_region_up_to_a_conditional_exit_ends_there(tool: str) -> None:
+    leaving = case(tool, number=5, text=LEAVING)
+    exits = [one for one in leaving.function.instructions if one.name == "EXIT" and one.conditional]
+    assert exits
+    found = judged(leaving)
+    assert {len(found.ideals[slab.key].events) for slab in found.slabs} == {3 + 1}
+
+
+def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:
+    """So nothing else gets its registers behind a conditional exit."""
+    text = labels.labeled(LEAVING)
+    data = assembled(text.text)
+    function = only(data)
+    sides = code.Text(text), code.Machine(function, labels.statements(elf.read(data), function, text))
+    found, pairs = place.spots(*sides), regions.together(sides[0])
+    leaves = {spot.at for spot in found if spot.guard}
+    assert leaves and all(function.instructions[at // BYTES].name == "EXIT" for at in leaves)
+    spans = recording._spans(rows.planned(*sides, regions.records(text), found, pairs, 4), function)
+    (whole,) = [span for key, span in spans.items() if key[0] == "all"]
+    assert not leaves & whole.ends
 
 
 def test_a_ring_keeps_the_newest() -> None:
@@ -138,35 +182,3 @@ def test_any_pool_clocks_and_sampling(seed: int) -> None:
             clocks=Clocks(dice.randrange(1 << 40), dice.randrange(1 << 60), steps),
         )
     )
-
-
-ROWS = [", ".join(f"%r{4 * n + word}" for word in range(4)) for n in range(1, 8)]
-LOADING = f"""{HEAD}{ptx.control_symbol()}.visible .entry loading(.param .u64 p, .param .u32 n) .reqntid 1024
-{{
-    .reg .b32 %r<40>; .reg .b64 %d<6>;
-    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mul.wide.u32 %d2, %r2, 16; add.u64 %d3, %d1, %d2;
-{ENTER.format("load")}{"".join(f"    ld.global.v4.u32 {{{row}}}, [%d3+{2048 * n}];" for n, row in enumerate(ROWS))}
-{EXIT.format("load")}{ENTER.format("store")}{"".join(f"    add.u32 %r4, %r4, %r{n};" for n in range(5, 32))}
-    st.global.v4.u32 [%d3], {{%r4, %r8, %r9, %r10}}; st.global.v4.u32 [%d3+1024], {{%r4, %r12, %r13, %r14}};
-{EXIT.format("store")}    ret;
-}}
-"""
-"""Its claim has room for its registers behind the loads."""
-
-
-def test_marks_where_the_claim_stands_record() -> None:
-    """The claim goes back to them, not past them."""
-    places = list[tuple[int, int]]()
-
-    def kept(where: claiming.Claim, here: list[New]) -> list[New]:
-        places.append((where.at, len(here) - len(where.test)))
-        return back(where, here)
-
-    back = recording._back
-    with patch.object(recording, "_back", kept), patch.object(claiming, "_late", lambda _, stores: stores):
-        found = made.__wrapped__(ASSEMBLERS[0], LOADING, KERNEL)
-    [(at, behind)] = places
-    assert at and behind  # the claim does not stand at the entry, and a mark stands behind its test
-    of = Case(LOADING, only(found.data), KERNEL, 3, layouts=found.layouts, shared=frozenset(found.shared))
-    left = judged(of)
-    assert [len(left.ideals[slab.key].events) for slab in left.slabs] == [2] * 8

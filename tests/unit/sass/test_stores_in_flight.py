@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kscope.sass.cubin.instructions import Function, Instruction
 from kscope.sass.placing.paths import Spot
 from kscope.sass.recording.stores_in_flight import Use, waiting
@@ -49,6 +51,13 @@ def test_clocks_of_one_place_may_be_read_in_front_of_all_its_stores() -> None:
 
 def test_regions_that_share_registers_wait() -> None:
     assert waits(("enter", 0x10, 4), ("exit", 0x20, 4), ("enter", 0x20, 4), ("exit", 0x30, 4)) == {0, 2}
+
+
+def test_an_end_waits_if_some_lanes_stored_the_same_record_before() -> None:
+    marks = uses(("enter", 0x00, 4), ("exit", 0x10, 4), ("exit", 0x20, 4))
+    guarded = replace(marks[1], spot=replace(marks[1].spot, guard="@P1"))
+    assert {spot.mark for spot in waiting(LOOP, [marks[0], guarded, marks[2]])} == {1, 2}
+    assert waits(("enter", 0x00, 4), ("exit", 0x10, 4), ("exit", 0x20, 4)) == set()
 
 
 def test_an_instant_is_a_begin_and_a_store() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import subprocess
-import sys
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -15,35 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from waiting import PATIENCE_S
+from ranked import finished, started
+from waiting import PATIENCE_S, wait_until
 
 from kscope.capture.capture import load_capture
-from kscope.errors import UsageError
+from kscope.decoding.causal import Evidence, solve
+from kscope.errors import DriverError, UsageError
 from kscope.merging.ranks.clock_files import compared
 from kscope.session import peer_clocks
 from kscope.session.launcher import Place
+from kscope.session.peer_clocks import QUICK, THOROUGH, Follower, Leader
 from kscope.session.rendezvous import FILE, Rendezvous
-
-SCRIPT = """
-import os, sys, time
-import kscope, kscope_sim
-rank = int(os.environ["RANK"])
-print("began", rank, time.time_ns(), flush=True)
-def kernel(warp):
-    with kscope.region("work"):
-        warp.work(1000)
-kscope_sim.launch(kernel, grid=1, block=32)
-if rank == int(sys.argv[1]):
-    raise SystemExit(3)
-"""
-
-
-def started(folder: Path, rank: int, world: int, fails: int = -1) -> subprocess.Popen[str]:
-    (folder / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "kscope", "run", "--ranks", "run", "train.py", str(fails)]
-    environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "PYTHONPATH": os.pathsep.join(sys.path)}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=environment, **pipes)
 
 
 def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
@@ -51,13 +33,13 @@ def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
     time.sleep(1.0)
     late = started(tmp_path, 1, 3)
     after = time.time_ns()
-    done = [(one.communicate(timeout=PATIENCE_S), one.returncode) for one in (*first, late)]
-    assert [code for _, code in done] == [0, 0, 0], done
-    began = {int(out.split()[1]): int(out.split()[2]) for (out, _), _ in done}
+    done = finished(*first, late)
+    assert [code for _, _, code in done] == [0, 0, 0], done
+    began = {int(out.split()[1]): int(out.split()[2]) for out, _, _ in done}
     assert min(began.values()) > after  # nobody began before the last one was there
     for rank in range(3):
         own = tmp_path / "run" / f"rank={rank:04}"
-        assert sorted(one.name for one in own.iterdir() if one.name[0] != ".") == ["clock.json", "train.kscope"]
+        assert {one.name for one in own.iterdir() if one.name[0] != "."} >= {"clock.json", "train.kscope"}
         assert load_capture(own / "train.kscope").host["rank"] == rank
         found = compared(own / "train.kscope")
         assert len(found.rank_0_clock) == 8 and found.peers == ()
@@ -67,10 +49,10 @@ def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_fails_leaves_the_others_with_what_they_recorded(tmp_path: Path) -> None:
-    running = [started(tmp_path, rank, 2, fails=1) for rank in range(2)]
-    done = [(one.communicate(timeout=PATIENCE_S), one.returncode) for one in running]
-    assert [code for _, code in done] == [0, 3], done
-    assert "a rank of the job has left" in done[0][0][1] and "clocks were not compared at the end" in done[0][0][1]
+    done = finished(*(started(tmp_path, rank, 2, fails=1) for rank in range(2)))
+    assert [code for _, _, code in done] == [0, 3], done
+    assert "a rank of the job has left" in done[0][1] and "clocks were not compared at the end" in done[0][1]
+    assert "kscope merge run -o data/ writes all" in done[0][1]
     assert (tmp_path / "run" / "rank=0000" / "train.kscope").exists()
     assert len(compared(tmp_path / "run" / "rank=0000" / "train.kscope").rank_0_clock) == 4
 
@@ -78,9 +60,8 @@ def test_a_rank_that_fails_leaves_the_others_with_what_they_recorded(tmp_path: P
 def test_a_folder_with_a_recording_and_an_output_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run" / "rank=0000").mkdir(parents=True)
     (tmp_path / "run" / "rank=0000" / "x.kscope").touch()
-    one = started(tmp_path, 0, 2)
-    assert "has a recording (x.kscope); give another folder" in one.communicate(timeout=PATIENCE_S)[1]
-    assert one.returncode == 2
+    [(_, printed, code)] = finished(started(tmp_path, 0, 2))
+    assert code == 2 and "has a recording (x.kscope); give another folder" in printed
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
@@ -123,50 +104,168 @@ def test_a_missing_rank_is_an_error_that_says_so(tmp_path: Path) -> None:
 
 
 class Side:
-    """A GPU whose signals take 600 to 700 ns, and whose timer is ahead by `ahead` ns."""
+    """A GPU whose signals take 600 to 700 ns, and whose timer is ahead by `ahead` ns.
 
-    def __init__(self, ahead: int, met: threading.Barrier) -> None:
-        self.uuid, self._ahead, self._met = f"GPU-{ahead}", ahead, met
+    Attributes:
+        turns: comparisons so far.
+        fails: the turn whose kernel the driver refuses.
+    """
+
+    def __init__(self, ahead: int, fails: int = -1) -> None:
+        self.uuid, self._ahead, self.turns, self.fails = f"GPU-{ahead}", ahead, 0, fails
         self._page, self._other = os.pipe()
-        self.cleared = 0
+        self.cleared, self.started = list[int](), list[tuple[int, int, int, bool, int, int]]()
 
     @property
     def file(self) -> int:
         return self._page
 
-    def ready(self) -> None:
-        self.cleared += 1
+    def map(self, file: int) -> int:
+        assert os.fstat(file)
+        return 0x1000
 
-    def ping(self, file: int, asks: bool) -> npt.NDArray[np.int64]:
-        assert os.fstat(file) and self.cleared
-        self._met.wait(PATIENCE_S)
+    def clear(self, slot: int) -> None:
+        self.cleared.append(slot)
+
+    def start(self, theirs: int, their_slot: int, slot: int, asks: bool, rounds: int, patience: int) -> None:
+        assert self.cleared[-1] == slot
+        if self.turns == self.fails:
+            raise DriverError("cuLaunchKernel", "CUDA_ERROR_ILLEGAL_ADDRESS", 700)
+        self.started.append((theirs, their_slot, slot, asks, rounds, patience))
+
+    def readings(self) -> npt.NDArray[np.int64]:
+        _, _, _, asks, rounds, _ = self.started[-1]
         rng = np.random.default_rng(5)  # both sides draw the same truth
-        begin = np.arange(200) * 2_000 + rng.integers(0, 100, 200)
-        there, back = rng.integers(600, 700, (2, 200))
+        begin = np.arange(rounds) * 2_000 + rng.integers(0, 100, rounds)
+        there, back = rng.integers(600, 700, (2, rounds))
         pair = (begin, begin + there + back) if asks else (begin + there, begin + there)
+        self.turns += 1
         return np.stack(pair, axis=1) + self._ahead
 
 
-def test_the_first_gpu_of_a_host_is_compared_with_each_other_one() -> None:
-    turns = [threading.Barrier(2), threading.Barrier(2)]
-    leader = Side(0, turns[0])
-    sides = [Side(1_000_000, turns[0]), Side(-5_000, turns[0])]
-    name = f"kscope-test-{os.getpid()}"
+def meet(leader: Side, *sides: Side) -> tuple[Leader, list[Follower]]:
+    """The first rank of a host and the others, connected."""
+    name = f"kscope-test-{os.getpid()}-{next(NUMBERS)}"
     found, *others = together(
-        lambda: peer_clocks.lead(name, 2, leader), *(lambda one=one: peer_clocks.follow(name, one) for one in sides)
+        lambda: Leader(name, len(sides), leader), *(lambda one=one: Follower(name, one) for one in sides)
     )
-    assert others == [None, None]
-    by_gpu = {one["gpu"]: one for one in found}
+    return found, others
+
+
+NUMBERS = itertools.count()
+
+
+def test_the_first_gpu_of_a_host_is_compared_with_each_other_one() -> None:
+    sides = [Side(1_000_000), Side(-5_000)]
+    leader, followers = meet(first := Side(0), *sides)
+    leader.compare()
+    by_gpu = {one["gpu"]: one for one in leader.found}
+    assert sorted(first.cleared) == [0, 1]  # a late signal of one is not in the word of another
     for side in sides:
         one = by_gpu[side.uuid]
         ahead = int(side.uuid.removeprefix("GPU-"))
-        assert len(one["mine_first"]) == len(one["its_first"]) == peer_clocks.KEPT
+        assert len(one["mine_first"]) == len(one["its_first"]) == THOROUGH.kept
         least = max(mine - its for mine, its in one["mine_first"])
         most = min(mine - its for its, mine in one["its_first"])
         assert least <= -ahead <= most and most - least < 1_300
+    leader.close()
+    for one in followers:
+        one.close()
+    assert not leader.troubles and not any(one.troubles for one in followers)
+
+
+def test_gpus_are_compared_again_and_again_while_the_script_runs() -> None:
+    leader, (follower,) = meet(Side(0), side := Side(7_000))
+    leader.compare()
+    leader.start(0.001)
+    wait_until(lambda: side.turns >= 5)
+    leader.stop()
+    turns = side.turns
+    quick = leader.found[1:]
+    assert len(quick) == turns - 1 and {len(one["mine_first"]) for one in quick} == {QUICK.kept}
+    assert {one[4:] for one in side.started[1:]} == {(QUICK.rounds, QUICK.patience)}
+    leader.compare()  # at the end
+    assert side.turns == turns + 1 and len(leader.found[-1]["its_first"]) == THOROUGH.kept
+    leader.close()
+    follower.close()
+    assert threading.active_count() == 1 or not any(one.name == "kscope-clocks" for one in threading.enumerate())
+
+
+def test_a_long_job_keeps_a_bounded_number_of_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_clocks, "MOST_TURNS", 10)
+    leader, (follower,) = meet(Side(0), side := Side(7_000))
+    leader.compare()
+    leader.start(1e-4)
+    wait_until(lambda: side.turns >= 40)
+    leader.stop()
+    assert len(leader.found) <= 11
+    assert len(leader.found[0]["mine_first"]) == THOROUGH.kept  # that at the beginning is among them
+    leader.close()
+    follower.close()
+
+
+def test_a_gpu_that_fails_ends_its_comparisons_and_no_other_s() -> None:
+    sides = [Side(1_000, fails=2), Side(2_000)]
+    leader, followers = meet(Side(0), *sides)
+    leader.start(0.001)
+    wait_until(lambda: sides[1].turns >= 6)
+    leader.stop()
+    assert sides[0].turns == 2
+    assert [one["gpu"] for one in leader.found].count("GPU-1000") == 2
+    assert len(leader.troubles) == 1
+    leader.close()
+    for one in followers:
+        one.close()
+    assert {"ILLEGAL_ADDRESS" in text for one in followers for text in one.troubles} == {True}
+
+
+def test_a_rank_whose_children_hold_its_sockets_leaves_nevertheless() -> None:
+    leader, (follower,) = meet(Side(0), Side(7_000))
+    leader.compare()
+    child = os.fork()
+    if not child:
+        time.sleep(PATIENCE_S)
+        os._exit(0)
+    try:
+        follower.close()
+        leader.compare()
+        [trouble] = leader.troubles
+        assert "time" not in trouble and len(leader.found) == 1  # noticed at once
+        leader.close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_rounds_that_only_one_side_has_are_left_out() -> None:
     mine = np.array([[0, 1300], [2000, 3300]])
     found = peer_clocks.tightest(mine, np.array([600, 2700, 9000]))
     assert found == {"mine_first": [[0, 600], [2000, 2700]], "its_first": [[2700, 3300], [600, 1300]]}
+
+
+def test_a_million_signals_that_the_fit_did_not_use_are_within_its_bound() -> None:
+    """Timers that drift by 2.8 ppm and tick every 32 ns, compared at both ends and every five seconds of a minute."""
+    rng, span, tick = np.random.default_rng(3), 60e9, 32
+
+    def rounds(at: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], ...]:
+        """This side's reading, the other one's, and this one's again, of signals at these times."""
+        there, back = 550 + rng.exponential(80, (2, len(at)))
+        moments = at, (at + there) * (1 + 2.8e-6) + 123_456_789, at + there + back
+        return tuple((one // tick * tick).astype(np.int64) for one in moments)
+
+    parts = []
+    for turn in range(13):
+        effort = THOROUGH if turn in (0, 12) else QUICK
+        asked, its, answered = rounds(turn * span / 12 + 2_000.0 * np.arange(effort.rounds))
+        kept = peer_clocks.tightest(np.stack([asked, answered], axis=1), its, effort.kept)
+        mine, other = (np.array(kept[name]) for name in ("mine_first", "its_first"))
+        parts.append(Evidence.clock_first(mine[:, 1], mine[:, 0], tick))
+        parts.append(Evidence.reference_first(other[:, 0], other[:, 1], tick))
+    clock = solve(Evidence.joined(*parts))
+    asked, its, answered = rounds(rng.uniform(0, span, 1_000_000))
+    found = clock.at(its)
+    least, most = found.base + found.low, found.base + found.high
+    assert (asked - tick - its <= most).all() and (answered + tick - its >= least).all()
+    truth = -(its * 2.8e-6 + 123_456_789) / (1 + 2.8e-6)
+    assert (np.abs(truth - found.middle) <= found.half + tick).all()
+    assert clock.jumps == 0 and found.half.max() < 650

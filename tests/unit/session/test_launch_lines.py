@@ -65,7 +65,7 @@ def test_without_the_option_there_are_no_calls() -> None:
     with kscope.profile() as prof:
         one()
     assert prof.trace.calls == ()
-    assert not LINES.wanted
+    assert not LINES.enabled
 
 
 def test_a_summary_is_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

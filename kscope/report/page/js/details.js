@@ -34,8 +34,8 @@ function ofSelection() {
     ["warp", numbered],
     ["launch", launchText(launch)],
   ];
-  if (line.value && !Number.isNaN(line.value[index]))
-    facts.unshift(["value", String(Number(line.value[index].toPrecision(9)))]);
+  const value = valueText(line, index);
+  if (value !== null) facts.unshift(["value", value]);
   const where = about.where[name];
   if (where) facts.push(["marked at", element("span", { title: where }, where.split("/").at(-1))]);
   if (kind === UNKNOWN)

@@ -87,7 +87,8 @@ const warpsPointer = {
       kindOf(code) === SPAN
         ? [`${timeText(end - begin)}${model.warps.timer[line.warp] ? "" : `, ${counted(line.cycles[index], "cycle")}`}`]
         : [kindOf(code) === UNKNOWN ? "duration unknown" : momentText(begin, 0.1)];
-    if (line.value && !Number.isNaN(line.value[index])) lines.push(`value ${Number(line.value[index].toPrecision(9))}`);
+    const value = valueText(line, index);
+    if (value !== null) lines.push(`value ${value}`);
     const name = nameOf(code);
     return showTip(event, model.about.names[name], colors.css[name], ...lines, blockWarpText(line.warp));
   },

@@ -53,6 +53,7 @@ function readWarps(columns, chunk) {
   const cycles = columns.cycles ? new columns.cycles.constructor(total) : dur;
   const code = new columns.code.constructor(total);
   const value = columns.value?.length ? new Float64Array(total).fill(NaN) : null;
+  const exact = new Map(); // index -> digits, of integers beyond 2^53
   const counts = new Uint32Array(129);
   const found = [];
   let from = 0,
@@ -65,7 +66,7 @@ function readWarps(columns, chunk) {
     for (let number = 0; number < 128; number++) {
       counts[number + 1] += counts[number];
       const [a, b] = [from + counts[number], from + counts[number + 1]];
-      if (b > a) lines.push({ warp, number, end, dur, cycles, code, value, from: a, to: b, levels: null });
+      if (b > a) lines.push({ warp, number, end, dur, cycles, code, value, exact, from: a, to: b, levels: null });
     }
     let tick = 0;
     for (let i = from; i < to; i++) {
@@ -77,7 +78,12 @@ function readWarps(columns, chunk) {
       dur[at] = columns.dur[i];
       if (columns.cycles) cycles[at] = columns.cycles[i];
       code[at] = one;
-      if (value && valued[one]) value[at] = numberOf(columns.value[taken++], warp, one);
+      if (value && valued[one]) {
+        const number = numberOf(columns.value[taken], columns.high?.[taken] ?? 0, warp, one);
+        taken++;
+        value[at] = Number(number);
+        if (typeof number === "bigint" && !Number.isSafeInteger(value[at])) exact.set(at, String(number));
+      }
     }
     found.push({ warp, lines, count: to - from });
     from = to;
@@ -85,14 +91,29 @@ function readWarps(columns, chunk) {
   return found;
 }
 
-const scratch = new DataView(new ArrayBuffer(4));
+const scratch = new DataView(new ArrayBuffer(8));
+const TYPES = [
+  () => scratch.getInt32(4),
+  () => scratch.getUint32(4),
+  () => scratch.getFloat32(4),
+  () => scratch.getBigInt64(0),
+  () => scratch.getBigUint64(0),
+  () => scratch.getFloat64(0),
+];
 
-/** A 32-bit user value in its declared type: i32, u32 or f32. */
-function numberOf(bits, warp, code) {
+/** A user value in its declared type: i32, u32, f32, or the same of 64 bits, whose integers are BigInts. */
+function numberOf(bits, high, warp, code) {
   const { about, warps, launches } = model;
-  const type = about.codes.types[launches.kernel[warps.launch[warp]]]?.[code] ?? 0;
-  scratch.setUint32(0, bits);
-  return type === 2 ? scratch.getFloat32(0) : type === 1 ? bits : scratch.getInt32(0);
+  scratch.setUint32(0, high);
+  scratch.setUint32(4, bits);
+  return TYPES[about.codes.types[launches.kernel[warps.launch[warp]]]?.[code] ?? 0]();
+}
+
+/** The text of a record's value; null without one. */
+function valueText(line, index) {
+  const number = line.value?.[index] ?? NaN;
+  if (Number.isNaN(number)) return null;
+  return line.exact.get(index) ?? String(Number.isInteger(number) ? number : Number(number.toPrecision(9)));
 }
 
 /** The first index in [from, to) whose end is after a tick. */

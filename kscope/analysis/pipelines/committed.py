@@ -1,0 +1,211 @@
+"""Groups of asynchronous work that a warp commits and waits for by their number: cp.async, bulk copies, wgmma.
+
+A wait names how many of the newest groups may stay in flight: all older ones of the warp have landed when it ends. The
+groups that a wait is the first to cover are one phase, which was issued with the last of them, and landed before the
+wait ended. Phases take turns in as many slots as were in flight at once; a slot is to groups what a barrier is to a
+pipeline's stages, and has a number that no barrier's address has.
+
+What is counted are the groups between a commit and a wait of one warp, from the newest one back: records that are
+missing before them do not matter, and make only the waits unknown that reach beyond them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...marks import operations
+from ...tracedata.data import TraceData
+from ...util.arrays import Int64
+from ...util.runs import fresh, group_equal
+from . import events as be
+
+Bool = npt.NDArray[np.bool_]
+READ = ".read"
+"""A wait for a bulk copy's reads alone: what it covers is counted apart."""
+_COMMIT, _WAIT = 1, 2
+_KINDS = {"commit": _COMMIT, "drain": _WAIT}
+_OF = ("cp.async", "cp.async.bulk", f"cp.async.bulk{READ}", "wgmma")
+_SLOT_BITS = 10
+_MOST_SLOTS = 1 << _SLOT_BITS
+_FIRST = 1 << operations.ADDRESS_BITS
+"""The number of the first slot."""
+
+
+def slot_of(barrier: int) -> tuple[str, int] | None:
+    """(what the groups are of, number of the slot); None for the address of a barrier."""
+    at = barrier - _FIRST
+    return (_OF[at >> _SLOT_BITS], at & _MOST_SLOTS - 1) if at >= 0 else None
+
+
+def label(barrier: int) -> str:
+    """A barrier or a slot for a reader."""
+    slot = slot_of(barrier)
+    return f"barrier {barrier:#x}" if slot is None else f"{slot[0]} groups {slot[1]}"
+
+
+def is_group(barrier: Int64) -> Bool:
+    """Which are slots of groups."""
+    return np.asarray(barrier >= _FIRST)
+
+
+@dataclass(frozen=True, eq=False)
+class Committed:
+    """Phases of groups; arrays have shape (p,) but for those of waits (w,) and of signals (s,).
+
+    Attributes:
+        row: a row of Trace.warps: the warp's.
+        barrier: the slot.
+        number: of the phase in its slot.
+        bytes: of its copies, of all threads of the warp; -1 if the code does not show them, and of wgmma.
+        groups: how many; 0 of wgmma, whose groups copy nothing.
+        first, issued, landed: ticks of the first and of the last commit, and of the wait's end; UNKNOWN without one.
+        wait_record, wait_phase, wait_known: as in Phases.
+        signal_record, signal_phase: the same of commits.
+        mixed: lanes of warps that commit groups with different numbers of lanes, and what is theirs is unknown.
+    """
+
+    row: Int64
+    barrier: Int64
+    number: Int64
+    bytes: Int64
+    groups: Int64
+    first: Int64
+    issued: Int64
+    landed: Int64
+    wait_record: Int64
+    wait_phase: Int64
+    wait_known: Bool
+    signal_record: Int64
+    signal_phase: Int64
+    mixed: int
+
+
+def committed(trace: TraceData) -> Committed:
+    """The groups of a whole trace."""
+    names = be.names(trace)
+    kind = np.array([_KINDS.get(one.operation, 0) if one is not None else 0 for one in names], np.int64)[trace.region]
+    record = np.flatnonzero(kind)
+    of = np.array([_OF.index(one.of) if one is not None and one.of in _OF else -1 for one in names], np.int64)
+    record = record[of[trace.region[record]] >= 0]
+    record, stream, of_stream = _streams(trace, record, kind, of)
+    is_wait: Bool = np.asarray(kind[record] == _WAIT)
+    start = trace.start_ticks[record].astype(np.int64)
+    end = start + np.maximum(trace.dur_cycles[record], 0)
+    order = np.lexsort((is_wait, np.where(is_wait, end, start), stream))
+    record, stream, start, end = (column[order] for column in (record, stream, start, end))
+    is_wait = is_wait[order]
+    bits = trace.bits[record].astype(np.int64)
+    left = bits & operations.ADDRESS_MASK
+    mixed = _mixed(trace, record, stream, is_wait, bits, of_stream)
+    kept = ~mixed[stream]
+    commits, waits = np.flatnonzero(~is_wait & kept), np.flatnonzero(is_wait)
+    warp = trace.track[record[waits]]
+    complete = trace.warps.written[warp] <= trace.warps.records[warp]
+    # the groups of all streams are numbered in one sequence
+    own = np.searchsorted(stream[commits], stream[waits])
+    covered = np.cumsum(~is_wait & kept)[waits] - left[waits]
+    reaches = covered > own
+    covered = np.maximum(covered, own)
+    last = np.maximum.accumulate(covered)
+    by = np.searchsorted(last, np.arange(len(commits)), "right")
+    ended = by < len(waits)
+    ended[ended] = stream[waits[by[ended]]] == stream[commits[ended]]
+    key = np.where(ended, by, len(waits) + stream[commits])
+    phase_key, phase = np.unique(key, return_inverse=True)
+    phase = phase.ravel()
+    order = np.lexsort((np.arange(len(phase_key)), _first_of(phase, len(phase_key))))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    phase, phase_key = place[phase], phase_key[order]
+    first_commit = _first_of(phase, len(phase_key))
+    last_commit = np.zeros(len(phase_key), np.int64)
+    np.maximum.at(last_commit, phase, np.arange(len(commits)))
+    done = phase_key < len(waits)
+    landed = np.full(len(phase_key), be.UNKNOWN)
+    landed[done] = end[waits[phase_key[done]]]
+    mine = stream[commits[first_commit]]
+    slots, number = _slots(mine, start[commits[first_commit]], landed, of_stream)
+    size = np.array([be.UNKNOWN if one is None or one.bytes is None else one.bytes for one in names], np.int64)
+    each = size[trace.region[record[commits]]]
+    lanes = (bits[commits] >> operations.LANES_SHIFT & 31) + 1
+    copies = of_stream != _OF.index("wgmma")
+    unsized = np.bincount(phase, each < 0, len(phase_key)) > 0
+    brought = np.bincount(phase, np.maximum(each, 0) * lanes, len(phase_key)).astype(np.int64)
+    wait_phase = np.full(len(waits), -1)
+    wait_phase[reaches] = phase[covered[reaches] - 1]
+    return Committed(
+        row=trace.track[record[commits[first_commit]]].astype(np.int64),
+        barrier=_FIRST + (of_stream[mine] << _SLOT_BITS) + slots,
+        number=number,
+        bytes=np.where(unsized | ~copies[mine], be.UNKNOWN, brought),
+        groups=np.bincount(phase, minlength=len(phase_key)) * copies[mine],
+        first=start[commits[first_commit]],
+        issued=start[commits[last_commit]],
+        landed=landed,
+        wait_record=record[waits],
+        wait_phase=wait_phase,
+        wait_known=(reaches | complete) & ~mixed[stream[waits]],
+        signal_record=record[commits],
+        signal_phase=phase,
+        mixed=int(np.count_nonzero(mixed)),
+    )
+
+
+def _streams(trace: TraceData, record: Int64, kind: Int64, of: Int64) -> tuple[Int64, Int64, Int64]:
+    """(records, the stream of each, what each stream is of). A stream is the groups of one sort of a lane. Commits of
+    bulk copies belong to two streams, where a warp also waits for their reads alone.
+    """
+    which, row = of[trace.region[record]], trace.track[record].astype(np.int64)
+    is_wait = kind[record] == _WAIT
+    bulk, reads = _OF.index("cp.async.bulk"), _OF.index(f"cp.async.bulk{READ}")
+    has = np.zeros((len(trace.warps), len(_OF)), bool)
+    has[row[is_wait], which[is_wait]] = True
+    both = np.flatnonzero(~is_wait & (which == bulk) & has[row, reads])
+    only = both[~has[row[both], bulk]]
+    which[only] = reads
+    both = np.setdiff1d(both, only)
+    record, row = np.append(record, record[both]), np.append(row, row[both])
+    which = np.append(which, np.full(len(both), reads))
+    lane = trace.bits[record].astype(np.int64) >> operations.BLOCK_SHIFT & 31
+    first, _, stream = group_equal((row * 32 + lane) * len(_OF) + which)
+    return record, stream, which[first]
+
+
+def _mixed(trace: TraceData, record: Int64, stream: Int64, is_wait: Bool, bits: Int64, of_stream: Int64) -> Bool:
+    """Which streams are of warps that commit groups of one sort with different numbers of lanes."""
+    _, _, sort = group_equal(trace.track[record].astype(np.int64) * len(_OF) + of_stream[stream])
+    count, lanes = int(sort.max(initial=-1)) + 1, bits >> operations.LANES_SHIFT & 31
+    least, most = np.full(count, 31), np.zeros(count, np.int64)
+    np.minimum.at(least, sort[~is_wait], lanes[~is_wait])
+    np.maximum.at(most, sort[~is_wait], lanes[~is_wait])
+    mixed = np.zeros(len(of_stream), bool)
+    mixed[stream] = (least < most)[sort]
+    return mixed
+
+
+def _first_of(phase: Int64, count: int) -> Int64:
+    first = np.full(count, len(phase))
+    np.minimum.at(first, phase, np.arange(len(phase)))
+    return first
+
+
+def _slots(stream: Int64, first: Int64, landed: Int64, of_stream: Int64) -> tuple[Int64, Int64]:
+    """(slot, number in it) of phases that are sorted by stream and number: as many slots as the warps of a sort had
+    phases in flight at once.
+    """
+    index = np.arange(len(stream))
+    begin = np.maximum.accumulate(np.where(fresh(stream), index, 0))
+    # a phase is in flight together with all later ones that were begun before it had landed
+    ends = np.where(landed < 0, np.int64(1) << 62, landed)
+    is_begin = np.repeat([True, False], len(stream))
+    order = np.lexsort((is_begin, np.append(first, ends), np.append(stream, stream)))
+    begun = np.empty(2 * len(stream), np.int64)
+    begun[order] = np.cumsum(is_begin[order])
+    together = begun[len(stream) :] - index
+    most = np.ones(len(_OF), np.int64)
+    np.maximum.at(most, of_stream[stream], np.minimum(together, _MOST_SLOTS))
+    slots = most[of_stream[stream]]
+    return (index - begin) % slots, (index - begin) // slots

@@ -1,0 +1,51 @@
+"""One GPU in comparisons of timers with GPUs of other processes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class PeerSide(Protocol):
+    """One side of a comparison of two GPUs' timers, by signals through each other's memory."""
+
+    uuid: str
+
+    @property
+    def file(self) -> int:
+        """The descriptor of this side's memory, for the other process; -1 if it cannot be shared."""
+        ...
+
+    def map(self, file: int) -> int:
+        """The address of the other side's memory in this process.
+
+        Args:
+            file: its descriptor, which may be closed afterwards.
+        """
+        ...
+
+    def clear(self, slot: int) -> None:
+        """Clear the word that the other side writes; then it may begin.
+
+        Args:
+            slot: number of the word.
+        """
+
+    def start(self, theirs: int, their_slot: int, slot: int, asks: bool, rounds: int, patience: int) -> None:
+        """Launch this side's kernel.
+
+        Args:
+            theirs: the other side's memory, as map() returned it.
+            their_slot, slot: the words that this side and the other one write.
+            asks: whether this side begins.
+            rounds: signals there and back.
+            patience: cycles for which the kernel waits for the other side at most.
+        """
+
+    def readings(self) -> npt.NDArray[np.int64]:
+        """Wait for the kernel; returns the readings of every round that was answered, (n, 2) ns: before and after it;
+        of the side that answers, its one reading twice.
+        """
+        ...

@@ -1,0 +1,65 @@
+"""How many cycles a result takes, by architecture: for the checker alone, independent of the code that places.
+
+Distances are the shortest that ptxas keeps between an instruction and the first use of its result; docs/design/sass.md
+says in which code. What was seen too seldom has the longest number that was seen for it anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MULTIPLIERS = frozenset({"IMAD", "FFMA", "FMUL", "FADD", "VIADD"})
+ALU = frozenset(
+    {"FMNMX", "FSEL", "FSETP", "IADD3", "IMNMX", "ISETP", "LEA", "LOP3", "MOV", "PLOP3", "PRMT", "SEL", "SGXT", "SHF"}
+    | {"VIADDMNMX", "VIMNMX"}
+)
+"""Instructions of two pipes. A result comes to the other pipe one cycle later: on all architectures, and without
+an exception in what ptxas made."""
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Cycles of an architecture. Where an instruction of memory reads the result, it takes one more, if not said.
+
+    Attributes:
+        names: from an instruction to one that computes with its result, by name; 4 for others.
+        wide_low: the first register of a wide multiplication, for what computes, and for instructions of memory.
+        late: how much later a wide multiplication reads the second register of its addend than its other operands.
+        clock, clock_32, clock_of_memory: CS2R of two registers and of one, and either for an instruction of memory.
+        uniform_guard: from an instruction to one whose guard is the uniform predicate that it writes.
+        fixed: instructions without scoreboards that have these elsewhere: the cycles of their results, by code.
+        read: cycles until these have read their operands.
+    """
+
+    names: Mapping[str, int]
+    wide_low: tuple[int, int]
+    late: int
+    clock: int
+    clock_32: int
+    clock_of_memory: int = 8
+    uniform_guard: int = 13
+    fixed: Mapping[str, int] = field(default_factory=dict[str, int])
+    read: int = 0
+
+
+_NAMES = {"HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
+_SM90 = Latencies(_NAMES, wide_low=(3, 4), late=1, clock=6, clock_32=4)
+"""In 130 functions from Triton, Gluon, CuTe DSL, nvcc and Numba, ptxas 12.8 to 13.4."""
+_SM80 = Latencies(
+    _NAMES | {"LEA": 4, "UFLO": 6, "UPOPC": 5},
+    wide_low=(5, 5),
+    late=0,  # nothing was seen that reads it later
+    clock=6,
+    clock_32=8,  # 5 to 8 were seen, on sm_80 and sm_86: the longest
+    uniform_guard=11,
+    fixed={"HMMA.16816.F32": 24},
+    read=7,
+)
+"""In 29 kernels of Triton for each of sm_80, sm_86 and sm_89, and what forms were learned from; ptxas 12.9 and 13.0."""
+_KNOWN = {80: _SM80, 86: _SM80, 89: _SM80, 90: _SM90}
+
+
+def of(arch: int) -> Latencies:
+    """The latencies of an architecture; of one that is not known, those of sm_90, as nothing is inserted there."""
+    return _KNOWN.get(arch, _SM90)

@@ -165,13 +165,13 @@ def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
             yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted: expected {word.more} more")
     elif word.clock and all(other != replace(word, clock=word.clock - 1) for other in state.values()):
         yield Hazard(one.at, one.at, f"clock {word.clock} of row {about!r} is read before the one in front of it")
-    elif _stored(one) and word.more:
-        if all(count.more != word.more for count in counts):
+    elif _stored(one):
+        if word.more and all(count.more != word.more for count in counts):
             yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted where it is stored")
         for clock, place in enumerate(wire.CLOCK_WORDS):
             register = _stored(one)[place]
             found = state.get(register)
-            if isinstance(found, Word) and found.kind == "once" and found.clock != clock and not (clock == 2 and found.clock is None):
+            if isinstance(found, Word) and found.clock not in (None, clock):
                 yield Hazard(one.at, one.at, f"{register} is not clock {clock} of row {about!r}")
 
 

@@ -105,9 +105,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
     machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
     spots = place.spots(code.Text(labeled), machine)
-    plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel.log2_records)
+    plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = _counts(file, function)
-    free = registers.Pool(function, kernel.sized, bool(plan.layouts))
+    free = registers.Pool(function, kernel.sized, plan.counts)
     marks = frozenset(one.spot.at for one in plan.placed if not one.spot.after and one.act != "clock")
     spans = _spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)
@@ -118,7 +118,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
     end = ending.end(state, records.last(state, kernel.last))
-    highest = max(where.highest, ending.highest(end) if plan.layouts else 0)
+    highest = max(where.highest, ending.highest(end) if plan.counts else 0)
     count = max(before, chosen.count, highest + 1 + registers.EXTRA)
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*where.begin]

@@ -46,7 +46,7 @@ class Site:
         held: the instructions that hold the value and the predicate, None without.
         waits: the store of an earlier record may not have read these registers yet.
         word: the row's word that its clock is; None of a record.
-        more: records of the row that it stores, less one.
+        more: records of the row that it stores, less one, if they are counted.
     """
 
     act: str

@@ -46,7 +46,7 @@ class State:
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
         spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
-        extra: records of rows so far, less these rows; None in a kernel without rows.
+        extra: records of rows so far, less these rows; None where they are not counted.
         arch: the architecture of the kernel, for which instructions with these are written.
     """
 
@@ -99,12 +99,12 @@ class Pool:
     Attributes:
         function: the kernel.
         sized: each warp reads the size of its slab.
-        rows: it writes rows of several records.
+        counts: the records of rows are counted.
     """
 
     function: Function
     sized: bool
-    rows: bool = False
+    counts: bool = False
 
     @cached_property
     def used(self) -> frozenset[str]:
@@ -181,7 +181,7 @@ class Pool:
         base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
         last = _take(lasting, 1, self.function) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
-        extra, arch = _take(lasting, 1, self.function) if self.rows else None, self.function.arch
+        extra, arch = _take(lasting, 1, self.function) if self.counts else None, self.function.arch
         return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch)
 
     def _count(self, state: State, quads: Sequence[int]) -> int:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ... import ptx
 from ...capture import clock_rows, layout, wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
@@ -39,7 +40,7 @@ class Placed:
         act: the mark's; "clock" if it reads the second one of three and does nothing else.
         record: the record, or the row, that they write.
         word: the row's word that its clock is; None of a record.
-        more: records of the row that it stores, less one.
+        more: records of the row that it stores, less one, if they are counted.
     """
 
     spot: Spot
@@ -58,6 +59,7 @@ class Plan:
         records: records and rows in the order of the marks that write them.
         together: pairs of them that are needed at the same time.
         layouts: of the rows.
+        counts: whether the records of rows must be counted: a ring may overflow.
         shared: marks whose clock another one reads, which comes first.
     """
 
@@ -65,6 +67,7 @@ class Plan:
     records: tuple[Record, ...]
     together: frozenset[frozenset[Key]]
     layouts: tuple[RowLayout, ...] = ()
+    counts: bool = False
     shared: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -91,7 +94,7 @@ def planned(
     found: Sequence[Record],
     spots: tuple[Spot, ...],
     together: frozenset[frozenset[Key]],
-    log2_records: int,
+    kernel: ptx.Kernel,
 ) -> Plan:
     """Choose rows, as many records in each as possible.
 
@@ -100,9 +103,9 @@ def planned(
         found: the record of each mark.
         spots: where marks stand.
         together: pairs of records that are needed at the same time.
-        log2_records: of a slab.
+        kernel: what slabs depend on.
     """
-    rows = _Chooser(text, found, spots).rows() if log2_records <= MOST_LOG2_RECORDS else ()
+    rows = _Chooser(text, found, spots).rows() if kernel.log2_records <= MOST_LOG2_RECORDS else ()
     shared = {
         mark: row.marks[row.clocks.index(clock)]
         for row in rows
@@ -117,7 +120,7 @@ def planned(
         return alone(text, found, spots, together)
     of = {mark: (row, clock) for row in rows for mark, clock in zip(row.marks, row.clocks, strict=True)}
     made = tuple(of[mark][0].record if mark in of else record for mark, record in enumerate(found))
-    placed = list[Placed]()
+    counts, placed = _may_overflow(text, kernel), list[Placed]()
     for spot in spots:
         act = text.labels.marks[spot.mark].act
         if spot.mark not in of:
@@ -125,7 +128,7 @@ def planned(
         elif spot.mark not in shared:
             row, clock = of[spot.mark]
             act = "enter" if not clock else "exit" if clock == row.clocks[-1] else "clock"
-            more = len(row.about.records) - 1 if act == "exit" else 0
+            more = len(row.about.records) - 1 if counts and act == "exit" else 0
             placed.append(Placed(spot, act, row.record, wire.CLOCK_WORDS[clock], more))
     images = defaultdict[Key, set[Key]](set)
     for one, other in zip(found, made, strict=True):
@@ -134,7 +137,15 @@ def planned(
         frozenset((one, other)) for first, second in map(tuple, together) for one in images[first] for other in images[second]
     )
     layouts = tuple(dict.fromkeys(row.about for row in rows))
-    return Plan(tuple(placed), tuple(dict.fromkeys(made)), frozenset(p for p in pairs if len(p) == 2), layouts, shared)
+    apart = frozenset(pair for pair in pairs if len(pair) == 2)
+    return Plan(tuple(placed), tuple(dict.fromkeys(made)), apart, layouts, counts, shared)
+
+
+def _may_overflow(text: Text, kernel: ptx.Kernel) -> bool:
+    """Whether a lane may write more rows than its slab has room for: not if each mark runs once at most."""
+    looped = any(text.flow.around[text.block[statement]] for statement in text.marks)
+    stores = sum(mark.act != "enter" for mark in text.labels.marks)
+    return bool(kernel.sized or looped or stores > 1 << kernel.log2_records)
 
 
 def _moved(spots: Sequence[Spot], shared: Mapping[int, int]) -> tuple[Spot, ...]:

@@ -145,6 +145,18 @@ def test_a_full_ring_needs_no_last_row(number: int) -> None:
     assert {raw.count for raw in found.rows if raw.count} == {number + (number > 16)}
 
 
+ONCE = kernel(BODIES["triple"]).replace("LOOP:\n", "").replace("    @%p3 bra LOOP;\n", "").replace('    .pragma "nounroll";\n', "")
+
+
+@needs_tools
+@pytest.mark.parametrize("log2", [2, 4])
+def test_where_no_ring_can_overflow_nothing_is_counted(log2: int) -> None:
+    """Each mark runs once at most, and there is room for all records."""
+    of = case(ONCE, kernel=replace(KERNEL, log2_records=log2))
+    assert of.layouts and len(rows(judged(of))) == 2
+    assert sum(one.code == "STG.E.128" and "+0x20]" in one.operands[0] for one in of.function.instructions) == 1
+
+
 @needs_tools
 def test_a_slab_whose_size_is_read_at_the_launch_overflows_too() -> None:
     for number in (3, 8, 30):

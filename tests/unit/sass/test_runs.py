@@ -97,7 +97,7 @@ def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:
     found, pairs = place.spots(*sides), regions.together(sides[0])
     leaves = {spot.at for spot in found if spot.guard}
     assert leaves and all(function.instructions[at // BYTES].name == "EXIT" for at in leaves)
-    spans = recording._spans(rows.planned(*sides, regions.records(text), found, pairs, 4), function)
+    spans = recording._spans(rows.planned(*sides, regions.records(text), found, pairs, KERNEL), function)
     (whole,) = [span for key, span in spans.items() if key[0] == "all"]
     assert not leaves & whole.ends
 

@@ -4,9 +4,9 @@
     | clock 0 | id | clock 1 | clock 2 |
     +---------+----+---------+---------+      layout: of each record its id, and which clocks are its start and its end
 
-The host makes records of them as it takes slabs (expand.py; native/clock_rows.h does the same), so a capture has none. The
-module's metadata has the layouts. A row whose layout is not known stays as it is: a reader counts it as a record of
-an unknown region.
+The host makes records of them as it takes slabs (expand.py; native/clock_rows.h does the same), so a capture has none.
+The module's metadata has the layouts. A row whose layout is not known stays as it is: a reader counts it as a record
+of an unknown region.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Expanded:
         return np.roll(found, turn % capacity, axis=0)
 
 
-def mixed(units: Units, at: Ints, heads: Units, kept: Ints, entry: Ints, layouts: Found) -> dict[int, Expanded]:
+def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found) -> dict[int, Expanded]:
     """The slabs that are of kernels with rows of three clocks, by their number.
 
     Args:

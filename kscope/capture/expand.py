@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..util.arrays import Bools
 from ..util.text import counted
 from . import layout, wire
 from .clock_rows import Expanded, Found, Layouts, mixed

@@ -11,9 +11,7 @@ _LONGEST_WIDTH = 0xFFFFFFFF
 """The width of an anchor that bounds nothing: its two clock reads are far apart."""
 
 
-def headers(
-    heads: Units, entries: Launches, room: Ints, start_clock: U64s, count: U32s, epoch: int
-) -> np.ndarray:
+def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, count: U32s, epoch: int) -> np.ndarray:
     """(s,) layout.HEADER, without what the claims say, and unchecked.
 
     Args:

@@ -10,7 +10,7 @@
                                                   and, if one of them is known: kernel, region, device
 
 and "variables": true if the module uses variables in global or constant memory, "placement": "schedule" if its machine
-code was recorded, "layouts": [[[id, start, end], ...], ...] of rows with three clocks (clock_rows.py), if it writes any.
+code was recorded, "layouts": [[[id, start, end], ...], ...] of the rows with three clocks that it writes, if any.
 Reading checks every field: the text comes from a GPU's memory or from a file.
 """
 

@@ -73,10 +73,11 @@ ANCHORS_SHIFT = 17
 """The device counts anchors above the steps in one register, modulo 2^15."""
 
 CLOCKS, EXTRA_ID = 14, 1 << 4 | 14
-"""The kind of rows with three clocks, of which the host makes two or three records (clock_rows.py), and the id of one more
-row: the end of a ring with such rows that overflowed. Its value is how many records more than rows were written before."""
+"""The kind of rows with three clocks, of which the host makes two or three records (clock_rows.py), and the id of one
+more row: the end of a ring with such rows that overflowed. Its value is how many records more than rows were written
+before."""
 ROW = np.dtype([("clock_0", "<u4"), ("id", "<u4"), ("clock_1", "<u4"), ("clock_2", "<u4")])
-"""A row with three clocks. The id is a hash of its layout, which says which of them are start and end of each record."""
+"""A row with three clocks. The id is a hash of its layout: which of them are start and end of each record."""
 CLOCK_WORDS = (0, 2, 3)
 """Words of a row with three clocks in which they are; the other one is its layout's id."""
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from .. import native
 from ..capture.layout import (
     DONE_WORD,
-    FLAG_ANCHORS,
     FLAG_ANY,
     FLAG_GLOBALTIMER,
     FLAG_LANES,
@@ -125,11 +124,6 @@ class Slabs:
     def _of_place(self, dtype: npt.DTypeLike, shift: int, mask: int) -> npt.NDArray[Any]:
         place = self.header["place"]
         return filled(len(self), dtype, lambda part: place[part] >> shift & mask)
-
-    @cached_property
-    def anchored(self) -> Bools:
-        """Anchors may be among the records."""
-        return self._flagged(FLAG_ANCHORS)
 
     @cached_property
     def stop(self) -> Bools:

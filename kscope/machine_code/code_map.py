@@ -80,7 +80,8 @@ def _symbols(cubin: bytes) -> list[tuple[int, str]]:
 
 def _function(
     sampled: SampledFunction, code: Function, printed: Mapping[int, str], placed: Mapping[int, tuple[Place, ...]],
-    ids: Mapping[int, str], rows: tuple[RowLayout, ...], known: Mapping[str, RegionMeta], runs: Sequence[tuple[int, Stack | None]],
+    ids: Mapping[int, str], rows: tuple[RowLayout, ...], known: Mapping[str, RegionMeta],
+    runs: Sequence[tuple[int, Stack | None]],
 ) -> SampledFunction:  # fmt: skip
     found = sites(code, ids, rows)
     at = tuple(sorted(printed))  # also the padding

@@ -155,7 +155,7 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
     """
     code = function.instructions
     # by id, the region of each record, and the words in which its clocks are
-    rows = {number: ((name, 0, 2),) for number, name in regions.items()}
+    rows: dict[int, tuple[tuple[str, int, int], ...]] = {number: ((name, 0, 2),) for number, name in regions.items()}
     rows |= {
         row_id(about): tuple(
             (regions[number], CLOCK_WORDS[start], CLOCK_WORDS[end])

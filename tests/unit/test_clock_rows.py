@@ -65,7 +65,9 @@ def read(found: TraceData) -> list[tuple[str, int, int]]:
     """Name, start and end of each record."""
     names = [found.regions[region].name for region in found.region.tolist()]
     starts = (found.start_ticks & 0xFFFFFFFF).tolist()
-    return [(name, start, start + took) for name, start, took in zip(names, starts, found.dur_cycles.tolist(), strict=True)]
+    return [
+        (name, start, start + took) for name, start, took in zip(names, starts, found.dur_cycles.tolist(), strict=True)
+    ]
 
 
 def meant(rows: Sequence[Sequence[int]]) -> list[tuple[str, int, int]]:
@@ -81,7 +83,9 @@ def meant(rows: Sequence[Sequence[int]]) -> list[tuple[str, int, int]]:
 
 
 def counted(found: TraceData) -> dict[str, int]:
-    return {one.kind: one.count for one in found.problems if one.kind not in ("partial", "nameless", "unfinished", "rate")}
+    return {
+        one.kind: one.count for one in found.problems if one.kind not in ("partial", "nameless", "unfinished", "rate")
+    }
 
 
 def single(clock: int) -> list[int]:
@@ -190,9 +194,9 @@ def test_any_mix_of_rows(some: list[Callable[[int], list[int]]], done: bool, sta
     assert (found.dur_cycles > 0).all()
 
 
-words = st.sampled_from([0, 1, wire.EXTRA_ID, layout.ANCHOR_ID, layout.LAST_ANCHOR_ID, REST, 0xFFFFFFFF]) | st.sampled_from(
-    [row_id(one) for one in MODULE.layouts] + [row_id(PAIR) ^ 16, wire.CLOCKS]
-)
+words = st.sampled_from(
+    [0, 1, wire.EXTRA_ID, layout.ANCHOR_ID, layout.LAST_ANCHOR_ID, REST, 0xFFFFFFFF]
+) | st.sampled_from([row_id(one) for one in MODULE.layouts] + [row_id(PAIR) ^ 16, wire.CLOCKS])
 
 
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
@@ -235,7 +239,8 @@ def test_metadata_keeps_layouts() -> None:
 
 
 @pytest.mark.parametrize(
-    "layouts", [1, [1], [[[LOAD, 0, 1]]], [[[LOAD, 0, 1], [DOT, 1, 3]]], [[[0, 0, 1], [DOT, 1, 2]]], [[[LOAD, 0], [DOT, 1, 2]]]]
+    "layouts",
+    [1, [1], [[[LOAD, 0, 1]]], [[[LOAD, 0, 1], [DOT, 1, 3]]], [[[0, 0, 1], [DOT, 1, 2]]], [[[LOAD, 0], [DOT, 1, 2]]]],
 )
 def test_damaged_layouts_are_refused(layouts: object) -> None:
     with pytest.raises(FormatError, match="layout"):

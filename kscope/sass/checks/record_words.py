@@ -1,8 +1,8 @@
 """Checks that each record is stored with the words that its own marks wrote for it.
 
-Records share registers, and a value may be in its register long before its mark. A row with three clocks is stored with
-these in their order, and its records are counted once. Like hazards.py, independent of the code that chose the registers
-and the places.
+Records share registers, and a value may be in its register long before its mark. A row with three clocks is stored
+with these in their order, and its records are counted once. Like hazards.py, independent of the code that chose the
+registers and the places.
 """
 
 from __future__ import annotations
@@ -161,7 +161,11 @@ def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
     if word.kind == "count":
         if counts:
             yield Hazard(one.at, one.at, f"the records of row {about!r} are counted twice")
-        if one.name != "IADD3" or one.operands[:2] != (*one.writes, *one.writes) or int(one.operands[2], 16) != word.more:
+        if (
+            one.name != "IADD3"
+            or one.operands[:2] != (*one.writes, *one.writes)
+            or int(one.operands[2], 16) != word.more
+        ):
             yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted: expected {word.more} more")
     elif word.clock and all(other != replace(word, clock=word.clock - 1) for other in state.values()):
         yield Hazard(one.at, one.at, f"clock {word.clock} of row {about!r} is read before the one in front of it")

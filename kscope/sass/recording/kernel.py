@@ -257,9 +257,7 @@ def _site(
     held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
     value, when = labeled.constants(statement)
     both, own = (held[0], held[1]), quad in chosen.own
-    return records.Site(
-        placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more
-    )
+    return records.Site(placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more)
 
 
 def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control]) -> dict[int, Control]:

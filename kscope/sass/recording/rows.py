@@ -122,9 +122,8 @@ def planned(
     made = tuple(of[mark][0].record if mark in of else record for mark, record in enumerate(found))
     counts, placed = _may_overflow(text, kernel), list[Placed]()
     for spot in spots:
-        act = text.labels.marks[spot.mark].act
         if spot.mark not in of:
-            placed.append(Placed(spot, act, found[spot.mark]))
+            placed.append(Placed(spot, text.labels.marks[spot.mark].act, found[spot.mark]))
         elif spot.mark not in shared:
             row, clock = of[spot.mark]
             act = "enter" if not clock else "exit" if clock == row.clocks[-1] else "clock"
@@ -134,7 +133,10 @@ def planned(
     for one, other in zip(found, made, strict=True):
         images[one.key].add(other.key)
     pairs = frozenset(
-        frozenset((one, other)) for first, second in map(tuple, together) for one in images[first] for other in images[second]
+        frozenset((one, other))
+        for first, second in map(tuple, together)
+        for one in images[first]
+        for other in images[second]
     )
     layouts = tuple(dict.fromkeys(row.about for row in rows))
     apart = frozenset(pair for pair in pairs if len(pair) == 2)

@@ -52,7 +52,7 @@ def words(mark: Mark, value: Any) -> tuple[ValueType, list[int]]:
     Raises:
         UsageError: anything else.
     """
-    is_wide = isinstance(value, (np.int64, np.uint64, np.float64))
+    is_wide = isinstance(value, np.generic) and value.dtype.name in ("int64", "uint64", "float64")
     if (one := None if is_wide else constant(mark, value)) is not None:
         return one[0], [one[1]] * 32
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))

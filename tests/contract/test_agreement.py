@@ -31,7 +31,8 @@ def rows_of_reader(lanes: list[Lane]) -> list[Row]:
         (x, y, z), (nx, ny, _) = lane.block, lane.grid
         where = lane.kernel, lane.replay, x + nx * (y + ny * z), lane.warp, lane.lane, lane.smid
         for one, depth in zip(lane.records, depths(lane.records), strict=True):
-            reported = *_named(one.region), one.kind, one.value, depth if lane.clock == "cycles" else None
+            value = None if one.value is None else float(one.value)  # as Trace.value has it
+            reported = *_named(one.region), one.kind, value, depth if lane.clock == "cycles" else None
             rows.append((lane.launch, *where, *reported, one.start, one.end - one.start))
     return rows
 

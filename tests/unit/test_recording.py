@@ -61,7 +61,8 @@ def test_the_tag_covers_exactly_the_code_imported_by_the_lowering() -> None:
             seen.add(name)
             work += arrows(name)
     interfaces = {
-        f"kscope.instrument.{name}" for name in ("backend", "frontend", "peaks", "registry", "sampled", "sampling")
+        f"kscope.instrument.{name}"
+        for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "sampling")
     }
     listed = {name.removesuffix(".__init__") for name in names}
     tools = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}

@@ -148,7 +148,7 @@ def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
     A thread leaves once, so the block runs once in front of each exit. None if the only exit is without a predicate.
     """
     leaves = [one for one in text.within(block) if text.branch(one)]
-    if not block or text.flow.leaves != {block} or any(map(text.conditional, leaves)):
+    if not block or text.flow.leaves != frozenset((block,)) or any(map(text.conditional, leaves)):
         return ()
     leaving = [one for one in machine.flow.order if machine.blocks[one][-1].name == "EXIT"]
     if len(leaving) == 1 and not machine.blocks[leaving[0]][-1].conditional:

@@ -16,6 +16,7 @@ from kscope.errors import DriverError, UsageError
 from kscope.instrument.sampling import Sampling
 from kscope.watching.warps import warps
 from kscope_runtime.pool import least
+from kscope_sim.values import Halves
 
 from .conftest import MODULE, Bench
 from .fake import Lane
@@ -150,7 +151,7 @@ def test_a_warp_that_has_entered_a_region_is_not_taken_for_one_that_has_ended(
     lane = Lane(rig.gpu.memory(MODULE), block=2).claim().begin().record()
     assert lane.slab is not None
     for value in (7, 0xFFFFFFFF):  # where the count and the seal will be
-        lane.slab.enter("wait", 250, value)
+        lane.slab.enter("wait", 250, Halves(value, open=value))
         lane.memory.happen()
         rig.take()
         warp = warps(pool_reading.open_pool(files.made[0].path))

@@ -105,7 +105,8 @@ def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, .
     if not regions:
         return ()
     function = SampledFunction(kernel.symbol or kernel.kernel)
-    [without], [found] = (code_map.described([function], *one) for one in ((plain, ()), (marked, regions, layouts)))
+    [without] = code_map.described([function], plain, ())
+    [found] = code_map.described([function], marked, regions, layouts)
     return tuple(moved.findings(moved.placed(found, without)))
 
 

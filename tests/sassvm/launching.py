@@ -102,16 +102,16 @@ def _expanded(case: Case, slab: Slab) -> Slab:
     if slab.entry is None:
         return slab
     kernel = KernelMeta("kernel", int(slab.entry["kernel"]), 2)
+    head, entry = np.array([slab.head], wire.HEAD), np.array([slab.entry], wire.LAUNCH)
     layouts = Layouts([ModuleMeta("", (kernel,), (), layouts=case.layouts)])
-    units = np.concatenate([slab.head[None].view(np.uint32), slab.ring.view(np.uint32)]).reshape(-1, wire.UNIT // 4)
+    units = np.concatenate([head.view(np.uint32), slab.ring.view(np.uint32)]).reshape(-1, wire.UNIT // 4)
     at = np.zeros(1, np.uint32)
-    lines = Expander(case.epoch, layouts=layouts).expand(units, at.astype(np.int64), slab.entry[None], at, at)
+    lines = Expander(case.epoch, layouts=layouts).expand(units, at.astype(np.int64), entry, at, at)
     header = lines[: layout.HEADER_LINES].reshape(-1).view(layout.HEADER)[0]
     ring, written = lines[layout.HEADER_LINES :].reshape(-1).view(layout.RECORD), int(header["count"])
     kept = np.roll(ring, -(written % len(ring)))[int(header["anchors"]) :] if written > len(ring) else ring
-    head = slab.head.copy()
     head["count"] = written = written - int(header["anchors"])
-    return replace(slab, head=head, ring=np.roll(kept, written % len(kept)) if written > len(kept) else kept)
+    return replace(slab, head=head[0], ring=np.roll(kept, written % len(kept)) if written > len(kept) else kept)
 
 
 def _host(case: Case) -> Host:

@@ -6,6 +6,7 @@ code that chose the registers and the places.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..cubin.insertion import Word
@@ -53,11 +54,16 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
                 if merged != before:
                     states[way] = merged
                     work.append(way)
+    # of each instruction that works for a record: the guards of the record's stores
+    guarding = defaultdict[tuple[str, str], set[str]](set)
+    for at, word in words.items():
+        guarding[word.record] |= {by_address[at].guard[1:]} if _stored(by_address[at]) else set()
+    stores = {at: guarding[word.record] for at, word in words.items() if word.kind == "held"}
     found = {
         hazard
         for (at, off), state in states.items()
         if not (by_address[at].guard[1:] in off and by_address[at].conditional)
-        for hazard in _wrong(by_address[at], state, words)
+        for hazard in _wrong(by_address[at], state, words, off >= stores.get(at, {""}))
     }
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
@@ -119,7 +125,8 @@ def _names(literals: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lstrip("!") for name in literals)
 
 
-def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterator[Hazard]:
+def _wrong(one: Instruction, state: _State, words: Mapping[int, Word], skipped: bool) -> Iterator[Hazard]:
+    """What is wrong with an instruction. skipped: where it is a value's, the stores of its record did not run."""
     if one.at not in words:
         return
     word = words[one.at]
@@ -127,7 +134,7 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word]) -> Iterat
         written = state.get(name)
         if not isinstance(written, Word) or written.record != word.record:
             yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} was not written by its marks alone")
-    if word.kind == "held":
+    if word.kind == "held" and not skipped:
         for name in one.writes & state.keys():
             if state[name] == word:
                 yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} is written again before its store")

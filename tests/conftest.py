@@ -80,6 +80,7 @@ SAMPLED = {
     "unit/runtime/test_pc_sampling.py::test_a_hundred_million_samples_fit_into_200_megabytes": 0,
     "unit/sass": 0.5,
     "unit/sass/test_architectures.py": 1,
+    "unit/sass/test_architectures.py::test_a_kernel_is_recorded_where_it_is_on_sm_90": 0.04,
     "unit/sass/test_contract.py::test_a_kernel_is_recorded_there_or_refused_with_a_reason": 0.3,
     "unit/session/test_signals.py::test_ctrl_c_at_any_instruction_leaves_the_next_session_working": 0.5,
     "unit/session/test_signals.py::test_ctrl_c_at_any_instruction_of_a_pause_ends_it": 0,

@@ -37,6 +37,7 @@ def test_the_page_renews_itself_and_shows_the_report(
             page.until("frames[1].report && frames[1].report.ready")
             assert [where for where in page.requests if not where.startswith(server.url)] == []
         finally:
+            page.open("about:blank")  # which no longer requests anything
             server.shutdown()
             thread.join()
             server.server_close()

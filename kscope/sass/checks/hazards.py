@@ -244,7 +244,7 @@ def _needed(producer: Instruction, consumer: Instruction, register: str, known: 
     if producer.name == "CS2R":
         return known.clock_of_memory if memory else known.clock_32 if ".32" in producer.code else known.clock
     if producer.code.startswith("IMAD.WIDE") and register == producer.operands[0]:
-        return known.wide_low[memory]
+        return known.wide_low[2 if memory else _elsewhere(producer, consumer)]
     late = known.late if consumer.code.startswith("IMAD.WIDE") and _only_high_half(consumer, register) else 0
     if late and latency == _ALU:
         return latency - late

@@ -24,7 +24,8 @@ class Latencies:
 
     Attributes:
         names: from an instruction to one that computes with its result, by name; 4 for others.
-        wide_low: the first register of a wide multiplication, for what computes, and for instructions of memory.
+        wide_low: the first register of a wide multiplication, for what computes in the same pipe, what computes
+            elsewhere, and instructions of memory.
         late: how much later a wide multiplication reads the second register of its addend than its other operands.
         clock, clock_32, clock_of_memory: CS2R of two registers and of one, and either for an instruction of memory.
         uniform_guard: from an instruction to one whose guard is the uniform predicate that it writes.
@@ -33,7 +34,7 @@ class Latencies:
     """
 
     names: Mapping[str, int]
-    wide_low: tuple[int, int]
+    wide_low: tuple[int, int, int]
     late: int
     clock: int
     clock_32: int
@@ -44,11 +45,11 @@ class Latencies:
 
 
 _NAMES = {"HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
-_SM90 = Latencies(_NAMES, wide_low=(3, 4), late=1, clock=6, clock_32=4)
+_SM90 = Latencies(_NAMES, wide_low=(3, 3, 4), late=1, clock=6, clock_32=4)
 """In 130 functions from Triton, Gluon, CuTe DSL, nvcc and Numba, ptxas 12.8 to 13.4."""
 _SM80 = Latencies(
     _NAMES | {"LEA": 4, "UFLO": 6, "UPOPC": 5},
-    wide_low=(5, 5),
+    wide_low=(4, 5, 5),
     late=0,  # nothing was seen that reads it later
     clock=6,
     clock_32=8,  # 5 to 8 were seen, on sm_80 and sm_86: the longest

@@ -81,7 +81,8 @@ def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[i
         return ((after, off),)
     true = state.get(guard, frozenset[str]())
     assert isinstance(true, frozenset)
-    return (after, off | {_contrary(name) for name in (guard, *true)}), (state, off | {guard})
+    passed = {name: word for name, word in state.items() if name not in _counted(one, words[one.at])}
+    return (after, off | {_contrary(name) for name in (guard, *true)}), (passed, off | {guard})
 
 
 def _contrary(name: str) -> str:

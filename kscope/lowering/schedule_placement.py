@@ -78,7 +78,7 @@ def fallback(kernel: str, error: UnsupportedError) -> Problem:
 
 
 def unproved(arch: int) -> Problem:
-    """The problem of an architecture where no kernel ran so. It names none, so that it is said once."""
+    """The problem of an architecture on which this placement never ran. It names no kernel, so it is reported once."""
     text = (
         f"placement='schedule' never ran on a device of sm_{arch}: its machine code was checked without one, so compare"
         " the results of your kernels with those without recording, or use placement='fence'"

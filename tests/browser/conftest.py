@@ -25,6 +25,7 @@ def browser() -> Iterator[Page]:
 @pytest.fixture
 def page(browser: Page) -> Iterator[Page]:
     """The browser's page with an empty console; a test whose page logs anything fails."""
+    browser.open("about:blank")  # the page of the test before requests nothing any more
     browser.console.clear()
     browser.requests.clear()
     browser.prefer("light")

@@ -20,7 +20,7 @@ an exception in what ptxas made."""
 
 @dataclass(frozen=True)
 class Latencies:
-    """Cycles of an architecture. Where an instruction of memory reads the result, it takes one more, if not said.
+    """Cycles of an architecture. Where an instruction of memory reads the result, it takes one more, unless noted.
 
     Attributes:
         names: from an instruction to one that computes with its result, by name; 4 for others.

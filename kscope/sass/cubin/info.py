@@ -24,7 +24,6 @@ ADDRESSES = {
     0x25: 4,  # LD_CACHEMOD_INSTR_OFFSETS
     0x27: 4,  # ATOM_SYS_INSTR_OFFSETS
     0x28: 4,  # COOP_GROUP_INSTR_OFFSETS
-    0x2E: 8,  # ATOM16_EMUL_INSTR_REG_MAP: address, register
     0x31: 4,  # INT_WARP_WIDE_INSTR_OFFSETS
     0x39: 16,  # MBARRIER_INSTR_OFFSETS: address, register, offset, kind
     0x44: 8,  # UNUSED_LOAD_BYTE_OFFSET: address, mask

@@ -153,8 +153,8 @@ def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
     leaving = [one for one in machine.flow.order if machine.blocks[one][-1].name == "EXIT"]
     if len(leaving) == 1 and not machine.blocks[leaving[0]][-1].conditional:
         return ()
-    said = [machine.statements.get(machine.blocks[one][-1].at) for one in leaving]
-    if any(one is not None and text.conditional(one) and not text.branch(one) for one in said):
+    left = [machine.statements.get(machine.blocks[one][-1].at) for one in leaving]
+    if any(one is not None and text.conditional(one) and not text.branch(one) for one in left):
         return ()  # it leaves in place of the block's last store, which is under a predicate
     copies = list[Copy]()
     for one in leaving:

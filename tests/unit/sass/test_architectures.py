@@ -130,7 +130,7 @@ def test_a_kernel_is_recorded_where_it_is_on_sm_90(name: str, arch: int) -> None
 PRODUCT, SUM, MULTIPLY = "HMMA.16816.F32 R8, R4, R12, R8", "IADD3 R2, R1, R1, RZ", "IMAD R1, R2, R3, R4"
 
 
-def told(arch: int, *lines: Line) -> str:
+def hazards_of(arch: int, *lines: Line) -> str:
     return "\n".join(map(str, hazards.check(replace(listed(*lines), arch=arch))))
 
 
@@ -141,28 +141,29 @@ def after(cycles: int, first: str, then: str) -> tuple[Line, ...]:
 
 
 def test_a_result_of_the_tensor_cores_has_no_scoreboard_before_sm_90() -> None:
-    assert "after 23 cycles; its result takes 24" in told(80, *after(23, PRODUCT, "MOV R1, R8"))
-    assert told(80, *after(24, PRODUCT, "MOV R1, R8")) == ""
-    assert "no scoreboard counts it" in told(90, *after(24, PRODUCT, "MOV R1, R8"))
-    assert "no scoreboard counts it" in told(80, *after(30, PRODUCT.replace("16816", "1688"), "MOV R1, R8"))  # unknown
+    assert "after 23 cycles; its result takes 24" in hazards_of(80, *after(23, PRODUCT, "MOV R1, R8"))
+    assert hazards_of(80, *after(24, PRODUCT, "MOV R1, R8")) == ""
+    assert "no scoreboard counts it" in hazards_of(90, *after(24, PRODUCT, "MOV R1, R8"))
+    unknown = PRODUCT.replace("16816", "1688")
+    assert "no scoreboard counts it" in hazards_of(80, *after(30, unknown, "MOV R1, R8"))
 
 
 def test_their_operands_are_read_later() -> None:
-    assert "R12 is overwritten after 6 cycles; it is read up to 7" in told(80, *after(6, PRODUCT, "MOV R12, R1"))
-    assert told(80, *after(7, PRODUCT, "MOV R12, R1")) == ""
+    assert "R12 is overwritten after 6 cycles; it is read up to 7" in hazards_of(80, *after(6, PRODUCT, "MOV R12, R1"))
+    assert hazards_of(80, *after(7, PRODUCT, "MOV R12, R1")) == ""
 
 
 @pytest.mark.parametrize("arch", [80, 90])
 @pytest.mark.parametrize(("first", "then"), [(MULTIPLY, SUM), (SUM, "IMAD R3, R2, R3, R4")])
 def test_a_result_comes_to_the_other_pipe_one_cycle_later(arch: int, first: str, then: str) -> None:
-    assert "after 4 cycles; its result takes 5" in told(arch, *after(4, first, then))
-    assert told(arch, *after(5, first, then)) == ""
+    assert "after 4 cycles; its result takes 5" in hazards_of(arch, *after(4, first, then))
+    assert hazards_of(arch, *after(5, first, then)) == ""
 
 
 def test_both_halves_of_a_wide_multiplication_take_longer_than_on_sm_90() -> None:
     wide = "IMAD.WIDE.U32 R4, R2, R3, RZ", "IADD3 R1, R4, R2, RZ"
-    assert told(90, *after(3, *wide)) == ""
-    assert "its result takes 5" in told(80, *after(4, *wide))
+    assert hazards_of(90, *after(3, *wide)) == ""
+    assert "its result takes 5" in hazards_of(80, *after(4, *wide))
 
 
 def test_it_is_said_once_that_no_device_ran_it() -> None:

@@ -59,6 +59,7 @@ def pipelined(a, b, out, K, BM: tl.constexpr, BK: tl.constexpr):
     tl.store(out + rows[:, None] * BM + rows[None, :], total)
 
 
+@pytest.mark.filterwarnings("ignore:.* more bytes of registers spill")
 @ARCHS
 def test_software_pipelined_loops_keep_their_marks(compiler, arch):
     types = {"a": "*fp16", "b": "*fp16", "out": "*fp32", "K": "i32", "BM": 128, "BK": 64}
@@ -66,7 +67,8 @@ def test_software_pipelined_loops_keep_their_marks(compiler, arch):
     assert {"enter load", "exit load", "enter dot", "exit dot"} == set(compiler.marks())
     # Triton 3.6 moves a Blackwell MMA and its loads out of their regions; 3.9 keeps the MMA inside
     moved = {"hollow"} if arch == 100 and triton.__version__.startswith("3.6") else set[str]()
-    assert {problem.kind for problem in compiler_problems(kernel)} == moved
+    spilled = {"registers"} if arch == 80 else set[str]()  # 12 bytes
+    assert moved <= {problem.kind for problem in compiler_problems(kernel)} <= moved | spilled
 
 
 @triton.jit

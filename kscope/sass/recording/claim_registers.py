@@ -43,11 +43,12 @@ def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) ->
     return [one for one in every if one not in early | state], [one for one in every if one not in late]
 
 
-def uniform(function: Function, used: frozenset[int], at: int) -> dict[int, int]:
-    """Uniform registers that the kernel does not use; at the entry, all are free."""
-    if not at:
+def uniform(function: Function, used: frozenset[int], at: int, state: frozenset[int]) -> dict[int, int]:
+    """Uniform registers that the kernel does not use, nor a lane's state; at the entry, the kernel's are free."""
+    if not at and not used & state:
         return {}
-    busy = {int(name[2:]) for one in function.instructions for name in one.reads | one.writes if name.startswith("UR")}
+    own = (name for one in function.instructions[: at and None] for name in one.reads | one.writes)
+    busy = {int(name[2:]) for name in own if name.startswith("UR")} | state
     for shift in range(0, _UNIFORM, 2):
         if all(number + shift < _UNIFORM and number + shift not in busy for number in used):
             return {number: number + shift for number in used}
@@ -120,7 +121,7 @@ def left_there(claim: Fragment, values: Mapping[int, int]) -> dict[int, int]:
     return {
         number: values[value]
         for number, value in zip(numbers, claim.goes.values(), strict=True)
-        if number not in in_rows and numbers.count(number) == 1
+        if value in values and number not in in_rows and numbers.count(number) == 1
     }
 
 

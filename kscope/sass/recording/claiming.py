@@ -146,14 +146,15 @@ def _at(
     asked = _asked(function, at)
     descriptor = fragments.descriptor(claim)
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
-    there = claim_registers.left_there(claim, {n: _of(state, name) for n, name in enumerate(state_names)})
+    kept = {n: _of(state, name) for n, name in enumerate(state_names)}
+    there = claim_registers.left_there(claim, {n: int(one[1:]) for n, one in kept.items() if one[0] == "R"})
     second = claim_registers.blocks(claim, early, late, there, state.registers)
     stays = claim_registers.stays(claim, values, second, frozenset(early))
     used = frozenset(second.values()) - claim_registers.untouched(claim, second)
     others = [one for one in early if one not in used]
     begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, asked), descriptor)
     where = begin.where
-    uniform = claim_registers.uniform(function, claim.used("UR"), at)
+    uniform = claim_registers.uniform(function, claim.used("UR"), at, state.uniform)
     predicates, saved = claim_registers.predicates(function, claim, at)
     names = Names(second, uniform, predicates)
     left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]
@@ -165,7 +166,8 @@ def _at(
         return [] if where[name] == number else [state.new(f"MOV R{number}, R{where[name]}")]
 
     def goes(name: str, number: int) -> list[New]:
-        return [] if _of(state, name) == number else [state.new(f"MOV R{_of(state, name)}, R{number}")]
+        into = _of(state, name)
+        return [] if into == f"R{number}" else [state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")]
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
@@ -209,7 +211,10 @@ def _predicate(function: Function, at: int) -> int:
 
 def _at_rest(state: State) -> list[New]:
     """What a lane knows if the gate is shut, in a kernel without a predicate for it."""
-    return [state.new(f"MOV R{number}, RZ") for number in sorted(state.registers)]
+    return [
+        *(state.new(f"MOV R{number}, RZ") for number in sorted(state.registers)),
+        *(state.new(f"UMOV UR{number}, URZ") for number in sorted(state.uniform)),
+    ]
 
 
 def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[New]:
@@ -249,9 +254,9 @@ def _kept(state: State, predicates: tuple[int, ...], free: list[int]) -> tuple[l
     return keep, give
 
 
-def _of(state: State, name: str) -> int:
+def _of(state: State, name: str) -> str:
     """The register of a value of the state."""
-    number = {"base lo": state.base, "base hi": state.address + 1, "clocks": state.clocks, "last": state.last}[name]
+    number = {"base lo": state.base, "base hi": f"R{state.address + 1}", "clocks": state.clocks, "last": state.last}[name]
     assert number is not None
     return number
 

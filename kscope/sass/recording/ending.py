@@ -60,27 +60,28 @@ def end(state: State, last: str) -> list[New]:
     Only lanes with a slab come here. The anchor is not 2^32 cycles wide. last: the offset of the last place in the
     slab's ring.
     """
-    clock, time, again, some, row, limit = _free(state, 4, 2, 1, 1, 4, 1)
-    own = clock + 3
+    clock, time, again, some, row, limit, seal = _free(state, 4, 2, 1, 1, 4, 1, 1)
+    own, clocks = clock + 3, f"R{seal}" if state.uniform else state.clocks
     step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
     texts = (
         f"CS2R R{clock}, SR_CLOCKLO",
         f"CS2R R{time}, SR_GLOBALTIMERLO",
         f"CS2R.32 R{again}, SR_CLOCKLO",
         *_overflowed(state, last, row, limit),
-        f"LOP3.LUT R{some}, R{state.clocks}, 0xff, RZ, 0xc0, !PT",
-        f"SHF.R.U32.HI R{own}, RZ, 0x10, R{state.clocks}",
+        *((f"MOV R{seal}, {state.clocks}",) if state.uniform else ()),
+        f"LOP3.LUT R{some}, {clocks}, 0xff, RZ, 0xc0, !PT",
+        f"SHF.R.U32.HI R{own}, RZ, 0x10, {clocks}",
         f"IMAD.IADD R{again}, R{again}, 0x1, -R{clock}",
         f"SHF.R.U32.HI R{again}, RZ, {step:#x}, R{again}",
         f"VIMNMX.U32 R{again}, R{again}, {most:#x}, PT",
         f"VIADD R{again}, R{again}, 0x1",
         f"VIMNMX.U32 R{again}, R{again}, R{some}, !PT",
         f"PRMT R{some}, R{time + 1}, 0x4040, R{clock + 1}",
-        f"PRMT R{again}, R{again}, 0x7650, R{state.clocks}",
+        f"PRMT R{again}, R{again}, 0x7650, {clocks}",
         f"IMAD.IADD R{some}, R{some}, 0x1, -R{own}",
         f"SHF.R.W.U32 R{clock + 1}, R{time}, {wire.TIME_SHIFT:#x}, R{time + 1}",
         f"SHF.R.U32.HI R{clock + 2}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
-        f"MOV R{state.address}, R{state.base}",
+        f"MOV R{state.address}, {state.base}",
         f"PRMT R{own}, R{again}, 0x5410, R{some}",
         f"STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES // 2:#x}], R{clock}",
         "EXIT",
@@ -100,18 +101,19 @@ def _overflowed(state: State, last: str, row: int, limit: int) -> tuple[str, ...
     """In a kernel with rows: one more row if the ring overflowed, with the number of records more than rows."""
     if state.extra is None:
         return ()
+    in_register = last[0] in "RU"
     over = next(f"P{number}" for number in range(2) if number != state.on)
     # more rows than places: the offset is at least two behind the last place's
-    least = f"{2 * layout.RECORD_BYTES + (0 if last[0] == 'R' else int(last, 16)):#x}"
+    least = f"{2 * layout.RECORD_BYTES + (0 if in_register else int(last, 16)):#x}"
     return (
-        *((f"IADD3 R{limit}, {last}, {least}, RZ",) if last[0] == "R" else ()),
+        *((f"MOV R{limit}, {last}", f"IADD3 R{limit}, R{limit}, {least}, RZ") if in_register else ()),
         f"MOV R{row}, RZ",
         f"MOV R{row + 1}, {wire.EXTRA_ID:#x}",
         f"MOV R{row + 2}, RZ",
         f"MOV R{row + 3}, R{state.extra}",
-        f"ISETP.GE.U32.AND {over}, PT, R{state.offset}, {f'R{limit}' if last[0] == 'R' else least}, PT",
+        f"ISETP.GE.U32.AND {over}, PT, R{state.offset}, {f'R{limit}' if in_register else least}, PT",
         f"@{over} LOP3.LUT R{state.address}, R{state.offset}, {last}, RZ, 0xc0, !PT",
-        f"@{over} IADD3 R{state.address}, R{state.address}, R{state.base}, RZ",
+        f"@{over} IADD3 R{state.address}, R{state.address}, {state.base}, RZ",
         f"@{over} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{row}",
         f"@{over} IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ",
     )

@@ -15,6 +15,7 @@ from functools import partial
 from ... import ptx
 from ...capture import wire
 from ...errors import UnsupportedError
+from ...marks.strategies import AllThreads
 from ..checks import hazards
 from ..cubin import elf, info
 from ..cubin.control import SCOREBOARDS, Control, controlled
@@ -29,6 +30,8 @@ _IN, _OUT, _STEP, _FENCE = 4096, 8192, 4, 64
 _DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
 _STACK = "R1"
 """The stack's address, which every kernel loads first."""
+_UNIFORM_OPERANDS = 90
+"""The first architecture on which what is inserted keeps values in uniform registers."""
 LOG2_RECORD = 4
 """log2 of a record's bytes."""
 STATE = ("base lo", "base hi", "clocks", "last")
@@ -52,12 +55,26 @@ def text(kernel: ptx.Kernel) -> str:
         f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n"
         "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_x, ks_y}, ks_base; selp.b32 ks_y, ks_y, 0, ks_on;"
         " mov.b64 ks_base, {ks_x, ks_y}; }\n"
-        f"{_out(STATE if kernel.sized else STATE[:-1])}"
+        f"{_shared(kernel)}{_out(STATE if kernel.sized else STATE[:-1])}"
     )
     return (
         f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
         f"{_begun()}{units}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{goes}{ptx.again(kernel)}}}\n"
     )
+
+
+def alone(kernel: ptx.Kernel) -> bool:
+    """Whether at most one lane of a warp records, which is lane 0, and what it knows may be in uniform registers."""
+    return kernel.arch >= _UNIFORM_OPERANDS and AllThreads().spec not in kernel.specs and not kernel.late
+
+
+def _shared(kernel: ptx.Kernel) -> str:
+    """All lanes get what lane 0 found, so that it is the same in the warp, but for the high word."""
+    if not alone(kernel):
+        return ""
+    names = ["ks_x", "ks_clocks", *(["ks_last"] * kernel.sized)]
+    moves = "".join(f" shfl.sync.idx.b32 {name}, {name}, 0, 31, 0xffffffff;" for name in names)
+    return f"\t{{ .reg .b32 ks_x, ks_y; mov.b64 {{ks_x, ks_y}}, ks_base;{moves} mov.b64 ks_base, {{ks_x, ks_y}}; }}\n"
 
 
 def _begun() -> str:

@@ -107,7 +107,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     spots = place.spots(code.Text(labeled), machine)
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = _counts(file, function)
-    free = registers.Pool(function, kernel.sized, plan.counts)
+    free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel))
     marks = frozenset(one.spot.at for one in plan.placed if not one.spot.after and one.act != "clock")
     spans = _spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)

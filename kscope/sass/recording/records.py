@@ -119,7 +119,7 @@ class Writer:
         store = [
             *test,
             new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
-            new(f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ"),
+            new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ"),
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
             *([new(f"{on}{self._more(site)}")] if site.more else []),
             new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
@@ -272,7 +272,7 @@ class Writer:
         if site.more:
             yield on + self._more(site), Control(stall=2)
         stall = 13 if computed else 5
-        yield f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=stall)
+        yield f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ", Control(stall=stall)
         yield (
             f"@P{own} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{site.quad}",
             Control(stall=2, reads=state.scoreboard),
@@ -289,4 +289,4 @@ def _guard(site: Site) -> str:
 
 def last(state: State, capacity: str) -> str:
     """The offset of the last place in a slab's ring, as an operand. capacity: the last place, see ptx.Kernel.last."""
-    return f"R{state.last}" if state.last is not None else f"{int(capacity) << fragments.LOG2_RECORD:#x}"
+    return state.last if state.last is not None else f"{int(capacity) << fragments.LOG2_RECORD:#x}"

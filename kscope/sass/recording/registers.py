@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -19,6 +19,8 @@ DESCRIPTOR = 60
 block."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
+UNIFORM = 3
+"""Uniform registers for the rest of what a lane knows."""
 NUMBERS, _PREDICATES = 255, 7
 """Registers, and predicates, of a thread."""
 _RECENT = 13
@@ -37,12 +39,12 @@ class State:
     """Registers in which a recording lane keeps what it knows, from the claim to the exits.
 
     Attributes:
-        base: low word of its slab's address.
+        base: low word of its slab's address: a register, or a uniform one where one lane of a warp records.
         address: an even register: address of the next record without the head, and the high word, in the one behind.
             The high word is 0 in lanes that do not record.
         offset: 16 times the records so far.
-        clocks: what the seal needs of the entry's clocks.
-        last: offset of the last place in the slab's ring; None if it is the same in every launch.
+        clocks: what the seal needs of the entry's clocks; a register like base.
+        last: offset of the last place in the slab's ring, a register like base; None if it is the same in every launch.
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
         spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
@@ -50,11 +52,11 @@ class State:
         arch: the architecture of the kernel, for which instructions with these are written.
     """
 
-    base: int
+    base: str
     address: int
     offset: int
-    clocks: int
-    last: int | None
+    clocks: str
+    last: str | None
     on: int | None
     scoreboard: int
     spare: int | None = None
@@ -69,8 +71,14 @@ class State:
     @property
     def registers(self) -> frozenset[int]:
         """Every R register of these."""
-        some = (self.address, self.address + 1, self.base, self.offset, self.clocks, self.last, self.spare, self.extra)
-        return frozenset(one for one in some if one is not None)
+        some = (self.address, self.address + 1, self.offset, self.spare, self.extra)
+        named = (int(one[1:]) for one in (self.base, self.clocks, self.last) if one is not None and one[0] == "R")
+        return frozenset(one for one in some if one is not None) | frozenset(named)
+
+    @property
+    def uniform(self) -> frozenset[int]:
+        """Every uniform register of these."""
+        return frozenset(int(one[2:]) for one in (self.base, self.clocks, self.last) if one and one[:2] == "UR")
 
 
 @dataclass(frozen=True)
@@ -100,11 +108,13 @@ class Pool:
         function: the kernel.
         sized: each warp reads the size of its slab.
         counts: the records of rows are counted.
+        alone: at most one lane of a warp records, so what it alone reads may be in uniform registers.
     """
 
     function: Function
     sized: bool
     counts: bool = False
+    alone: bool = False
 
     @cached_property
     def used(self) -> frozenset[str]:
@@ -178,11 +188,20 @@ class Pool:
         lasting = list(free)
         predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
         address = _take(lasting, 2, self.function)
-        base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
-        last = _take(lasting, 1, self.function) if self.sized else None
+        constant = self._constant(lasting)
+        base, offset, clocks = next(constant), _take(lasting, 1, self.function), next(constant)
+        last = next(constant) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
         extra, arch = _take(lasting, 1, self.function) if self.counts else None, self.function.arch
         return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch)
+
+    def _constant(self, free: list[int]) -> Iterator[str]:
+        """Registers for what a lane never changes: uniform ones if it is the only one, and the kernel leaves enough."""
+        uniform = [number for number in range(DESCRIPTOR) if f"UR{number}" not in self.used]
+        if self.alone and len(uniform) >= UNIFORM:
+            yield from (f"UR{number}" for number in uniform[:-UNIFORM - 1:-1])
+        else:
+            yield from (f"R{_take(free, 1, self.function)}" for _ in range(UNIFORM))
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""

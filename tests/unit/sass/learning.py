@@ -114,7 +114,7 @@ def texts(arch: int = 90) -> Iterator[str]:
     kernels = [
         _kernel(operations[first : first + 6], seed) for seed in range(4) for first in range(0, len(operations), 6)
     ]
-    kernels += [*(_crowded(count) for count in range(12, 40, 2)), _constants()]
+    kernels += [*(_crowded(count) for count in range(12, 40, 2)), _constants(), *(_uniform(seed) for seed in range(4))]
     # in one module: each call of the tools costs half a second
     yield start + "".join(one.replace("entry k(", f"entry k{number}(") for number, one in enumerate(kernels))
     for live in (0, 7, 20, 45, 90):
@@ -131,6 +131,24 @@ def _constants() -> str:
     return (
         ".visible .const .align 8 .b8 kept[4096];\n.visible .entry k(.param .u64 p, .param .align 8 .b8 q[128])"
         f" {{ .reg .b64 %b, %x; ld.param.u64 %b, [p];\n{copies}{parameters}ret;\n}}\n"
+    )
+
+
+def _uniform(seed: int, values: int = 12) -> str:
+    """A kernel that adds its parameters, which are in uniform registers, to values of its threads."""
+    loads = "".join(
+        f"ld.volatile.global.u32 %v{n}, [%b+{4 * n}]; ld.param.u32 %u{n}, [q+{4 * n}];\n" for n in range(values)
+    )
+    sums = "".join(
+        f"add.u32 %x, %v{(5 * n + seed) % values}, %u{(7 * n + seed + 3) % values};"
+        f" st.volatile.global.u32 [%b+{256 + 4 * n}], %x;\n"
+        for n in range(values)
+    )
+    return (
+        ".visible .entry k(.param .u64 p, .param .align 8 .b8 q[128]) {"
+        f" .reg .b64 %b, %w; .reg .b32 %t, %x, %v<{values}>, %u<{values}>;\n"
+        "ld.param.u64 %b, [p]; mov.u32 %t, %tid.x; mul.wide.u32 %w, %t, 512; add.u64 %b, %b, %w;\n"
+        f"{loads}{sums}ret;\n}}\n"
     )
 
 

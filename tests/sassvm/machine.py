@@ -141,6 +141,9 @@ class Warp:
         for lane in active:
             lane.registers.put(one.operands[0], lane.thread.special[_SPECIAL[one.operands[1]]])
 
+    def _r2ur(self, one: Instruction, active: Sequence[Lane]) -> None:
+        active[0].registers.put(one.operands[0], active[0].registers.value(one.operands[1]))
+
     def _s2ur(self, one: Instruction, active: Sequence[Lane]) -> None:
         self._s2r(one, active[:1])
 

@@ -172,5 +172,5 @@ _TABLE: dict[str, Callable[[Instruction, Registers], None]] = {
     "MOV": _move, "IMAD": _imad, "IADD3": _add, "VIADD": _add, "ISETP": _compare, "SEL": _select, "LOP3": _logic,
     "PLOP3": _predicates, "PRMT": _permute, "SHF": _shift, "LEA": _lea, "VIMNMX": _least, "VIADDMNMX": _least,
     "IMNMX": _least, "POPC": _bits, "FLO": _leading, "P2R": _packed, "LDC": _constant, "LDCU": _constant,
-    "NOP": _nothing, "R2UR": _move,
+    "NOP": _nothing,
 }  # fmt: skip

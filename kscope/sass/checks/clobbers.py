@@ -66,6 +66,8 @@ def check(
             }
             boards = {one.control.writes, one.control.reads} & counted
             found |= {Hazard(one.at, one.at, f"a DEPBAR counts scoreboard {board}") for board in boards}
+        if one.name == "R2UR" and one.at not in whole and one.at not in compiled:
+            found.add(Hazard(one.at, one.at, "R2UR takes one lane's value where the lanes may have parted"))
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))

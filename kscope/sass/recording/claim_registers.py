@@ -8,7 +8,7 @@ from itertools import chain
 
 from ...errors import UnsupportedError
 from ..cubin.control import SCOREBOARDS
-from ..cubin.instructions import Function
+from ..cubin.instructions import BYTES, Function, Instruction
 from . import fragments, registers
 from .fragments import Fragment
 
@@ -70,14 +70,29 @@ def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[in
     return chosen, tuple(number for number in chosen.values() if f"P{number}" in needed)
 
 
-def boards(function: Function, at: int) -> tuple[dict[int, int], int]:
-    """Scoreboards of the claim, of which none is counted in flight by a DEPBAR; and the gate's."""
+def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
+    """Scoreboards of the claim, of which none is counted in flight by a DEPBAR; the gate's; and the instruction in
+    front of which the gate is asked for.
+
+    That is where the kernel first waits for a scoreboard, or behind its last use of the gate's in front of the claim:
+    the kernel must not wait for the gate together with what it waits for itself.
+    """
     free = registers.uncounted(function)
-    ahead = [one.control for one in function.instructions if one.at < at]
-    uses = [board for code in ahead for board in (code.writes, code.reads, *code.waits)]
-    free.sort(key=uses.count)
-    gate = free[0]
-    return {board: free[board % len(free)] for board in SCOREBOARDS}, gate
+    ahead = [one for one in function.instructions if one.at < at]
+    first = next((one.at for one in ahead if one.control.waits), at)
+
+    def behind_uses(board: int) -> int:
+        return max([first, *(one.at + BYTES for one in ahead if board in _used(one))])
+
+    uses = [board for one in ahead for board in _used(one)]
+    free.sort(key=lambda board: (behind_uses(board), uses.count(board)))
+    return {board: free[board % len(free)] for board in SCOREBOARDS}, free[0], behind_uses(free[0])
+
+
+def _used(one: Instruction) -> list[int]:
+    """The scoreboards that an instruction counts or waits for."""
+    code = one.control
+    return [board for board in (code.writes, code.reads, *code.waits) if board is not None]
 
 
 def stays(claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], early: frozenset[int]) -> dict[str, int]:

@@ -142,8 +142,7 @@ def _at(
     function, state = known.function, allocation.state
     values = fragments.between(kernel)
     early, late = claim_registers.free(known, at, written, state.registers)
-    boards, gate = claim_registers.boards(function, at)
-    asked = _asked(function, at)
+    boards, gate, asked = claim_registers.boards(function, at)
     descriptor = fragments.descriptor(claim)
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
     kept = {n: _of(state, name) for n, name in enumerate(state_names)}
@@ -193,11 +192,6 @@ def _at(
     if not at:
         parts = [timing.tight([*begins, *loads, *test], function.arch), [], []]
     return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), asked, at, highest)
-
-
-def _asked(function: Function, at: int) -> int:
-    """The first instruction in front of another one, in the entry's block, that waits for a scoreboard."""
-    return next((one.at for one in function.instructions if one.at >= at or one.control.waits), at)
 
 
 def _predicate(function: Function, at: int) -> int:

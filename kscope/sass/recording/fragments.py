@@ -55,7 +55,7 @@ def text(kernel: ptx.Kernel) -> str:
         f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n"
         "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_x, ks_y}, ks_base; selp.b32 ks_y, ks_y, 0, ks_on;"
         " mov.b64 ks_base, {ks_x, ks_y}; }\n"
-        f"{_shared(kernel)}{_out(STATE if kernel.sized else STATE[:-1])}"
+        f"{_out(STATE if kernel.sized else STATE[:-1])}"
     )
     return (
         f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
@@ -66,15 +66,6 @@ def text(kernel: ptx.Kernel) -> str:
 def alone(kernel: ptx.Kernel) -> bool:
     """Whether at most one lane of a warp records, which is lane 0, and what it knows may be in uniform registers."""
     return kernel.arch >= _UNIFORM_OPERANDS and AllThreads().spec not in kernel.specs and not kernel.late
-
-
-def _shared(kernel: ptx.Kernel) -> str:
-    """All lanes get what lane 0 found, so that it is the same in the warp, but for the high word."""
-    if not alone(kernel):
-        return ""
-    names = ["ks_x", "ks_clocks", *(["ks_last"] * kernel.sized)]
-    moves = "".join(f" shfl.sync.idx.b32 {name}, {name}, 0, 31, 0xffffffff;" for name in names)
-    return f"\t{{ .reg .b32 ks_x, ks_y; mov.b64 {{ks_x, ks_y}}, ks_base;{moves} mov.b64 ks_base, {{ks_x, ks_y}}; }}\n"
 
 
 def _begun() -> str:

@@ -142,7 +142,7 @@ def _spread(
     ahead, quiet, open_end = around.ahead, around.quiet, around.open_end
     spot, many, known = site.spot, 0, clocks.get(site.spot.at)
     starts = [known.at if known else spot.at, *(one.at + BYTES for one in ahead)]
-    if known is not None and known.last is not None and site.quad not in known.stored and not site.waits:
+    if known is not None and known.last is not None and site.quad not in known.stored:
         known.last += 1
         before[known.at].insert(known.last, read)
     else:

@@ -10,12 +10,12 @@ from kscope import ptx
 from kscope.instrument.recording import Recording
 from kscope.sass.checks import hazards
 from kscope.sass.cubin import insert
-from kscope.sass.cubin.control import control
+from kscope.sass.cubin.control import Control, control, controlled
 from kscope.sass.cubin.elf import read
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.encoding import writing
-from kscope.sass.recording import claiming, fragments, lending, registers
+from kscope.sass.recording import claim_registers, claiming, fragments, lending, registers
 from kscope.sass.recording.registers import Allocation
 
 from .kernels import HEAD, assembled, functions, needs_tools
@@ -94,6 +94,16 @@ def test_it_uses_no_register_that_has_a_value_there() -> None:
     assert not needed & written
 
 
+def test_what_a_lane_never_changes_is_in_uniform_registers_that_the_kernel_leaves() -> None:
+    """Where one lane of a warp records; else, and on architectures before sm_90, in registers of the lane."""
+    function = kernel()
+    own, alone = (registers.Pool(function, False, alone=alone).owned((), {}).state for alone in (False, True))
+    assert (own.uniform, alone.uniform) == (frozenset(), frozenset({58, 59}))
+    assert len(own.registers) == len(alone.registers) + 2
+    assert fragments.alone(KERNEL)
+    assert not fragments.alone(replace(KERNEL, specs=("all",))) and not fragments.alone(replace(KERNEL, arch=80))
+
+
 def test_values_between_entry_and_claim_are_in_registers_that_nothing_uses_meanwhile() -> None:
     function, found = kernel(), placed()
     ahead = [one for one in function.instructions if one.at < found.at]
@@ -156,6 +166,21 @@ def test_nothing_waits_for_the_address_of_the_control_block_or_the_gate_before_t
     address, gate = found.begin[0], found.ask[-1]
     assert [control(address.word).writes] == [board for one in found.ask for board in control(one.word).waits]
     assert control(gate.word).writes in control(found.test[0].word).waits
+
+
+def test_where_the_kernel_waits_for_every_scoreboard_the_gate_is_asked_for_behind_the_first_of_these() -> None:
+    """It has that scoreboard: with another one, the kernel would wait for the gate where it waits for its own."""
+    function, at = kernel(), placed().at
+    ahead = [one for one in function.instructions if one.at < at]
+    waiting = {one.at: Control(stall=4, waits=frozenset({n - 1} if 0 < n <= 6 else ())) for n, one in enumerate(ahead)}
+    code = tuple(
+        replace(one, word=controlled(one.word, waiting.get(one.at, one.control))) for one in function.instructions
+    )
+    busy = replace(function, instructions=code)
+    _, gate, asked = claim_registers.boards(busy, at)
+    assert len(ahead) > 7
+    assert (gate, asked) == (0, ahead[2].at)
+    assert all(gate not in one.control.waits for one in code if asked <= one.at < at)
 
 
 def test_it_comes_back_to_the_mark_that_stands_behind_the_test() -> None:

@@ -263,6 +263,14 @@ def test_uniform_registers_and_convergence_barriers_belong_to_the_warp() -> None
     assert "B0 belongs to the whole warp" in found(BRANCHING, join)
 
 
+def test_a_lane_gives_its_value_to_the_warp_only_where_the_warp_is_whole() -> None:
+    """R2UR takes the value of the lowest active lane: of lanes that have parted, the last ones' would stay."""
+    given = "R2UR UR59, R200", SLOW
+    assert "where the lanes may have parted" in found(BRANCHING, before("BAR", given))
+    written = ("MOV R200, RZ", SLOW)
+    assert found(BRANCHING, lambda kernel: Insertion({kernel.instructions[1].at: new(written, given)})) == ""
+
+
 def test_registers_that_the_warp_gave_back_are_not_used() -> None:
     assert "R200 is not there: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
 

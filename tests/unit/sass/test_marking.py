@@ -17,7 +17,7 @@ from kscope.sass.recording.regions import Record
 
 from .listed import Line, listed
 
-STATE = registers.State(100, 102, 101, 104, None, 6, 5)
+STATE = registers.State("R100", 102, 101, "R104", None, 6, 5)
 WRITER = records.Writer(STATE, "0xff0")
 COMPUTES: tuple[Line, ...] = tuple(f"IMAD.IADD R{n}, R{n}, 0x1, R{n + 1}" for n in range(2, 22))
 END = "EXIT"
@@ -113,7 +113,7 @@ def test_a_record_in_lent_registers_is_stored_at_its_mark() -> None:
 
 
 def test_without_a_predicate_of_the_kernels_one_is_computed_that_is_free_as_far_as_its_store() -> None:
-    state = registers.State(100, 102, 101, 104, None, None, 5, 105)
+    state = registers.State("R100", 102, 101, "R104", None, None, 5, 105)
     needed = "ISETP.NE.U32.AND P0, PT, R4, RZ, PT"
     function = listed(needed, *COMPUTES, "@P0 EXIT", END)
     made = marking.placed(function, [site("exit", 4)], records.Writer(state, "0xff0"), 0, frozenset(range(30)))

@@ -15,7 +15,7 @@ from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from .ops import UNMODELED, compute
 from .values import M32, Registers, following
 
-_PLACE = re.compile(r"\[(R\d+|RZ)(?:\.64)?(?:\+(?:UR\d+))?\+?(-?0x[0-9a-f]+)?\]$")
+_PLACE = re.compile(r"\[(R\d+|RZ)(?:\.64|\.U32\+(UR\d+))?\+?(-?0x[0-9a-f]+)?\]$")
 _SPECIAL = {
     "SR_TID.X": "%tid.x", "SR_TID.Y": "%tid.y", "SR_TID.Z": "%tid.z", "SR_CTAID.X": "%ctaid.x",
     "SR_CTAID.Y": "%ctaid.y", "SR_CTAID.Z": "%ctaid.z", "SR_LANEID": "%laneid", "SR_VIRTUALSMID": "%smid",
@@ -194,7 +194,8 @@ def _size(one: Instruction) -> int:
 def _address(text: str, registers: Registers) -> int:
     found = _PLACE.search(text)
     assert found is not None, text
-    return (registers.wide(found[1]) + int(found[2] or "0", 16)) & (1 << 64) - 1
+    first = registers.get(found[1]) + registers.wide(found[2]) if found[2] else registers.wide(found[1])
+    return (first + int(found[3] or "0", 16)) & (1 << 64) - 1
 
 
 def constants(

@@ -28,6 +28,12 @@ UNIFORM = ("U", "S2UR")
 """What instructions begin with whose guard is a uniform predicate; these are used without one."""
 _FILES = {80: "forms_sm80", 86: "forms_sm80", 89: "forms_sm80", 90: "forms_sm90"}
 """Where the forms of an architecture are."""
+_RAN = {
+    "forms_sm90": {
+        "STG.E.128 [R#.U32+UR#+#], R#": [["0000000008100d000000000000000986", [[24, 8], [64, 6], [40, 24], [32, 8]]]],
+    }
+}
+"""Forms that no assembler of an architecture writes: sm_75 has this one, nvdisasm reads it, and on an H100 it stores."""
 _SAME = "forms_sm90"
 """What stands in place of forms that are the same there."""
 _HIGHEST = {"R": 255, "UR": 63, "P": 7, "UP": 7}
@@ -148,7 +154,7 @@ def forms(arch: int) -> Mapping[str, tuple[Form, ...]]:
 
 @cache
 def _forms(file: str) -> dict[str, tuple[Form, ...]]:
-    table = json.loads((Path(__file__).parent / f"{file}.json").read_text(encoding="utf-8"))
+    table = json.loads((Path(__file__).parent / f"{file}.json").read_text(encoding="utf-8")) | _RAN.get(file, {})
     return {key: _forms(rows)[key] if rows == _SAME else tuple(_read(rows)) for key, rows in table.items()}
 
 

@@ -250,13 +250,16 @@ def _kept(state: State, predicates: tuple[int, ...], free: list[int]) -> tuple[l
 
 def _of(state: State, name: str) -> str:
     """The register of a value of the state."""
-    number = {"base lo": state.base, "base hi": f"R{state.address + 1}", "clocks": state.clocks, "last": state.last}[name]
+    high = f"R{state.address + (not state.uniform)}"
+    number = {"base lo": state.base, "base hi": high, "clocks": state.clocks, "last": state.last}[name]
     assert number is not None
     return number
 
 
 def _recording(state: State) -> list[New]:
     """A lane without a slab has the high word 0."""
-    if state.on is None:
-        return []
-    return [state.new(f"ISETP.NE.U32.AND P{state.on}, PT, R{state.address + 1}, RZ, PT")]
+    high = f"R{state.address + (not state.uniform)}"
+    found = [] if state.on is None else [state.new(f"ISETP.NE.U32.AND P{state.on}, PT, {high}, RZ, PT")]
+    if state.uniform:
+        found.append(state.new(f"R2UR UR{int(state.base[2:]) + 1}, {high}"))
+    return found if state.mine is None else [*found, state.new(f"MOV R{state.mine}, {high}")]

@@ -14,7 +14,7 @@ from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..placing import code
 from . import fragments, registers, timing
-from .registers import DESCRIPTOR, State
+from .registers import State
 
 _END = "end"
 """Label of the end."""
@@ -48,7 +48,7 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
     on = state.on
     if on is None:  # at an exit, no predicate has a value for those that leave
         on = 0
-        yield state.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.address + 1}, RZ, PT", Control(stall=hazards.GUARD))
+        yield state.new(f"ISETP.NE.U32.AND P{on}, PT, R{state.lane}, RZ, PT", Control(stall=hazards.GUARD))
     yield state.new(f"@P{on} BRA `()", Control(stall=5), to=_END)
     if leaves.conditional:
         yield state.new("EXIT", Control(stall=5))
@@ -81,9 +81,9 @@ def end(state: State, last: str) -> list[New]:
         f"IMAD.IADD R{some}, R{some}, 0x1, -R{own}",
         f"SHF.R.W.U32 R{clock + 1}, R{time}, {wire.TIME_SHIFT:#x}, R{time + 1}",
         f"SHF.R.U32.HI R{clock + 2}, RZ, {fragments.LOG2_RECORD:#x}, R{state.offset}",
-        f"MOV R{state.address}, {state.base}",
+        *(() if state.uniform else (f"MOV R{state.address}, {state.base}",)),
         f"PRMT R{own}, R{again}, 0x5410, R{some}",
-        f"STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES // 2:#x}], R{clock}",
+        f"STG.E.128 {state.place(wire.HEAD_BYTES // 2, 'RZ')}, R{clock}",
         "EXIT",
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
@@ -113,8 +113,8 @@ def _overflowed(state: State, last: str, row: int, limit: int) -> tuple[str, ...
         f"MOV R{row + 3}, R{state.extra}",
         f"ISETP.GE.U32.AND {over}, PT, R{state.offset}, {f'R{limit}' if in_register else least}, PT",
         f"@{over} LOP3.LUT R{state.address}, R{state.offset}, {last}, RZ, 0xc0, !PT",
-        f"@{over} IADD3 R{state.address}, R{state.address}, {state.base}, RZ",
-        f"@{over} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{row}",
+        *(() if state.uniform else (f"@{over} IADD3 R{state.address}, R{state.address}, {state.base}, RZ",)),
+        f"@{over} STG.E.128 {state.place(wire.HEAD_BYTES)}, R{row}",
         f"@{over} IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ",
     )
 

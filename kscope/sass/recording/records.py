@@ -18,7 +18,7 @@ from ..encoding import forms
 from ..placing.paths import Spot
 from . import fragments, timing
 from .regions import Record
-from .registers import DESCRIPTOR, State
+from .registers import State
 
 _BEGIN, _ID, _END, _VALUE = range(4)
 PREDICATES = 7
@@ -113,16 +113,15 @@ class Writer:
 
         on, test = f"@P{recording} ", list[New]()
         if state.on is None:
-            on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.address + 1}, RZ, PT")]
+            on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.lane}, RZ, PT")]
         constants = [new(text) for text, _ in self._constants(site)]
-        address = f"desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}]"
         store = [
             *test,
             new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
-            new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ"),
+            *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
             *([new(f"{on}{self._more(site)}")] if site.more else []),
-            new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
+            new(f"@P{recording} STG.E.128 {state.place(wire.HEAD_BYTES)}, R{quad}", Control(reads=state.scoreboard)),
         ]
         code = Control(waits=done) if site.waits else Control()
         if site.act in ("exit", "clock"):
@@ -248,7 +247,7 @@ class Writer:
         elif guard or self.state.on is None:
             negated = guard.startswith("!")
             lanes = guard if guard and not negated else "PT"
-            test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.address + 1}, RZ, {lanes}"
+            test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.lane}, RZ, {lanes}"
             yield test, Control(stall=4) if negated else soon
             if negated:
                 yield f"PLOP3.LUT P{own}, PT, P{own}, {guard[1:]}, PT, 0x20, 0x0", soon
@@ -272,9 +271,12 @@ class Writer:
         if site.more:
             yield on + self._more(site), Control(stall=2)
         stall = 13 if computed else 5
-        yield f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ", Control(stall=stall)
+        if not state.uniform:
+            yield f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ", Control(stall=stall)
+        else:
+            yield "NOP", Control(stall=stall)
         yield (
-            f"@P{own} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{site.quad}",
+            f"@P{own} STG.E.128 {state.place(wire.HEAD_BYTES)}, R{site.quad}",
             Control(stall=2, reads=state.scoreboard),
         )
         if soon:

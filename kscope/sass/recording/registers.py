@@ -19,8 +19,8 @@ DESCRIPTOR = 60
 block."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
-UNIFORM = 3
-"""Uniform registers for the rest of what a lane knows."""
+UNIFORM = (56, 58, 59)
+"""Uniform registers for what a lane never changes: the slab's address, in two, the clocks, the last place's offset."""
 NUMBERS, _PREDICATES = 255, 7
 """Registers, and predicates, of a thread."""
 _RECENT = 13
@@ -39,9 +39,10 @@ class State:
     """Registers in which a recording lane keeps what it knows, from the claim to the exits.
 
     Attributes:
-        base: low word of its slab's address: a register, or a uniform one where one lane of a warp records.
-        address: an even register: address of the next record without the head, and the high word, in the one behind.
-            The high word is 0 in lanes that do not record.
+        base: low word of its slab's address: a register; or the first of two uniform ones, with the whole address, where
+            one lane of a warp records.
+        address: an even register: address of the next record without the head, and the high word, in the one behind,
+            which is 0 in lanes that do not record. With a uniform base, one register for the offset from there.
         offset: 16 times the records so far.
         clocks: what the seal needs of the entry's clocks; a register like base.
         last: offset of the last place in the slab's ring, a register like base; None if it is the same in every launch.
@@ -49,6 +50,7 @@ class State:
         scoreboard: counts stores until their operands were read.
         spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
         extra: records of rows so far, less these rows; None where they are not counted.
+        mine: with a uniform base, a register that is 0 in lanes that do not record; None if a predicate tells.
         arch: the architecture of the kernel, for which instructions with these are written.
     """
 
@@ -62,6 +64,7 @@ class State:
     spare: int | None = None
     extra: int | None = None
     arch: int = 90
+    mine: int | None = None
 
     @property
     def new(self) -> Callable[..., New]:
@@ -71,14 +74,36 @@ class State:
     @property
     def registers(self) -> frozenset[int]:
         """Every R register of these."""
-        some = (self.address, self.address + 1, self.offset, self.spare, self.extra)
+        high = self.mine if self.uniform else self.address + 1
+        some = (self.address, high, self.offset, self.spare, self.extra)
         named = (int(one[1:]) for one in (self.base, self.clocks, self.last) if one is not None and one[0] == "R")
         return frozenset(one for one in some if one is not None) | frozenset(named)
 
     @property
     def uniform(self) -> frozenset[int]:
         """Every uniform register of these."""
-        return frozenset(int(one[2:]) for one in (self.base, self.clocks, self.last) if one and one[:2] == "UR")
+        if self.base[:2] != "UR":
+            return frozenset()
+        first = int(self.base[2:])
+        return frozenset({first, first + 1, *(int(one[2:]) for one in (self.clocks, self.last) if one)})
+
+    @property
+    def lane(self) -> int:
+        """The register that is 0 in lanes that do not record, in a kernel without a predicate for it."""
+        found = self.mine if self.uniform else self.address + 1
+        assert found is not None
+        return found
+
+    def place(self, head: int, register: str = "") -> str:
+        """The operand of a store into the slab.
+
+        Args:
+            head: bytes from the slab's begin, or from `register` on.
+            register: the offset from there if the base is uniform; else, it is in `address`.
+        """
+        if self.uniform:
+            return f"[{register or f'R{self.address}'}.U32+{self.base}+{head:#x}]"
+        return f"desc[UR{DESCRIPTOR}][R{self.address}.64+{head:#x}]"
 
 
 @dataclass(frozen=True)
@@ -187,21 +212,20 @@ class Pool:
             raise UnsupportedError(f"{self.function.name} uses UR{DESCRIPTOR}")
         lasting = list(free)
         predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
-        address = _take(lasting, 2, self.function)
-        constant = self._constant(lasting)
+        uniform = self.alone and not self.used & {f"UR{number}" for number in (*UNIFORM, UNIFORM[0] + 1)}
+        address = _take(lasting, 1 if uniform else 2, self.function)
+        constant = iter([f"UR{one}" for one in UNIFORM] if uniform else self._lasting(lasting))
         base, offset, clocks = next(constant), _take(lasting, 1, self.function), next(constant)
         last = next(constant) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
         extra, arch = _take(lasting, 1, self.function) if self.counts else None, self.function.arch
-        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch)
+        mine = _take(lasting, 1, self.function) if uniform and on is None else None
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch, mine)
 
-    def _constant(self, free: list[int]) -> Iterator[str]:
-        """Registers for what a lane never changes: uniform ones if it is the only one, and the kernel leaves enough."""
-        uniform = [number for number in range(DESCRIPTOR) if f"UR{number}" not in self.used]
-        if self.alone and len(uniform) >= UNIFORM:
-            yield from (f"UR{number}" for number in uniform[:-UNIFORM - 1:-1])
-        else:
-            yield from (f"R{_take(free, 1, self.function)}" for _ in range(UNIFORM))
+    def _lasting(self, free: list[int]) -> Iterator[str]:
+        """Registers for what a lane never changes."""
+        while True:
+            yield f"R{_take(free, 1, self.function)}"
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""

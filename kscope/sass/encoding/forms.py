@@ -3,7 +3,7 @@
 A form is an instruction's text with numbers in place of its registers and constants, the bits that all its examples
 have in common, and where each number stands. `forms_sm90.json` has those of sm_90; `forms_sm80.json` those of sm_80,
 sm_86 and sm_89, most of which are the same. tests/unit/sass/learning.py made them from what ptxas assembles, and a test
-proves every form by random operands and nvdisasm.
+proves every form by random operands and nvdisasm. One form was not learned, see _RAN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RAN = {
         "STG.E.128 [R#.U32+UR#+#], R#": [["0000000008100d000000000000000986", [[24, 8], [64, 6], [40, 24], [32, 8]]]],
     }
 }
-"""Forms that no assembler of an architecture writes: sm_75 has this one, nvdisasm reads it, and on an H100 it stores."""
+"""Forms that no assembler of the architecture writes: that of sm_75 does, nvdisasm reads it, and it ran on an H100."""
 _SAME = "forms_sm90"
 """What stands in place of forms that are the same there."""
 _HIGHEST = {"R": 255, "UR": 63, "P": 7, "UP": 7}

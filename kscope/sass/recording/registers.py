@@ -39,8 +39,8 @@ class State:
     """Registers in which a recording lane keeps what it knows, from the claim to the exits.
 
     Attributes:
-        base: low word of its slab's address: a register; or the first of two uniform ones, with the whole address, where
-            one lane of a warp records.
+        base: low word of its slab's address: a register; or the first of two uniform ones, with the whole address,
+            where one lane of a warp records.
         address: an even register: address of the next record without the head, and the high word, in the one behind,
             which is 0 in lanes that do not record. With a uniform base, one register for the offset from there.
         offset: 16 times the records so far.

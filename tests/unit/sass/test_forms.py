@@ -26,6 +26,7 @@ SHF.R.U32.HI R3, RZ, 0x5, R4 | ULDC.64 UR60, c[0x0][0x208] | LDC R3, c[0x0][0x21
 LDG.E R4, desc[UR6][R8.64+0x10] | LDG.E.64 R4, desc[UR6][R8.64] | LDG.E.128 R4, desc[UR6][R8.64+0x20]
 STG.E desc[UR60][R8.64], R4 | STG.E.64 desc[UR60][R8.64+-0x8], R4 | @!P6 STG.E.128 desc[UR60][R8.64+0x20], R12
 REDG.E.ADD.STRONG.GPU desc[UR4][R8.64+0x8], R12 | ATOMG.E.ADD.STRONG.GPU PT, R5, desc[UR4][R8.64], R12
+@P6 STG.E.128 [R8.U32+UR56+0x20], R12 | STG.E.128 [RZ.U32+UR56+0x10], R12 | R2UR UR56, R8 | UMOV UR56, URZ
 @P0 BRA `() | NOP | EXIT
 """
 """The instructions that inserted code is made of."""

@@ -271,6 +271,33 @@ def test_a_lane_gives_its_value_to_the_warp_only_where_the_warp_is_whole() -> No
     assert found(BRANCHING, lambda kernel: Insertion({kernel.instructions[1].at: new(written, given)})) == ""
 
 
+RECORD = "STG.E.128 [RZ.U32+UR56+0x20], R200"
+
+
+@pytest.mark.parametrize(("stall", "said"), [(4, "UR56"), (15, "")])
+def test_a_store_waits_for_its_uniform_address(stall: int, said: str) -> None:
+    def stored(kernel: Function) -> Insertion:
+        zeros = (f"MOV R{number}, RZ" for number in range(200, 204))
+        steps = [*((zero, SLOW) for zero in zeros), ("UMOV UR57, URZ", SLOW)]
+        last = ("R2UR UR56, R200", Control(stall=stall)), (RECORD, Control(stall=2, reads=5))
+        return Insertion({kernel.instructions[1].at: new(*steps, *last)})
+
+    assert said in found(BRANCHING, stored) if said else found(BRANCHING, stored) == ""
+
+
+def test_a_uniform_address_that_the_code_overwrites_is_lost() -> None:
+    (kernel,) = functions(assembled(BRANCHING))
+    first, last = (one.at for one in (kernel.instructions[1], named(kernel, "BAR")))
+    between = [one for one in kernel.instructions if first <= one.at < last]
+    used = min({int(name[2:]) // 2 * 2 for one in between for name in one.writes if name.startswith("UR")})
+
+    def stored(kernel: Function) -> Insertion:
+        store = RECORD.replace("UR56", f"UR{used}")
+        return Insertion({first: new((f"ULDC.64 UR{used}, c[0x0][0x208]", SLOW)), last: new((store, SLOW))})
+
+    assert f"UR{used} is read, which no inserted instruction wrote on every path" in found(BRANCHING, stored)
+
+
 def test_registers_that_the_warp_gave_back_are_not_used() -> None:
     assert "R200 is not there: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
 

@@ -25,6 +25,7 @@ from ..cubin.instructions import BYTES, Function
 from ..encoding import forms
 from ..placing import code, labels, paths, place
 from . import (
+    aside,
     claiming,
     ending,
     fragments,
@@ -116,9 +117,13 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     most = _most(max(before, chosen.count), threads, function.arch)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
+    uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
+    waiting = stores_in_flight.waiting(function, uses)
+    sites = aside.placed([replace(one, waits=one.spot in waiting) for one in sites], chosen, free.busy, most)
     where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
     end = ending.end(state, records.last(state, kernel.last))
     highest = max(where.highest, ending.highest(end) if plan.counts else 0)
+    highest = max(highest, *(one.aside or 0 for one in sites), 0)
     count = max(before, chosen.count, highest + 1 + registers.EXTRA)
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*where.begin]
@@ -126,9 +131,6 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     put.setdefault(where.at, []).extend(where.test)
     tested = len(put[where.at])
     writer = records.Writer(state, records.last(state, kernel.last))
-    uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
-    waiting = stores_in_flight.waiting(function, uses)
-    sites = [replace(one, waits=one.spot in waiting) for one in sites]
     made = marking.placed(function, sites, writer, where.at, free.busy)
     for at, some in made.before.items():
         put.setdefault(at, []).extend(some)

@@ -47,6 +47,7 @@ class Site:
         waits: the store of an earlier record may not have read these registers yet.
         word: the row's word that its clock is; None of a record.
         more: records of the row that it stores, less one, if they are counted.
+        aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
     """
 
     act: str
@@ -60,6 +61,7 @@ class Site:
     waits: bool = True
     word: int | None = None
     more: int = 0
+    aside: int | None = None
 
     @property
     def clock(self) -> int:
@@ -71,6 +73,8 @@ class Site:
         """The registers that are written up to the record's begin, or by the second clock of a row."""
         if self.act == "clock":
             return frozenset({self.clock})
+        if self.aside is not None:
+            return frozenset({self.aside})
         words = {_BEGIN}
         if not self.own:
             words |= {_ID} if self.record.full else {_ID, _VALUE}
@@ -118,6 +122,7 @@ class Writer:
         store = [
             *test,
             new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
+            *([] if site.aside is None else [new(f"MOV R{quad}, R{site.aside}"), *constants]),
             *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
             *([new(f"{on}{self._more(site)}")] if site.more else []),
@@ -126,9 +131,9 @@ class Writer:
         code = Control(waits=done) if site.waits else Control()
         if site.act in ("exit", "clock"):
             return new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), store if site.act == "exit" else []
-        read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", code)
+        read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
         if site.act == "enter":
-            return read, constants
+            return read, constants if site.aside is None else []
         return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
@@ -161,11 +166,13 @@ class Writer:
 
     def _enter(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         guard = _guard(site)
-        yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control()) if site.waits else Control()
-        yield from self._constants(site)
+        code = self._waiting(Control()) if site.waits else Control()
+        yield f"{guard}CS2R.32 R{site.quad if site.aside is None else site.aside}, SR_CLOCKLO", code
+        if site.aside is None:
+            yield from self._constants(site)
 
     def _clock(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
-        yield f"CS2R.32 R{site.clock}, SR_CLOCKLO", Control()
+        yield f"CS2R.32 R{site.clock}, SR_CLOCKLO", self._waiting(Control()) if site.waits else Control()
 
     def _more(self, site: Site) -> str:
         """Counts the records of a row."""
@@ -175,6 +182,8 @@ class Writer:
         """What an instruction of a site writes."""
         if site.word is not None and "CS2R" in text:
             return Word(site.record.key, clock=wire.CLOCK_WORDS.index(site.word))
+        if site.word is not None and text == f"MOV R{site.quad}, R{site.aside}":
+            return Word(site.record.key, clock=0)
         if site.more and self._more(site) in text:
             return Word(site.record.key, "count", more=site.more)
         return Word(site.record.key, more=site.more if "STG" in text else 0)
@@ -266,6 +275,9 @@ class Writer:
         on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
         offset = f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
         yield offset, Control(stall=4 if soon else 1, waits=waits)
+        if site.aside is not None:
+            yield f"MOV R{site.quad}, R{site.aside}", Control(stall=5)
+            yield from self._constants(site)
         if not soon:  # lanes without a slab may count as well
             yield on + count, Control(stall=3)
         if site.more:

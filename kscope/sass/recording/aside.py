@@ -1,0 +1,53 @@
+"""Begins that need not wait for the store of the record before: their clock waits in a register of its own.
+
+In a loop, a record is stored at the end of a turn and begins again at the start of the next one, where its registers
+may not have been read yet. The kernel would stand still there. So the clock is read into another register, and moved
+to the record where that is stored, with the record's constants. What is written next into the record, far behind the
+store, waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from .records import Site
+from .regions import Key
+from .registers import EXTRA, RECORD, Allocation
+
+_ACTS = ("enter", "clock", "exit")
+
+
+def placed(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int) -> list[Site]:
+    """The same sites; those of records whose begin would wait have a register for it, as far as there are any.
+
+    Args:
+        sites: copies of marks, of which those that must wait do.
+        chosen: the registers of records and state.
+        busy: the registers that the kernel uses.
+        most: registers a thread that it may use.
+    """
+    own = defaultdict[Key, list[Site]](list)
+    for site in sites:
+        own[site.record.key].append(site)
+    taken = {*busy, *chosen.state.registers, *(first + n for first in chosen.quads.values() for n in range(RECORD))}
+    free = [number for number in range(most - EXTRA) if number not in taken]
+    found = dict[Key, int]()
+    for key, some in own.items():
+        if free and any(one.act == "enter" and one.waits for one in some) and all(map(_simple, some)):
+            found[key] = free.pop(0)
+    return [_changed(site, found.get(site.record.key)) for site in sites]
+
+
+def _simple(site: Site) -> bool:
+    """Whether a site is of a record without a value, a predicate or a guard."""
+    plain = not (site.record.conditional or site.spot.guard or site.spot.after)
+    return plain and site.act in _ACTS and (site.word is not None or not site.record.full)
+
+
+def _changed(site: Site, register: int | None) -> Site:
+    if register is None:
+        return site
+    first = "exit" if site.word is None else "clock"
+    return replace(site, aside=register, waits=site.act == first)

@@ -67,9 +67,16 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         lent = bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
         ahead, open_end = _ahead(function, sites[number:], claim, known.at if known else spot.at)
         ahead = [] if lent else ahead
-        if writer.flexible(site) and (on := _on(writer, site, ahead, needed)) is not None:
+        on, many = _on(writer, site, ahead, needed)
+        delay = 0
+        if on is None and tensors:
+            on, delay = _later(ahead, needed)
+            many = len(ahead)
+        if writer.flexible(site) and on is not None:
+            open_end = open_end and many == len(ahead)
+            ahead = ahead[:many]
             others = frozenset(other.spot.next for other in sites[number + 1 :]) - {spot.at}
-            around = _Around(ahead, list(_quiet(ahead, others)), open_end if tensors else None)
+            around = _Around(ahead, list(_quiet(ahead, others)), open_end if tensors else None, delay)
             _spread(site, writer.steps(site, on), around, made.before, clocks, function.arch)
             continue
         here = (made.after if spot.after else made.before).setdefault(known.at if known else spot.at, [])
@@ -108,21 +115,40 @@ class _Around:
         quiet: those that only compute, which its clock may stand behind.
         open_end: no other mark needs the place behind these: the block ends, or what follows was not examined. None in
             a kernel without tensor cores.
+        delay: how many own instructions stand in front of its store, because no predicate is free before; or 0.
     """
 
     ahead: Sequence[Instruction]
     quiet: Sequence[Instruction]
     open_end: bool | None
+    delay: int = 0
 
 
-def _on(writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -> int | None:
-    """The predicate of the lanes that record: the kernel's, or one that is free up to the last of the own instructions
-    that the site's may stand behind. None if there is none.
+def _on(
+    writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]
+) -> tuple[int | None, int]:
+    """The predicate of the lanes that record: the kernel's, or the one that is free behind most of the own instructions
+    that the site's may stand behind; and how many these are. None if there is none.
     """
     if writer.state.on is not None or site.act in STARTS:
-        return writer.state.on or 0
-    busy = needed[site.spot.at].union(*(needed[one.at + BYTES] | one.writes | one.reads for one in ahead))
-    return next((number for number in range(PREDICATES) if f"P{number}" not in busy), None)
+        return writer.state.on or 0, len(ahead)
+    free = [f"P{number}" for number in range(PREDICATES) if f"P{number}" not in needed[site.spot.at]]
+    for many, one in enumerate(ahead):
+        left = [name for name in free if name not in needed[one.at + BYTES] | one.writes | one.reads]
+        if not left:
+            return (int(free[0][1:]), many) if free else (None, 0)
+        free = left
+    return (int(free[0][1:]), len(ahead)) if free else (None, 0)
+
+
+def _later(ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -> tuple[int | None, int]:
+    """A predicate that is free as far behind a mark as its store may stand, and how many own instructions are before."""
+    for many in range(len(ahead), 0, -1):
+        busy = needed[ahead[many - 1].at + BYTES]
+        free = [number for number in range(PREDICATES) if f"P{number}" not in busy]
+        if free and not any(one.name in _TENSORS for one in ahead[:many]):
+            return free[0], many
+    return None, 0
 
 
 def _spread(
@@ -152,7 +178,7 @@ def _spread(
         here = before.setdefault(starts[many], [])
         here.extend(groups[many])
         known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
-    late = _late(ahead[many:], open_end) if follows else 0
+    late = (around.delay - many if around.delay else _late(ahead[many:], open_end)) if follows else 0
     if late or any(one.name in _TENSORS for one in ahead[many:]):
         groups = spreading.spread([read], (), arch) if late else spreading.spread([read, *follows], (), arch)
         starts[many:] = [starts[many], *([starts[many + late]] if late else [])]

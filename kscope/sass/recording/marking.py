@@ -142,7 +142,7 @@ def _on(
 
 
 def _later(ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -> tuple[int | None, int]:
-    """A predicate that is free as far behind a mark as its store may stand, and how many own instructions are before."""
+    """A predicate that is free as late as a mark's store may stand, and how many own instructions are before that."""
     for many in range(len(ahead), 0, -1):
         busy = needed[ahead[many - 1].at + BYTES]
         free = [number for number in range(PREDICATES) if f"P{number}" not in busy]

@@ -122,9 +122,16 @@ def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _Stat
     for name in (*_stored(one), *(_counted(one, word) if _stored(one) else ())):
         if isinstance(stored := state.get(name), Word) and stored.kind != "always":
             del state[name]
+    if _stored(one):  # a clock that waited elsewhere is of this record, and of no later one
+        state = {name: some for name, some in state.items() if not _once(some, word)}
     if word.kind == "count":
         return state | {_counted(one, word)[0]: word}
     return state | {name: word for name in one.writes if name[0] != "P"}
+
+
+def _once(some: Word | frozenset[str], word: Word) -> bool:
+    """Whether a register has a word of a record that is there for one record only."""
+    return isinstance(some, Word) and some.record == word.record and some.kind == "once"
 
 
 def _counted(one: Instruction, word: Word) -> tuple[str, str]:
@@ -145,6 +152,9 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word], skipped: 
         return
     word = words[one.at]
     yield from _wrong_row(one, word, state)
+    source = one.operands[1] if one.name == "MOV" and word.kind == "once" else ""
+    if source.startswith("R") and source != "RZ" and not _once(state.get(source, frozenset()), word):
+        yield Hazard(one.at, one.at, f"{source} has no clock of record {word.record[0]!r}")
     for name in _stored(one):
         written = state.get(name)
         if not isinstance(written, Word) or written.record != word.record:

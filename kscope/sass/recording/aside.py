@@ -43,7 +43,8 @@ def placed(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int)
 def _simple(site: Site) -> bool:
     """Whether a site is of a record without a value, a predicate or a guard."""
     plain = not (site.record.conditional or site.spot.guard or site.spot.after)
-    return plain and site.act in _ACTS and (site.word is not None or not site.record.full)
+    valued = site.value is not None or any(site.held)
+    return plain and site.act in _ACTS and not valued
 
 
 def _changed(site: Site, register: int | None) -> Site:

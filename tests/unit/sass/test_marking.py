@@ -10,7 +10,7 @@ from kscope.capture import layout
 from kscope.sass.cubin.insertion import New
 from kscope.sass.cubin.instructions import BYTES, Function
 from kscope.sass.placing.paths import Spot
-from kscope.sass.recording import marking, records, registers
+from kscope.sass.recording import aside, marking, records, registers
 from kscope.sass.recording.marking import Marks
 from kscope.sass.recording.records import Site
 from kscope.sass.recording.regions import Record
@@ -103,6 +103,33 @@ def test_with_tensor_cores_a_store_stands_at_the_end_of_its_block() -> None:
     plain = listed("NOP", *COMPUTES[:3], *("NOP",) * 30, END)
     (store,) = standing(placed(plain, site("exit", 2)), "STG")
     assert store < 20
+
+
+def test_a_begin_that_would_wait_for_a_store_reads_its_clock_into_a_register_that_the_kernel_leaves() -> None:
+    """The record's end waits instead, which is far behind the store; the clock is moved where the record is stored."""
+    sites = [site("enter", 1, waits=True), site("exit", 4)]
+    chosen = registers.Allocation(STATE, {("part", ""): 108}, {108: 1}, 114)
+    enter, leave = aside.placed(sites, chosen, frozenset(range(30)), 255)
+    assert (enter.aside, enter.waits, leave.aside, leave.waits) == (30, False, 30, True)
+    made = placed(listed(*COMPUTES, END), enter, leave)
+    code = [one.seen for some in made.before.values() for one in some if one.seen is not None]
+    assert [one.operands for one in code if one.name == "MOV"] == [("R108", "R30")]
+    assert [one.operands[0] for one in code if one.name == "CS2R"] == ["R30", "R110"]
+    assert aside.placed(sites, chosen, frozenset(range(255)), 255) == sites
+    assert aside.placed([site("enter", 1), site("exit", 4)], chosen, frozenset(), 255) == [
+        site("enter", 1),
+        site("exit", 4),
+    ]
+
+
+def test_where_the_kernel_needs_every_predicate_a_record_is_stored_at_the_last_place_that_leaves_one() -> None:
+    state = registers.State("R100", 102, 101, "R104", None, None, 5, 105)
+    tests = [f"ISETP.NE.U32.AND P{n}, PT, R4, RZ, PT" for n in range(7)]
+    uses = [f"@P{n} IMAD.IADD R20, R20, 0x1, R21" for n in range(7)]
+    function = listed("HGMMA", *tests, *COMPUTES[:3], *uses, *COMPUTES[:6], END)
+    made = marking.placed(function, [site("exit", 9)], records.Writer(state, "0xff0"), 0, frozenset(range(30)))
+    assert list(standing(made, "STG")) == [len(function.instructions) - 1]
+    assert "P2R" not in [name for some in made.before.values() for name in names(some)]
 
 
 def test_a_record_in_lent_registers_is_stored_at_its_mark() -> None:

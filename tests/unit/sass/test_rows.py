@@ -241,5 +241,16 @@ def test_a_wrong_row_is_found(code: list[tuple[str, Word]], what: str) -> None:
     assert any(what in one for one in wrong(code)), wrong(code)
 
 
+ASIDE = (RIGHT[0], ("CS2R.32 R30, SR_CLOCKLO", FIRST), *RIGHT[2:5], ("MOV R8, R30", FIRST), RIGHT[5])
+
+
+def test_a_clock_may_wait_elsewhere_for_one_record() -> None:
+    assert wrong(ASIDE) == []
+    stale = [*ASIDE, *ASIDE[:1], *ASIDE[2:]]
+    assert any("R30 has no clock of record 'load, store'" in one for one in wrong(stale))
+    other = [*ASIDE[:5], ("MOV R8, R31", FIRST), ASIDE[6]]
+    assert any("R31 has no clock of record 'load, store'" in one for one in wrong(other))
+
+
 def test_a_count_under_another_predicate_is_found() -> None:
     assert any("not counted where it is stored" in one for one in wrong(changed(4, "@P5 IADD3 R20, R20, 0x1, RZ")))

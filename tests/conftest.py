@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
+import disassembled
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -33,6 +34,8 @@ def has_gpu() -> bool:
 
 if not has_gpu():  # device tests multiply large matrices
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts faster in the many processes of the tests
+
+disassembled.keep()
 
 
 SAMPLED = {

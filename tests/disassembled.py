@@ -48,9 +48,11 @@ def _store(kept: Path, text: str | None) -> str | None:
 
 def _place(data: bytes, *how: str) -> Path:
     """Where the answer of this machine's nvdisasm to a question is kept."""
-    return STORE / sha256(b"\0".join([_tool(tools.find("nvdisasm")), *map(str.encode, how), data])).hexdigest()
+    tool = tools.find("nvdisasm")
+    question = [_digest(tool, Path(tool).stat().st_mtime_ns), *map(str.encode, how), data]
+    return STORE / sha256(b"\0".join(question)).hexdigest()
 
 
 @cache
-def _tool(path: str) -> bytes:
-    return sha256(Path(path).read_bytes()).digest()
+def _digest(tool: str, changed: int) -> bytes:
+    return sha256(Path(tool).read_bytes()).digest()

@@ -92,6 +92,11 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Python frees at its end what the libraries expect, or they print what leaked."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def root() -> Path:
     """The checkout."""

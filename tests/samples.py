@@ -100,7 +100,7 @@ SAMPLED = {
     "unit/session/test_job_files.py::test_each_rank_writes_its_partition_of_a_dataset_on_one_axis": 0,
     "unit/session/test_saved.py::test_a_full_disk_is_reported_and_preserves_the_programs_error_and_exit_code": ONE,
     "unit/session/test_signals.py::test_a_second_ctrl_c_soon_after_the_first_leaves_the_next_session_working": 0.25,
-    "unit/session/test_signals.py::test_ctrl_c_at_any_instruction_leaves_the_next_session_working": 0.3,
+    "unit/session/test_signals.py::test_ctrl_c_at_any_instruction_leaves_the_next_session_working": ONE,
     "unit/session/test_signals.py::test_ctrl_c_at_any_instruction_of_a_pause_ends_it": 0,
     "unit/session/test_termination.py::test_a_crashing_child_does_not_affect_its_parent": 0.5,
     "unit/session/test_termination.py::test_the_recording_is_saved_and_the_last_good_capture_stays": ONE,

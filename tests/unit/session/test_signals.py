@@ -106,7 +106,7 @@ QUARTERS = pytest.mark.parametrize("first", range(4))
 
 
 @QUARTERS
-@pytest.mark.parametrize("program", [looks, prepared])
+@pytest.mark.parametrize("program", [prepared, looks])
 def test_ctrl_c_at_any_instruction_leaves_the_next_session_working(
     log: list[str], program: Callable[[], None], first: int
 ) -> None:

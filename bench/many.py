@@ -69,10 +69,12 @@ def command(*arguments: str) -> tuple[str, Cost]:
     Raises:
         RuntimeError: it failed; the text is what it printed.
     """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before, begun = os.times(), time.monotonic()
     done, peaks = threading.Event(), dict[int, int]()
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-m", "kscope", *arguments], stdout=pipe, stderr=pipe, text=True) as process:
+    whole = [sys.executable, "-m", "kscope", *arguments]
+    with subprocess.Popen(whole, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
 
         def watch() -> None:
             while not done.wait(0.02):

@@ -11,6 +11,7 @@ processes, with the start of Python, and its answer is compared with the truth.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -26,6 +27,8 @@ import kinetos
 import numpy as np
 import rows as results
 from many import Cost, command, slabs
+
+import kscope
 
 STEPS, BLOCKS = 20, 10
 """Steps of a rank's script, each a kernel and a collective; blocks of a launch, of one warp each."""
@@ -152,6 +155,7 @@ def main() -> None:
     options = parser.parse_args()
     host.PATIENCE = options.quiet
     started, begun, found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), time.monotonic(), []
+    compileall.compile_dir(str(Path(kscope.__file__).parent), quiet=1)  # as in an installed package
     with tempfile.TemporaryDirectory() as folder:
         found += ranks(options.ranks, options.records, options.repeat, Path(folder))
     for suffix in (".pftrace", ".json"):

@@ -1,10 +1,11 @@
 """Time and memory of `kscope ranks` for a job of many ranks, and of `kscope merge --torch` for a long trace.
 
     make bench-ranks         or, with PYTHONPATH=.:tests, python bench/ranks.py [--ranks 1000] [--records 10000]
-                             [--launches 14000] [--each 144] [--repeat 3] [--json FILE]
+                             [--launches 14300] [--merged 2000000] [--repeat 3] [--json FILE]
 
 Makes captures with known truth (tests/jobs.py, tests/kinetos.py): ranks on hosts of eight, whose clocks drift, of which one is
-late in half of the steps; and a capture of a program beside torch.profiler's trace of it. Each command runs in its own
+late in half of the steps; and a capture of a program beside torch.profiler's trace of it, in which kscope recorded every
+seventh launch, or every one. Each command runs in its own
 processes, with the start of Python, and its answer is compared with the truth.
 """
 
@@ -18,7 +19,7 @@ import platform
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import host
@@ -112,12 +113,14 @@ def ranks(count: int, records: int, repeat: int, folder: Path) -> list[results.R
     return rows(f"kscope ranks, {count:,} ranks", f"{job.total:,} records", found, bytes=size)
 
 
-def merge(launches: int, each: int, suffix: str, repeat: int, folder: Path) -> list[results.Row]:
-    """`kscope merge --torch` of so many launches with `each` records."""
-    runs = kinetos.steps(launches)
+def merge(launches: int, others: int, records: int, suffix: str, repeat: int, folder: Path) -> list[results.Row]:
+    """`kscope merge --torch` of so many recorded launches among `others` of torch's own, with so many records in all."""
+    runs = kinetos.steps(launches + others)
     for at, run in enumerate(runs):
         run.op = f"aten::op_{at % 20}"
-    recorded = Recorded(runs, records=each // WARPS)
+    mine = set(np.linspace(0, len(runs) - 1, launches).astype(int).tolist())
+    rest = [replace(run, kernel="elementwise") for at, run in enumerate(runs) if at not in mine]
+    recorded = Recorded([runs[at] for at in sorted(mine)], unrecorded=rest, records=records // launches // WARPS)
     recorded.capture().save(folder / "step.kscope")
     trace = recorded.kineto()
     (folder / "trace.json").write_bytes(trace)
@@ -131,7 +134,8 @@ def merge(launches: int, each: int, suffix: str, repeat: int, folder: Path) -> l
             raise RuntimeError(f"{records:,} records of {launches:,} launches are to be merged, but: {text}")
         found.append(cost)
         out.unlink()
-    return rows(f"kscope merge --torch, {suffix}", f"{events:,} events, {records:,} records", found, bytes=len(trace))
+    where = f"{events:,} events, {records:,} records of {launches:,} launches"
+    return rows(f"kscope merge --torch, {suffix}", where, found, bytes=len(trace))
 
 
 def rows(what: str, where: str, found: list[Cost], **notes: object) -> list[results.Row]:
@@ -147,8 +151,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--records", type=int, default=10_000, help="of each rank")
-    parser.add_argument("--launches", type=int, default=14_300, help="beside torch.profiler")
-    parser.add_argument("--each", type=int, default=140, help="records of each launch")
+    parser.add_argument("--launches", type=int, default=14_300, help="beside torch.profiler, of 7 events each")
+    parser.add_argument("--merged", type=int, default=2_000_000, help="records beside torch.profiler")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--quiet", type=float, default=0, metavar="S", help="wait that long for an idle moment")
     parser.add_argument("--json", type=Path)
@@ -158,9 +162,11 @@ def main() -> None:
     compileall.compile_dir(str(Path(kscope.__file__).parent), quiet=1)  # as in an installed package
     with tempfile.TemporaryDirectory() as folder:
         found += ranks(options.ranks, options.records, options.repeat, Path(folder))
-    for suffix in (".pftrace", ".json"):
+    some = max(1, options.launches // 7)
+    for launches, suffix in ((some, ".pftrace"), (some, ".json"), (options.launches, ".pftrace")):
+        sizes = launches, options.launches - launches, options.merged
         with tempfile.TemporaryDirectory() as folder:
-            found += merge(options.launches, options.each, suffix, options.repeat, Path(folder))
+            found += merge(*sizes, suffix, options.repeat, Path(folder))
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     machine = {"host": f"{os.cpu_count()}-core {platform.machine()}, load {load}", "python": platform.python_version()}
     section = results.Section("ranks", time.monotonic() - begun, "ok", rows=tuple(found))

@@ -32,6 +32,7 @@ class Job:
         pause: (rank, step) -> ns before the launch.
         transfer: ns that a collective lasts after the last arrival.
         warps: of each launch.
+        way: ns that a signal between two GPUs takes, the least and the most.
     """
 
     ranks: int
@@ -43,6 +44,7 @@ class Job:
     warps: int = 2
     seed: int = 1
     gap: int = 30_000_000
+    way: tuple[int, int] = (600, 700)
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -126,7 +128,7 @@ class Job:
             mine_first, its_first = list[list[int]](), list[list[int]]()
             for true in moments:
                 for turn in range(16):
-                    there, back = rng.uniform(600, 700, 2)
+                    there, back = rng.uniform(*self.way, 2)
                     begin = true + 3000 * turn + 100_000 * other
                     asked, answered, seen = (
                         self.timer(one, at) // TICK * TICK

@@ -3,10 +3,10 @@
     make bench-ranks         or, with PYTHONPATH=.:tests, python bench/ranks.py [--ranks 1000] [--records 10000]
                              [--launches 14300] [--merged 2000000] [--repeat 3] [--json FILE]
 
-Makes captures with known truth (tests/jobs.py, tests/kinetos.py): ranks on hosts of eight, whose clocks drift, of which one is
-late in half of the steps; and a capture of a program beside torch.profiler's trace of it, in which kscope recorded every
-seventh launch, or every one. Each command runs in its own
-processes, with the start of Python, and its answer is compared with the truth.
+Makes captures with known truth (tests/jobs.py, tests/kinetos.py): ranks on hosts of eight, whose clocks drift, of which
+one is late in half of the steps; and a capture of a program beside torch.profiler's trace of it, in which kscope
+recorded every seventh launch, or every one. Each command runs in processes of its own, with the start of Python, and its
+answer is compared with the truth.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Job(jobs.Job):
         timer = (true * (1 + self.rate[rank]) + self.offset[rank]).astype(np.int64)[launch] // jobs.TICK * jobs.TICK
         length = clock[:, 1] - clock[:, 0]
         reduces = launch % 2 == 1
-        loading = np.rint(self.compute[rank] * 1.98 / 3).astype(np.int64)[launch // 2]  # the rest, and a delay, is "dot"
+        loading = np.rint(self.compute[rank] * 1.98 / 3).astype(np.int64)[launch // 2]  # the rest, and a delay: "dot"
         first = np.where(reduces, length // 2, loading)
         loads = self.records // 2
         turn = np.arange(self.records + 1)
@@ -114,7 +114,7 @@ def ranks(count: int, records: int, repeat: int, folder: Path) -> list[results.R
 
 
 def merge(launches: int, others: int, records: int, suffix: str, repeat: int, folder: Path) -> list[results.Row]:
-    """`kscope merge --torch` of so many recorded launches among `others` of torch's own, with so many records in all."""
+    """`kscope merge --torch` of so many recorded launches among `others` of torch's own, with so many records."""
     runs = kinetos.steps(launches + others)
     for at, run in enumerate(runs):
         run.op = f"aten::op_{at % 20}"

@@ -80,9 +80,7 @@ class Job:
             ClockSync(self.unix(rank, true - 9_000), self.timer(rank, true), self.unix(rank, true + 11_000))
             for true in (500_000.0, float(self.leave.max()) + 500_000)
         )
-        device = DeviceCapture(
-            0, "synthetic", self.lines(rank), 132, 0, TICK, syncs, 1_980_000, uuid=f"GPU-{rank}"
-        )
+        device = DeviceCapture(0, "synthetic", self.lines(rank), 132, 0, TICK, syncs, 1_980_000, uuid=f"GPU-{rank}")
         kernels = (KernelMeta("compute", COMPUTE, 3), KernelMeta("my_all_reduce", REDUCE, 3))
         module = ModuleMeta("synth", kernels, tuple(RegionMeta(name) for name in NAMES))
         host = {"rank": rank, "world": self.ranks, "hostname": f"node{self.host_of[rank]}", "pid": 100 + rank}

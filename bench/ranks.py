@@ -148,7 +148,7 @@ def rows(what: str, where: str, found: list[Cost], **notes: object) -> list[resu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Time and memory of kscope ranks, and of kscope merge --torch")
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--records", type=int, default=10_000, help="of each rank")
     parser.add_argument("--launches", type=int, default=14_300, help="beside torch.profiler, of 7 events each")

@@ -213,7 +213,8 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
         f"\tmad.wide.u32 ks_h, ks_at, {wire.UNIT}, ks_ring;\n"
         f"{_head(kernel, 'ks_l', 'ks_h')}"
-        "\t@ks_l mov.u64 ks_base, ks_h; or.pred ks_on, ks_on, ks_l; }\n"
+        # its waits before were counted, and stored nowhere
+        "\t@ks_l mov.u64 ks_base, ks_h; @ks_l mov.u32 ks_n, 0; or.pred ks_on, ks_on, ks_l; }\n"
         "KS_LATE:\n\t}\n"
     )
 

@@ -39,6 +39,16 @@ def is_wait(mark: Mark) -> bool:
     return known is not None and known.operation == "wait"
 
 
+def is_of_lane_0(mark: Mark) -> bool:
+    """Whether lane 0 records a mark of a pipeline: the only lane that executes the operation, or one of a whole warp."""
+    if mark.how != "pipeline":
+        return False
+    known = operations.of_name(mark.name)
+    return (known is not None and known.of == operations.OF_WARP) or (mark.operand or "").startswith(
+        ptx.operations.FIRST
+    )
+
+
 def is_number(mark: Mark) -> bool:
     """Whether a mark of a pipeline has a number for its value, and no barrier."""
     known = operations.of_name(mark.name)
@@ -47,13 +57,13 @@ def is_number(mark: Mark) -> bool:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record that waits to be stored. spec: its mark's strategy. elected: one of the lanes that were there together
-    stores it, which may have no slab yet. loop: the loop whose registers it uses.
+    """A record that waits to be stored. owner: predicate of the lanes that store it. elected: one of the lanes that
+    were there together stores it, which may have no slab yet. loop: the loop whose registers it uses.
     """
 
     slot: ptx.Slot
     kind: layout.Kind
-    spec: str | None
+    owner: str
     elected: bool
     loop: loop_registers.Loop | None = None
 
@@ -129,6 +139,7 @@ class Emitter:
             claimed_late = ptx.late(self.kernel, [f"ks_w{slot.index}"]) if elect else ""
             return f"{claimed}{text}{entered}{claimed_late}{ptx.open_word(self.kernel, slot, mark.operand, owner)}"
         kind = slot.kind
+        elected = self.kernel.elects(mark.strategy) and not waits(mark) and not is_of_lane_0(mark)
         if mark.act == "success":
             text += ptx.operations.success(self.kernel, slot, mark.operand or "0")
         elif mark.how == "pipeline" and mark.act == "instant":
@@ -142,8 +153,8 @@ class Emitter:
             text += ptx.loop_records.leave(self.kernel, owner, loop.number, loop.long)
         else:
             text += ptx.leave(self.kernel, slot)
-        elected = self.kernel.elects(mark.strategy) and not waits(mark)
-        self.pending.append(_Record(slot, kind, mark.strategy, elected, loop))
+        stores = self.kernel.lane_0 if is_of_lane_0(mark) else owner
+        self.pending.append(_Record(slot, kind, stores, elected, loop))
         self.ended = slot
         return text + self._flush(keep=0 if mark.act == "exit" and mark.name in self.opens else self.limit)
 
@@ -218,7 +229,7 @@ class Emitter:
         return ptx.due(f"ks_e{last.slot.index}"), ptx.anchor(self.kernel)
 
     def _store(self, record: _Record) -> str:
-        owner, loop = self.kernel.owner(record.spec), record.loop
+        owner, loop = record.owner, record.loop
         if loop is None:
             return ptx.store(self.kernel, record.slot, record.kind, owner)
         return ptx.loop_records.put(self.kernel, record.slot, owner, loop.number, loop.long)

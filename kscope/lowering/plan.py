@@ -32,7 +32,7 @@ from . import (
     source_lines,
     waiting,
 )
-from .emitting import Emitter, key_of
+from .emitting import Emitter, is_of_lane_0, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of, unified
 from .text_edits import TARGET, behind_head, edited
@@ -339,7 +339,7 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
 
 def _is_conditional(mark: Mark, recording: Recording) -> bool:
     """Whether a predicate register selects the lanes that record the mark."""
-    if mark.how == "pipeline" and mark.act in ("enter", "exit"):
+    if mark.how == "pipeline" and (mark.act in ("enter", "exit") or (is_of_lane_0(mark) and mark.when is None)):
         return False
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
 

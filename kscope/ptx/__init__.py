@@ -13,7 +13,7 @@ declared once at the entry's function scope and shared by name with every later 
 
 A kernel compiled with survive= keeps ks_seq, the number of enters that were stored at once.
 A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane may
-still claim; ks_own, it claimed at the entry. There ks_w<i> also means that the lane was elected at the enter.
+still claim; ks_own, it has a slab from the entry. There ks_w<i> also means that the lane was elected at the enter.
 
 A kernel with marks in loops keeps ks_edge (anchor.py), and with records="auto" ks_last, the last place in its ring.
 

@@ -117,12 +117,12 @@ def _look(units: str) -> str:
 
 
 def _given_up(kernel: Kernel) -> str:
-    """A lane that found no room at the entry does not try again."""
+    """A lane that found no room at the entry does not try again, and has no slab from there."""
     if not kernel.late:
         return ""
     return (
         "\t{ .reg .pred ks_q; not.pred ks_q, ks_on; and.pred ks_q, ks_q, ks_own; not.pred ks_q, ks_q;"
-        " and.pred ks_may, ks_may, ks_q; }\n"
+        " and.pred ks_may, ks_may, ks_q; and.pred ks_own, ks_own, ks_on; }\n"
     )
 
 

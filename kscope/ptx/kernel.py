@@ -95,6 +95,11 @@ class Kernel:
         return f"ks_on{self.specs.index(spec or self.recording.strategy.spec)}"
 
     @property
+    def lane_0(self) -> str:
+        """The predicate of the lane that records what a warp executes as one, or its lane 0, in a kernel that is late."""
+        return "ks_own"
+
+    @property
     def owners(self) -> list[str]:
         """Predicates of the lanes that claim at the entry, by strategy; empty if the kernel has one strategy."""
         return [f"ks_on{number}" for number in range(len(self.specs))] if len(self.specs) > 1 else []

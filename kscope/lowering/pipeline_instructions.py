@@ -65,7 +65,7 @@ class Instruction:
 
     def _group(self, code: str, arguments: list[str], when: str | None) -> Iterator[tuple[bool, Mark]]:
         operation, of = _GROUPS[code]
-        how = FIRST if of == operations.OF_WARP else ""
+        how = FIRST if of == operations.OF_WARP else ONE if self._is_one_lane(when) else ""
         if operation == "commit":
             size = {} if self.bytes is None else {"bytes": self.bytes}
             yield True, self._mark("instant", "commit", f"{how}0", when, of=of, **size)
@@ -150,10 +150,13 @@ class Instruction:
     def _point(
         self, operation: Operation, barrier: str, code: str, when: str | None, **fixed: int
     ) -> tuple[bool, Mark]:
-        one = ONE_LANE in (self.registers.condition(when) or ())
+        one = self._is_one_lane(when)
         several = operation == "init" or (operation == "arrive" and "shared::cluster" in code)
         how = FIRST if self.registers.is_lane_0(when) else ONE if one else EACH if several else ""
         return True, self._mark("instant", operation, f"{how}{self._address(barrier, code)}", when, **fixed)
+
+    def _is_one_lane(self, when: str | None) -> bool:
+        return ONE_LANE in (self.registers.condition(when) or ())
 
     def _bytes(self, register: str, when: str | None) -> tuple[bool, Mark]:
         how = FIRST if self.registers.is_lane_0(when) else ""

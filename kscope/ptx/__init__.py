@@ -23,6 +23,7 @@ named like a kernel crashes ptxas 13.0.
 
 from __future__ import annotations
 
+from . import deferred as deferred
 from . import loop_records as loop_records
 from . import operations as operations
 from .anchor import anchor, anchor_now, due
@@ -46,6 +47,7 @@ __all__ = [
     "clock",
     "control_symbol",
     "declarations",
+    "deferred",
     "due",
     "enter",
     "entry",

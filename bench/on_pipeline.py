@@ -1,5 +1,5 @@
 """The cost of auto="pipeline": a warp-specialized matmul in Gluon and persistent ones in Triton, plain, with regions
-that are placed by hand, with every operation on barriers, and with Proton's scopes placed by hand around these operations.
+that are placed by hand, with every operation on barriers, and with Proton's scopes around these operations.
 
     python bench/on_pipeline.py                      # on an sm_90 GPU
     python bench/on_pipeline.py --compile            # without a GPU: machine code of every variant
@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -137,7 +138,7 @@ def _variants(by_hand: bool, proton: bool) -> dict[str, Variant]:
         found["by hand"] = Variant(1, lambda: kscope.profile(auto=False, pool=pool), by_hand=True)
     found["pipeline"] = Variant(0, lambda: kscope.profile(auto="pipeline", pool=pool))
     for at, (name, options) in enumerate(PROTON.items() if proton else ()):
-        found[name] = Variant(2 + at, lambda options=options: protons(options), by_proton=True)
+        found[name] = Variant(2 + at, partial(protons, options), by_proton=True)
     return found
 
 
@@ -211,7 +212,7 @@ def microseconds(launch: Callable[[], object]) -> float:
         launch()
     end.record()
     torch.cuda.synchronize()
-    return begin.elapsed_time(end) / LAUNCHES * 1e3
+    return float(begin.elapsed_time(end)) / LAUNCHES * 1e3
 
 
 def measure(name: str, kernel: Kernel) -> None:

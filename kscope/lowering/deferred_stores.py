@@ -7,9 +7,9 @@
     arrive at a barrier                           instant
     jump                                          <- end: records that are pending stay in registers
 
-Stores between a wait for products and the next products make the kernel slower; in the shadow of products they are free.
-The order of records stays that of their ends: before anything else is stored in the loop, and behind it, records of the
-iteration before are stored.
+Stores between a wait for products and the next products make the kernel slower; in the shadow of products they are
+free. The order of records stays that of their ends: before anything else is stored in the loop, and behind it, records
+of the iteration before are stored.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ class Emitter:
             return ptx.pin(mark.operand or "0", is_wide(mark.type))
         slot = self._slot(i, mark)
         text = self._flush(through=slot) + self._fence(i)
-        if any(record.slot is slot for number in self.deferral.within.get(i, ()) for record in self.known.get(number, ())):
+        left = [record for number in self.deferral.within.get(i, ()) for record in self.known.get(number, ())]
+        if any(record.slot is slot for record in left):
             text += self.kept(self.deferral.within[i])
         if mark.act == "attempt":
             return text + ptx.operations.attempt(self.kernel, slot, mark.operand or "0")

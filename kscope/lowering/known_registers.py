@@ -45,7 +45,9 @@ class Registers:
 
     @cached_property
     def _threads(self) -> dict[str, int]:
-        """Registers with bits of the thread's number in its block, and the mask of these bits; lanes are its low ones."""
+        """Registers with bits of the thread's number in its block, and the mask of these bits; the low ones are of the
+        lane.
+        """
         masks: dict[str, int] = {}
         for text in self._unconditional:
             if (read := _THREAD.match(text)) is not None and (read[2] == "%laneid" or self.function.has_flat_blocks):
@@ -75,7 +77,9 @@ class Registers:
 
     @cached_property
     def _predicates(self) -> dict[str, frozenset[str]]:
-        """Predicates that one statement writes as a conjunction, an election or a comparison -> what they are made of."""
+        """Predicates that one statement writes as a conjunction, an election or a comparison -> what they are made
+        of.
+        """
         made: dict[str, frozenset[str]] = {}
         for text in self._unconditional:
             if (elected := _ELECTED.match(text)) is not None and self._writes[elected[1]] == 1:

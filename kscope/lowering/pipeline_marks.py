@@ -24,7 +24,7 @@ def is_wait(mark: Mark) -> bool:
 
 
 def is_of_lane_0(mark: Mark) -> bool:
-    """Whether lane 0 records a mark of a pipeline: the only lane that executes the operation, or one of a whole warp."""
+    """Whether lane 0 records a mark of a pipeline: only it executes the operation, or the warp does that as one."""
     if mark.how != "pipeline":
         return False
     known = operations.of_name(mark.name)

@@ -1,6 +1,6 @@
 """Records that are stored later: in registers until then, and stored where the warp waits for tensor cores.
 
-    ks_d<n>  .pred  the records that stay in registers at the end n of a loop (lowering/deferred_stores.py) are there
+ks_d<n>  .pred  the records that stay in registers at the end n of a loop (lowering/deferred_stores.py) are there
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Kernel:
 
     @property
     def lane_0(self) -> str:
-        """The predicate of the lane that records what a warp executes as one, or its lane 0, in a kernel that is late."""
+        """The predicate of lanes that have a slab from the entry, in a kernel that is late: mostly lane 0."""
         return "ks_own"
 
     @property

@@ -127,9 +127,7 @@ def open_word(kernel: Kernel, slot: Slot, value: str | None, owner: str) -> str:
 
 
 # if on, and the enter's predicate held: ring[n & mask] = {start, id, end, value}; n += 1
-def store(
-    kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str, kept: str = "", shadow: bool = False
-) -> str:
+def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str, kept: str = "", shadow: bool = False) -> str:
     """Store the record: no branch, no atomic, one 16-byte store that cannot leave the slab; of a value of 64 bits also
     its other half, where it is not 0, in a row before.
 

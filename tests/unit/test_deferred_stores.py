@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pipelines
@@ -55,7 +56,9 @@ def source(shape: Shape, end: str = "jump", left: int = 0) -> str:
     elif end != "jump":
         body = stop + body
     if end in ("top", "middle"):
-        body = body.replace(f"setp.lt.u32 %p3, %r4, {shape.steps}; @%p3 bra", "bra.uni").replace("ret;\n}", "$OUT:\nret;\n}")
+        body = body.replace(f"setp.lt.u32 %p3, %r4, {shape.steps}; @%p3 bra", "bra.uni").replace(
+            "ret;\n}", "$OUT:\nret;\n}"
+        )
     arrivals = f", {shape.consumers * pipelines.LANES};"
     head = before.replace(arrivals, f", {shape.consumers};")
     lane = "mov.u32 %r15, %laneid; setp.eq.u32 %p5, %r15, 0;\n"
@@ -106,8 +109,8 @@ def test_a_ring_keeps_the_newest_records_in_the_order_of_their_ends(end: str) ->
                 assert trace.region_names()[trace.region[mine]].tolist() == names[-len(mine) :]
 
 
-def text_of(shape: Shape, end: str = "jump", **options: object) -> str:
-    return plan.lower(source(shape, end), Recording(selection=Selection((PIPELINE,)), **options), frontend="test").text  # type: ignore[arg-type]
+def text_of(shape: Shape, end: str = "jump", **options: Any) -> str:
+    return plan.lower(source(shape, end), Recording(selection=Selection((PIPELINE,)), **options), frontend="test").text
 
 
 def test_records_of_an_iteration_are_stored_in_the_next_one_behind_its_products() -> None:
@@ -121,7 +124,7 @@ def test_records_of_an_iteration_are_stored_in_the_next_one_behind_its_products(
 
 
 @pytest.mark.parametrize("options", [{"live": True}, {"pending": 0}, {"survive": "shm"}])
-def test_what_must_be_stored_at_once_is(options: dict[str, object]) -> None:
+def test_what_must_be_stored_at_once_is(options: dict[str, Any]) -> None:
     text = text_of(Shape(), **options)
     assert STORE not in text and "ks_d0" not in text
 
@@ -144,6 +147,6 @@ def test_the_same_records_as_stored_in_place(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(ptxas() is None, reason="needs ptxas")
 def test_ptxas_keeps_the_stores_between_products_and_their_wait() -> None:
     text = text_of(Shape(), "middle")
-    product = "wgmma.fence.sync.aligned; { .reg .f32 a<4>; .reg .b64 d; mov.b64 d, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
-    product += "{a0,a1,a2,a3}, d, d, 1, 1, 1, 0, 0; }"
+    product = "wgmma.fence.sync.aligned; { .reg .f32 a<4>; .reg .b64 d; mov.b64 d, 0;"
+    product += " wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {a0,a1,a2,a3}, d, d, 1, 1, 1, 0, 0; }"
     assert complaint(re.sub(r"wgmma\.mma_async[^;]*;", product, text), "90a") == ""

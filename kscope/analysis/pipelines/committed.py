@@ -157,8 +157,8 @@ def committed(trace: TraceData) -> Committed:
 
 
 def _streams(trace: TraceData, record: Int64, is_wait: Bool, of: Int64) -> tuple[Int64, Bool, Int64, Int64]:
-    """(records, which are waits, the stream of each, what each stream is of). A stream is the groups of one sort of a lane. Commits of
-    bulk copies belong to two streams, where a warp also waits for their reads alone.
+    """(records, which are waits, the stream of each, what each stream is of). A stream is the groups of one sort of a
+    lane. Commits of bulk copies belong to two streams, where a warp also waits for their reads alone.
     """
     which, row = of[trace.region[record]], trace.track[record].astype(np.int64)
     bulk, reads = _OF.index("cp.async.bulk"), _OF.index(f"cp.async.bulk{READ}")

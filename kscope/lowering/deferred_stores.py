@@ -33,6 +33,7 @@ class Deferral:
         shadows: marks before which records are stored; the ends of their loops.
         within: statements of these loops at which records of earlier iterations may be left; the ends of the loops.
         exits: the first statements behind the loops; the ends of the loops.
+        later: statements whose records stay in registers at an end, however many are pending.
         through: statements within loops that only wait for a barrier: records are pending also behind them.
     """
 
@@ -40,6 +41,7 @@ class Deferral:
     shadows: dict[int, Numbers] = field(default_factory=dict)
     within: dict[int, Numbers] = field(default_factory=dict)
     exits: dict[int, Numbers] = field(default_factory=dict)
+    later: set[int] = field(default_factory=set)
     through: frozenset[int] = frozenset()
 
 
@@ -65,6 +67,7 @@ def deferral(function: cfg.Function, graph: Sequence[cfg.Block]) -> Deferral:
             of_block = range(graph[n].first, graph[n].last)
             shadow = min(marks.intersection(of_block), default=graph[n].last)
             found.shadows.update({shadow: numbers} if n in last else {})
+            found.later.update(range(shadow, graph[n].last) if last.get(n) in found.ends else ())
             found.within.update(dict.fromkeys(range(graph[n].first, shadow), numbers))
         for n in sorted({other for one in loop for other in graph[one].successors} - loop):
             of_block = range(graph[n].first, graph[n].last)

@@ -146,6 +146,8 @@ class Emitter:
         stores = self.kernel.lane_0 if is_of_lane_0(mark) else owner
         self.pending.append(Record(slot, kind, stores, elected, loop))
         self.ended = slot
+        if i in self.deferral.later and all(record.may_stay for record in self.pending):
+            return text
         return text + self._flush(keep=0 if mark.act == "exit" and mark.name in self.opens else self.limit)
 
     def _slot(self, i: int, mark: Mark) -> ptx.Slot:

@@ -123,6 +123,11 @@ def test_records_of_an_iteration_are_stored_in_the_next_one_behind_its_products(
     assert rest.index("@!ks_due bra") < rest.index("st.global.v4.b32")
 
 
+def test_with_few_pending_records_those_of_an_iteration_still_stay() -> None:
+    few, many = text_of(Shape(), pending=1), text_of(Shape())
+    assert few.count(STORE) == many.count(STORE) == 3
+
+
 @pytest.mark.parametrize("options", [{"live": True}, {"pending": 0}, {"survive": "shm"}])
 def test_what_must_be_stored_at_once_is(options: dict[str, Any]) -> None:
     text = text_of(Shape(), **options)

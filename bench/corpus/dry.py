@@ -1,0 +1,81 @@
+"""Entry points of other projects without a GPU: what they would launch is compiled for sm_90, with both placements."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from contextlib import ExitStack, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from triton.compiler import CompiledKernel
+from triton.runtime import JITFunction
+from triton.runtime.driver import driver
+from triton.runtime.jit import KernelInterface
+
+from kscope.capture.metadata import from_json
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
+from kscope_triton.compile import META
+
+from . import entries, running
+from .on_triton import _as_with_a_gpu
+
+PLACEMENTS = ("fence", "schedule")
+
+
+def prepare() -> None:
+    """Before the project is imported."""
+    _as_with_a_gpu()
+    driver._active.get_current_stream = lambda *_: 0  # type: ignore[union-attr]
+    torch.cuda.device = torch.cuda.device_of = lambda *_: nullcontext()  # type: ignore[assignment,misc]
+    entries.device = "cpu"
+
+
+def check(project: str, name: str) -> dict[str, Any]:
+    """What a kernel is called, and why it is refused, by placement."""
+    begun, found = time.monotonic(), dict[str, Any]()
+    work = importlib.import_module(f"corpus.entries.{project}").ENTRIES[name]()
+    with _compiled() as seen:
+        for placement in ("plain", *PLACEMENTS):
+            seen.clear()
+            running.forget()
+            if placement != "plain":
+                selection = Selection.of(True)
+                registry.frontend("triton").enable(Recording(selection=selection, placement=placement))
+            try:
+                work()
+                problem = ""
+            except Exception as error:  # what follows the launches is not computed
+                problem = f"{type(error).__name__}: {error}"[:200]
+            finally:
+                registry.frontend("triton").disable()
+            found[placement] = {"kernels": dict(seen), "error": problem}
+    return {**found, "seconds": round(time.monotonic() - begun, 1)}
+
+
+class _compiled(ExitStack):
+    """Within it launches compile; yields why each kernel has problems."""
+
+    def __enter__(self) -> dict[str, list[str]]:
+        super().__enter__()
+        seen = dict[str, list[str]]()
+        original, inside = JITFunction.run, []
+
+        def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+            if inside:
+                return original(kernel, *given, grid=grid, warmup=True, **named)
+            inside.append(1)
+            try:
+                made = kernel.warmup(*given, grid=grid, **named)
+            finally:
+                inside.clear()
+            meta = getattr(made.metadata, META, "") if made is not None else ""
+            seen[kernel.__name__] = [f"{one.kind}: {one.text}" for one in from_json(meta.encode()).problems] if meta else ["plain"]
+            return made
+
+        self.enter_context(patch.object(JITFunction, "run", run))
+        self.enter_context(patch.object(CompiledKernel, "__getitem__", lambda *_: lambda *_, **__: None))
+        return seen

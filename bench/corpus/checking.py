@@ -16,27 +16,33 @@ from . import running
 PLACEMENTS = ("fence", "schedule")
 PLAIN, RECORDED = 10, 3
 """Runs."""
-RECORDS, POOL = 1024, 4 << 30
-"""Of a warp, so that few lose any; bytes of device memory."""
+RECORDS, POOL = ("auto", 4096), 2 << 30
+"""Of a warp: the second number is tried if records are lost with the first one; bytes of device memory."""
 EXPECTED = frozenset({"clock", "rate", "occupancy", "placement", "registers", "overwritten"})
 """Problems that are counted by kind, or are about how a kernel was recorded. Others are printed."""
 Tensors = list[torch.Tensor]
 
 
-def options(placement: str) -> dict[str, Any]:
+def options(placement: str, records: int | str = "auto") -> dict[str, Any]:
     """Of a session."""
-    return {"auto": True, "placement": placement, "records": RECORDS, "pool": POOL}
+    return {"auto": True, "placement": placement, "records": records, "pool": POOL}
 
 
 def check(work: Any) -> dict[str, Any]:
     """Whether plain repeats itself, and by placement what was found."""
     warnings.simplefilter("ignore")
     running.forget()
-    plain = [running.results(work) for _ in range(PLAIN)]
-    repeats = all(same(plain[0], one) for one in plain)
+    plain = [running.results(work)]
+    for _ in range(PLAIN - 1):
+        again = running.results(work)
+        plain += [] if same(plain[0], again) else [again]
+    repeats = len(plain) == 1
     found: dict[str, Any] = {"repeats": repeats, "bytes": sum(one.nbytes for one in plain[0])}
     for placement in PLACEMENTS:
-        found[placement] = _recorded(work, placement, plain, repeats)
+        for records in RECORDS:
+            found[placement] = _recorded(work, placement, records, plain, repeats)
+            if not found[placement]["lost"]:
+                break
     running.forget()
     found["plain again"] = _equal(plain, [running.results(work)], repeats)
     counts = [found[one].pop("counts") for one in PLACEMENTS]
@@ -47,9 +53,9 @@ def check(work: Any) -> dict[str, Any]:
     return found
 
 
-def _recorded(work: Any, placement: str, plain: list[Tensors], repeats: bool) -> dict[str, Any]:
+def _recorded(work: Any, placement: str, size: int | str, plain: list[Tensors], repeats: bool) -> dict[str, Any]:
     running.forget()
-    with kscope.profile(**options(placement)) as prof:
+    with kscope.profile(**options(placement, size)) as prof:
         outs = [running.results(work) for _ in range(RECORDED)]
     trace = prof.trace
     problems = Counter(one.kind for one in trace.problems)
@@ -60,6 +66,7 @@ def _recorded(work: Any, placement: str, plain: list[Tensors], repeats: bool) ->
         "launches": len(trace.launches),
         "records": len(trace),
         "lost": lost,
+        "ring": size,
         "negative": int((trace.dur_ns < 0).sum()),
         "runs agree": runs is not None and all(one == runs[0] for one in runs),
         "problems": dict(problems),
@@ -105,9 +112,10 @@ def _equal(plain: list[Tensors], found: list[Tensors], repeats: bool) -> str:
     if all(same(plain[0], one) for one in found):
         return "bits"
     for number, part in enumerate(plain[0]):
-        runs = torch.stack([one[number].double() for one in plain])
-        low, high = runs.min(0).values, runs.max(0).values
-        spread = (high - low).max().item()
+        low = high = part.double()
+        for one in plain[1:]:
+            low, high = torch.minimum(low, one[number].double()), torch.maximum(high, one[number].double())
+        spread = (high - low).nan_to_num(0).max().item() if part.numel() else 0
         for one in found:
             away = torch.maximum(low - one[number].double(), one[number].double() - high).nan_to_num(0).max().item()
             if away > spread or (repeats and not same([part], [one[number]])):

@@ -19,6 +19,22 @@ def text(found: Sequence[Mapping[str, Any]]) -> str:
     lines += [_row(f"{project} {name}", one) for (project, name), one in entries.items() if {"check", "time"} & set(one)]
     for (project, name), one in entries.items():
         lines += [f"{project} {name}: {note}" for note in notes(one)]
+    return "\n".join([*lines, summary(found)])
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> str:
+    """Counts by project."""
+    lines = []
+    for project in sorted({one["project"] for one in found}):
+        mine = [one for one in found if one["project"] == project and one["what"] == "check"]
+        ran = [one for one in mine if "fence" in one]
+        cells = [f"{len(mine)} checked", f"{len(mine) - len(ran)} failed", f"{sum(one['repeats'] for one in ran)} repeat"]
+        for p in PLACEMENTS:
+            right = sum(one[p]["equal"] in ("bits", "within") for one in ran)
+            complete = sum(one[p]["runs agree"] and not one[p]["lost"] for one in ran)
+            cells.append(f"{p}: {right} right, {complete} complete, {sum(bool(one[p]['why']) for one in ran)} refused")
+        cells.append(f"{sum(one['same counts'] for one in ran)} same counts")
+        lines.append(f"{project}: " + ", ".join(cells))
     return "\n".join(lines)
 
 

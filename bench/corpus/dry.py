@@ -41,6 +41,7 @@ def check(project: str, name: str) -> dict[str, Any]:
     with _compiled() as seen:
         for placement in ("plain", *PLACEMENTS):
             seen.clear()
+            since = time.monotonic()
             running.forget()
             if placement != "plain":
                 selection = Selection.of(True)
@@ -52,7 +53,8 @@ def check(project: str, name: str) -> dict[str, Any]:
                 problem = f"{type(error).__name__}: {error}"[:200]
             finally:
                 registry.frontend("triton").disable()
-            found[placement] = {"kernels": dict(seen), "error": problem}
+            took = round(time.monotonic() - since, 1)
+            found[placement] = {"kernels": dict(seen), "error": problem, "seconds": took}
     return {**found, "seconds": round(time.monotonic() - begun, 1)}
 
 

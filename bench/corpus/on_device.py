@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 PROJECTS = ("liger", "fla", "gems", "unsloth")
+SLOW = {"fla": 3}
+"""An entry takes so many times as long as one of another project."""
 
 
 @dataclass
@@ -85,10 +87,10 @@ def jobs(given: argparse.Namespace) -> list[Job]:
     found = {one: list(importlib.import_module(f"corpus.entries.{one}").ENTRIES) for one in given.projects}
     if given.only:
         found = {p: [n for n in names if f"{p}.{n}" in given.only or p in given.only] for p, names in found.items()}
-    total = sum(map(len, found.values())) or 1
+    total = sum(len(names) * SLOW.get(project, 1) for project, names in found.items()) or 1
     made = []
     for project, names in found.items():
-        parts = 1 if given.time else max(1, round(given.jobs * len(names) / total))
+        parts = 1 if given.time else max(1, round(given.jobs * len(names) * SLOW.get(project, 1) / total))
         made += [Job(project, names[i::parts]) for i in range(parts)]
     return made
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from . import Entries, Work, both, rand
+from . import Entries, Work, both, rand, tensors
 
 ENTRIES = Entries()
 BATCH, LENGTH, HEADS, SIZE = 2, 2048, 4, 64
@@ -34,27 +34,31 @@ def share(length: int = LENGTH) -> torch.Tensor:
     return rand(BATCH, length, HEADS).sigmoid().requires_grad_()
 
 
-def _attention(module: str, name: str, *more: Any, length: int = LENGTH, **named: Any) -> None:
-    """An entry for a function of queries, keys, values and more."""
+def _attention(module: str, name: str, *more: Any, length: int = LENGTH, back: bool = True, **named: Any) -> None:
+    """An entry for a function of queries, keys, values and more. back: also its backward pass."""
 
     def make() -> Work:
         torch.manual_seed(0)
         run = of(f"ops.{module}", name)
         inputs = [*qkv(length), *(one() for one in more)]
+        if not back:
+            values = [one.detach() for one in inputs]
+            return lambda: tensors(run(*values, **named))
         return both(lambda *given: run(*given, **named), inputs)
 
     ENTRIES[name] = make
 
 
+# fla refuses the backward passes of gated kernels with Triton 3.6 on Hopper, whose results would be wrong
 _attention("linear_attn", "chunk_linear_attn")
-_attention("simple_gla", "chunk_simple_gla", gate)
+_attention("simple_gla", "chunk_simple_gla", gate, back=False)
 _attention("gla", "chunk_gla", lambda: gate(SIZE))
 _attention("gla", "fused_recurrent_gla", lambda: gate(SIZE, length=256), length=256)
-_attention("retention", "chunk_retention")
+_attention("retention", "chunk_retention", back=False)
 _attention("delta_rule", "chunk_delta_rule", share)
-_attention("gated_delta_rule", "chunk_gated_delta_rule", gate, share)
+_attention("gated_delta_rule", "chunk_gated_delta_rule", gate, share, back=False)
 _attention("kda", "chunk_kda", lambda: gate(SIZE), share)
-_attention("lightning_attn", "chunk_lightning_attn", layer_idx=1, num_layers=12)
+_attention("lightning_attn", "chunk_lightning_attn", back=False, layer_idx=1, num_layers=12)
 _attention("attn", "parallel_attn")
 _attention("forgetting_attn", "parallel_forgetting_attn", gate)
 _attention("based", "parallel_based")

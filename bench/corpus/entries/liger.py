@@ -55,7 +55,7 @@ def fused_add_rms_norm() -> Work:
 @ENTRIES.add
 def poly_norm() -> Work:
     run = op("poly_norm", "LigerPolyNormFunction")
-    inputs = rand(ROWS, HIDDEN, grad=True), rand(3, grad=True), rand(1, grad=True)
+    inputs = rand(ROWS, HIDDEN, grad=True), rand(3, grad=True), rand(grad=True)
     return both(lambda x, w, b: run(x, w, b, 1e-6, False), inputs)
 
 

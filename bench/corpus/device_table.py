@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .judging import kind
+from .table import kind
 
 PLACEMENTS = ("fence", "schedule")
 

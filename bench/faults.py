@@ -93,7 +93,8 @@ def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
 def explained(trial: Trial) -> str:
     """Run a trial. Returns what was wrong, or nothing."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="kscope-faults-") as folder:
-        environment = {**os.environ, "KSCOPE_SURVIVE_FOLDER": folder, "PYTHONPATH": os.pathsep.join(sys.path[:4])}
+        paths = os.pathsep.join([*sys.path[:4], *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        environment = {**os.environ, "KSCOPE_SURVIVE_FOLDER": folder, "PYTHONPATH": paths}
         with (
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(

@@ -8,10 +8,11 @@ in its code is reported. The instructions include kscope's own: addresses and st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..capture.layout import record_id
+from ..capture.model import RowLayout
 from ..machine_code.sass import Function, Site, sites
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
@@ -63,13 +64,19 @@ class CodeReport:
     problems: tuple[str, ...]
 
 
-def region_code(trace: TraceData, functions: Iterable[Function], builds: Mapping[str, int] | None = None) -> CodeReport:
+def region_code(
+    trace: TraceData,
+    functions: Iterable[Function],
+    builds: Mapping[str, int] | None = None,
+    layouts: Sequence[RowLayout] = (),
+) -> CodeReport:
     """The regions of a trace in the code of its kernels, matched by kernel name.
 
     Args:
         trace: the trace.
         functions: of the code.
         builds: kernel ids by name from the code's metadata (tools.builds()); kernels of another build become problems.
+        layouts: of the rows with three clocks that the code may write (tools.layouts()).
     """
     ids = {record_id(region.token, kind): region.name for region in trace.regions for kind in SPANS}
     by_name = {function.name: function for function in functions}
@@ -84,7 +91,7 @@ def region_code(trace: TraceData, functions: Iterable[Function], builds: Mapping
         if builds and builds.get(name) != number:
             problems.append(f"kernel {kernel}: this code is a different build than the recorded one")
             continue
-        inside = sites(by_name[name], ids)
+        inside = sites(by_name[name], ids, layouts)
         for region in dict.fromkeys(inside.unresolved):
             problems.append(f"kernel {kernel}: {region}: its clock reads could not be traced in the code")
         mine = [row for row in stats if row.kernel == kernel]

@@ -7,15 +7,16 @@ records that were kept, and no more. Compiled if possible; numpy gives the same 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..util.arrays import Bools
 from ..util.text import counted
 from . import layout, wire
+from .clock_rows import Expanded, Found, Layouts, mixed
 from .headers import anchors, headers
 from .heads import (
     Ints,
@@ -27,6 +28,7 @@ from .heads import (
     clock_cycles,
     finished,
     foreign,
+    has_more_blocks,
     is_head,
     log2_of,
     sizes,
@@ -78,8 +80,9 @@ class Plan:
     Attributes:
         at: first unit.
         entry: row of its launch in the launches; negative if the slab is left out.
-        kept: records that are kept.
+        kept: rows that are kept.
         start_clock: all 64 bits.
+        layouts: of the launches.
         step: slabs of a step.
         line: first line of each step's slabs, and the number of all lines.
     """
@@ -88,6 +91,7 @@ class Plan:
     entry: npt.NDArray[np.int32]
     kept: U32s
     start_clock: U64s
+    layouts: Found
     step: int
     line: Ints
 
@@ -104,14 +108,18 @@ class Expander:
         epoch: the session.
         cycles_per_ns: the device's highest clock rate.
         first_turn: high word of the first clock of each SM. Not 0 where slabs that are taken later may be earlier.
+        layouts: those that are known, of rows with three clocks.
 
     Attributes:
         unidentified: heads that were left out so far, because their launch's entry is not valid.
         unnumbered: slabs so far of grids with more blocks than a head can number.
     """
 
-    def __init__(self, epoch: int, cycles_per_ns: float = 1.0, first_turn: int = 1 << 10) -> None:
+    def __init__(
+        self, epoch: int, cycles_per_ns: float = 1.0, first_turn: int = 1 << 10, layouts: Layouts | None = None
+    ) -> None:
         self.epoch = epoch
+        self._layouts = layouts or Layouts()
         self.unidentified = self.unnumbered = 0
         self._first_turn = first_turn
         self._rate = min(cycles_per_ns, _MOST_RATE) if cycles_per_ns > 0 else 1.0
@@ -143,7 +151,7 @@ class Expander:
 
     def copy(self) -> Expander:
         """A copy that continues from here."""
-        other = Expander(self.epoch, self._rate, self._first_turn)
+        other = Expander(self.epoch, self._rate, self._first_turn, self._layouts)
         other._clock, other._time = self._clock.copy(), self._time.copy()
         return other
 
@@ -171,25 +179,29 @@ class Expander:
             launches: entries, those that are used valid.
             entry: (s,) row of each slab's launch; slabs with a negative one are left out.
         """
-        step = -(-len(at) // _STEPS) or 1
+        step, layouts = -(-len(at) // _STEPS) or 1, self._layouts.of(launches)
         if native.available():
-            return self._compiled(units, at, np.ascontiguousarray(launches), entry, step)
+            return self._compiled(units, at, np.ascontiguousarray(launches), entry, step, layouts)
         which = np.flatnonzero(entry >= 0)
         entries, heads = launches[entry[which]], units[at[which]]
-        self.unnumbered += int(np.count_nonzero(_has_more_blocks(entries)))
+        self.unnumbered += int(np.count_nonzero(has_more_blocks(entries)))
         kept, start, lines = np.zeros(len(at), np.uint32), np.zeros(len(at), np.uint64), np.zeros(len(at), np.int64)
         kept[which] = _kept(units, at[which].astype(np.int64), heads)
-        lines[which] = layout.HEADER_LINES + _capacity(heads, kept[which]) // layout.RECORDS_PER_LINE
+        several = mixed(units, at[which].astype(np.int64), heads, kept[which], entry[which], layouts)
+        lines[which] = layout.HEADER_LINES + _capacity(heads, kept[which], several) // layout.RECORDS_PER_LINE
         start[which] = self._clocks(heads, entries)
         line = np.append(0, np.cumsum(lines))[np.minimum(np.arange(0, len(at) + step, step), len(at))]
-        return Plan(at, entry, kept, start, step, line)
+        return Plan(at, entry, kept, start, layouts, step, line)
 
-    def _compiled(self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32], step: int) -> Plan:
+    def _compiled(
+        self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32], step: int, layouts: Found
+    ) -> Plan:
         kept, start = np.empty(len(at), np.uint32), np.empty(len(at), np.uint64)
         line = np.empty(-(-len(at) // step) + 1, np.int64)
         inputs = units, len(at), step, at, entry, launches, self._rate, self._first_turn, native.threads(short=True)
-        self.unnumbered += native.call("plan", *inputs, self._clock, self._time, kept, line, start)
-        return Plan(at, entry, kept, start, step, line)
+        known = layouts.table, layouts.first, layouts.stop
+        self.unnumbered += native.call("plan", *inputs, *known, self._clock, self._time, kept, line, start)
+        return Plan(at, entry, kept, start, layouts, step, line)
 
     def _clocks(self, heads: Units, entries: Launches) -> U64s:
         """All 64 bits of the start clocks: near to what the SM's last anchor, the time since and the highest rate
@@ -230,14 +242,8 @@ class Expander:
         return found
 
 
-def _has_more_blocks(launches: Launches) -> Bools:
-    """Which launches have more blocks than a head can number."""
-    nx, yz = launches["nctaid_x"].astype(np.float64), launches["nctaid_yz"]
-    return np.asarray(nx * (yz & np.uint32(0xFFFF)) * (yz >> np.uint32(16)) > 1 << wire.BLOCK_BITS)
-
-
 def _kept(units: Units, at: Ints, heads: Units) -> Ints:
-    """Records that each slab keeps."""
+    """Rows that each slab keeps."""
     room = np.int64(1) << log2_of(heads)
     kept = np.minimum(heads[:, 6].astype(np.int64), room)
     open_ = np.flatnonzero(~finished(heads))
@@ -246,11 +252,14 @@ def _kept(units: Units, at: Ints, heads: Units) -> Ints:
     return np.asarray(kept)
 
 
-def _capacity(heads: Units, kept: U32s) -> Ints:
-    """Records that each slab of a capture has room for."""
+def _capacity(heads: Units, kept: U32s, several: Mapping[int, Expanded]) -> Ints:
+    """Records that each slab of a capture has room for. several: those whose rows are several records, by number."""
     # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
     one_more = ~finished(heads) & (kept < 1 << log2_of(heads))
-    needed = np.maximum(kept.astype(np.int64) + one_more, _LEAST_KEPT)
+    records = kept.astype(np.int64)
+    for number, one in several.items():
+        records[number] = len(one.rows)
+    needed = np.maximum(records + one_more, _LEAST_KEPT)
     return np.asarray(np.int64(1) << np.frexp((needed - 1).astype(np.float64))[1].astype(np.int64))
 
 
@@ -282,30 +291,39 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     if native.available():
         slabs = units, len(plan.at), plan.step, plan.at, plan.entry, plan.kept, plan.line, plan.start_clock
         where = len(claims.stripe), claims.opens, claims.stripe, claims.origin
+        known = plan.layouts.table, plan.layouts.first, plan.layouts.stop
         words = layout.HEADER_WORD, layout.DONE_WORD, epoch
-        native.call("expand", *slabs, *where, np.ascontiguousarray(launches), *words, native.threads(), into)
+        native.call("expand", *slabs, *where, np.ascontiguousarray(launches), *known, *words, native.threads(), into)
         return
     which = np.flatnonzero(plan.entry >= 0)
     entries, heads, kept = launches[plan.entry[which]], units[plan.at[which]], plan.kept[which].astype(np.int64)
-    room = _capacity(heads, plan.kept[which])
+    several = mixed(units, plan.at[which].astype(np.int64), heads, kept, plan.entry[which], plan.layouts)
+    room, count, alone = _capacity(heads, plan.kept[which], several), heads[:, 6].copy(), kept.copy()
+    for number, one in several.items():
+        count[number], alone[number] = one.written + one.padding(int(room[number])), 0
     lines = layout.HEADER_LINES + room // layout.RECORDS_PER_LINE
     into[:] = 0
-    header = headers(heads, entries, room, plan.start_clock[which], epoch)
+    header = headers(heads, entries, room, plan.start_clock[which], count, epoch)
     header["position"] = (claims.each(claims.origin) + plan.at)[which]
     header["stripe"] = claims.each(claims.stripe)[which]
-    source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, kept)
+    source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, alone)
     records = units.reshape(-1, 4)[source]
-    header["anchors"] = anchors(records, kept, heads, entries)
+    header["anchors"] = anchors(records, alone, heads, entries)
+    for number, one in several.items():
+        header["anchors"][number] = one.padding(int(room[number]))
     header["check"] = layout.header_check(header.view(np.uint32).reshape(-1, layout.HEADER_BYTES // 4))
     rows, to = into.reshape(-1, 4), (np.cumsum(lines) - lines) * layout.RECORDS_PER_LINE
     header_rows = layout.HEADER_BYTES // layout.RECORD_BYTES
     rows[(to[:, None] + np.arange(header_rows)).ravel()] = header.view(np.uint32).reshape(-1, 4)
-    target, _ = _ranges(to + header_rows, kept)
+    target, _ = _ranges(to + header_rows, alone)
     rows[target] = records
+    for number, one in several.items():
+        first = int(to[number]) + header_rows
+        rows[first : first + int(room[number])] = one.placed(int(room[number]), heads[number])
 
 
 def expand_all(
-    units: Units, table: Launches, epoch: int, stripe: int = 0, first: int = 0
+    units: Units, table: Launches, epoch: int, stripe: int = 0, first: int = 0, layouts: Layouts | None = None
 ) -> tuple[Lines, list[Problem]]:
     """Expand every slab among contiguous units, while nothing writes to them, of a device whose clocks began at 0.
 
@@ -315,6 +333,7 @@ def expand_all(
         epoch: the session.
         stripe: index of the stripe.
         first: position of the first unit.
+        layouts: those that are known, of rows with three clocks.
 
     Returns:
         The capture's lines, and a problem if heads were left out.
@@ -323,7 +342,7 @@ def expand_all(
     entries = table[units[at, 0] >> np.uint32(wire.SLOT_SHIFT)]
     known = valid(units[at], entries, epoch) & (at + sizes(units[at]) <= len(units))
     mine = np.flatnonzero(apart(at, np.where(known, sizes(units[at]), 1)))
-    expander = Expander(epoch, first_turn=0)
+    expander = Expander(epoch, first_turn=0, layouts=layouts)
     position = (at[mine] + first).astype(np.uint32)
     lines = expander.expand(units, at[mine], entries[mine], np.full(len(mine), stripe, np.uint32), position)
     return lines, expander.problems()

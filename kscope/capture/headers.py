@@ -11,8 +11,15 @@ _LONGEST_WIDTH = 0xFFFFFFFF
 """The width of an anchor that bounds nothing: its two clock reads are far apart."""
 
 
-def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, epoch: int) -> np.ndarray:
-    """(s,) layout.HEADER, without what the claims say, and unchecked. room: records that the slabs have room for."""
+def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, count: U32s, epoch: int) -> np.ndarray:
+    """(s,) layout.HEADER, without what the claims say, and unchecked.
+
+    Args:
+        heads, entries, start_clock: of the slabs.
+        room: records that they have room for.
+        count: what finished ones wrote.
+        epoch: the session.
+    """
     who, block, seal = heads[:, 0], heads[:, 1] >> np.uint32(wire.BLOCK_SHIFT), heads[:, 7]
     lane = heads[:, 1] >> np.uint32(wire.LANE_SHIFT) & np.uint32(31)
     smid = who >> np.uint32(wire.SM_SHIFT) & np.uint32((1 << wire.SM_BITS) - 1)
@@ -35,13 +42,13 @@ def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, epoc
     low = end_clock.astype(np.uint32)
     header["end_clock"], header["end_time"] = np.where(done, end_clock, 0), np.where(done, end_time, 0)
     header["end_width"] = np.where(done, header["start_width"], 0)
-    header["count"] = np.where(done, heads[:, 6], 0)
-    header["done"] = np.where(done, np.uint32(layout.DONE_WORD) ^ heads[:, 6] ^ low, 0)
+    header["count"] = np.where(done, count, 0)
+    header["done"] = np.where(done, np.uint32(layout.DONE_WORD) ^ count ^ low, 0)
     return header
 
 
 def anchors(rows: Units, kept: Ints, heads: Units, entries: Launches) -> U32s:
-    """(s,) HEADER["anchors"].
+    """(s,) HEADER["anchors"], of slabs without rows of three clocks.
 
     Args:
         rows: (r, 4) uint32, the rows that the slabs keep, slab after slab.
@@ -56,7 +63,7 @@ def anchors(rows: Units, kept: Ints, heads: Units, entries: Launches) -> U32s:
     before = np.append(0, np.cumsum(rows[:, 1] == layout.ANCHOR_ID))
     found[may] = (before[behind] - before[behind - kept])[may]
     ring = entries["layout"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_STOP) == 0
-    for slab in np.flatnonzero(may & ring & finished(heads) & (heads[:, 6] > kept)).tolist():
+    for slab in np.flatnonzero(may & ring & finished(heads) & (heads[:, 6] > kept) & (kept > 0)).tolist():
         last = rows[behind[slab] - kept[slab] + (int(heads[slab, 6]) - 1) % int(kept[slab])]
         found[slab] = int(last[3]) + 1 & 0xFFFFFFFF if last[1] == layout.LAST_ANCHOR_ID else 0
     return found

@@ -76,6 +76,12 @@ def foreign(heads: Units, epoch: int) -> Bools:
     return np.asarray(heads[:, 0] >> np.uint32(wire.EPOCH_SHIFT) & np.uint32(1) != epoch & 1)
 
 
+def has_more_blocks(launches: Launches) -> Bools:
+    """Which launches have more blocks than a head can number."""
+    nx, yz = launches["nctaid_x"].astype(np.float64), launches["nctaid_yz"]
+    return np.asarray(nx * (yz & np.uint32(0xFFFF)) * (yz >> np.uint32(16)) > 1 << wire.BLOCK_BITS)
+
+
 def clock_cycles(heads: Units, start: U64s) -> U64s:
     """Cycles from the start's clock to the end's, of finished slabs. start: (s,) ns."""
     began, seal = (start >> np.uint64(32)).astype(np.uint32) & np.uint32(0xFF), heads[:, 7]

@@ -10,7 +10,7 @@
                                                   and, if one of them is known: kernel, region, device
 
 and "variables": true if the module uses variables in global or constant memory, "placement": "schedule" if its machine
-code was recorded.
+code was recorded, "layouts": [[[id, start, end], ...], ...] of the rows with three clocks that it writes, if any.
 Reading checks every field: the text comes from a GPU's memory or from a file.
 """
 
@@ -26,7 +26,8 @@ from ..marks.grammar import ValueType
 from ..marks.strategies import MAX_WARPS, parse_strategy
 from ..util.portable import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
-from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta
+from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta, RowLayout
+from .wire import CLOCK_WORDS
 
 MAX_BYTES = 64 << 20
 """The most bytes of a module's metadata; more is refused before it is parsed."""
@@ -50,6 +51,7 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
         "problems": problems_to_list(meta.problems),
         **({"variables": True} if meta.variables else {}),
         **({"placement": meta.placement} if meta.placement != "fence" else {}),
+        **({"layouts": [list(map(list, one.records)) for one in meta.layouts]} if meta.layouts else {}),
     }
 
 
@@ -72,6 +74,7 @@ def from_dict(data: object) -> ModuleMeta:
         problems=problems_from_list(found["problems"]),
         variables=_bool("variables", found.get("variables", False)),
         placement=_one_of("placement", found.get("placement", "fence"), ("fence", "schedule")),
+        layouts=tuple(map(_layout, _rows("layouts", found.get("layouts", []), 2, 3))),
     )
 
 
@@ -164,6 +167,21 @@ def _region(row: list[Any], kernels: int) -> RegionMeta:
     place = None if where is None else _text("region's where", where)
     issued = None if issued is None else _text("region's asynchronous instruction", issued)
     return RegionMeta(name, checked, place, kernel, _one_of("region's origin", origin, _ORIGINS), issued)
+
+
+def _layout(row: list[Any]) -> RowLayout:
+    records = _rows("a layout", row, 3)
+    last = len(CLOCK_WORDS) - 1
+    return RowLayout(
+        tuple(
+            (
+                _number("a layout's record", number, 1, (1 << 32) - 1),
+                _number("a layout's start", start, 0, last),
+                _number("a layout's end", end, 0, last),
+            )
+            for number, start, end in records
+        )
+    )
 
 
 def _refuse(what: str, value: object, expected: str) -> NoReturn:

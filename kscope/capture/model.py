@@ -94,6 +94,17 @@ class KernelMeta:
 
 
 @dataclass(frozen=True)
+class RowLayout:
+    """What a row with three clocks says.
+
+    Attributes:
+        records: id, start and end of each of its records, in order of their ends; a clock is 0, 1 or 2.
+    """
+
+    records: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
 class ModuleMeta:
     """The metadata of a module compiled for recording, which names its kernels and regions after it is unloaded.
 
@@ -105,6 +116,7 @@ class ModuleMeta:
         problems: problems found when it was compiled.
         variables: whether it uses variables in global or constant memory, which outlive a launch.
         placement: "fence" if marks were in the text that was assembled, "schedule" if its machine code was recorded.
+        layouts: of the rows with three clocks that its kernels write.
     """
 
     frontend: str
@@ -116,6 +128,7 @@ class ModuleMeta:
     problems: tuple[Problem, ...] = ()
     variables: bool = False
     placement: str = "fence"
+    layouts: tuple[RowLayout, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ HEAD = np.dtype(
         # written when the warp leaves the kernel, by one store; all zero = unfinished
         ("end_clock", "<u4"),  # 4
         ("end_time", "<u4"),  # 5   %globaltimer in steps of 32 ns, low word
-        ("count", "<u4"),  # 6   records and anchors written, including overwritten and refused ones
+        ("count", "<u4"),  # 6   rows written, including overwritten and refused ones
         ("seal", "<u4"),  # 7   its low byte is never 0, see below
     ]
 )
@@ -71,6 +71,15 @@ or the warp's start; a step is a multiple of 2^16 that %clock64 passes (33 us at
 steps have none."""
 ANCHORS_SHIFT = 17
 """The device counts anchors above the steps in one register, modulo 2^15."""
+
+CLOCKS, EXTRA_ID = 14, 1 << 4 | 14
+"""The kind of rows with three clocks, of which the host makes two or three records (clock_rows.py), and the id of one
+more row: the end of a ring with such rows that overflowed. Its value is how many records more than rows were written
+before."""
+ROW = np.dtype([("clock_0", "<u4"), ("id", "<u4"), ("clock_1", "<u4"), ("clock_2", "<u4")])
+"""A row with three clocks. The id is a hash of its layout: which of them are start and end of each record."""
+CLOCK_WORDS = (0, 2, 3)
+"""Words of a row with three clocks in which they are; the other one is its layout's id."""
 
 OPEN = np.dtype(
     [

@@ -94,7 +94,8 @@ def _of_code(trace: Trace, path: Path) -> dict[tuple[int, str], CodeWork]:
         if name in code and builds.get(name, number) == number:
             function = code[name]
             found |= {
-                (number, region): work for region, work in region_work(function, sass.sites(function, ids)).items()
+                (number, region): work
+                for region, work in region_work(function, sass.sites(function, ids, tools.layouts(path))).items()
             }
     if not found:
         names = ", ".join(sorted(code)) or "nothing"

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..capture.layout import ANCHOR_ID, HEADER_LINES, LAST_ANCHOR_ID, RECORDS_PER_LINE
+from ..capture.layout import (
+    ANCHOR_ID,
+    FLAG_ANCHORS,
+    FLAG_SHIFT,
+    HEADER_LINES,
+    LAST_ANCHOR_ID,
+    RECORDS_PER_LINE,
+)
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
@@ -158,7 +165,9 @@ def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None
         more[anchored] = np.maximum(more[anchored] - others, 0)
     overwritten, refused = int(more[~stop].sum()), int(more[stop].sum())
     note = plan.problems.append
-    enough = f"records={int(plan.written.max(initial=1))}"
+    anchored = slabs.header["place"] >> np.uint32(FLAG_SHIFT) & np.uint32(FLAG_ANCHORS) != 0
+    filled = np.where(anchored, 0, slabs.header["anchors"])  # rows that fill a slab, see capture/clock_rows.py
+    enough = f"records={int((plan.written - filled).max(initial=1))}"
     if overwritten:
         text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
         note(Problem("overwritten", text, overwritten))

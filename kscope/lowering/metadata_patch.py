@@ -19,9 +19,9 @@ Made = TypeVar("Made", bound=Any)
 """A dataclass, or None."""
 
 
-def with_meta(text: str, meta: ModuleMeta) -> str:
-    """A lowered text with other metadata; its symbol keeps its size if there is room."""
-    return _SYMBOL.sub(lambda found: ptx.metadata_symbol(metadata.to_json(meta), int(found[1])), text, count=1)
+def with_meta(text: str, meta: ModuleMeta, more: int = 0) -> str:
+    """A lowered text with other metadata; its symbol keeps its size if there is room, and gets `more` bytes."""
+    return _SYMBOL.sub(lambda found: ptx.metadata_symbol(metadata.to_json(meta), int(found[1]) + more), text, count=1)
 
 
 def in_binary(binary: bytes, before: str, after: str) -> bytes:

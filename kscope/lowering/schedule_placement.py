@@ -9,12 +9,15 @@ from ..capture import layout, wire
 from ..capture.model import ModuleMeta, Problem
 from ..errors import FormatError, MissingError, UnsupportedError
 from ..instrument.recording import Recording
+from ..marks.grammar import PREFIX
 from ..sass.recording.kernel import Recorded
 from ..sass.recording.kernel import recorded as record
 from . import metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
 from .usage import Usage, change, lost_blocks
 
+_LAYOUT_BYTES = 64
+"""Of the layout of a row with three records, as text."""
 PROVED = frozenset({90})
 """Architectures on which kernels with it ran."""
 
@@ -45,7 +48,7 @@ def recorded(
     words = str(number & 0xFFFFFFFF), str(number >> 32)
     kernel = replace(kernel, id=words, size_offset=str(wire.size_offset(number)) if kernel.sized else None)
     about = replace(lowered.meta, kernels=(replace(described, id=number),), placement="schedule")
-    text = metadata_patch.with_meta(lowered.marked, about)
+    text = metadata_patch.with_meta(lowered.marked, about, _layout_bytes(lowered.marked))
 
     def assembled(code: str, lines: bool) -> bytes:
         if (made := assemble(code, lines)) is None:
@@ -58,7 +61,14 @@ def recorded(
         raise UnsupportedError(str(error)) from None
     cost = _cost(described.name, text, found, shared, cooperative)
     problems = (*(() if kernel.arch in PROVED else (unproved(kernel.arch),)), *(() if cost is None else (cost,)))
-    return _with(Lowered(text, about, about.problems, cubin=found.data), problems)
+    known = replace(about, layouts=found.layouts, problems=(*about.problems, *problems))
+    made = Lowered(text, about, about.problems, cubin=found.data)
+    return with_meta(made, known) if known != about else made
+
+
+def _layout_bytes(text: str) -> int:
+    """The most bytes of metadata that layouts of rows take: each row has two regions' ends or more."""
+    return _LAYOUT_BYTES * (1 + text.count(f"{PREFIX}exit") // 2)
 
 
 def fallback(kernel: str, error: UnsupportedError) -> Problem:
@@ -81,11 +91,6 @@ def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:
     text = metadata_patch.with_meta(lowered.text, meta)
     cubin = None if lowered.cubin is None else metadata_patch.in_binary(lowered.cubin, lowered.text, text)
     return replace(lowered, text=text, meta=meta, problems=meta.problems, cubin=cubin)
-
-
-def _with(lowered: Lowered, problems: tuple[Problem, ...]) -> Lowered:
-    about = replace(lowered.meta, problems=(*lowered.problems, *problems))
-    return with_meta(lowered, about) if problems else lowered
 
 
 def _cost(name: str, text: str, found: Recorded, shared: int | None, cooperative: bool) -> Problem | None:

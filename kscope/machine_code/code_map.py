@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..capture.layout import Kind, record_id
-from ..capture.model import RegionMeta
+from ..capture.model import RegionMeta, RowLayout
 from ..capture.samples import NO_PLACE, CodeRegion, Place, SampledFunction
 from ..errors import FormatError, MissingError
 from ..marks.grammar import split
@@ -27,15 +27,18 @@ _FUNCTION_TYPE = 2
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 
 
-def described(sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta]) -> list[SampledFunction]:
+def described(
+    sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta], layouts: Iterable[RowLayout] = ()
+) -> list[SampledFunction]:
     """Functions of one cubin with their instructions; unchanged but for the reason if the code cannot be read.
 
     Args:
         sampled: the functions, by name.
         cubin: the module that was loaded.
         regions: the regions that it may have.
+        layouts: of the rows with three clocks that it may write.
     """
-    regions = tuple(regions)
+    regions, rows = tuple(regions), tuple(layouts)
     try:
         text = _disassembly(cubin, {one.name for one in sampled})
     except (MissingError, FormatError, OSError) as error:
@@ -44,7 +47,7 @@ def described(sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterabl
     printed, placed, known = texts(text), lines(text), {split(one.name)[0]: one for one in regions}
     ids = {record_id(one.name, kind): split(one.name)[0] for one in regions for kind in _SPANS}
     return [
-        _function(one, code[one.name], printed[one.name], placed[one.name], ids, known, segments(cubin, one.name))
+        _function(one, code[one.name], printed[one.name], placed[one.name], ids, rows, known, segments(cubin, one.name))
         if one.name in code
         else replace(one, why_unknown="its module has no function of this name")
         for one in sampled
@@ -77,9 +80,10 @@ def _symbols(cubin: bytes) -> list[tuple[int, str]]:
 
 def _function(
     sampled: SampledFunction, code: Function, printed: Mapping[int, str], placed: Mapping[int, tuple[Place, ...]],
-    ids: Mapping[int, str], known: Mapping[str, RegionMeta], runs: Sequence[tuple[int, Stack | None]],
+    ids: Mapping[int, str], rows: tuple[RowLayout, ...], known: Mapping[str, RegionMeta],
+    runs: Sequence[tuple[int, Stack | None]],
 ) -> SampledFunction:  # fmt: skip
-    found = sites(code, ids)
+    found = sites(code, ids, rows)
     at = tuple(sorted(printed))  # also the padding
     ranged = dict(zip((one.at for one in code.instructions), open_regions(code, found.sites), strict=True))
     names = tuple(dict.fromkeys(site.region for site in found.sites))

@@ -9,6 +9,8 @@ second word is the region's id, a constant; its first and third word are the reg
     MOV R5, 0xde2adb61            id of "load", anywhere
     STG.E.128 [R8.64], R4         start, id, end, value
 
+A row with three clocks has them in its first, third and fourth word; its id names a layout of several regions.
+
 In a loop around one region (ptx/loop_records.py) the id is set before the loop, R5 = R7 | 0xde2adb61 with R7 = 0. A
 reading is copied by a shift by R7, or by a select with the predicate that the lane records.
 """
@@ -16,10 +18,14 @@ reading is copied by a shift by R7, or by a select with the predicate that the l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from ..capture.clock_rows import row_id
+from ..capture.model import RowLayout
+from ..capture.wire import CLOCK_WORDS
 
 _FUNCTION = re.compile(r"^\s*(?:Function : (?P<dump>\S+)|\.section\s+\.text\.(?P<disasm>[^,\s]+)\s*,)")
 _LABEL = re.compile(r"^\s*(?P<label>\.L_[\w.]+):")
@@ -139,9 +145,25 @@ def functions(text: str) -> tuple[Function, ...]:
     return tuple(found)
 
 
-def sites(function: Function, regions: Mapping[int, str]) -> Sites:
-    """The regions of a function. regions: names by id word (layout.record_id) of spans."""
+def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowLayout] = ()) -> Sites:
+    """The regions of a function.
+
+    Args:
+        function: the function.
+        regions: names by id word (layout.record_id) of spans.
+        layouts: of the rows with three clocks that its module may write.
+    """
     code = function.instructions
+    # by id, the region of each record, and the words in which its clocks are
+    rows: dict[int, tuple[tuple[str, int, int], ...]] = {number: ((name, 0, 2),) for number, name in regions.items()}
+    rows |= {
+        row_id(about): tuple(
+            (regions[number], CLOCK_WORDS[start], CLOCK_WORDS[end])
+            for number, start, end in about.records
+            if number in regions
+        )
+        for about in layouts
+    }
     found, unresolved, stores = list[Site](), list[str](), set[int]()
     jumps = sorted(function.targets)
     for index, one in enumerate(code):
@@ -151,18 +173,17 @@ def sites(function: Function, regions: Mapping[int, str]) -> Sites:
             continue
         quad = int(register[1])
         number = _constant(code, index, f"R{quad + 1}")
-        region = regions.get(number) if number is not None else None
-        if region is None:
-            continue
-        stores.add(one.at)
-        begin, end = (_clock(code, index, f"R{quad + word}") for word in (0, 2))
-        if begin is None or end is None or begin >= end:
-            unresolved.append(region)
-            continue
-        inside = code[begin + 1 : end]
-        branches = any(step.name in _BRANCHES for step in inside)
-        entered = any(code[begin].at < jump <= code[end].at for jump in jumps)
-        found.append(Site(region, code[begin].at, code[end].at, len(inside), not branches and not entered))
+        parts = rows.get(number, ()) if number is not None else ()
+        stores |= {one.at} if parts else set()
+        for region, *words in parts:
+            begin, end = (_clock(code, index, f"R{quad + word}") for word in words)
+            if begin is None or end is None or begin >= end:
+                unresolved.append(region)
+                continue
+            inside = code[begin + 1 : end]
+            branches = any(step.name in _BRANCHES for step in inside)
+            entered = any(code[begin].at < jump <= code[end].at for jump in jumps)
+            found.append(Site(region, code[begin].at, code[end].at, len(inside), not branches and not entered))
     ordered = tuple(sorted(found, key=lambda site: site.begin))
     return Sites(function.name, ordered, tuple(unresolved), frozenset(stores))
 

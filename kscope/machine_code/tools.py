@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..capture import metadata
-from ..capture.model import ModuleMeta
+from ..capture.model import ModuleMeta, RowLayout
 from ..errors import FormatError, MissingError
 from ..util import bounded_reading
 from ..util.cuda_home import cuda_folders
@@ -70,6 +70,12 @@ def builds(path: Path) -> dict[str, int]:
 def builds_in(data: bytes) -> dict[str, int]:
     """As builds(), of the bytes of a cubin."""
     return {kernel.name: kernel.id for module in modules_in(data) for kernel in module.kernels}
+
+
+def layouts(path: Path) -> tuple[RowLayout, ...]:
+    """The rows with three clocks that the kernels of a cubin may write, by its metadata; () for text."""
+    described = modules_in(bounded_reading.read_bytes(path)) if binary(path) else ()
+    return tuple(about for module in described for about in module.layouts)
 
 
 def modules_in(data: bytes) -> tuple[ModuleMeta, ...]:

@@ -1,8 +1,8 @@
 /* Slabs of the wire layout become slabs of a capture. kscope/capture/expand.py does the same in numpy, and explains
    it. */
 
+#include "clock_rows.h"
 #include "threads.h"
-#include "wire.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -92,6 +92,7 @@ struct plan {
     double rate;
     int64_t first_turn;
     struct anchor *anchors;
+    struct layouts layouts;
     uint32_t *kept;
     int64_t *line;
     uint64_t *start_clock;
@@ -100,10 +101,10 @@ struct plan {
     atomic_int_fast64_t large;
 };
 
-/* Lines of the slab that keeps so many records. An unfinished one keeps one place free if it can. */
-static int64_t capacity_for(const uint32_t *head, int64_t kept)
+/* Room of the slab with the records of so many rows. An unfinished one keeps one place free if it can. */
+static int64_t capacity_for(const uint32_t *head, int64_t kept, int64_t records)
 {
-    return power(kept + (!is_finished(head) && kept < capacity_of(head)));
+    return power(records + (!is_finished(head) && kept < capacity_of(head)));
 }
 
 static int has_more_blocks(const uint32_t *launch)
@@ -130,7 +131,8 @@ static void measure(void *context, int64_t index)
         const int64_t kept = is_finished(head) ? count : arrived(head, capacity);
         plan->kept[i] = (uint32_t)kept;
         plan->sm[i] = head[WHO] >> SM_SHIFT & (SMS - 1);
-        lines += HEADER_LINES + capacity_for(head, kept) / RECORDS_PER_LINE;
+        const int64_t records = expanded(head, kept, &plan->layouts, plan->entry[i]).records;
+        lines += HEADER_LINES + capacity_for(head, kept, records) / RECORDS_PER_LINE;
         large += has_more_blocks(plan->launches + (int64_t)plan->entry[i] * LAUNCH_WORDS);
     }
     plan->line[index + 1] = lines;
@@ -165,11 +167,12 @@ static void follow_clocks(void *context, int64_t part)
 
 /* Where slabs go, and their start clocks. Slabs with an entry below 0 are left out.
    step: slabs of a step. first_turn: high word of an SM's first clock. clock, time: (SMS,) each SM's last anchor,
-   updated. line: (steps + 1,) the first line of each step's slabs, and the number of all lines. Returns how many slabs
+   updated. layouts, first, stop: see clock_rows.h. line: (steps + 1,) the first line of each step's slabs, and the number of all lines. Returns how many slabs
    are of grids with more blocks than a head can number, or -1 without memory. */
 int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry,
-                const uint32_t *launches, double rate, int64_t first_turn, int64_t threads, uint64_t *clock,
-                uint64_t *time, uint32_t *kept, int64_t *line, uint64_t *start_clock)
+                const uint32_t *launches, double rate, int64_t first_turn, int64_t threads, const uint32_t *layouts,
+                const int32_t *first, const int32_t *stop, uint64_t *clock, uint64_t *time, uint32_t *kept,
+                int64_t *line, uint64_t *start_clock)
 {
     const int64_t steps = steps_of(slabs, step);
     threads = worth(threads, slabs, LEAST_SLABS);
@@ -179,8 +182,8 @@ int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32
     int parts = 1;
     while (parts < MOST_PARTS && 2 * parts <= threads)
         parts *= 2;
-    struct plan plan = {units, slabs, step, at, entry, launches, rate, first_turn, anchors, kept, line, start_clock,
-                        (uint16_t *)(anchors + SMS), parts, 0};
+    struct plan plan = {units, slabs, step, at, entry, launches, rate, first_turn, anchors, {layouts, first, stop}, kept,
+                        line, start_clock, (uint16_t *)(anchors + SMS), parts, 0};
     line[0] = 0;
     for (int sm = 0; sm < SMS; sm++)
         anchors[sm] = (struct anchor){clock[sm], time[sm], {0}};
@@ -257,6 +260,7 @@ struct expansion {
     int64_t claims;
     const int64_t *opens;
     const uint32_t *stripe, *origin, *launches;
+    struct layouts layouts;
     uint32_t header_word, done_word, epoch;
     uint32_t *lines;
 };
@@ -267,7 +271,9 @@ static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim,
     const uint32_t *const head = all->units + (int64_t)all->at[i] * UNIT_WORDS;
     const uint32_t *const launch = all->launches + (int64_t)all->entry[i] * LAUNCH_WORDS;
     const uint64_t start = start_ns(head, launch);
-    const int64_t kept = all->kept[i], capacity = capacity_for(head, kept);
+    const int64_t kept = all->kept[i];
+    const struct expanded about_rows = expanded(head, kept, &all->layouts, all->entry[i]);
+    const int64_t capacity = capacity_for(head, kept, about_rows.records), filled = padding(&about_rows, capacity);
     const uint32_t who = head[WHO], seal = is_finished(head) ? head[SEAL] : 0, about = width(seal);
     uint32_t x, yz, cluster;
     find_block(head[BLOCK] >> BLOCK_SHIFT, launch, &x, &yz, &cluster);
@@ -296,11 +302,16 @@ static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim,
         put(header + 24, end);
         put(header + 26, end_ns(head, launch, start));
         header[28] = about;
-        header[29] = head[COUNT];
-        header[31] = all->done_word ^ head[COUNT] ^ (uint32_t)end;
+        header[29] = about_rows.written + (uint32_t)filled;
+        header[31] = all->done_word ^ header[29] ^ (uint32_t)end;
+    }
+    uint32_t *const records = header + HEADER_WORDS;
+    if (about_rows.is_mixed) {
+        header[30] = (uint32_t)filled;
+        write_mixed(head, kept, &all->layouts, all->entry[i], &about_rows, capacity, records);
+        return HEADER_LINES + capacity / RECORDS_PER_LINE;
     }
     header[30] = anchors(head, launch, kept);
-    uint32_t *const records = header + HEADER_WORDS;
     memcpy(records, head + UNIT_WORDS, (size_t)kept * RECORD_WORDS * 4);
     memset(records + kept * RECORD_WORDS, 0, (size_t)(capacity - kept) * RECORD_WORDS * 4);
     return HEADER_LINES + capacity / RECORDS_PER_LINE;
@@ -332,11 +343,11 @@ static void write_step(void *context, int64_t index)
 int64_t ks_expand(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry,
                   const uint32_t *kept, const int64_t *line, const uint64_t *start_clock, int64_t claims,
                   const int64_t *opens, const uint32_t *stripe, const uint32_t *origin, const uint32_t *launches,
-                  int64_t header_word, int64_t done_word, int64_t epoch, int64_t threads, uint32_t *lines)
+                  const uint32_t *layouts, const int32_t *first, const int32_t *stop, int64_t header_word, int64_t done_word, int64_t epoch, int64_t threads, uint32_t *lines)
 {
     const int64_t steps = steps_of(slabs, step);
     struct expansion all = {units, slabs, step, at, entry, kept, line, start_clock, claims, opens, stripe, origin,
-                            launches, (uint32_t)header_word, (uint32_t)done_word, (uint32_t)epoch, lines};
+                            launches, {layouts, first, stop}, (uint32_t)header_word, (uint32_t)done_word, (uint32_t)epoch, lines};
     in_parallel(write_step, &all, steps, worth(threads, line[steps], LEAST_LINES));
     return 0;
 }

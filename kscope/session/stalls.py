@@ -187,7 +187,9 @@ def _of_one_cubin(
     named = [replace(one, kernel=_kernel(one.name, builds, names)) for one in sampled]
     numbers = {one.kernel for one in named}
     own = [module for module in modules if any(kernel.id in numbers for kernel in module.kernels)]
-    return code_map.described(named, cubin, [region for module in own or modules for region in module.regions])
+    described = own or modules
+    layouts = [about for module in described for about in module.layouts]
+    return code_map.described(named, cubin, [region for module in described for region in module.regions], layouts)
 
 
 def _by_name(modules: Sequence[ModuleMeta]) -> dict[str, set[int]]:

@@ -73,5 +73,5 @@ class Modules:
             if data not in self._metas:
                 self._metas[data] = from_json(data)
             found = (self._metas[data],)
-        device.bind(control[0])
+        device.bind(control[0], found)
         return found

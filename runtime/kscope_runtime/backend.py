@@ -81,7 +81,7 @@ class CudaBackend(MeasuredBackend):
         """Arm a module that a library loaded in the current context."""
         with self._mine(), self._driver.relaxed():
             self._modules.add(metas)
-            self._device().bind(control)
+            self._device().bind(control, metas)
             self._note_modules()
 
     def relaxed(self) -> AbstractContextManager[None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import numpy as np
 
 from kscope.capture import wire
-from kscope.capture.model import ClockSync, TimerReading
+from kscope.capture.clock_rows import Layouts
+from kscope.capture.model import ClockSync, ModuleMeta, TimerReading
 from kscope.capture.pools import pool_folder
 from kscope.capture.pools.pool_file import PoolFile
 from kscope.errors import DriverError
@@ -65,6 +67,7 @@ class Device:
         self.requested: int | None = None  # the user's pool=
         self._open_pool: OpenPool | None = None
         self.table = np.zeros(self.stripes, wire.STRIPE)
+        self.layouts = Layouts()  # of its modules
 
     def clear(self, address: int, size: int, stream: int) -> None:
         """Zero device memory by copies: a memset is a kernel and would wait behind persistent blocks."""
@@ -80,8 +83,9 @@ class Device:
         self.clear(self.launches, wire.SLOTS * wire.LAUNCH_BYTES, self.stream)
         self.driver.synchronize(self.stream)
 
-    def bind(self, symbol: int) -> None:
-        """Write the control block's address into a module's constant."""
+    def bind(self, symbol: int, metas: Iterable[ModuleMeta]) -> None:
+        """Write the control block's address into a module's constant. metas: what describes the module."""
+        self.layouts.add(metas)
         word = self.page[_WORD]
         word.view("<u8")[0] = self.control
         self.driver.write(symbol, word, self.stream)

@@ -85,7 +85,7 @@ class Passes:
         self._lost = self._control["lost"].copy()
 
     def _new_expander(self) -> Expander:
-        return Expander(self.epoch, self.device.facts.max_clock_khz / 1e6)
+        return Expander(self.epoch, self.device.facts.max_clock_khz / 1e6, layouts=self.device.layouts)
 
     def problems(self) -> list[Problem]:
         """What a reader of the slabs that were taken must know."""

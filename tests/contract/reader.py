@@ -81,6 +81,8 @@ def read(capture: Capture) -> list[Lane]:
         end = int(header["end_time" if timer else "end_clock"])
         finished = int(header["done"]) == layout.DONE_WORD ^ int(header["count"]) ^ int(header["end_clock"]) & U32
         count = int(header["count"]) if finished else int(np.count_nonzero(records["id"]))
+        kept = _kept(records, count, place)
+        is_anchor = kept["id"] & 15 == layout.ANCHOR_ID  # of a warp that took long, as under compute-sanitizer
         lanes.append(
             Lane(
                 launch=launch,
@@ -99,8 +101,8 @@ def read(capture: Capture) -> list[Lane]:
                 turn=bool(flags & layout.FLAG_ANY),
                 capacity=len(records),
                 life=end - zero if finished else None,
-                count=count,
-                records=tuple(_records(_kept(records, count, place), names, zero)),
+                count=count - int(np.count_nonzero(is_anchor)),
+                records=tuple(_records(kept[~is_anchor], names, zero)),
             )
         )
         replays[launch, who] += 1

@@ -12,7 +12,6 @@ ROW = "measured"
 ALONE = {
     "test_accuracy.py": "compares clocks and times",
     "test_activity_join.py": "CUPTI serves one process",
-    "test_inductor.py": "compiles on all cores",
     "test_perturb.py": "compares times",
     "test_stalls.py": "CUPTI serves one process",
     "test_torch_merge.py": "CUPTI serves one process",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -194,7 +194,9 @@ def made(name: str, recording: Recording | None = None, arch: int = 90) -> Made:
     (described,) = low.meta.kernels
     words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
     owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, arch)
-    return Made(case, _assembled(labels.labeled(text).plain), recorded(text, owner, _assembled), low.meta, about.shared)
+    found = recorded(text, owner, _assembled)
+    meta = replace(low.meta, layouts=found.layouts)
+    return Made(case, _assembled(labels.labeled(text).plain), found, meta, about.shared)
 
 
 def without_kscope(name: str) -> bytes:

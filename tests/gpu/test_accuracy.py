@@ -115,7 +115,8 @@ def test_spans_agree_with_globaltimer_on_every_sm(
     sources: ModuleType, condition: str, sessions: int, rounds: int, pause: int, table: Table
 ) -> None:
     """Of a million spans in each condition, none begins or ends farther from the timer than its error bound, which is
-    not much more than what is seen; and neither is more than three times what simulated clocks make.
+    not much more than what is seen; and neither is more than three times what simulated clocks make, but for the
+    farthest span where the trace reports that the SM clocks changed: how far they jump is the device's.
     """
     warps = SPAN_WARPS * sms()
     launches = -(-SPANS // (sessions * warps * rounds))
@@ -174,7 +175,9 @@ def check_spans(
         table(f"  span {at} of warp {lane}", span_beyond(trace, track, at, off[lane], bracket[lane], error[lane, 0, 0]))
     assert not len(beyond)
     assert np.median(error) <= 2 * off.max() + left_open  # the shift takes up to half of what they are off to one side
-    assert limit is None or (off.max() <= limit.farthest and np.median(error) <= limit.error)
+    steady = not any(problem.kind == "clock" for problem in trace.problems)
+    assert limit is None or np.median(error) <= limit.error
+    assert limit is None or not steady or off.max() <= limit.farthest
     return len(order)
 
 

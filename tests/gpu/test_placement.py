@@ -104,12 +104,14 @@ def test_sampled_blocks_alone_record(t: Any) -> None:
 
 
 def test_a_ring_keeps_the_newest_records(t: Any) -> None:
-    case = Case(t, "matmul", 94)
+    """A turn's two records are one row; the ring's last row says how many records there were."""
+    case, warps = Case(t, "matmul", 94), 256 * 8
     with kscope.profile(records=8, placement="schedule") as prof:
         case()
-    names = set(prof.trace.region_names()[prof.trace.region].tolist())
-    assert len(prof.trace) == 8 * 256 * 8
-    assert "epilogue" in names
+    names = Counter(prof.trace.region_names()[prof.trace.region].tolist())
+    assert names == {"load": 5 * warps, "dot": 5 * warps, "mainloop": warps, "epilogue": warps}
+    (lost,) = [one.count for one in prof.trace.problems if one.kind == "overwritten"]
+    assert len(prof.trace) + lost == 66 * warps
 
 
 def test_slabs_follow_what_launches_make(t: Any) -> None:

@@ -6,7 +6,7 @@ clock and keeps a record in a Python list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ class Ideal:
     events: list[Event] = field(default_factory=list)
     late: bool = False
     ended: int = 0  # clock of the last exit
+    clock: int = 0  # the last one that was read for a mark
     open: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
@@ -109,10 +110,14 @@ def halves(kind: str | None, bits: int) -> tuple[int, int]:
 
 
 def ideal(
-    launch: Launch, recording: Recording, without: frozenset[str] = frozenset()
+    launch: Launch,
+    recording: Recording,
+    without: frozenset[str] = frozenset(),
+    repeated: Collection[int] | None = None,
 ) -> dict[tuple[int, int, int, int], Ideal]:
     """Run the un-lowered text of `launch`; the expected result of each thread, by Thread.key. Ignores marks of the
-    names in `without`."""
+    names in `without`. repeated: lines of the marks whose clock is the last one that was read for a mark; None for
+    what the lowering of the text does."""
     found: dict[tuple[int, int, int, int], Ideal] = {}
 
     def now(thread: Thread) -> int:
@@ -125,7 +130,11 @@ def ideal(
     instructions = launch.program.module.kernels[launch.kernel].blocks
     marked = [one.mark for block in instructions for one in block if one.mark is not None]
     kinds = {mark.name: mark.type for mark in marked if mark.type is not None}
-    shared = begins_right_behind_ends(instructions, without, recording)
+    shared = begins_right_behind_ends(instructions, without, recording) if repeated is None else set()
+
+    def read(one: Ideal, line: int) -> int:
+        one.clock = one.clock if line in (repeated or ()) else now(one.thread)
+        return one.clock
 
     def on_mark(thread: Thread, mark: Any, value: int | None, held: bool, line: int) -> None:
         one = found[thread.key]
@@ -136,17 +145,17 @@ def ideal(
         if mark.act != "exit":
             held = held and not (elects and thread.lane in thread.followers)
         if mark.act == "enter":
-            begin = one.ended if line in shared else now(thread)
+            begin = one.ended if line in shared else read(one, line)
             one.open.setdefault(mark.name, []).append((begin, value, held))
             return
         if mark.act == "pin":
             return
         if mark.act == "exit":
             start, value, held = one.open[mark.name].pop()
-            end = one.ended = now(thread)
+            end = one.ended = read(one, line)
             kind = layout.Kind.SPAN if value is None else layout.Kind.SPAN_VALUE
         else:
-            start = end = now(thread)
+            start = end = read(one, line)
             kind = layout.Kind.INSTANT if value is None else layout.Kind.INSTANT_VALUE
             kind = layout.Kind.COUNTER if mark.act == "counter" else kind
         if held and (elects or spec.records(thread.warp, thread.lane)):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from ptxvm import judge, oracle
 from ptxvm.host import Host, Pool, Ring, Slab
 from ptxvm.machine import Clocks, Grid, Launch
@@ -11,9 +12,13 @@ from ptxvm.oracle import Ideal
 
 from kscope import ptx
 from kscope.capture import layout, wire
+from kscope.capture.clock_rows import Layouts
+from kscope.capture.expand import Expander
+from kscope.capture.model import KernelMeta, ModuleMeta, RowLayout
 from kscope.instrument.sampling import Sampling
 from kscope.marks.strategies import AllThreads, parse_strategy
 from kscope.sass.cubin.instructions import Function
+from kscope.sass.placing.labels import RECORDED
 
 from .machine import Warp, warps
 
@@ -33,6 +38,8 @@ class Case:
         number: the second parameter.
         size: records of a slab whose size each warp reads.
         bound: the module is armed.
+        layouts: of the rows with three clocks that it writes.
+        shared: its marks, by their number, whose clock is that of the mark before.
     """
 
     text: str
@@ -48,6 +55,8 @@ class Case:
     smid: int = 1
     grid_id: int = 0x123456789
     clocks: Clocks = _CLOCKS
+    layouts: tuple[RowLayout, ...] = ()
+    shared: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ class Outcome:
     warps: list[Warp]
     slabs: list[Slab]
     ideals: dict[judge.Key, Ideal]
+    rows: list[Slab]
 
 
 def launched(case: Case) -> Outcome:
@@ -75,7 +85,33 @@ def launched(case: Case) -> Outcome:
     for warp in started:
         warp.run()
     plain = _launch(case, _host(case))
-    return Outcome(host, started, host.slabs(), oracle.ideal(plain, case.kernel.recording))
+    ideals = oracle.ideal(plain, case.kernel.recording, repeated=_lines(case, plain))
+    rows = host.slabs()
+    return Outcome(host, started, [_expanded(case, slab) for slab in rows], ideals, rows)
+
+
+def _lines(case: Case, plain: Launch) -> set[int]:
+    """The lines of the marks that share a clock."""
+    blocks = plain.program.module.kernels[plain.kernel].blocks
+    lines = sorted(one.line for block in blocks for one in block if one.mark is not None and one.mark.act in RECORDED)
+    return {lines[mark] for mark in case.shared}
+
+
+def _expanded(case: Case, slab: Slab) -> Slab:
+    """A slab with the records that the host makes of its rows."""
+    if slab.entry is None:
+        return slab
+    kernel = KernelMeta("kernel", int(slab.entry["kernel"]), 2)
+    head, entry = np.array([slab.head], wire.HEAD), np.array([slab.entry], wire.LAUNCH)
+    layouts = Layouts([ModuleMeta("", (kernel,), (), layouts=case.layouts)])
+    units = np.concatenate([head.view(np.uint32), slab.ring.view(np.uint32)]).reshape(-1, wire.UNIT // 4)
+    at = np.zeros(1, np.uint32)
+    lines = Expander(case.epoch, layouts=layouts).expand(units, at.astype(np.int64), entry, at, at)
+    header = lines[: layout.HEADER_LINES].reshape(-1).view(layout.HEADER)[0]
+    ring, written = lines[layout.HEADER_LINES :].reshape(-1).view(layout.RECORD), int(header["count"])
+    kept = np.roll(ring, -(written % len(ring)))[int(header["anchors"]) :] if written > len(ring) else ring
+    head["count"] = written = written - int(header["anchors"])
+    return replace(slab, head=head[0], ring=np.roll(kept, written % len(kept)) if written > len(kept) else kept)
 
 
 def _host(case: Case) -> Host:
@@ -110,7 +146,7 @@ def judged(case: Case) -> Outcome:
     }
     if strategy.spec != AllThreads().spec:  # whose claims ptxas gathers: one atomic for the lanes of a warp
         judge.stores_stay_inside_claimed_slabs(host, wire.slab_units(log2))
-        judge.claims_account_for_every_unit(host, slabs, wire.slab_units(log2), chosen)
+        judge.claims_account_for_every_unit(host, found.rows, wire.slab_units(log2), chosen)
         judge.heads_tell_where_the_lane_was(host, slabs, found.ideals)
     judge.require({slab.key for slab in slabs} <= chosen, "a slab of a lane that does not record")
     flags = layout.FLAG_LANES * (strategy.spec == AllThreads().spec)

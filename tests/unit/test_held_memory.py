@@ -14,6 +14,7 @@ import pytest
 import kscope
 from kscope.capture.pools import held_memory, pool_folder
 from kscope.capture.pools.pool_file import PoolDevice, PoolFile, file_bytes
+from kscope.cli.running.left_pools import LeftPools
 from kscope.errors import UsageError
 
 PROGRAM = Path(__file__).with_name("black_box_program.py")
@@ -96,6 +97,30 @@ def test_a_holder_that_does_not_take_it_is_an_error(tmp_path: Path, monkeypatch:
         held_memory.wait(path)
     assert not path.exists()
     os.close(file)
+
+
+AGAIN = """import os
+from kscope.capture.pools import held_memory, pool_folder
+held_memory._HOLDER_TIMEOUT_S = 2
+path = pool_folder.private_folder() / pool_folder.name_of(os.getpid(), 1, "gpu0")
+for _ in range(2):
+    held_memory.offer(path)
+    held_memory.wait(path)
+    path.unlink()
+"""
+
+
+def test_memory_that_a_program_offers_again_at_once_is_held_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the driver refuses the first: between two looks, the same path is another file."""
+    monkeypatch.setenv(pool_folder.VARIABLE, str(tmp_path / "pools"))
+    with subprocess.Popen([sys.executable, "-c", AGAIN], stderr=subprocess.PIPE, text=True) as program:
+        pools = LeftPools(program.pid)
+        while program.poll() is None:
+            pools.hold()
+            time.sleep(0.01)
+        assert program.returncode == 0, program.stderr and program.stderr.read()
 
 
 def test_links_of_processes_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,11 +99,14 @@ def cost(kernel: KernelSites) -> Cost:
 
 def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, ...]:
     """What the machine code alone says about regions of the source; selected ones follow the code."""
-    regions = [one for module in tools.modules_in(marked) for one in module.regions if one.origin == "source"]
+    modules = tools.modules_in(marked)
+    regions = [one for module in modules for one in module.regions if one.origin == "source"]
+    layouts = [one for module in modules for one in module.layouts]
     if not regions:
         return ()
     function = SampledFunction(kernel.symbol or kernel.kernel)
-    [without], [found] = (code_map.described([function], *one) for one in ((plain, ()), (marked, regions)))
+    [without] = code_map.described([function], plain, ())
+    [found] = code_map.described([function], marked, regions, layouts)
     return tuple(moved.findings(moved.placed(found, without)))
 
 
@@ -113,7 +116,7 @@ def _code(kernel: KernelSites, path: Path) -> dict[str, tuple[tuple[int, ...], b
     found: dict[str, tuple[tuple[int, ...], bool]] = {}
     for function in functions(tools.disassembly(path)):
         if function.name == (kernel.symbol or kernel.kernel):
-            for site in sites(function, ids).sites:
+            for site in sites(function, ids, tools.layouts(path)).sites:
                 counts, branches = found.get(site.region, ((), False))
                 found[site.region] = (*counts, site.between), branches or not site.straight
     return found

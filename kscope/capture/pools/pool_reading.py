@@ -19,6 +19,7 @@ from ...errors import FormatError, UsageError
 from ...util import processes
 from ...util.text import counted
 from .. import layout, metadata, wire
+from ..clock_rows import Layouts
 from ..expand import Expander, Lines
 from ..heads import Ints, Units, apart, finished, is_head, log2_of, sizes
 from ..model import CaptureData, DeviceCapture, ModuleMeta, Problem
@@ -250,7 +251,8 @@ def capture_of(pool: Pool) -> CaptureData:
     units = pool.units
     before, lost = kept(pool)
     heads = units[at]
-    expander = Expander(pool.epoch, int(pool.header["max_clock_khz"]) / 1e6)
+    described = modules(entries)
+    expander = Expander(pool.epoch, int(pool.header["max_clock_khz"]) / 1e6, layouts=Layouts(described))
     entry = pool.book[heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)]
     stripe, position = np.full(len(at), wire.MAX_SMS + 1, np.uint32), at.astype(np.uint32)
     lines = np.concatenate([before, expander.expand(units, at, entry, stripe, position)])
@@ -274,7 +276,7 @@ def capture_of(pool: Pool) -> CaptureData:
     return CaptureData(
         epoch=pool.epoch,
         devices=(found,),
-        modules=modules(entries),
+        modules=described,
         options=options if isinstance(options, dict) else {},
         problems=tuple(problems),
         host=facts if isinstance(facts, dict) else {},

@@ -32,12 +32,16 @@ class LeftPools:
         """Hold the memory that the child offers, and release memory that it has removed."""
         there = pool_folder.of_process(self._pid)
         for path in there:
-            if path not in self._held and (file := held_memory.take(path)) is not None:
+            if (file := held_memory.take(path)) is not None:  # new, or removed and made again since the last look
+                self._drop(path)
                 self._held[path] = file
         for path in [*(self._held.keys() | self._seen.keys()) - {*there}]:
-            self._seen.pop(path, None)
-            if path in self._held:
-                os.close(self._held.pop(path))
+            self._drop(path)
+
+    def _drop(self, path: Path) -> None:
+        self._seen.pop(path, None)
+        if path in self._held:
+            os.close(self._held.pop(path))
 
     def look(self) -> None:
         """Observe changes."""

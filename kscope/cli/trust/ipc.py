@@ -139,7 +139,7 @@ def _from_code(options: argparse.Namespace) -> int:
     if not code:
         raise UsageError(f"{options.code}: neither a cubin nor a disassembly; cuobjdump -sass makes one")
     with filters.computing(len(trace), "instructions"):
-        found = region_code(trace, code, tools.builds(options.code))
+        found = region_code(trace, code, tools.builds(options.code), tools.layouts(options.code))
     if options.json:
         _write(options, json_output.answer(options, asdict(found), trace) + "\n")
     elif found.regions:

@@ -1,14 +1,17 @@
 """Checks that each record is stored with the words that its own marks wrote for it.
 
-Records share registers, and a value may be in its register long before its mark. Like hazards.py, independent of the
-code that chose the registers and the places.
+Records share registers, and a value may be in its register long before its mark. A row with three clocks is stored
+with these in their order, and its records are counted once. Like hazards.py, independent of the code that chose the
+registers and the places.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
+from ...capture import wire
 from ..cubin.insertion import Word
 from ..cubin.instructions import Function, Instruction
 from .hazards import Hazard, successors
@@ -78,7 +81,8 @@ def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[i
         return ((after, off),)
     true = state.get(guard, frozenset[str]())
     assert isinstance(true, frozenset)
-    return (after, off | {_contrary(name) for name in (guard, *true)}), (state, off | {guard})
+    passed = {name: word for name, word in state.items() if name not in _counted(one, words[one.at])}
+    return (after, off | {_contrary(name) for name in (guard, *true)}), (passed, off | {guard})
 
 
 def _contrary(name: str) -> str:
@@ -114,10 +118,20 @@ def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _Stat
         state |= {name: true for name in one.writes if name[0] == "P"}
     if one.at not in words:
         return state
-    for name in _stored(one):
-        if isinstance(word := state.get(name), Word) and word.kind != "always":
+    word = words[one.at]
+    for name in (*_stored(one), *(_counted(one, word) if _stored(one) else ())):
+        if isinstance(stored := state.get(name), Word) and stored.kind != "always":
             del state[name]
-    return state | {name: words[one.at] for name in one.writes if name[0] != "P"}
+    if word.kind == "count":
+        return state | {_counted(one, word)[0]: word}
+    return state | {name: word for name in one.writes if name[0] != "P"}
+
+
+def _counted(one: Instruction, word: Word) -> tuple[str, str]:
+    """The names, beside those of registers, of what is known of a row's count: under the guard of an instruction, and
+    without one.
+    """
+    return f"records of {word.record} {one.guard}", f"records of {word.record} "
 
 
 def _names(literals: Iterable[str]) -> frozenset[str]:
@@ -130,6 +144,7 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word], skipped: 
     if one.at not in words:
         return
     word = words[one.at]
+    yield from _wrong_row(one, word, state)
     for name in _stored(one):
         written = state.get(name)
         if not isinstance(written, Word) or written.record != word.record:
@@ -138,6 +153,31 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word], skipped: 
         for name in one.writes & state.keys():
             if state[name] == word:
                 yield Hazard(one.at, one.at, f"{name} of record {word.record[0]!r} is written again before its store")
+
+
+def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
+    """What is wrong with an instruction of a row."""
+    about, _ = word.record
+    counts = [count for name in _counted(one, word) if isinstance(count := state.get(name), Word)]
+    if word.kind == "count":
+        if counts:
+            yield Hazard(one.at, one.at, f"the records of row {about!r} are counted twice")
+        if (
+            one.name != "IADD3"
+            or one.operands[:2] != (*one.writes, *one.writes)
+            or int(one.operands[2], 16) != word.more
+        ):
+            yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted: expected {word.more} more")
+    elif word.clock and all(other != replace(word, clock=word.clock - 1) for other in state.values()):
+        yield Hazard(one.at, one.at, f"clock {word.clock} of row {about!r} is read before the one in front of it")
+    elif _stored(one):
+        if word.more and all(count.more != word.more for count in counts):
+            yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted where it is stored")
+        for clock, place in enumerate(wire.CLOCK_WORDS):
+            register = _stored(one)[place]
+            found = state.get(register)
+            if isinstance(found, Word) and found.clock not in (None, clock):
+                yield Hazard(one.at, one.at, f"{register} is not clock {clock} of row {about!r}")
 
 
 def _stored(one: Instruction) -> tuple[str, ...]:

@@ -17,11 +17,16 @@ class Word:
 
     Attributes:
         record: name and kind of the record.
-        kind: "once" for one record; "held" for a value or a predicate that waits for it; "always" for all of them.
+        kind: "once" for one record; "held" for a value or a predicate that waits for it; "always" for all of them;
+            "count" if it counts the records of a row.
+        clock: which of a row's clocks it is; None for other words.
+        more: of a row, records less one, if the instruction stores or counts it.
     """
 
     record: tuple[str, str]
-    kind: Literal["once", "held", "always"] = "once"
+    kind: Literal["once", "held", "always", "count"] = "once"
+    clock: int | None = None
+    more: int = 0
 
 
 @dataclass(frozen=True)

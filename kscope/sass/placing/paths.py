@@ -35,6 +35,7 @@ class Spot:
         guard: predicate under which the mark's code runs there; empty for always.
         value, when: the instructions that hold its value and its predicate there; None if it has none in a register.
         after: the mark's instructions stand behind the instruction at `at`, the last one of its block.
+        choices: the instructions of the block in front of which it could stand as well.
     """
 
     mark: int
@@ -45,6 +46,7 @@ class Spot:
     value: int | None = None
     when: int | None = None
     after: bool = False
+    choices: frozenset[int] = frozenset()
 
     @property
     def next(self) -> int:

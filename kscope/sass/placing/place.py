@@ -105,7 +105,8 @@ class _Placing:
         behind, after = _is_behind_wait(block[: slot[1]]), slot[1] == len(block)
         value, when = (None if one is None else block[one[1]].at for one in held)
         at = block[slot[1] - after].at
-        return Spot(number, at, costs[slot][1], behind, self.copy.guard, value, when, after), slot
+        choices = frozenset(block[place].at for number, place in slots if number == slot[0] and place < len(block))
+        return Spot(number, at, costs[slot][1], behind, self.copy.guard, value, when, after, choices), slot
 
     def _between_values(self, number: int, first: Position, last: Position) -> tuple[Position, Position]:
         """The slots behind the values of the record that a mark stores, and in front of those of its next ones."""

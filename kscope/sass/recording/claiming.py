@@ -169,7 +169,7 @@ def _at(
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
-        state.new(f"MOV R{state.offset}, RZ"),
+        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
         *_recording(state),
         *_ids(allocation, written),
         *give,

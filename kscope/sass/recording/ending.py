@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...capture import wire
+from ...capture import layout, wire
 from ...errors import UnsupportedError
 from ..checks import hazards
 from ..cubin import insert
@@ -54,18 +54,20 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
         yield state.new("EXIT", Control(stall=5))
 
 
-def end(state: State) -> list[New]:
+def end(state: State, last: str) -> list[New]:
     """Behind the kernel: the end of the slab, see ptx.finish(). At an exit, only the state has a value.
 
-    Only lanes with a slab come here. The anchor is not 2^32 cycles wide.
+    Only lanes with a slab come here. The anchor is not 2^32 cycles wide. last: the offset of the last place in the
+    slab's ring.
     """
-    clock, time, again, some = _free(state, 4, 2, 1, 1)
+    clock, time, again, some, row, limit = _free(state, 4, 2, 1, 1, 4, 1)
     own = clock + 3
     step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
     texts = (
         f"CS2R R{clock}, SR_CLOCKLO",
         f"CS2R R{time}, SR_GLOBALTIMERLO",
         f"CS2R.32 R{again}, SR_CLOCKLO",
+        *_overflowed(state, last, row, limit),
         f"LOP3.LUT R{some}, R{state.clocks}, 0xff, RZ, 0xc0, !PT",
         f"SHF.R.U32.HI R{own}, RZ, 0x10, R{state.clocks}",
         f"IMAD.IADD R{again}, R{again}, 0x1, -R{clock}",
@@ -85,7 +87,42 @@ def end(state: State) -> list[New]:
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
     first, *rest = texts
-    return timing.tight([state.new(first, waits, label=_END), *map(state.new, rest)], state.arch)
+    return timing.tight([state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch)
+
+
+def highest(code: Sequence[New]) -> int:
+    """The highest number of a register that instructions write."""
+    names = {name for one in code if one.seen is not None for name in one.seen.writes}
+    return max(int(name[1:]) for name in names if name[0] == "R")
+
+
+def _overflowed(state: State, last: str, row: int, limit: int) -> tuple[str, ...]:
+    """In a kernel with rows: one more row if the ring overflowed, with the number of records more than rows."""
+    if state.extra is None:
+        return ()
+    over = next(f"P{number}" for number in range(2) if number != state.on)
+    # more rows than places: the offset is at least two behind the last place's
+    least = f"{2 * layout.RECORD_BYTES + (0 if last[0] == 'R' else int(last, 16)):#x}"
+    return (
+        *((f"IADD3 R{limit}, {last}, {least}, RZ",) if last[0] == "R" else ()),
+        f"MOV R{row}, RZ",
+        f"MOV R{row + 1}, {wire.EXTRA_ID:#x}",
+        f"MOV R{row + 2}, RZ",
+        f"MOV R{row + 3}, R{state.extra}",
+        f"ISETP.GE.U32.AND {over}, PT, R{state.offset}, {f'R{limit}' if last[0] == 'R' else least}, PT",
+        f"@{over} LOP3.LUT R{state.address}, R{state.offset}, {last}, RZ, 0xc0, !PT",
+        f"@{over} IADD3 R{state.address}, R{state.address}, R{state.base}, RZ",
+        f"@{over} STG.E.128 desc[UR{DESCRIPTOR}][R{state.address}.64+{wire.HEAD_BYTES:#x}], R{row}",
+        f"@{over} IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ",
+    )
+
+
+def _new(state: State, text: str) -> New:
+    """An instruction of the end; the address of the row is read when the head's is computed."""
+    waits = state.extra is not None and text.startswith(f"MOV R{state.address},")
+    board = frozenset({state.scoreboard}) if waits else frozenset[int]()
+    code = Control(waits=board, reads=state.scoreboard if "STG" in text and text[0] == "@" else None)
+    return state.new(text, code)
 
 
 def _free(state: State, *rows: int) -> Iterator[int]:

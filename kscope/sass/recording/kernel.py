@@ -7,12 +7,13 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ... import ptx
 from ...capture import wire
+from ...capture.model import RowLayout
 from ...errors import UnsupportedError
 from ...machine_code import occupancy
 from ...marks.grammar import Mark
@@ -33,6 +34,7 @@ from . import (
     records,
     regions,
     registers,
+    rows,
     stores_in_flight,
 )
 
@@ -53,6 +55,8 @@ class Recorded:
         warps: that an SM has registers for, before and now.
         marks: the marks that record, in the order of the text.
         spots: where their copies stand.
+        layouts: of the rows that it writes.
+        shared: marks whose clock another one reads, which comes first.
     """
 
     data: bytes
@@ -60,6 +64,8 @@ class Recorded:
     warps: tuple[int, int]
     marks: tuple[Mark, ...]
     spots: tuple[paths.Spot, ...]
+    layouts: tuple[RowLayout, ...] = ()
+    shared: Mapping[int, int] = field(default_factory=dict)
 
 
 def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
@@ -84,7 +90,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     kernel = replace(kernel, anchored=False)
     labeled = labels.labeled(text)
     regions.check(labeled, kernel.specs[0])
-    found, together = regions.records(labeled), regions.together(code.Text(labeled))
+    found, paired = regions.records(labeled), regions.together(code.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
     texts = labeled.plain, labeled.text + fragments.text(kernel)
     with ThreadPoolExecutor(len(texts)) as pool:
@@ -99,26 +105,29 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
     machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
     spots = place.spots(code.Text(labeled), machine)
+    plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = _counts(file, function)
-    free = registers.Pool(function, kernel.sized)
-    marks = frozenset(spot.at for spot in spots if not spot.after)
-    spans = _spans(labeled, found, spots, function)
-    together |= lending.Lender(function).overlapping(spans)
-    chosen = _chosen(free, found, together, spans, marks, before, threads)
+    free = registers.Pool(function, kernel.sized, plan.counts)
+    marks = frozenset(one.spot.at for one in plan.placed if not one.spot.after and one.act != "clock")
+    spans = _spans(plan, function)
+    together = plan.together | lending.Lender(function).overlapping(spans)
+    chosen = _chosen(free, plan.records, together, spans, marks, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads, function.arch)
-    acts = [(labeled.marks[spot.mark].act, spot) for spot in spots]
-    stores = min((spot.next for act, spot in acts if act != "enter"), default=function.size)
-    sites = [_site(labeled, spot, found[spot.mark], chosen, machine) for spot in spots]
+    stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
+    sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
-    count = max(before, chosen.count, where.highest + 1 + registers.EXTRA)
+    end = ending.end(state, records.last(state, kernel.last))
+    highest = max(where.highest, ending.highest(end) if plan.counts else 0)
+    count = max(before, chosen.count, highest + 1 + registers.EXTRA)
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*where.begin]
     put.setdefault(where.asked, []).extend(where.ask)
     put.setdefault(where.at, []).extend(where.test)
     tested = len(put[where.at])
     writer = records.Writer(state, records.last(state, kernel.last))
-    waiting = stores_in_flight.waiting(function, [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites])
+    uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
+    waiting = stores_in_flight.waiting(function, uses)
     sites = [replace(one, waits=one.spot in waiting) for one in sites]
     made = marking.placed(function, sites, writer, where.at, free.busy)
     for at, some in made.before.items():
@@ -133,7 +142,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     insertion = Insertion(
         put,
         made.after,
-        [*claiming.back(where, put, tested), *ending.end(state)],
+        [*claiming.back(where, put, tested), *end],
         registers=count,
         attributes=claim.stack,
         controls=controls,
@@ -143,7 +152,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     checking.check(out, function, insertion, made.holding)
     out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
     warps = (_warps(before, function.arch), _warps(count, function.arch))
-    return Recorded(out, (before, count), warps, labeled.marks, spots)
+    return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
 
 
 def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
@@ -175,7 +184,7 @@ def _check_options(kernel: ptx.Kernel) -> None:
 
 def _chosen(
     pool: registers.Pool,
-    found: tuple[regions.Record, ...],
+    found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
     spans: dict[regions.Key, lending.Span],
     marks: frozenset[int],
@@ -208,21 +217,18 @@ def _most(count: int, threads: int, arch: int) -> int:
     return max(one for one in range(count, _MOST + 1) if _warps(one, arch) // many == _warps(count, arch) // many)
 
 
-def _spans(
-    labeled: labels.Labeled, found: tuple[regions.Record, ...], spots: tuple[paths.Spot, ...], function: Function
-) -> dict[regions.Key, lending.Span]:
+def _spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
     """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
     begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
-    for spot in spots:
-        key, act = found[spot.mark].key, labeled.marks[spot.mark].act
+    for one in plan.placed:
+        key, spot = one.record.key, one.spot
         begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | (
-            {spot.next} if act == "enter" else set()
+            {spot.next} if one.act == "enter" else set()
         )
         leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
-        ends[key] |= set() if act == "enter" or leaves else {spot.next}
+        ends[key] |= set() if one.act in marking.STARTS or leaves else {spot.next}
     return {
-        record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key]))
-        for record in dict.fromkeys(found)
+        record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key])) for record in plan.records
     }
 
 
@@ -244,18 +250,14 @@ def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
 
 
 def _site(
-    labeled: labels.Labeled,
-    spot: paths.Spot,
-    record: regions.Record,
-    chosen: registers.Allocation,
-    machine: code.Machine,
+    labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: code.Machine
 ) -> records.Site:
-    statement, quad = labeled.points[spot.mark], chosen.quads[record.key]
+    spot, quad = placed.spot, chosen.quads[placed.record.key]
+    statement = labeled.points[spot.mark]
     held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
     value, when = labeled.constants(statement)
-    return records.Site(
-        labeled.mark(statement).act, record, quad, quad in chosen.own, spot, value, when, (held[0], held[1])
-    )
+    both, own = (held[0], held[1]), quad in chosen.own
+    return records.Site(placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more)
 
 
 def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control]) -> dict[int, Control]:
@@ -273,7 +275,7 @@ def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
     """The registers that hold a part of an open record, by the address at which they are written."""
     found = defaultdict[int, frozenset[int]](frozenset)
     for site in sites:
-        enters = site.spot.next if site.act == "enter" else None
+        enters = site.spot.next if site.act in marking.STARTS else None
         for at in (site.spot.value, site.spot.when, enters):
             if at is not None:
                 found[at] |= site.early

@@ -16,6 +16,8 @@ from ..placing.code import LANDMARKS
 from . import registers, spreading
 from .records import PREDICATES, Needed, Site, Writer
 
+STARTS = ("enter", "clock")
+"""Marks that only read a clock."""
 _FAR = 96
 """Own instructions that are looked at."""
 _TENSOR_CORES = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
@@ -117,7 +119,7 @@ def _on(writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mappin
     """The predicate of the lanes that record: the kernel's, or one that is free up to the last of the own instructions
     that the site's may stand behind. None if there is none.
     """
-    if writer.state.on is not None or site.act == "enter":
+    if writer.state.on is not None or site.act in STARTS:
         return writer.state.on or 0
     busy = needed[site.spot.at].union(*(needed[one.at + BYTES] | one.writes | one.reads for one in ahead))
     return next((number for number in range(PREDICATES) if f"P{number}" not in busy), None)
@@ -164,7 +166,7 @@ def _spread(
                 before[known.at][known.last] = replace(before[known.at][known.last], word=_with(read, new))
             else:
                 before.setdefault(start, []).append(new)
-    if site.act != "enter":
+    if site.act not in STARTS:
         known.stored.add(site.quad)
 
 
@@ -196,7 +198,7 @@ def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) ->
     targets, found = function.targets, list[Instruction]()
     for one in function.instructions[start // BYTES :][:_FAR]:
         if any(
-            (other.spot.next in (one.at, site.spot.at) and (other.act != "enter" or other.quad == site.quad))
+            (other.spot.next in (one.at, site.spot.at) and (other.act not in STARTS or other.quad == site.quad))
             or (one.at in (other.spot.value, other.spot.when) and other.quad == site.quad)
             for other in others
         ):

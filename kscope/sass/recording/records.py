@@ -45,6 +45,8 @@ class Site:
         value, when: constants; None if they are in registers, or if there are none.
         held: the instructions that hold the value and the predicate, None without.
         waits: the store of an earlier record may not have read these registers yet.
+        word: the row's word that its clock is; None of a record.
+        more: records of the row that it stores, less one, if they are counted.
     """
 
     act: str
@@ -56,13 +58,22 @@ class Site:
     when: int | None
     held: tuple[Instruction | None, Instruction | None]
     waits: bool = True
+    word: int | None = None
+    more: int = 0
+
+    @property
+    def clock(self) -> int:
+        """The register of its clock."""
+        return self.quad + (self.word if self.word is not None else _END if self.act == "exit" else _BEGIN)
 
     @property
     def early(self) -> frozenset[int]:
-        """The registers that are written up to the record's begin."""
+        """The registers that are written up to the record's begin, or by the second clock of a row."""
+        if self.act == "clock":
+            return frozenset({self.clock})
         words = {_BEGIN}
         if not self.own:
-            words |= {_ID, _VALUE}
+            words |= {_ID} if self.record.full else {_ID, _VALUE}
         if self.value is not None or self.held[0] is not None:
             words.add(_VALUE)
         if self.record.conditional:
@@ -98,7 +109,7 @@ class Writer:
         done = frozenset({state.scoreboard})
 
         def new(text: str, code: Control | None = None) -> New:
-            return replace(state.new(text, code), word_of=Word(site.record.key))
+            return replace(state.new(text, code), word_of=self._word(site, text))
 
         on, test = f"@P{recording} ", list[New]()
         if state.on is None:
@@ -110,11 +121,12 @@ class Writer:
             new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
             new(f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ"),
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
+            *([new(f"{on}{self._more(site)}")] if site.more else []),
             new(f"@P{recording} STG.E.128 {address}, R{quad}", Control(reads=state.scoreboard)),
         ]
         code = Control(waits=done) if site.waits else Control()
-        if site.act == "exit":
-            return new(f"CS2R.32 R{quad + _END}, SR_CLOCKLO", code), store
+        if site.act in ("exit", "clock"):
+            return new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), store if site.act == "exit" else []
         read = new(f"CS2R.32 R{quad}, SR_CLOCKLO", code)
         if site.act == "enter":
             return read, constants
@@ -122,13 +134,13 @@ class Writer:
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""
-        made = {"enter": self._enter, "exit": self._leave}.get(site.act, self._point)
+        made = {"enter": self._enter, "exit": self._leave, "clock": self._clock}.get(site.act, self._point)
         guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
         return [
             replace(
                 self.state.new(text, code),
                 borrowed=frozenset(one for one in (guard, saved) if one and one in text),
-                word_of=Word(site.record.key),
+                word_of=self._word(site, text),
             )
             for text, code in made(site, needed)
         ]
@@ -153,12 +165,27 @@ class Writer:
         yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(Control()) if site.waits else Control()
         yield from self._constants(site)
 
+    def _clock(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
+        yield f"CS2R.32 R{site.clock}, SR_CLOCKLO", Control()
+
+    def _more(self, site: Site) -> str:
+        """Counts the records of a row."""
+        return f"IADD3 R{self.state.extra}, R{self.state.extra}, {site.more:#x}, RZ"
+
+    def _word(self, site: Site, text: str) -> Word:
+        """What an instruction of a site writes."""
+        if site.word is not None and "CS2R" in text:
+            return Word(site.record.key, clock=wire.CLOCK_WORDS.index(site.word))
+        if site.more and self._more(site) in text:
+            return Word(site.record.key, "count", more=site.more)
+        return Word(site.record.key, more=site.more if "STG" in text else 0)
+
     def _constants(self, site: Site) -> Iterator[tuple[str, Control]]:
         """The words of a record that are known when its begin is read."""
         words = dict[int, int]()
         if not site.own:
             words[_ID] = site.record.id
-        if site.held[0] is None and (site.value is not None or not site.own):
+        if site.held[0] is None and (site.value is not None or not (site.own or site.record.full)):
             words[_VALUE] = site.value or 0
         if site.record.conditional and site.held[1] is None:
             words[_END] = 1 if site.when is None else site.when
@@ -180,7 +207,7 @@ class Writer:
 
     def _leave(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         code = self._waiting(Control()) if site.waits else Control()
-        read = f"{_guard(site)}CS2R.32 R{site.quad + _END}, SR_CLOCKLO", code
+        read = f"{_guard(site)}CS2R.32 R{site.clock}, SR_CLOCKLO", code
         test = list(self._tests(site, needed))
         if site.record.conditional:  # the predicate is in the register of the end
             yield from (*test, read)
@@ -203,7 +230,7 @@ class Writer:
 
     def _saved(self, site: Site, needed: Needed) -> str:
         """The predicate that the code needs, and that is saved and restored; empty if one is free."""
-        own, computed = self._owner(site, needed) if site.act != "enter" else (0, False)
+        own, computed = self._owner(site, needed) if site.act not in ("enter", "clock") else (0, False)
         return f"P{own}" if computed and f"P{own}" in needed.predicates else ""
 
     def _tests(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
@@ -242,6 +269,8 @@ class Writer:
         yield offset, Control(stall=4 if soon else 1, waits=waits)
         if not soon:  # lanes without a slab may count as well
             yield on + count, Control(stall=3)
+        if site.more:
+            yield on + self._more(site), Control(stall=2)
         stall = 13 if computed else 5
         yield f"{on}IADD3 R{state.address}, R{state.address}, R{state.base}, RZ", Control(stall=stall)
         yield (

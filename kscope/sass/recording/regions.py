@@ -25,12 +25,14 @@ class Record:
         id: its id word.
         valued: it has a value.
         conditional: one of its marks has a predicate.
+        full: it has no word left: it is a row with three clocks.
     """
 
     key: Key
     id: int
     valued: bool
     conditional: bool
+    full: bool = False
 
 
 def records(labels: Labeled) -> tuple[Record, ...]:

@@ -46,6 +46,7 @@ class State:
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
         spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
+        extra: records of rows so far, less these rows; None where they are not counted.
         arch: the architecture of the kernel, for which instructions with these are written.
     """
 
@@ -57,6 +58,7 @@ class State:
     on: int | None
     scoreboard: int
     spare: int | None = None
+    extra: int | None = None
     arch: int = 90
 
     @property
@@ -67,7 +69,7 @@ class State:
     @property
     def registers(self) -> frozenset[int]:
         """Every R register of these."""
-        some = (self.address, self.address + 1, self.base, self.offset, self.clocks, self.last, self.spare)
+        some = (self.address, self.address + 1, self.base, self.offset, self.clocks, self.last, self.spare, self.extra)
         return frozenset(one for one in some if one is not None)
 
 
@@ -97,10 +99,12 @@ class Pool:
     Attributes:
         function: the kernel.
         sized: each warp reads the size of its slab.
+        counts: the records of rows are counted.
     """
 
     function: Function
     sized: bool
+    counts: bool = False
 
     @cached_property
     def used(self) -> frozenset[str]:
@@ -177,7 +181,8 @@ class Pool:
         base, offset, clocks = (_take(lasting, 1, self.function) for _ in range(3))
         last = _take(lasting, 1, self.function) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
-        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, self.function.arch)
+        extra, arch = _take(lasting, 1, self.function) if self.counts else None, self.function.arch
+        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch)
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""

@@ -11,6 +11,7 @@ import pytest
 from unit.sass.kernels import functions, needs_tools
 from unit.sass.loaded import meta, stores
 
+from kscope.capture.layout import Kind, record_id
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.lowering.plan import without_marks
@@ -36,6 +37,18 @@ def test_the_cubin_records_in_its_machine_code(frontend: Any, gpu: Any, source: 
     assert (stores(code), said) == (1, [])
     assert meta(code).placement == "schedule"
     assert [(one.name, one.where) for one in meta(code).regions] == [("work", "kern.cu:3")]
+
+
+def test_regions_that_follow_each_other_are_one_store_whose_layout_the_module_has(
+    frontend: Any, gpu: Any, source: Source
+) -> None:
+    body = '{ KSCOPE_REGION("first"); out[0] = n; } { KSCOPE_REGION("second"); out[1] = n; }'
+    code, said = built(gpu, frontend, source(body))
+    ids = [record_id(name, Kind.SPAN) for name in ("first", "second", "work")]
+    [about] = meta(code).layouts
+    assert said == [] and sorted(number for number, _, _ in about.records) == sorted(ids)
+    assert {(start, end) for _, start, end in about.records} == {(0, 1), (1, 2), (0, 2)}
+    assert stores(code) == 1
 
 
 @pytest.mark.parametrize("flags", [(), ("-lineinfo",), ("-maxrregcount=32",)])

@@ -14,11 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kscope.capture import layout, wire
+from kscope.capture.clock_rows import row_id
+from kscope.capture.layout import Kind, record_id
+from kscope.capture.metadata import to_json
+from kscope.capture.model import KernelMeta, ModuleMeta, RowLayout
 from kscope.decoding import slabs
 from kscope_runtime.staging import BATCH
 
 from .conftest import Bench
-from .fake import Lane
+from .fake import KERNEL, Lane
 
 SLAB = 96  # bytes, for four records
 
@@ -288,3 +292,23 @@ def test_wrapped_positions_do_not_reuse_an_open_slab(by_hand: None, ends: bool) 
     assert set(found.header["ctaid_x"].tolist()) == expected
     if ends:  # and the ring is used again
         assert memory.stripes["limit"][0] - memory.stripes["head"][0] == 64
+
+
+def test_rows_of_a_modules_layouts_become_records(by_hand: None) -> None:
+    """The layouts are known from when the module is armed, also where that is in a session."""
+    rig = Bench().arm()
+    about = RowLayout(((record_id("load", Kind.SPAN), 0, 1), (record_id("dot", Kind.SPAN), 1, 2)))
+    meta = ModuleMeta("triton", (KernelMeta("kernel", KERNEL, 2),), (), placement="schedule", layouts=(about,))
+    rig.gpu.module(9, meta=to_json(meta) + b"\0")
+    rig.backend.module_loaded(9)
+    lane = Lane(rig.memory).claim().begin()
+    assert lane.slab is not None
+    for clock in (200, 300):
+        lane.slab._put(clock, row_id(about), clock + 10, clock + 20)
+        lane.slab.off += layout.RECORD_BYTES
+    lane.leave()
+    rig.take()
+    lines = rig.drain.lines()
+    assert keys(lines) == {(0, 4, True): 1}
+    rows = lines[layout.HEADER_LINES :].reshape(-1).view(layout.RECORD)[:4]
+    assert [(int(row["start"]), int(row["end"])) for row in rows] == [(200, 210), (210, 220), (300, 310), (310, 320)]

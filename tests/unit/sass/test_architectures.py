@@ -78,7 +78,7 @@ def test_every_record_is_that_of_its_marks(arch: int, tool: str) -> None:
 @pytest.mark.parametrize("arch", UNPROVED)
 def test_the_size_of_a_slab_is_read_at_the_launch(arch: int) -> None:
     found = judged(replace(case(ASSEMBLERS[0], replace(SIZED, arch=arch), 3, moved(TURNS, arch)), size=32))
-    assert {len(slab.ring) for slab in found.slabs} == {32}
+    assert {len(slab.ring) for slab in found.rows} == {32}
 
 
 @pytest.mark.variation

@@ -22,7 +22,9 @@ def softmax() -> SampledFunction:
     from gpu.sass_kernels import made
 
     found = made("softmax")
-    [function] = code_map.described([SampledFunction("softmax")], found.recorded.data, found.meta.regions)
+    [function] = code_map.described(
+        [SampledFunction("softmax")], found.recorded.data, found.meta.regions, found.meta.layouts
+    )
     return function
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kscope import ptx
 from kscope.capture import layout, wire
+from kscope.capture.clock_rows import row_id
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.sass.checks import clobbers, hazards
@@ -70,26 +71,27 @@ def only(data: bytes) -> Function:
 
 @pytest.mark.parametrize("tool", EACH)
 def test_each_region_is_stored_where_it_ends(tool: str) -> None:
+    """Two of them in one row: the end of the first is the begin of the second."""
     assert MARKED.count("//kscope") == 6
-    code = only(made(tool).data).instructions
-    ids = {layout.record_id(name, layout.Kind.SPAN): name for name in ("load", "sum", "store")}
-    stores = [
+    found = made(tool)
+    code, (about,) = only(found.data).instructions, found.layouts
+    names = {layout.record_id(name, layout.Kind.SPAN): name for name in ("load", "sum", "store")}
+    assert [(names[number], start, end) for number, start, end in about.records] == [("load", 0, 1), ("sum", 1, 2)]
+    clocks = {layout.record_id("store", layout.Kind.SPAN): (0, 2), row_id(about): (0, 2, 3)}
+    stored = []
+    *stores, _ = [  # the last one is the end of a ring that overflowed
         n for n, one in enumerate(code) if one.code == "STG.E.128" and one.conditional and "+0x20]" in one.operands[0]
     ]
-    found = []
     for number in stores:
         first = int(code[number].operands[-1][1:])
-        behind = list(reversed(code[:number]))
-        (constant,) = [
-            one
-            for one in code
-            if one.code == "IMAD.MOV.U32" and one.operands[0] == f"R{first + 1}" and number_of(one) in ids
-        ]
-        found.append(ids[number_of(constant)])
-        clocks = [one.operands[0] for one in behind if one.code == "CS2R.32"]
-        assert clocks.index(f"R{first + 2}") < clocks.index(f"R{first}")  # the end was read after the begin
-    assert Counter(found) == Counter(("load", "sum", "store"))
-    assert sum(one.code == "CS2R.32" for one in code) == 6 + 2  # and those of the anchors
+        moves = [move for move in code if move.code == "IMAD.MOV.U32" and move.operands[0] == f"R{first + 1}"]
+        ids = [number_of(move) for move in moves if number_of(move) in clocks]
+        stored += ids
+        behind = [one.operands[0] for one in reversed(code[:number]) if one.code == "CS2R.32"]
+        order = [behind.index(f"R{first + word}") for word in clocks[ids[0]]]
+        assert order == sorted(order, reverse=True)  # each clock was read before the next
+    assert Counter(stored) == Counter(clocks.keys())
+    assert sum(one.code == "CS2R.32" for one in code) == 5 + 2  # and those of the anchors
 
 
 def number_of(move: Instruction) -> int:

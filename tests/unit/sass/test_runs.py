@@ -18,7 +18,7 @@ from kscope.sass.cubin import elf
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.placing import code, labels, place
 from kscope.sass.recording import kernel as recording
-from kscope.sass.recording import regions
+from kscope.sass.recording import regions, rows
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 from .test_recording import ENTER, EXIT, KERNEL, made, only
@@ -85,7 +85,9 @@ SIZED = replace(KERNEL, size_offset="4096")
 @cache
 def case(tool: str = "", kernel: ptx.Kernel = KERNEL, number: int = 3, text: str = TURNS) -> Case:
     """Threads up to a number turn as often."""
-    return Case(text, only(made(tool or ASSEMBLERS[0], text, kernel).data), kernel, number)
+    found = made(tool or ASSEMBLERS[0], text, kernel)
+    marks = frozenset(found.shared)
+    return Case(text, only(found.data), kernel, number, layouts=found.layouts, shared=marks)
 
 
 @pytest.mark.parametrize("tool", EACH)
@@ -119,10 +121,11 @@ def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:
     text = labels.labeled(LEAVING)
     data = assembled(text.text)
     function = only(data)
-    found = place.spots(code.Text(text), code.Machine(function, labels.statements(elf.read(data), function, text)))
+    sides = code.Text(text), code.Machine(function, labels.statements(elf.read(data), function, text))
+    found, pairs = place.spots(*sides), regions.together(sides[0])
     leaves = {spot.at for spot in found if spot.guard}
     assert leaves and all(function.instructions[at // BYTES].name == "EXIT" for at in leaves)
-    spans = recording._spans(text, regions.records(text), found, function)
+    spans = recording._spans(rows.planned(*sides, regions.records(text), found, pairs, KERNEL), function)
     (whole,) = [span for key, span in spans.items() if key[0] == "all"]
     assert not leaves & whole.ends
 
@@ -132,7 +135,7 @@ def test_a_ring_keeps_the_newest() -> None:
 
 
 def test_the_size_of_a_slab_is_read_at_the_launch() -> None:
-    assert {len(slab.ring) for slab in judged(replace(case(kernel=SIZED), size=32)).slabs} == {32}
+    assert {len(slab.ring) for slab in judged(replace(case(kernel=SIZED), size=32)).rows} == {32}
 
 
 @pytest.mark.parametrize("spec", ["all", "lane0-warp0", "warps:1,2"])

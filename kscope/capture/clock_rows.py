@@ -1,0 +1,183 @@
+"""Rows with three clocks: what a kernel writes in place of two or three records whose order is static.
+
+    +---------+----+---------+---------+      id = hash28(layout) << 4 | wire.CLOCKS
+    | clock 0 | id | clock 1 | clock 2 |
+    +---------+----+---------+---------+      layout: of each record its id, and which clocks are its start and its end
+
+The host makes records of them as it takes slabs (expand.py; native/clock_rows.h does the same), so a capture has none.
+The module's metadata has the layouts. A row whose layout is not known stays as it is: a reader counts it as a record
+of an unknown region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from . import layout, wire
+from .heads import Ints, Launches, U32s, Units, finished, log2_of
+from .model import ModuleMeta, RowLayout
+
+MOST_PARTS = 3
+"""Records of a row."""
+_WORDS = 2 + 2 * MOST_PARTS
+_MOST_RECORDS = 1 << layout.MAX_LOG2_RECORDS
+_END_SHIFT = 2
+_I32s = npt.NDArray[np.int32]
+
+
+def row_id(about: RowLayout) -> int:
+    """The id word of the rows of a layout."""
+    text = " ".join(f"{number:08x}:{start}{end}" for number, start, end in about.records)
+    return layout.name_hash(text) << 4 | wire.CLOCKS
+
+
+@dataclass(frozen=True)
+class Found:
+    """The layouts of some launches.
+
+    Attributes:
+        table: (n, 8) uint32: id, number of records, and of each its id and its clocks (start | end << 2).
+        first, stop: (l,) the table's rows that belong to each launch's kernel; none if they are equal.
+    """
+
+    table: U32s
+    first: _I32s
+    stop: _I32s
+
+    def of(self, launch: int) -> dict[int, tuple[tuple[int, int, int], ...]]:
+        """By the id of a row, (id, start, end) of its records, the clocks as words of the row."""
+        words = wire.CLOCK_WORDS
+        return {
+            int(row[0]): tuple(
+                (int(row[at]), words[int(row[at + 1]) & 3], words[int(row[at + 1]) >> _END_SHIFT])
+                for at in range(2, 2 + 2 * int(row[1]), 2)
+            )
+            for row in self.table[int(self.first[launch]) : int(self.stop[launch])]
+        }
+
+
+@dataclass(frozen=True)
+class _Known:
+    table: U32s = field(default_factory=lambda: np.zeros((0, _WORDS), np.uint32))
+    kernels: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    first: _I32s = field(default_factory=lambda: np.zeros(0, np.int32))
+    stop: _I32s = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+class Layouts:
+    """The layouts that are known of each kernel. Modules may be added while other threads read."""
+
+    def __init__(self, modules: Iterable[ModuleMeta] = ()) -> None:
+        self._of: dict[int, dict[int, RowLayout]] = {}
+        self._known = _Known()
+        self.add(modules)
+
+    def add(self, modules: Iterable[ModuleMeta]) -> None:
+        """Add those of modules."""
+        new = False
+        for module in modules:
+            for kernel in module.kernels if module.layouts else ():
+                known = self._of.setdefault(kernel.id, {})
+                some = {row_id(one): one for one in module.layouts}
+                new = new or not some.items() <= known.items()
+                known.update(some)
+        if new:
+            self._known = self._made()
+
+    def of(self, launches: Launches) -> Found:
+        """Those of launches (l,) wire.LAUNCH."""
+        known = self._known
+        first, stop = np.zeros((2, len(launches)), np.int32)
+        if len(known.kernels) and len(launches):
+            number = np.minimum(np.searchsorted(known.kernels, launches["kernel"]), len(known.kernels) - 1)
+            mine = known.kernels[number] == launches["kernel"]
+            first, stop = (np.where(mine, column[number], 0).astype(np.int32) for column in (known.first, known.stop))
+        return Found(known.table, first, stop)
+
+    def _made(self) -> _Known:
+        kernels = sorted(self._of)
+        rows = [[_words(about) for about in self._of[kernel].values()] for kernel in kernels]
+        stop = np.cumsum([len(some) for some in rows])
+        table = np.array([row for some in rows for row in some], np.uint32).reshape(-1, _WORDS)
+        first = stop - np.array([len(some) for some in rows])
+        return _Known(table, np.array(kernels, np.uint64), first.astype(np.int32), stop.astype(np.int32))
+
+
+def _words(about: RowLayout) -> list[int]:
+    parts = [word for number, start, end in about.records for word in (number, start | end << _END_SHIFT)]
+    return [row_id(about), len(about.records), *parts, *[0] * (_WORDS - 2 - len(parts))]
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A wire slab with rows of three clocks as records.
+
+    Attributes:
+        rows: (n, 4) uint32, the records from the oldest on, as far as the ring shows which that is.
+        written: records that the warp wrote.
+        full: there may have been more than are here; the slab of a capture must have no room left.
+    """
+
+    rows: U32s
+    written: int
+    full: bool
+
+    def padding(self, capacity: int) -> int:
+        """Rows that fill a capture's slab of which all is taken: last anchors, which are no records."""
+        return capacity - len(self.rows) if self.full else 0
+
+    def placed(self, capacity: int, head: U32s) -> U32s:
+        """(capacity, 4) uint32, what stands in a capture's slab of the wire slab with this head."""
+        found = np.zeros((capacity, 4), np.uint32)
+        many = self.padding(capacity)
+        done = bool(finished(head[None])[0])
+        # of an unfinished warp, the reader looks for a step back of the ends
+        clock = head[2] if done or not len(self.rows) else self.rows[-1, 2]
+        pads = np.array([[clock, layout.LAST_ANCHOR_ID, clock, 0]] * many, np.uint32).reshape(-1, 4)
+        some = np.concatenate([pads, self.rows] if done else [self.rows, pads])
+        found[: len(some)] = some
+        turn = self.written + many if self.full and done else 0
+        return np.roll(found, turn % capacity, axis=0)
+
+
+def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found) -> dict[int, Expanded]:
+    """The slabs that are of kernels with rows of three clocks, by their number.
+
+    Args:
+        units: (n, 8) uint32.
+        at, heads: (s,) first unit, and head.
+        kept: (s,) rows that are kept.
+        entry: (s,) row of each slab's launch.
+        layouts: of the launches.
+    """
+    found = dict[int, Expanded]()
+    for number in np.flatnonzero(layouts.first[entry] < layouts.stop[entry]).tolist():
+        first = (int(at[number]) + wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
+        rows = units.reshape(-1, 4)[first : first + int(kept[number])]
+        one = _expanded(rows, heads[number], layouts.of(int(entry[number])))
+        if len(one.rows) < _MOST_RECORDS:  # of damaged memory alone: it stays as it is
+            found[number] = one
+    return found
+
+
+def _expanded(rows: U32s, head: U32s, layouts: dict[int, tuple[tuple[int, int, int], ...]]) -> Expanded:
+    done, room, count = bool(finished(head[None])[0]), 1 << int(log2_of(head[None])[0]), int(head[6])
+    over = done and count > room
+    rows = np.roll(rows, -(count % room), axis=0) if over else rows
+    made = list[tuple[int, int, int, int]]()
+    for row in rows.tolist():
+        if row[1] in layouts:
+            made += [(row[start], number, row[end], 0) for number, start, end in layouts[row[1]]]
+        elif row[1] != wire.EXTRA_ID:
+            made.append(tuple(row))
+    found = np.array(made, np.uint32).reshape(-1, 4)
+    written = len(found)
+    if over:
+        last = rows[-1]
+        written = count - 1 + int(last[3]) if last[1] == wire.EXTRA_ID else count - room + len(found)
+        written = min(max(written, len(found)), (1 << 32) - 1 - _MOST_RECORDS)
+    return Expanded(found, written, written > len(found) if done else len(rows) == room)

@@ -1,0 +1,263 @@
+"""Rows with three clocks: two or three records that one store writes, where their order is static.
+
+    enter load     clock 0            load is 0..1, dot is 1..2
+    exit load      clock 1
+    enter dot      the same, if both may stand at one spot
+    exit dot       clock 2, and the store
+
+Marks of a row follow each other on every path of the text, with no other mark in between, and always run: paths.py
+has proved the same of the machine code. So between its first clock and its store nothing else is stored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ... import ptx
+from ...capture import clock_rows, layout, wire
+from ...capture.model import RowLayout
+from ...errors import UnsupportedError
+from ..placing import paths
+from ..placing.code import Machine, Text
+from ..placing.paths import BEGIN, END, Spot
+from .regions import Key, Record
+
+_SIZES = (6, 4)
+"""Marks of rows with three records and with two."""
+_CLOCKS = len(wire.CLOCK_WORDS)
+MOST_LOG2_RECORDS = layout.MAX_LOG2_RECORDS - 2
+"""Of a slab with rows: a capture's slab must hold the records of all of them."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A mark that has instructions.
+
+    Attributes:
+        spot: where they stand.
+        act: the mark's; "clock" if it reads the second one of three and does nothing else.
+        record: the record, or the row, that they write.
+        word: the row's word that its clock is; None of a record.
+        more: records of the row that it stores, less one, if they are counted.
+    """
+
+    spot: Spot
+    act: str
+    record: Record
+    word: int | None = None
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a kernel's marks write.
+
+    Attributes:
+        placed: the marks that have instructions, in the order of their spots.
+        records: records and rows in the order of the marks that write them.
+        together: pairs of them that are needed at the same time.
+        layouts: of the rows.
+        counts: whether the records of rows must be counted: a ring may overflow.
+        shared: marks whose clock another one reads, which comes first.
+    """
+
+    placed: tuple[Placed, ...]
+    records: tuple[Record, ...]
+    together: frozenset[frozenset[Key]]
+    layouts: tuple[RowLayout, ...] = ()
+    counts: bool = False
+    shared: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Marks of a row in order, the clock of each, and what it writes."""
+
+    marks: tuple[int, ...]
+    clocks: tuple[int, ...]
+    about: RowLayout
+    record: Record
+
+
+def alone(text: Text, found: Sequence[Record], spots: Sequence[Spot], together: frozenset[frozenset[Key]]) -> Plan:
+    """Every record is stored by itself."""
+    acts = [mark.act for mark in text.labels.marks]
+    placed = tuple(Placed(spot, acts[spot.mark], found[spot.mark]) for spot in spots)
+    return Plan(placed, tuple(dict.fromkeys(found)), together)
+
+
+def planned(
+    text: Text,
+    machine: Machine,
+    found: Sequence[Record],
+    spots: tuple[Spot, ...],
+    together: frozenset[frozenset[Key]],
+    kernel: ptx.Kernel,
+) -> Plan:
+    """Choose rows, as many records in each as possible.
+
+    Args:
+        text, machine: the kernel.
+        found: the record of each mark.
+        spots: where marks stand.
+        together: pairs of records that are needed at the same time.
+        kernel: what slabs depend on.
+    """
+    rows = _Chooser(text, found, spots).rows() if kernel.log2_records <= MOST_LOG2_RECORDS else ()
+    shared = {
+        mark: row.marks[row.clocks.index(clock)]
+        for row in rows
+        for mark, clock in zip(row.marks, row.clocks, strict=True)
+        if mark != row.marks[row.clocks.index(clock)]
+    }
+    if not rows:
+        return alone(text, found, spots, together)
+    try:
+        paths.check(text, machine, paths.ordered(text, _moved(spots, shared)))
+    except UnsupportedError:  # a clock that two marks share would stand elsewhere than one of them may
+        return alone(text, found, spots, together)
+    of = {mark: (row, clock) for row in rows for mark, clock in zip(row.marks, row.clocks, strict=True)}
+    made = tuple(of[mark][0].record if mark in of else record for mark, record in enumerate(found))
+    counts, placed = _may_overflow(text, kernel), list[Placed]()
+    for spot in spots:
+        if spot.mark not in of:
+            placed.append(Placed(spot, text.labels.marks[spot.mark].act, found[spot.mark]))
+        elif spot.mark not in shared:
+            row, clock = of[spot.mark]
+            act = "enter" if not clock else "exit" if clock == row.clocks[-1] else "clock"
+            more = len(row.about.records) - 1 if counts and act == "exit" else 0
+            placed.append(Placed(spot, act, row.record, wire.CLOCK_WORDS[clock], more))
+    images = defaultdict[Key, set[Key]](set)
+    for one, other in zip(found, made, strict=True):
+        images[one.key].add(other.key)
+    pairs = frozenset(
+        frozenset((one, other))
+        for first, second in map(tuple, together)
+        for one in images[first]
+        for other in images[second]
+    )
+    layouts = tuple(dict.fromkeys(row.about for row in rows))
+    apart = frozenset(pair for pair in pairs if len(pair) == 2)
+    return Plan(tuple(placed), tuple(dict.fromkeys(made)), apart, layouts, counts, shared)
+
+
+def _may_overflow(text: Text, kernel: ptx.Kernel) -> bool:
+    """Whether a lane may write more rows than its slab has room for: not if each mark runs once at most."""
+    looped = any(text.flow.around[text.block[statement]] for statement in text.marks)
+    stores = sum(mark.act != "enter" for mark in text.labels.marks)
+    return bool(kernel.sized or looped or stores > 1 << kernel.log2_records)
+
+
+def _moved(spots: Sequence[Spot], shared: Mapping[int, int]) -> tuple[Spot, ...]:
+    """The spots, with each shared clock's where the mark stands that reads it."""
+    found = list[Spot]()
+    for spot in spots:
+        reads = [one.at for one in spots if one.mark == shared.get(spot.mark) and one.next in spot.choices]
+        found.append(replace(spot, at=reads[0]) if reads else spot)
+    return tuple(sorted(found, key=lambda spot: (spot.at, spot.after)))
+
+
+@dataclass
+class _Chooser:
+    text: Text
+    found: Sequence[Record]
+    spots: Sequence[Spot]
+    ids: dict[int, RowLayout] = field(default_factory=dict)
+
+    def rows(self) -> tuple[_Row, ...]:
+        """Rows of marks that follow each other, from the first mark on."""
+        chosen = list[_Row]()
+        for chain in self._chains():
+            place = 0
+            while place < len(chain):
+                tries = (self._row(chain[place : place + many]) for many in _SIZES if place + many <= len(chain))
+                row = next((one for one in tries if one is not None), None)
+                chosen += [] if row is None else [row]
+                place += 1 if row is None else len(row.marks)
+        return tuple(chosen)
+
+    def _chains(self) -> Iterator[list[int]]:
+        """Marks of which each has the next one behind it on every path, and that one no other before."""
+        behind = _behind(self.text)
+        ahead = defaultdict[int, set[int]](set)
+        for mark, others in behind.items():
+            for other in others:
+                ahead[other].add(mark)
+        able = {mark for mark in behind if mark >= 0 and self._able(mark)}
+        following = {
+            mark: other for mark in able for other in behind[mark]
+            if len(behind[mark]) == len(ahead[other]) == 1 and other in able
+        }  # fmt: skip
+        for first in sorted(able - set(following.values())):
+            chain = [first]
+            while chain[-1] in following and following[chain[-1]] not in chain:
+                chain.append(following[chain[-1]])
+            yield chain
+
+    def _able(self, mark: int) -> bool:
+        record, here = self.found[mark], self._of(mark)
+        plain = all(not (spot.guard or spot.after) for spot in here)
+        return plain and bool(here) and record.key[1] == "" and not (record.valued or record.conditional)
+
+    def _of(self, mark: int) -> list[Spot]:
+        return [spot for spot in self.spots if spot.mark == mark]
+
+    def _row(self, marks: Sequence[int]) -> _Row | None:
+        """A row of these marks; None if they are no whole records, or have too many clocks."""
+        labels, clock, reads = self.text.labels.marks, -1, -1
+        clocks, opened, records = list[int](), dict[Key, int](), list[tuple[int, int, int]]()
+        for mark in marks:
+            record = self.found[mark]
+            here = {self.found[one].key for one, number in zip(marks, clocks, strict=False) if number == clock}
+            if clock < 0 or record.key in here or not self._share(reads, mark):
+                clock, reads = clock + 1, mark
+            clocks.append(clock)
+            if labels[mark].act == "enter":
+                opened[record.key] = clock
+            elif record.key in opened:
+                records.append((record.id, opened.pop(record.key), clock))
+            else:
+                return None
+        about = RowLayout(tuple(records))
+        number = clock_rows.row_id(about)
+        if opened or clock >= _CLOCKS or number == wire.EXTRA_ID or self.ids.setdefault(number, about) != about:
+            return None
+        names = ", ".join(dict.fromkeys(self.found[mark].key[0] for mark in marks))
+        record = Record((names, f"row {number:#x}"), number, False, False, clock == _CLOCKS - 1)
+        return _Row(tuple(marks), tuple(clocks), about, record)
+
+    def _share(self, mark: int, other: int) -> bool:
+        """Whether the clock of one mark can be that of the next one, in all their copies."""
+        ahead, behind = self._of(mark), self._of(other)
+        pairs = [[one for one in ahead if one.next in spot.choices] for spot in behind]
+        single = len(ahead) == len(behind) and all(len(some) == 1 for some in pairs)
+        return single and len({some[0] for some in pairs}) == len(ahead)
+
+
+def _behind(text: Text) -> Mapping[int, frozenset[int]]:
+    """The marks that may be the next one behind each mark, and behind the entry; END for an exit."""
+    number = {statement: mark for mark, statement in enumerate(text.marks)}
+    starts = {BEGIN: (0, -1)} | {mark: (text.block[statement], statement) for statement, mark in number.items()}
+    return {mark: frozenset(_next(text, number, start)) for mark, start in starts.items()}
+
+
+def _next(text: Text, number: Mapping[int, int], start: tuple[int, int]) -> Iterator[int]:
+    statements, work, seen = text.labels.kernel.statements, [start], set[int]()
+    while work:
+        block, last = work.pop()
+        for statement in text.within(block):
+            if statement <= last:
+                continue
+            if statement in number:
+                yield number[statement]
+                break
+            if statements[statement].sort == "leave":
+                yield END
+        else:
+            ways = text.labels.blocks[block].successors
+            if not ways:
+                yield END
+            work += [(to, -1) for to in ways if to not in seen]
+            seen.update(ways)

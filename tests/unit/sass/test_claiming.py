@@ -183,3 +183,22 @@ LOOP:
     assert head
     found = claiming.placed(function, piece(), KERNEL, allocation(function), {}, FAR, 0, 255)
     assert found.at < head
+
+
+def test_what_a_lane_knows_where_the_gate_is_shut_takes_no_register_that_the_claim_still_reads() -> None:
+    """Without a predicate for it, ids of records are written in front of the branch to the claim."""
+    function = kernel()
+    some = allocation(function)
+    first = max(some.state.registers) // 4 * 4 + 4
+    quads = {("region", number): first + 4 * number for number in range(8)}
+    known = replace(
+        some, quads=quads, own=dict.fromkeys(quads.values(), 0x1111), state=replace(some.state, on=None)
+    )  # type: ignore[arg-type]
+    found = claiming.placed(function, piece(), KERNEL, known, {}, FAR, 0, 255)
+    assert found.at
+    early, test = (
+        {name for one in part if one.seen for name in one.seen.writes if name[0] == "R"}
+        for part in ((*found.begin, *found.ask), found.test)
+    )
+    assert {f"R{quad + word}" for quad in quads.values() for word in (1, 3)} <= test
+    assert not early & test

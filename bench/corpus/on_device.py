@@ -12,6 +12,7 @@ and the next process goes on behind it.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
 import os
@@ -27,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 PROJECTS = ("liger", "fla", "gems", "unsloth")
-SLOW = {"fla": 3}
-"""An entry takes so many times as long as one of another project."""
+SLOW = {"fla": 4, "liger": 3, "unsloth": 3}
+"""An entry takes so many times as long as one of FlagGems."""
 
 
 @dataclass
@@ -108,11 +109,11 @@ def follow(job: Job, given: argparse.Namespace, until: float, what: str) -> None
         ):
             why = _watch(process, given, until, job.project, set(left), what)
             log.seek(0)
-            last = " / ".join(log.read().strip().splitlines()[-3:])
+            last = " / ".join(line.strip() for line in log.read().strip().splitlines()[-12 if why else -3 :])
         done = {one["name"] for one in read(given.out) if (one["project"], one["what"]) == (job.project, what)}
         left = [name for name in left if name not in done]
         if left and why and why != "no time left":
-            _write(given.out, job.project, left.pop(0), what, {"failed": f"{why}: {last}"[:600]})
+            _write(given.out, job.project, left.pop(0), what, {"failed": f"{why}: {last}"[:1200]})
 
 
 def _watch(process: Any, given: argparse.Namespace, until: float, project: str, names: set[str], what: str) -> str:
@@ -125,6 +126,8 @@ def _watch(process: Any, given: argparse.Namespace, until: float, project: str, 
             seen, since = count, time.monotonic()
         late = time.monotonic() > until
         if late or time.monotonic() - since > given.each:
+            os.kill(process.pid, signal.SIGUSR1)
+            time.sleep(0.5)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return "no time left" if late else f"took more than {given.each:.0f} s"
@@ -138,6 +141,7 @@ def _write(path: Path, project: str, name: str, what: str, found: dict[str, Any]
 
 def within(given: argparse.Namespace) -> None:
     """In a process: entries one after the other."""
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # says where it is when its time is up
     what, project = "time" if given.time else "dry" if given.dry else "check", given.within
     if given.dry:
         from . import dry

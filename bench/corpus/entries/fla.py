@@ -65,7 +65,6 @@ _attention("based", "parallel_based")
 _attention("simple_gla", "parallel_simple_gla", gate)
 _attention("delta_rule", "fused_recurrent_delta_rule", lambda: share(256), length=256)
 _attention("retention", "fused_recurrent_retention", length=256)
-_attention("gsa", "chunk_gsa", lambda: gate(SIZE), lambda: gate(SIZE))
 _attention("mesa_net", "chunk_mesa_net", gate, share, lambda: rand(HEADS, SIZE, dtype=torch.float32).sigmoid_().requires_grad_())
 
 

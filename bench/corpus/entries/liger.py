@@ -117,7 +117,7 @@ def kl_div() -> Work:
 @ENTRIES.add
 def jsd() -> Work:
     run = op("jsd", "LigerJSDFunction")
-    inputs = rand(1024, VOCABULARY).log_softmax(-1).requires_grad_(), rand(1024, VOCABULARY).log_softmax(-1)
+    inputs = rand(1024, 4096).log_softmax(-1).requires_grad_(), rand(1024, 4096).log_softmax(-1)
     return both(lambda x, y: run(x, y, None, 0.3), inputs)
 
 
@@ -131,11 +131,6 @@ def tvd() -> Work:
 @ENTRIES.add
 def softmax() -> Work:
     return both(op("softmax", "LigerSoftmaxFunction"), [rand(ROWS, HIDDEN, grad=True)])
-
-
-@ENTRIES.add
-def softmax_blocks() -> Work:
-    return both(op("softmax", "LigerSoftmaxFunction"), [rand(256, 131_072, grad=True)])
 
 
 @ENTRIES.add

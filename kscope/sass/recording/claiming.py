@@ -173,8 +173,8 @@ def _at(
     after = [
         *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
         *_recording(state),
+        *give,  # from registers in which ids may be from here on
         *ids,
-        *give,
         state.new("BRA `()", Control(stall=5), to=_BACK),
     ]
     epoch = where[values[0]]

@@ -79,6 +79,22 @@ DONE:
 }}
 """
 """ptxas leaves in front of the load where the loop runs no turn."""
+AGAIN = f"""{HEAD}{ptx.control_symbol()}.visible .entry again(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0;
+    mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2;
+{ENTER.format("store")}    st.global.u32 [%d3], %r2;
+{EXIT.format("store")}    mul.lo.u32 %r4, %r2, %r1; xor.b32 %r4, %r4, %r2;
+LOOP:
+    .pragma "nounroll";
+{ENTER.format("store")}    st.global.u32 [%d3+1024], %r4;
+{EXIT.format("store")}    add.u64 %d3, %d3, 512; add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, %r1;
+    @%p3 bra LOOP;
+    ret;
+}}
+"""
+"""What stores the record of a region has no room before the next one of the same name, which a loop begins with."""
 SIZED = replace(KERNEL, size_offset="4096")
 
 
@@ -104,6 +120,11 @@ def test_a_region_up_to_a_conditional_exit_ends_there(tool: str) -> None:
     assert exits
     found = judged(leaving)
     assert {len(found.ideals[slab.key].events) for slab in found.slabs} == {3 + 1}
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_what_stores_a_record_stays_in_front_of_a_loop_that_begins_with_its_region(tool: str) -> None:
+    assert {slab.count for slab in judged(case(tool, number=4, text=AGAIN)).slabs} == {1 + 4}
 
 
 @pytest.mark.parametrize("tool", EACH)

@@ -81,7 +81,9 @@ def _counts(trace: kscope.Trace) -> Counter[tuple[str, str]]:
     """Records by kernel and region."""
     found, names = Counter[tuple[str, str]](), trace.region_names()
     regions = max(len(names), 1)
-    for number, count in zip(*np.unique(trace.launch.astype(np.int64) * regions + trace.region, return_counts=True), strict=True):
+    for number, count in zip(
+        *np.unique(trace.launch.astype(np.int64) * regions + trace.region, return_counts=True), strict=True
+    ):
         found[trace.launches[number // regions].kernel, names[number % regions]] += int(count)
     return found
 
@@ -102,13 +104,14 @@ def _by_run(trace: kscope.Trace) -> list[list[Any]] | None:
 def same(one: Tensors, other: Tensors) -> bool:
     """Whether all bits agree."""
     return len(one) == len(other) and all(
-        a.shape == b.shape and torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+        a.shape == b.shape
+        and torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
         for a, b in zip(one, other, strict=True)
     )
 
 
 def _equal(plain: list[Tensors], found: list[Tensors], repeats: bool) -> str:
-    """"bits", "within" plain's own spread, or what differs."""
+    """ "bits", "within" plain's own spread, or what differs."""
     if all(same(plain[0], one) for one in found):
         return "bits"
     for number, part in enumerate(plain[0]):

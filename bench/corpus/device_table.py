@@ -15,8 +15,13 @@ def text(found: Sequence[Mapping[str, Any]]) -> str:
     entries: dict[tuple[str, str], dict[str, Any]] = {}
     for one in found:
         entries.setdefault((one["project"], one["name"]), {})[one["what"]] = one
-    lines = ["| entry | equal | records | lost | counts | fence: rest, recording | schedule: rest, recording | us |", "|---|" + "--:|" * 7]
-    lines += [_row(f"{project} {name}", one) for (project, name), one in entries.items() if {"check", "time"} & set(one)]
+    lines = [
+        "| entry | equal | records | lost | counts | fence: rest, recording | schedule: rest, recording | us |",
+        "|---|" + "--:|" * 7,
+    ]
+    lines += [
+        _row(f"{project} {name}", one) for (project, name), one in entries.items() if {"check", "time"} & set(one)
+    ]
     for (project, name), one in entries.items():
         lines += [f"{project} {name}: {note}" for note in notes(one)]
     return "\n".join([*lines, summary(found)])
@@ -28,7 +33,11 @@ def summary(found: Sequence[Mapping[str, Any]]) -> str:
     for project in sorted({one["project"] for one in found}):
         mine = [one for one in found if one["project"] == project and one["what"] == "check"]
         ran = [one for one in mine if "fence" in one]
-        cells = [f"{len(mine)} checked", f"{len(mine) - len(ran)} failed", f"{sum(one['repeats'] for one in ran)} repeat"]
+        cells = [
+            f"{len(mine)} checked",
+            f"{len(mine) - len(ran)} failed",
+            f"{sum(one['repeats'] for one in ran)} repeat",
+        ]
         for p in PLACEMENTS:
             right = sum(one[p]["equal"] in ("bits", "within") for one in ran)
             complete = sum(one[p]["runs agree"] and not one[p]["lost"] for one in ran)

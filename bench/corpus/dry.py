@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from contextlib import ExitStack, nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -12,7 +13,6 @@ import torch
 from triton.compiler import CompiledKernel
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver
-from triton.runtime.jit import KernelInterface
 
 from kscope.capture.metadata import from_json
 from kscope.instrument import registry
@@ -58,26 +58,27 @@ def check(project: str, name: str) -> dict[str, Any]:
     return {**found, "seconds": round(time.monotonic() - begun, 1)}
 
 
-class _compiled(ExitStack):
-    """Within it launches compile; yields why each kernel has problems."""
+@contextmanager
+def _compiled() -> Generator[dict[str, list[str]], None, None]:
+    """Within it launches compile, and no more; yields why each kernel has problems."""
+    seen, inside = dict[str, list[str]](), list[int]()
+    original = JITFunction.run
 
-    def __enter__(self) -> dict[str, list[str]]:
-        super().__enter__()
-        seen = dict[str, list[str]]()
-        original, inside = JITFunction.run, []
+    def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        if inside:
+            return original(kernel, *given, grid=grid, warmup=True, **named)
+        inside.append(1)
+        try:
+            made = kernel.warmup(*given, grid=grid, **named)
+        finally:
+            inside.clear()
+        meta = getattr(made.metadata, META, "") if made is not None else ""
+        found = from_json(meta.encode()).problems if meta else ()
+        seen[kernel.__name__] = [f"{one.kind}: {one.text}" for one in found] if meta else ["plain"]
+        return made
 
-        def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:
-            if inside:
-                return original(kernel, *given, grid=grid, warmup=True, **named)
-            inside.append(1)
-            try:
-                made = kernel.warmup(*given, grid=grid, **named)
-            finally:
-                inside.clear()
-            meta = getattr(made.metadata, META, "") if made is not None else ""
-            seen[kernel.__name__] = [f"{one.kind}: {one.text}" for one in from_json(meta.encode()).problems] if meta else ["plain"]
-            return made
+    def launched(*_: Any) -> Any:
+        return lambda *_, **__: None
 
-        self.enter_context(patch.object(JITFunction, "run", run))
-        self.enter_context(patch.object(CompiledKernel, "__getitem__", lambda *_: lambda *_, **__: None))
-        return seen
+    with patch.object(JITFunction, "run", run), patch.object(CompiledKernel, "__getitem__", launched):
+        yield seen

@@ -5,8 +5,8 @@
     python -m corpus.on_device FOLDER --out FILE.jsonl --dry       without a GPU: compiles for sm_90, launches nothing
     python -m corpus.on_device FOLDER --out FILE.jsonl --table     prints what the file holds
 
-FOLDER has the packages: liger_kernel, fla, flag_gems, unsloth. An entry that ends its process, or does not end, is named,
-and the next process goes on behind it.
+FOLDER has the packages: liger_kernel, fla, flag_gems, unsloth. An entry that ends its process, or does not end, is
+named, and the next process goes on behind it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def _watch(process: Any, given: argparse.Namespace, until: float, project: str, 
     seen, since = 0, time.monotonic() + 30  # for imports
     while process.poll() is None:
         time.sleep(0.2)
-        count = sum(one["project"] == project and one["name"] in names and one["what"] == what for one in read(given.out))
+        count = sum(
+            one["project"] == project and one["name"] in names and one["what"] == what for one in read(given.out)
+        )
         if count > seen:
             seen, since = count, time.monotonic()
         late = time.monotonic() > until
@@ -158,7 +160,9 @@ def within(given: argparse.Namespace) -> None:
             found = _one(what, project, name, made)
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
-            found = {"failed": f"{type(error).__name__}: {error}"[:500] + f" at {Path(last.filename).name}:{last.lineno}"}
+            found = {
+                "failed": f"{type(error).__name__}: {error}"[:500] + f" at {Path(last.filename).name}:{last.lineno}"
+            }
             if "CUDA error" in str(error) or "illegal" in str(error):
                 _write(given.out, project, name, what, found)
                 os._exit(0)  # the context is gone

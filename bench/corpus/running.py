@@ -1,4 +1,4 @@
-"""A checkout's packages, imported to run: as they are, but for packages that this machine lacks and their kernels do not need."""
+"""A checkout's packages, imported to run as they are, but for packages that their kernels do not need."""
 
 from __future__ import annotations
 

@@ -21,7 +21,11 @@ def of(module: str, name: str) -> Any:
 def qkv(length: int = LENGTH) -> list[torch.Tensor]:
     """Queries, normalized keys, values."""
     q, k, v = (rand(BATCH, length, HEADS, SIZE) for _ in range(3))
-    return [q.requires_grad_(), functional.normalize(k.float(), dim=-1).to(k.dtype).requires_grad_(), v.requires_grad_()]
+    return [
+        q.requires_grad_(),
+        functional.normalize(k.float(), dim=-1).to(k.dtype).requires_grad_(),
+        v.requires_grad_(),
+    ]
 
 
 def gate(*last: int, length: int = LENGTH, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -65,7 +69,13 @@ _attention("based", "parallel_based")
 _attention("simple_gla", "parallel_simple_gla", gate)
 _attention("delta_rule", "fused_recurrent_delta_rule", lambda: share(256), length=256)
 _attention("retention", "fused_recurrent_retention", length=256)
-_attention("mesa_net", "chunk_mesa_net", gate, share, lambda: rand(HEADS, SIZE, dtype=torch.float32).sigmoid_().requires_grad_())
+_attention(
+    "mesa_net",
+    "chunk_mesa_net",
+    gate,
+    share,
+    lambda: rand(HEADS, SIZE, dtype=torch.float32).sigmoid_().requires_grad_(),
+)
 
 
 @ENTRIES.add
@@ -79,7 +89,14 @@ def chunk_rwkv6() -> Work:
 def chunk_rwkv7() -> Work:
     r, k, v = qkv()
     a = functional.normalize(rand(BATCH, LENGTH, HEADS, SIZE).float(), dim=-1).to(k.dtype)
-    inputs = r, (gate(SIZE).detach() * 0.6).to(k.dtype).requires_grad_(), k, v, a.requires_grad_(), (-0.5 * a.detach()).requires_grad_()
+    inputs = (
+        r,
+        (gate(SIZE).detach() * 0.6).to(k.dtype).requires_grad_(),
+        k,
+        v,
+        a.requires_grad_(),
+        (-0.5 * a.detach()).requires_grad_(),
+    )
     return both(of("ops.rwkv7", "chunk_rwkv7"), inputs)
 
 
@@ -135,7 +152,9 @@ _norm("rms_norm_gated", lambda: of("modules.fused_norm_gate", "rms_norm_gated"),
 @ENTRIES.add
 def layernorm_gated() -> Work:
     run = of("modules.layernorm_gated", "layernorm_fn")
-    return both(run, [rand(4096, 2048, grad=True), rand(2048, grad=True), rand(2048, grad=True), rand(4096, 2048, grad=True)])
+    return both(
+        run, [rand(4096, 2048, grad=True), rand(2048, grad=True), rand(2048, grad=True), rand(4096, 2048, grad=True)]
+    )
 
 
 @ENTRIES.add

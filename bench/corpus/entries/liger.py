@@ -180,6 +180,10 @@ def grpo() -> Work:
 @ENTRIES.add
 def fused_moe() -> Work:
     run = op("fused_moe", "LigerFusedMoEFunction")
-    inputs = rand(1024, 1024, grad=True), rand(8, 2048, 1024, scale=0.03, grad=True), rand(8, 1024, 1024, scale=0.03, grad=True)
+    inputs = (
+        rand(1024, 1024, grad=True),
+        rand(8, 2048, 1024, scale=0.03, grad=True),
+        rand(8, 1024, 1024, scale=0.03, grad=True),
+    )
     chosen, weights = ints(8, 1024, 2).to(torch.int32), rand(1024, 2).softmax(-1)
     return both(lambda x, up, down: run(x, up, down, chosen, weights), inputs)

@@ -91,7 +91,9 @@ def geglu_approximate() -> Work:
 def cross_entropy() -> Work:
     labels = ints(32_000, 2, 1024)
     run = of("cross_entropy_loss").Fast_CrossEntropyLoss.apply
-    return both(lambda x: run(x.view(-1, 32_000), labels.view(-1), 0, 0), [rand(2, 1024, 32_000, grad=True)], fresh=True)
+    return both(
+        lambda x: run(x.view(-1, 32_000), labels.view(-1), 0, 0), [rand(2, 1024, 32_000, grad=True)], fresh=True
+    )
 
 
 @ENTRIES.add

@@ -191,9 +191,8 @@ def test_what_a_lane_knows_where_the_gate_is_shut_takes_no_register_that_the_cla
     some = allocation(function)
     first = max(some.state.registers) // 4 * 4 + 4
     quads = {("region", number): first + 4 * number for number in range(8)}
-    known = replace(
-        some, quads=quads, own=dict.fromkeys(quads.values(), 0x1111), state=replace(some.state, on=None)
-    )  # type: ignore[arg-type]
+    own, state = dict.fromkeys(quads.values(), 0x1111), replace(some.state, on=None)
+    known = replace(some, quads=quads, own=own, state=state)  # type: ignore[arg-type]
     found = claiming.placed(function, piece(), KERNEL, known, {}, FAR, 0, 255)
     assert found.at
     early, test = (

@@ -111,7 +111,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     marks = frozenset(one.spot.at for one in plan.placed if not one.spot.after and one.act != "clock")
     spans = _spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)
-    chosen = _chosen(free, plan.records, together, spans, marks, before, threads)
+    chosen = _chosen(free, plan.records, together, spans, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads, function.arch)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
@@ -187,7 +187,6 @@ def _chosen(
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
     spans: dict[regions.Key, lending.Span],
-    marks: frozenset[int],
     before: int,
     threads: int,
 ) -> registers.Allocation:
@@ -199,7 +198,7 @@ def _chosen(
     chosen = pool.owned(found, regions.apart(found))
     if fitting(chosen) < _warps(before, pool.function.arch) // max(1, threads // _WARP):
         few = pool.owned(found, regions.shared(found, together))
-        lent = pool.lent(spans, together, marks)
+        lent = pool.lent(spans, together)
         chosen = max((chosen, few, lent), key=fitting)
     if chosen.count > _MOST or not fitting(chosen):
         raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")

@@ -108,7 +108,6 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized, plan.counts)
-    marks = frozenset(one.spot.at for one in plan.placed if not one.spot.after and one.act != "clock")
     spans = _spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)
     chosen = _chosen(free, plan.records, together, spans, before, threads)

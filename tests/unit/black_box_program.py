@@ -1,5 +1,5 @@
 """A program whose simulated kernel hangs or dies: python black_box_program.py FAULT. The faults are those of
-tests/gpu/black_box_program.py. One that hangs makes the file `hangs` once no warp moves."""
+bench/faults_program.py. One that hangs makes the file `hangs` once no warp moves."""
 
 from __future__ import annotations
 

@@ -174,9 +174,12 @@ def _one(what: str, project: str, name: str, made: Any) -> dict[str, Any]:
         from . import dry
 
         return dry.check(project, name)
+    import torch
+
     from . import checking, timing
 
-    return (timing.measure if what == "time" else checking.check)(made[name]())
+    found = (timing.measure if what == "time" else checking.check)(made[name]())
+    return {**found, "device": torch.cuda.get_device_name()}
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ PLACEMENTS = ("fence", "schedule")
 
 def text(found: Sequence[Mapping[str, Any]]) -> str:
     """A row for each entry, then what to look at."""
-    entries: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in found:
-        entries.setdefault((one["project"], one["name"]), {})[one["what"]] = one
+    entries = _entries(found)
     lines = [
         "| entry | equal | records | lost | counts | fence: rest, recording | schedule: rest, recording | us |",
         "|---|" + "--:|" * 7,
@@ -25,6 +23,27 @@ def text(found: Sequence[Mapping[str, Any]]) -> str:
     for (project, name), one in entries.items():
         lines += [f"{project} {name}: {note}" for note in notes(one)]
     return "\n".join([*lines, summary(found)])
+
+
+def _entries(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in found:
+        entries.setdefault((one["project"], one["name"]), {})[one["what"]] = one
+    return entries
+
+
+def rows(found: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What is kept of each entry, by name: of a placement the results, records and refusals; percent; microseconds."""
+    kept: dict[str, dict[str, Any]] = {}
+    for (project, name), one in sorted(_entries(found).items()):
+        check, time = one.get("check", {}), one.get("time", {})
+        row: dict[str, Any] = {"failed": [part["failed"][:200] for part in one.values() if "failed" in part]}
+        row |= {key: part[key] for part in (check, time) for key in ("repeats", "same counts", "us") if key in part}
+        for p in PLACEMENTS:
+            row[p] = {key: check[p][key] for key in ("equal", "records", "lost", "runs agree", "why") if p in check}
+            row[p] |= time.get(p, {})
+        kept[f"{project}.{name}"] = row
+    return kept
 
 
 def summary(found: Sequence[Mapping[str, Any]]) -> str:

@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--results", type=Path, help="write what is kept of each entry to this file, too")
     parser.add_argument("--within", help=argparse.SUPPRESS)
     parser.add_argument("--names", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -61,9 +62,14 @@ def main() -> None:
     elif not given.table:
         run(given)
     if not given.within:
-        from .device_table import text
+        from . import device_table
 
-        print(text(read(given.out)))
+        found = read(given.out)
+        print(device_table.text(found))
+        if given.results:
+            devices = sorted({one["device"] for one in found if "device" in one})
+            about = {"machine": ", ".join(devices), "command": "python -m corpus.on_device FOLDER --out FILE [--time]"}
+            given.results.write_text(json.dumps({**about, "rows": device_table.rows(found)}, indent=1) + "\n")
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ SIDE_BY_SIDE := -n 2 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 # setuptools warns of every editable install
 QUIET := PYTHONWARNINGS=ignore
-.PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-hta test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
+.PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-hta test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-ranks bench-gpu peers fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
@@ -173,6 +173,9 @@ pyright: .venv/.test
 
 bench: .venv/.test .venv-peers/.test  ## speed of decoding and exporting, compared with other packages
 	$(ON_PATH) .venv/bin/python bench/host.py --peers .venv-peers/bin/python $(BENCH_ARGS)
+
+bench-ranks: .venv/.test  ## speed of kscope ranks for 1,000 ranks, and of merging a long trace of torch.profiler
+	$(ON_PATH) .venv/bin/python bench/ranks.py $(BENCH_ARGS)
 
 bench-gpu:  ## cost of recording on a GPU, compared with other profilers; ARGS="--sections regions" or --list
 	$(ON_PATH) $(PYTHON) bench/gpu.py $(ARGS)

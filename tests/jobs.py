@@ -32,6 +32,7 @@ class Job:
         pause: (rank, step) -> ns before the launch.
         transfer: ns that a collective lasts after the last arrival.
         warps: of each launch.
+        way: ns that a signal between two GPUs takes, the least and the most.
     """
 
     ranks: int
@@ -43,6 +44,7 @@ class Job:
     warps: int = 2
     seed: int = 1
     gap: int = 30_000_000
+    way: tuple[int, int] = (600, 700)
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -74,22 +76,24 @@ class Job:
 
     def capture(self, rank: int) -> Capture:
         """What a rank records."""
+        syncs = tuple(
+            ClockSync(self.unix(rank, true - 9_000), self.timer(rank, true), self.unix(rank, true + 11_000))
+            for true in (500_000.0, float(self.leave.max()) + 500_000)
+        )
+        device = DeviceCapture(0, "synthetic", self.lines(rank), 132, 0, TICK, syncs, 1_980_000, uuid=f"GPU-{rank}")
+        kernels = (KernelMeta("compute", COMPUTE, 3), KernelMeta("my_all_reduce", REDUCE, 3))
+        module = ModuleMeta("synth", kernels, tuple(RegionMeta(name) for name in NAMES))
+        host = {"rank": rank, "world": self.ranks, "hostname": f"node{self.host_of[rank]}", "pid": 100 + rank}
+        return Capture(synth.EPOCH, (device,), (module,), {"strategy": "elected"}, (), host)
+
+    def lines(self, rank: int) -> np.ndarray:
+        """What a rank's GPU wrote."""
         slabs = []
         for step in range(self.steps):
             begin, arrive = self.begin[rank, step], self.arrive[rank, step]
             slabs += self._launch(rank, step, begin, arrive - 2_000, COMPUTE)
             slabs += self._launch(rank, step, arrive, self.leave[rank, step], REDUCE)
-        syncs = tuple(
-            ClockSync(self.unix(rank, true - 9_000), self.timer(rank, true), self.unix(rank, true + 11_000))
-            for true in (500_000.0, float(self.leave.max()) + 500_000)
-        )
-        device = DeviceCapture(
-            0, "synthetic", np.concatenate(slabs), 132, 0, TICK, syncs, 1_980_000, uuid=f"GPU-{rank}"
-        )
-        kernels = (KernelMeta("compute", COMPUTE, 3), KernelMeta("my_all_reduce", REDUCE, 3))
-        module = ModuleMeta("synth", kernels, tuple(RegionMeta(name) for name in NAMES))
-        host = {"rank": rank, "world": self.ranks, "hostname": f"node{self.host_of[rank]}", "pid": 100 + rank}
-        return Capture(synth.EPOCH, (device,), (module,), {"strategy": "elected"}, (), host)
+        return np.concatenate(slabs)
 
     def _launch(self, rank: int, step: int, begin: float, end: float, kernel: int) -> list[np.ndarray]:
         found = []
@@ -122,7 +126,7 @@ class Job:
             mine_first, its_first = list[list[int]](), list[list[int]]()
             for true in moments:
                 for turn in range(16):
-                    there, back = rng.uniform(600, 700, 2)
+                    there, back = rng.uniform(*self.way, 2)
                     begin = true + 3000 * turn + 100_000 * other
                     asked, answered, seen = (
                         self.timer(one, at) // TICK * TICK

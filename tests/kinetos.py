@@ -72,14 +72,18 @@ class Recorded:
         devices = []
         kernels = {name: 0x1000 + at for at, name in enumerate(sorted({one.kernel for one in self.runs}))}
         for ordinal in sorted({one.device for one in self.runs}):
-            slabs = [slab for one in self.runs if one.device == ordinal for slab in self._slabs(one, kernels, jump)]
-            lines = np.concatenate(slabs)
+            lines = self.lines(ordinal, kernels, jump)
             sync = ClockSync(BASE, TIMER, BASE + 20_000)
             first = [(one.kernel, (one.first + TIMER) // TICK * TICK) for one in self.readings if one.device == ordinal]
             read = tuple(TimerReading(name, at, at + SPIN) for name, at in first)
             devices.append(DeviceCapture(ordinal, "synthetic", lines, 132, 0, TICK, (sync,), 1_980_000, readings=read))
         modules = tuple(synth.module((("load", "i32"), "dot"), number, name) for name, number in kernels.items())
         return Capture(synth.EPOCH, tuple(devices), modules, {"strategy": "elected"}, (), {"host": "synthetic"})
+
+    def lines(self, device: int, kernels: dict[str, int], jump: tuple[int, int] | None) -> np.ndarray:
+        """What a GPU wrote. kernels: the number of each."""
+        mine = [one for one in self.runs if one.device == device]
+        return np.concatenate([slab for one in mine for slab in self._slabs(one, kernels, jump)])
 
     def _slabs(self, one: Run, kernels: dict[str, int], jump: tuple[int, int] | None) -> list[np.ndarray]:
         found = []

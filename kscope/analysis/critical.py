@@ -235,7 +235,8 @@ class _Waits:
         for at in np.flatnonzero(blocked).tolist():
             wait, signal = int(edges.wait[at]), int(edges.signal[at])
             stop = float(begin[at] + took[at])
-            via = " -> ".join(whole.regions[int(whole.region[one])].name for one in (signal, wait))
+            names = (whole.regions[int(whole.region[one])].name for one in (signal, wait))
+            via = " -> ".join(dict.fromkeys(names))  # a wait may include its signal
             row = int(whole.track[signal])
             came = min(float(edges.issued_ns[at]), stop)
             self.by_row.setdefault(int(whole.track[wait]), []).append((stop, came, row, via))

@@ -101,7 +101,8 @@ def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
     """Id words of some records of all slabs, to build an IdTable from."""
     step = max(1, len(slabs) // 64)
     base = (slabs.line[::step] + HEADER_LINES) * RECORDS_PER_LINE
-    rows = (base[:, None] + np.arange(256) % slabs.room(slice(None, None, step))[:, None]).ravel()
+    room = slabs.room(slice(None, None, step))
+    rows = (base[:, None] + np.arange(min(256, int(room.max(initial=1)))) % room[:, None]).ravel()
     return np.asarray(_rows_of(device.lines)[rows, 1])
 
 

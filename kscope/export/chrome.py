@@ -6,7 +6,7 @@ ns. Records are written as columns of text, padded with spaces to equal width; o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..util.portable import clean
 from ..util.progress import Step
 from . import row_notes, text_cells
 from .flows import arrival
-from .launch_rows import launch_rows
+from .launch_rows import LaunchRow, launch_rows
 from .sample_counters import UNIT, counters
 from .text_cells import SPACE, Bytes
 from .threads import Threads, threads_of
@@ -31,6 +31,8 @@ from .timeline import EMPTY, Timeline
 Event = dict[str, Any]
 Rows = slice | Int64
 _CHUNK = 1 << 14
+_EVENTS = 1 << 13
+"""Events of a batch at least."""
 _SHORT = 64
 """Longer names are written in separate batches by power of two of their length, so that they do not widen all rows."""
 _FAR = 2.0**52
@@ -47,15 +49,17 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     })  # fmt: skip
     file.write(head[:-1] + b',"traceEvents":[')
     first = 1
-    for piece in pieces(timeline, threads_of(timeline), step):
+    for piece in pieces(timeline, threads_of(timeline), launch_rows(timeline), step):
         file.write(memoryview(piece)[first:])  # every event begins with a comma
         first = 0
     file.write(b"\n]}\n")
 
 
-def pieces(timeline: Timeline, threads: Threads, step: Step) -> Iterator[bytes | memoryview]:
-    """All events of a timeline on its threads, each with a comma before it."""
-    for events in _other_events(timeline, threads):
+def pieces(
+    timeline: Timeline, threads: Threads, launches: Mapping[int, LaunchRow], step: Step
+) -> Iterator[bytes | memoryview]:
+    """All events of a timeline on its threads, each with a comma before it. launches: those of launch_rows()."""
+    for events in _other_events(timeline, threads, launches):
         if events:
             yield b",\n" + orjson.dumps(events)[1:-1]
     records = _Records(timeline, threads)
@@ -66,22 +70,22 @@ def pieces(timeline: Timeline, threads: Threads, step: Step) -> Iterator[bytes |
         step(part.stop - part.start)
 
 
-def _other_events(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
+def _other_events(timeline: Timeline, threads: Threads, launches: Mapping[int, LaunchRow]) -> Iterator[list[Event]]:
     """All events except the records."""
     yield from _names(timeline, threads)
-    yield _launches(timeline, threads)
+    yield _launches(threads, launches)
     yield from _empty(timeline, threads)
     yield from _arrows(timeline, threads)
     yield _problems(timeline, threads)
-    yield from _counters(timeline, threads)
+    yield from _counters(timeline, threads, launches)
 
 
-def _counters(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
+def _counters(timeline: Timeline, threads: Threads, launches: Mapping[int, LaunchRow]) -> Iterator[list[Event]]:
     """Samples of stalls over time, of the first GPU: samples name none."""
     if timeline.trace.samples is None:
         return
     origin = max(0, timeline.origin)
-    for one in counters(timeline, launch_rows(timeline)):
+    for one in counters(timeline, launches):
         about = {"ph": "C", "name": one.name, "pid": threads.home}
         times = (np.maximum(one.time - origin, 0) / 1000).tolist()
         yield [{**about, "ts": ts, "args": {UNIT: rate}} for ts, rate in zip(times, one.rate.tolist(), strict=True)]
@@ -112,8 +116,9 @@ def _meta(name: str, args: Event, *, pid: int, tid: int) -> Event:
 
 def _names(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
     """Names of processes and threads; the arguments of a row are those of its name."""
-    for pid, name in threads.processes.items():
-        yield [_meta("process_name", {"name": name}, pid=pid, tid=threads.free)]
+    found = [
+        _meta("process_name", {"name": name}, pid=pid, tid=threads.free) for pid, name in threads.processes.items()
+    ]
     roles = timeline.roles
     role = [roles.names[code] for code in roles.code.tolist()]
     known = [
@@ -125,17 +130,19 @@ def _names(timeline: Timeline, threads: Threads) -> Iterator[list[Event]]:
         if thread.row is not None and timeline.view.args:
             about = {"role": clean(role[thread.row])}
             about |= {name: values[thread.row] for name, values, valid in known if valid[thread.row]}
-        yield [
-            _meta("thread_name", {"name": thread.name, **about}, **place),
-            _meta("thread_sort_index", {"sort_index": tid}, **place),
-        ]
+        found.append(_meta("thread_name", {"name": thread.name, **about}, **place))
+        found.append(_meta("thread_sort_index", {"sort_index": tid}, **place))
+        if len(found) >= _EVENTS:
+            yield found
+            found = []
+    yield found
 
 
-def _launches(timeline: Timeline, threads: Threads) -> list[Event]:
-    events, rows = [], launch_rows(timeline)
+def _launches(threads: Threads, launches: Mapping[int, LaunchRow]) -> list[Event]:
+    events = []
     for tid, thread in threads.rows.items():
         if thread.launch is not None:
-            row = rows[thread.launch]
+            row = launches[thread.launch]
             times = {"ts": row.begin / 1000, "dur": (row.end - row.begin) / 1000}
             about = {"name": clean(row.name), "cat": "launch", "args": row.arguments}
             events.append({"ph": "X", "pid": thread.pid, "tid": tid, **times, **about})

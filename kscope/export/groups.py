@@ -122,9 +122,12 @@ def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
     outer_names, inner_names = _groups(timeline, row, nested), _launch_names(timeline, launch)
     if not swapped:
         outer_names, inner_names = inner_names, outer_names
-    for first, stop in pairwise([*heads.tolist(), len(index)]):
+    starts = np.flatnonzero(fresh(gpu, outer, inner)) if nested and several else heads[:0]
+    below = list(zip(inner_names(starts.tolist()), pairwise([*starts.tolist(), len(index)]), strict=True))
+    part = pairwise([*np.searchsorted(starts, heads).tolist(), len(starts)])
+    spans = pairwise([*heads.tolist(), len(index)])
+    for name, (first, stop), within in zip(outer_names(heads.tolist()), spans, part, strict=True):
         new = not first or gpu[first] != gpu[first - 1]
-        name = outer_names([first])[0]
         if swapped:
             more = f" on {gpu_name(timeline, int(gpu[first]))}" if len(timeline.trace.devices) > 1 else ""
             groups.append(Group(name + more, TOP, first))
@@ -138,10 +141,8 @@ def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
         titled[first:stop] = several and (not nested or (new and not swapped))
         if nested and several and not titled[first]:
             here = len(groups) - 1
-            starts = first + np.flatnonzero(fresh(inner[first:stop]))
-            names = inner_names(starts.tolist())
-            for below, (at, end) in zip(names, pairwise([*starts.tolist(), stop]), strict=True):
-                groups.append(Group(below, here, at))
+            for inside, (at, end) in below[slice(*within)]:
+                groups.append(Group(inside, here, at))
                 parent[at:end] = len(groups) - 1
     extra = np.flatnonzero(index >= len(warps))
     more_tracks = [timeline.more[number].suffix for number in (index[extra] - len(warps)).tolist()]

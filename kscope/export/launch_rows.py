@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.calls import Call
-from ..util.runs import count_distinct, heads
+from ..util.runs import heads, order_by
 from ..util.text import counted
 from .sample_notes import notes
 from .timeline import Timeline
@@ -43,21 +44,25 @@ def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
     order = timeline.drawn[np.argsort(warps.launch[timeline.drawn], kind="stable")]
     if not len(order):
         return {}
-    ends, records = np.nan_to_num(warp_ends(trace)), np.bincount(trace.track, minlength=len(warps))
-    found, first, waits = {}, heads(warps.launch[order]), notes(trace)
-    for rows in np.split(order, first[1:]):
-        launch = int(warps.launch[rows[0]])
+    first = heads(warps.launch[order])
+    begins = np.minimum.reduceat(warps.start_ns[order], first).tolist()
+    ends = np.maximum.reduceat(np.nan_to_num(warp_ends(trace))[order], first).tolist()
+    records = np.add.reduceat(np.bincount(trace.track, minlength=len(warps))[order], first).tolist()
+    counts = np.diff([*first.tolist(), len(order)])
+    of, waits = np.repeat(np.arange(len(first)), counts), notes(trace)
+    blocks, sms = (_distinct(of, column[order]) for column in (warps.block, warps.sm))
+    found = {}
+    for at, launch in enumerate(warps.launch[order[first]].tolist()):
         info = trace.launches[launch]
-        begin = _after(float(warps.start_ns[rows].min()), base)
-        end = max(begin, _after(float(ends[rows].max()), base))
-        blocks, of = count_distinct(warps.block[rows]), int(np.prod(info.grid, dtype=object))
+        begin = _after(begins[at], base)
+        end = max(begin, _after(ends[at], base))
         x, y, z = info.grid
         arguments: dict[str, str | int] = {
             "grid": f"{x} x {y} x {z}",
-            "blocks": f"{blocks:,} of {of:,} recorded",
-            "warps": len(rows),
-            "records": int(records[rows].sum()),
-            "SMs": count_distinct(warps.sm[rows]),
+            "blocks": f"{blocks[at]:,} of {x * y * z:,} recorded",
+            "warps": int(counts[at]),
+            "records": records[at],
+            "SMs": sms[at],
             "kernel": info.hash,
             "start_unix_ns": timeline.origin + begin,
         }
@@ -72,6 +77,13 @@ def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
             arguments["problems"] = counted(len(timeline.problems), "problem") + ", on the last row"
         found[launch] = LaunchRow(info.kernel, begin, end, arguments, tuple(one for one in around if one[1] < one[2]))
     return found
+
+
+def _distinct(of: npt.NDArray[np.int64], values: npt.NDArray[np.integer]) -> list[int]:
+    """How many different values each group has. of: (n,) the group of each value, ascending from 0."""
+    order = order_by(of, values)
+    counts: list[int] = np.bincount(of[heads(of[order], values[order])]).tolist()
+    return counts
 
 
 def _after(ns: float, base: int) -> int:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from .. import ptx
 from ..capture import layout
 from ..instrument.recording import Recording
-from ..marks import operations
 from ..marks.grammar import Mark
 from ..marks.wide import is_wide
 from ..ptx import cfg
 from . import loop_registers
+from .deferred_stores import Deferral, Numbers
+from .pipeline_marks import gets_buffer, is_number, is_of_lane_0, is_wait, waits
 
 Key = tuple[str, str, int]
 """Of a slot: name, sort of mark, depth of recursion."""
@@ -26,36 +27,22 @@ def key_of(mark: Mark, depth: int) -> Key:
     return mark.name, sort, depth
 
 
-def waits(mark: Mark) -> bool:
-    """Whether a mark is of a wait of a pipeline, which each lane with a slab records: lane 0, and those that arrived or
-    copied before.
-    """
-    return mark.how == "pipeline" and mark.act in ("enter", "exit", "success")
-
-
-def is_wait(mark: Mark) -> bool:
-    """Whether a mark is of a wait for a barrier."""
-    known = operations.of_name(mark.name) if mark.how == "pipeline" else None
-    return known is not None and known.operation == "wait"
-
-
-def is_number(mark: Mark) -> bool:
-    """Whether a mark of a pipeline has a number for its value, and no barrier."""
-    known = operations.of_name(mark.name)
-    return known is not None and known.operation == "bytes"
-
-
 @dataclass(frozen=True)
-class _Record:
-    """A record that waits to be stored. spec: its mark's strategy. elected: one of the lanes that were there together
-    stores it, which may have no slab yet. loop: the loop whose registers it uses.
+class Record:
+    """A record that waits to be stored. owner: predicate of the lanes that store it. elected: one of the lanes that
+    were there together stores it, which may have no slab yet. loop: the loop whose registers it uses.
     """
 
     slot: ptx.Slot
     kind: layout.Kind
-    spec: str | None
+    owner: str
     elected: bool
     loop: loop_registers.Loop | None = None
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether it may be stored later, by the same lanes, without a branch."""
+        return not self.elected and self.loop is None and not self.slot.wide
 
 
 class Emitter:
@@ -72,12 +59,14 @@ class Emitter:
         shared: Set[int] = frozenset(),
         sites: Set[int] = frozenset(),
         opens: Set[str] = frozenset(),
+        deferral: Deferral | None = None,
+        deferred: Mapping[int, Sequence[Record]] | None = None,
     ) -> None:
         """Create an emitter.
 
         Args:
             slots: registers by key.
-            depths: depth of recursion of each mark, by statement index.
+            depths: depth of recursion of each mark, or its number, by statement index.
             recording: the options.
             kernel: what the text depends on.
             after_barrier: indices of statements whose clock reads follow a barrier.
@@ -85,30 +74,40 @@ class Emitter:
             opens: names of regions whose enters are stored at once, and their ends likewise.
             shared: indices of enters that use the clock read of the region that ends right before.
             sites: indices of statements that anchors come before.
+            deferral: where loops store records later.
+            deferred: which records these are, by the number of an end, as an emitter without this argument found them.
         """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
         self.loops, self.shared, self.sites, self.opens = loops, shared, sites, opens
         self.limit = 0 if recording.live else recording.pending
-        self.pending: list[_Record] = []
+        self.pending: list[Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
-        self.stored: _Record | None = None  # the last one since the basic block began
+        self.stored: Record | None = None  # the last one since the basic block began
         self.attempted = self.claimed = False
         self.leaves = 0
+        self.deferral = deferral if deferral is not None and self.limit and not recording.survive else Deferral()
+        self.known, self.deferred = deferred or {}, dict[int, Sequence[Record]]()
+        self.at = 0
 
     def begin(self) -> str:
         """At the top of the entry: declare the loops' registers; a live recording claims at once."""
         declared = "".join(ptx.loop_records.declared(loop.number) for loop in self.loops)
         declared += "".join(ptx.operations.declared(slot) for key, slot in self.slots.items() if key[1] == _TRIED)
+        declared += "".join(map(ptx.deferred.declared, self.known))
         return declared + (self._claim() if self.recording.live else "")
 
     def mark(self, i: int, mark: Mark) -> str:
+        self.at = i
         if mark.act == "kernel":
             return ""
         if mark.act == "pin":
             return ptx.pin(mark.operand or "0", is_wide(mark.type))
         slot = self._slot(i, mark)
         text = self._flush(through=slot) + self._fence(i)
+        left = [record for number in self.deferral.within.get(i, ()) for record in self.known.get(number, ())]
+        if any(record.slot is slot for record in left):
+            text += self.kept(self.deferral.within[i])
         if mark.act == "attempt":
             return text + ptx.operations.attempt(self.kernel, slot, mark.operand or "0")
         loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
@@ -116,6 +115,7 @@ class Emitter:
         if mark.act == "enter" and is_wait(mark):
             return text + ptx.operations.begin(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter" and waits(mark):
+            text += self._shadow(self.deferral.shadows[i]) if i in self.deferral.shadows else ""
             return text + ptx.operations.drain(self.kernel, slot, mark.operand or "0")
         if mark.act == "enter":
             if loop is not None:
@@ -129,6 +129,7 @@ class Emitter:
             claimed_late = ptx.late(self.kernel, [f"ks_w{slot.index}"]) if elect else ""
             return f"{claimed}{text}{entered}{claimed_late}{ptx.open_word(self.kernel, slot, mark.operand, owner)}"
         kind = slot.kind
+        elected = self.kernel.elects(mark.strategy) and gets_buffer(mark)
         if mark.act == "success":
             text += ptx.operations.success(self.kernel, slot, mark.operand or "0")
         elif mark.how == "pipeline" and mark.act == "instant":
@@ -142,9 +143,11 @@ class Emitter:
             text += ptx.loop_records.leave(self.kernel, owner, loop.number, loop.long)
         else:
             text += ptx.leave(self.kernel, slot)
-        elected = self.kernel.elects(mark.strategy) and not waits(mark)
-        self.pending.append(_Record(slot, kind, mark.strategy, elected, loop))
+        stores = self.kernel.lane_0 if is_of_lane_0(mark) else owner
+        self.pending.append(Record(slot, kind, stores, elected, loop))
         self.ended = slot
+        if i in self.deferral.later and all(record.may_stay for record in self.pending):
+            return text
         return text + self._flush(keep=0 if mark.act == "exit" and mark.name in self.opens else self.limit)
 
     def _slot(self, i: int, mark: Mark) -> ptx.Slot:
@@ -159,10 +162,14 @@ class Emitter:
     def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
+        self.at = i
+        if i in self.deferral.through and i not in self.sites and all(record.may_stay for record in self.pending):
+            return self._claim()
         due, anchor = self._anchor(i)
-        text = self._claim() + due + self._flush() + anchor + self._hold(i)
+        text = self._claim() + due + (self._defer(i) or self._flush()) + anchor + self._hold(i)
         self.stored = None
         if statement.sort == "leave":
+            text += self.kept(self.deferral.within.get(i, ()))
             if not statement.predicate:
                 return text + self._fence(i) + ptx.finish(self.kernel)
             self.leaves += 1
@@ -170,6 +177,30 @@ class Emitter:
             end = [self._fence(i), ptx.finish(self.kernel)]
             return text + ptx.guarded(statement.predicate, statement.negated, label, end)
         return text
+
+    def kept(self, ends: Numbers, shadow: bool = False) -> str:
+        """Store the records that stayed in registers at these ends, if they are there."""
+        text = ""
+        for number in ends:
+            if records := self.known.get(number):
+                kept = ptx.deferred.kept(number)
+                text += "".join(self._store(one, kept, shadow) for one in records) + ptx.deferred.gone(number)
+        return text
+
+    def _defer(self, i: int) -> str:
+        """At an end: leave the pending records in registers, if all may stay there."""
+        if i not in self.deferral.ends or not self.pending or not all(record.may_stay for record in self.pending):
+            return ""
+        number = self.deferral.ends[i]
+        self.deferred[number], self.pending = self.pending, []
+        return ptx.deferred.keep(number)
+
+    def _shadow(self, ends: Numbers) -> str:
+        """Store what stayed in registers, and what is pending, while the tensor cores work."""
+        pending = self.pending if all(record.may_stay for record in self.pending) else []
+        stores = self.kept(ends, shadow=True) + "".join(self._store(record, shadow=True) for record in pending)
+        self.pending = [] if pending else self.pending
+        return f"{self._claim()}{ptx.deferred.behind()}{stores}" if stores else ""
 
     def _hold(self, i: int) -> str:
         """The text before a loop that starts here."""
@@ -202,7 +233,7 @@ class Emitter:
         if count <= 0:
             return ""
         out, self.pending = self.pending[:count], self.pending[count:]
-        text = self._claim()
+        text = self._claim() + self.kept(self.deferral.within.get(self.at, ()))
         elected = [f"ks_w{record.slot.index}" for record in out if record.elected]
         text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
         self.stored = out[-1]
@@ -215,10 +246,11 @@ class Emitter:
         last = self.pending[-1] if self.pending else self.stored
         if last is None or last.loop is not None or i not in self.sites or not self.kernel.anchored:
             return "", ""
-        return ptx.due(f"ks_e{last.slot.index}"), ptx.anchor(self.kernel)
+        left = self.kept((self.deferral.ends[i],)) if i in self.deferral.ends else ""
+        return ptx.due(f"ks_e{last.slot.index}"), ptx.anchor(self.kernel, left)
 
-    def _store(self, record: _Record) -> str:
-        owner, loop = self.kernel.owner(record.spec), record.loop
+    def _store(self, record: Record, kept: str = "", shadow: bool = False) -> str:
+        owner, loop = record.owner, record.loop
         if loop is None:
-            return ptx.store(self.kernel, record.slot, record.kind, owner)
+            return ptx.store(self.kernel, record.slot, record.kind, owner, kept, shadow)
         return ptx.loop_records.put(self.kernel, record.slot, owner, loop.number, loop.long)

@@ -1,4 +1,6 @@
-"""What registers of a kernel are known to hold: constants, and predicates made of elections and other predicates."""
+"""What registers of a kernel are known to hold: constants, and predicates made of elections, other predicates and
+comparisons of the thread's number.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,15 @@ _MOVED = re.compile(r"mov\.[bsu](?:32|64)\s+(%\w+),\s*(\d+);")
 _REGISTER = re.compile(r"%\w+")
 _ELECTED = re.compile(r"elect\.sync\s+[%\w]+\s*\|\s*(%\w+)\s*,\s*(?:-1|0[xX][fF]{8}|4294967295)\s*;")
 _AND = re.compile(r"and\.pred\s+(%\w+),\s*(%\w+),\s*(%\w+)\s*;")
+_THREAD = re.compile(r"mov\.[bsu]32\s+(%\w+),\s*(%tid\.x|%laneid)\s*;")
+_MASKED = re.compile(r"and\.b32\s+(%\w+),\s*(%\w+),\s*(\d+)\s*;")
+_BELOW = re.compile(r"setp\.(eq\.[bsu]|lt\.u)32\s+(%\w+),\s*(%\w+),\s*(0|32)\s*;")
+_LANES, _THREADS = 31, 1023
+"""Masks of a lane's number, and of a thread's in its block."""
 ONE_LANE = "elect"
 """Part of a condition that holds for one lane of a warp."""
+_LANE_0 = "lane 0"
+"""Part of one that holds for lane 0."""
 
 
 @dataclass
@@ -35,23 +44,61 @@ class Registers:
         return writes
 
     @cached_property
+    def _threads(self) -> dict[str, int]:
+        """Registers with bits of the thread's number in its block, and the mask of these bits; the low ones are of the
+        lane.
+        """
+        masks: dict[str, int] = {}
+        for text in self._unconditional:
+            if (read := _THREAD.match(text)) is not None and (read[2] == "%laneid" or self.function.has_flat_blocks):
+                masks[read[1]] = _LANES if read[2] == "%laneid" else _THREADS
+            elif (part := _MASKED.match(text)) is not None and part[2] in masks:
+                masks[part[1]] = masks[part[2]] & int(part[3])
+        return {register: mask for register, mask in masks.items() if self._writes[register] == 1}
+
+    @cached_property
+    def _unconditional(self) -> list[str]:
+        """Statements that every thread that gets there executes, and that only write registers."""
+        text = self.function.text
+        return [
+            text[one.start : one.end] for one in self.function.statements if one.sort == "other" and not one.predicate
+        ]
+
+    def _compared(self, text: str) -> tuple[str, frozenset[str]] | None:
+        """A predicate that compares the thread's number, and what holds where it does."""
+        below = _BELOW.match(text)
+        if below is None or below[3] not in self._threads or self._writes[below[2]] != 1:
+            return None
+        mask, least = self._threads[below[3]], below[1] == "lt.u"
+        if least != (below[4] == "32") or (not least and mask & _LANES != _LANES):
+            return None
+        warps = {f"thread & {mask & ~_LANES} = 0"} if mask > _LANES else set[str]()
+        return below[2], frozenset(warps if least else {ONE_LANE, _LANE_0, *warps})
+
+    @cached_property
     def _predicates(self) -> dict[str, frozenset[str]]:
-        """Predicates that one statement writes as a conjunction or as an election -> what they are made of."""
+        """Predicates that one statement writes as a conjunction, an election or a comparison -> what they are made
+        of.
+        """
         made: dict[str, frozenset[str]] = {}
-        for one in self.function.statements:
-            if one.sort != "other" or one.predicate:
-                continue
-            text = self.function.text[one.start : one.end]
+        for text in self._unconditional:
             if (elected := _ELECTED.match(text)) is not None and self._writes[elected[1]] == 1:
                 made[elected[1]] = frozenset({ONE_LANE})
             elif (both := _AND.match(text)) is not None and self._writes[both[1]] == 1:
                 made[both[1]] = frozenset({both[2], both[3]})
+            elif (compared := self._compared(text)) is not None:
+                made[compared[0]] = compared[1]
         return made
 
     def condition(self, when: str | None) -> frozenset[str] | None:
         """What a predicate is made of: equal sets hold for equally many lanes; None for no predicate."""
-        if when is None:
-            return None
+        return None if when is None else self._parts(when) - {_LANE_0}
+
+    def is_lane_0(self, when: str | None) -> bool:
+        """Whether a predicate holds for lane 0 of a warp at most."""
+        return when is not None and _LANE_0 in self._parts(when)
+
+    def _parts(self, when: str) -> frozenset[str]:
         found, known = {when}, self._predicates
         while more := {one for one in found if one in known}:
             found = (found - more).union(*(known[one] for one in more))

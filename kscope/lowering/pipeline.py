@@ -24,6 +24,7 @@ from ..instrument.selection.auto import Selection
 from ..marks import operations
 from ..marks.grammar import PREFIX, Mark
 from ..ptx import cfg
+from ..ptx.operations import address
 from . import source_lines, wait_loops
 from .group_bytes import group_bytes
 from .known_registers import Registers
@@ -113,6 +114,13 @@ class _Placed:
         name = operations.named(mine.operation, place, **fixed)
         return replace(self, statement=copy.statement, mark=replace(self.mark, name=name))
 
+    def with_commit(self) -> _Placed:
+        """The mark of a wait for groups, if one was committed directly before."""
+        mine = operations.of_name(self.mark.name)
+        assert mine is not None
+        name = operations.named("drain", self.mark.name.rpartition(" ")[2], of=mine.of, commits=1)
+        return replace(self, mark=replace(self.mark, name=name))
+
 
 @dataclass
 class _Function:
@@ -164,15 +172,32 @@ class _Function:
             yield one.place, f"{'' if one.before else chr(10) + chr(9)}{one.mark.comment()}\n\t"
 
     def _merged(self, found: list[_Placed]) -> list[_Placed]:
-        """Copies that follow an operation on the same barrier, in the same lanes, are part of its record."""
+        """Copies that follow an operation on the same barrier, in the same lanes, are part of its record; and a commit
+        is part of the record of the wait that follows: it then begins before the commit.
+        """
         kept: list[_Placed] = []
+        drained = set[int]()
         for one in found:
             before = kept[-1] if kept else None
             if before is not None and self._continues(before, one):
                 kept[-1] = before.with_copy(one)
+            elif before is not None and self._commits(before, one):
+                kept[-1] = replace(one.with_commit(), place=before.place)
+                drained.add(one.statement)
             else:
-                kept.append(one)
+                kept.append(one.with_commit() if one.statement in drained else one)
         return kept
+
+    def _commits(self, before: _Placed, one: _Placed) -> bool:
+        first, second = operations.of_name(before.mark.name), operations.of_name(one.mark.name)
+        between = self.function.statements[before.statement + 1 : one.statement]
+        return (
+            first is not None
+            and second is not None
+            and (first.operation, second.operation, one.mark.act) == ("commit", "drain", "enter")
+            and first.of == second.of == operations.OF_WARP
+            and all(statement.sort == "other" for statement in between)
+        )
 
     def _continues(self, before: _Placed, one: _Placed) -> bool:
         first, second = operations.of_name(before.mark.name), operations.of_name(one.mark.name)
@@ -180,7 +205,7 @@ class _Function:
             return False
         between = self.function.statements[before.statement + 1 : one.statement]
         return (
-            before.mark.operand == one.mark.operand
+            address(before.mark.operand or "") == address(one.mark.operand or "")
             and self.registers.is_fixed(one.mark.operand or "")
             and first.multicast == second.multicast * (first.operation == "copy")
             and self.registers.condition(before.mark.when) == self.registers.condition(one.mark.when)

@@ -11,7 +11,7 @@ from ..marks import operations
 from ..marks.grammar import Act, Mark
 from ..marks.operations import Operation
 from ..marks.strategies import ANY_LANE
-from ..ptx.operations import EACH, ONE, WIDE
+from ..ptx.operations import EACH, FIRST, ONE, WIDE
 from .known_registers import ONE_LANE, Registers
 
 _OPERAND = re.compile(r"\{[^}]*\}|\[(?:[^\[\]{}]|\{[^}]*\})*\]|[^,\s][^,\[\]{}]*")
@@ -65,14 +65,15 @@ class Instruction:
 
     def _group(self, code: str, arguments: list[str], when: str | None) -> Iterator[tuple[bool, Mark]]:
         operation, of = _GROUPS[code]
+        how = FIRST if of == operations.OF_WARP else ONE if self._is_one_lane(when) else ""
         if operation == "commit":
             size = {} if self.bytes is None else {"bytes": self.bytes}
-            yield True, self._mark("instant", "commit", "0", when, of=of, **size)
+            yield True, self._mark("instant", "commit", f"{how}0", when, of=of, **size)
         elif when is not None:
             self.missed(f"{code} under a predicate is not recorded")
         else:
             left = arguments[0] if arguments else "0"
-            yield True, self._mark("enter", "drain", left, None, of=of)
+            yield True, self._mark("enter", "drain", f"{how}{left}", None, of=of)
             yield False, self._mark("exit", "drain", None, None, of=of)
 
     def _mbarrier(
@@ -149,13 +150,17 @@ class Instruction:
     def _point(
         self, operation: Operation, barrier: str, code: str, when: str | None, **fixed: int
     ) -> tuple[bool, Mark]:
-        one = ONE_LANE in (self.registers.condition(when) or ())
+        one = self._is_one_lane(when)
         several = operation == "init" or (operation == "arrive" and "shared::cluster" in code)
-        how = ONE if one else EACH if several else ""
+        how = FIRST if self.registers.is_lane_0(when) else ONE if one else EACH if several else ""
         return True, self._mark("instant", operation, f"{how}{self._address(barrier, code)}", when, **fixed)
 
+    def _is_one_lane(self, when: str | None) -> bool:
+        return ONE_LANE in (self.registers.condition(when) or ())
+
     def _bytes(self, register: str, when: str | None) -> tuple[bool, Mark]:
-        return True, self._mark("instant", "bytes", register, when)
+        how = FIRST if self.registers.is_lane_0(when) else ""
+        return True, self._mark("instant", "bytes", f"{how}{register}", when)
 
     def _mark(self, act: Act, operation: Operation, operand: str | None, when: str | None, **fixed: int | str) -> Mark:
         file, _, line = (self.where or "").rpartition(":")

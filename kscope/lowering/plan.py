@@ -32,10 +32,12 @@ from . import (
     source_lines,
     waiting,
 )
+from .deferred_stores import Deferral, deferral
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of, unified
-from .text_edits import TARGET, behind_head, edited
+from .pipeline_marks import is_of_lane_0, numbers
+from .text_edits import TARGET, behind_head, check_all_read, edited
 from .variables import uses_variables
 
 _APART = (
@@ -89,7 +91,7 @@ def lower(
     target = TARGET.search(cfg.bare(text))
     has_removed_marks = has_spare_registers = False
     functions = cfg.functions(text)
-    _check_all_read(text, functions)
+    check_all_read(text, functions)
     for found in functions:
         function = unified(replace(found, name=source.kernels.get(found.name, found.name)))
         dead_names = dead_marks.dead_names(function)
@@ -119,7 +121,7 @@ def lower(
             body.log2_records,
             (f"KS_ID{number}_LOW", f"KS_ID{number}_HIGH"),
             int(target[1]) if target else 0,
-            any(mark.act == "pin" for mark in function.marks),
+            bool(body.deferral.shadows) or any(mark.act == "pin" for mark in function.marks),
             function.has_flat_blocks,
             f"KS_SIZE{number}" if body.sized else None,
             body.anchored,
@@ -171,20 +173,6 @@ def empty(recording: Recording, frontend: str) -> ModuleMeta:
     return ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec)
 
 
-def _check_all_read(text: str, functions: Iterable[cfg.Function]) -> None:
-    """Raise UnsupportedError for a mark outside the statements of a function, which would stay in the text
-    unrecorded.
-    """
-    read = {s.start for function in functions for s in function.statements if s.mark is not None}
-    for found in re.finditer(rf"{PREFIX}[^\n]*", cfg.bare(text)):
-        if found.start() not in read:
-            line = text.count("\n", 0, found.start()) + 1
-            raise UnsupportedError(
-                f"line {line} of the PTX: the mark {found[0].strip()!r} is within a statement, or in no function, and "
-                "cannot be lowered; put it between two statements of a kernel (or report it, if a compiler wrote it)"
-            )
-
-
 def _without(function: cfg.Function, names: frozenset[str] | None = None) -> list[tuple[int, int, str]]:
     """The edits that leave a function without its marks of these names, and those of the kernel; None for all marks."""
     return [
@@ -221,6 +209,7 @@ class _Body:
     anchored: bool = False
     has_spare_registers: bool = False
     opens: frozenset[str] = frozenset()
+    deferral: Deferral = field(default_factory=Deferral)
 
     @staticmethod
     def of(
@@ -260,8 +249,9 @@ class _Body:
         types = types_of(
             function.name, [(mark, source_lines.where(s.source, files) or places.get(mark.name)) for _, s, mark in kept]
         )
-        keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
-        conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
+        depths = paired.depths | numbers(function)
+        keys = sorted({key_of(mark, depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
+        conditional = {key_of(mark, depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
         looped = frozenset(i for block in graph if block.looped for i in range(block.first, block.last))
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter", "success")]
         wide = {name for (name, _), kind in types.items() if is_wide(kind)}
@@ -289,7 +279,7 @@ class _Body:
             function,
             recording,
             {key: ptx.Slot(n, key[0], types.get((key[0], key[1])), key in conditional) for n, key in enumerate(keys)},
-            paired.depths,
+            depths,
             frozenset(out),
             tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept}))
             or (recording.strategy.spec,),
@@ -308,18 +298,28 @@ class _Body:
             recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),
             opens,
+            deferral(function, graph),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        of_statements = self.behind, self.loops, self.shared, self.sites, self.opens
+        of_statements = self.behind, self.loops, self.shared, self.sites, self.opens, self.deferral
         emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
+        if self.deferral.shadows:  # which records are stored later is known when all are
+            for _ in self._edits(kernel, emitter):
+                pass
+            emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements, emitter.deferred)
         yield from self.moves
+        yield from self._edits(kernel, emitter)
+
+    def _edits(self, kernel: ptx.Kernel, emitter: Emitter) -> Iterable[tuple[int, int, str]]:
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
         for i, statement in enumerate(self.function.statements):
             if statement.scope:  # the claim's labels are at function scope: it goes before the outermost brace
                 yield statement.scope[0], statement.scope[0], emitter.before_scope(statement)
+            if i in self.deferral.exits:
+                yield statement.start, statement.start, emitter.kept(self.deferral.exits[i])
             if statement.mark is not None:
                 yield (
                     statement.start,
@@ -339,7 +339,7 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
 
 def _is_conditional(mark: Mark, recording: Recording) -> bool:
     """Whether a predicate register selects the lanes that record the mark."""
-    if mark.how == "pipeline" and mark.act in ("enter", "exit"):
+    if mark.how == "pipeline" and (mark.act in ("enter", "exit") or (is_of_lane_0(mark) and mark.when is None)):
         return False
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
 

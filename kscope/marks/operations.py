@@ -12,9 +12,9 @@
 `block` is the rank in its cluster of the block whose shared memory has the barrier: the hardware puts it into the upper
 byte of every shared address. Of a wait, `parity` is what it waits for. Records of `bytes` have a number of bytes
 instead: that of the record of the same lane directly before, whose code does not fix it. Those of a group (`commit` and
-`drain`) have no barrier, and the recording lane in place of the block: groups are each lane's. A commit has the active
-lanes, and in its name the bytes that each of them copies, if its code shows them; in place of a drain's address is how
-many groups may stay in flight.
+`drain`) have no barrier, and the recording lane in place of the block: groups are each lane's, or lane 0's where a warp
+executes them as one (wgmma). A commit has the active lanes, and in its name the bytes that each of them copies, if its
+code shows them; in place of a drain's address is how many groups may stay in flight.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ hardware makes when earlier work of the thread completes. bytes: see above. comm
 ADDRESS_BITS, PARITY_SHIFT, LANES_SHIFT, BLOCK_SHIFT = 18, 18, 19, 24
 ADDRESS_MASK, BLOCK_MASK = (1 << ADDRESS_BITS) - 1, 0xFF << BLOCK_SHIFT
 
+_NUMBERS = ("count", "bytes", "copies", "copied", "commits")
+OF_WARP = "wgmma"
+"""What a warp executes as one: its lane 0 records groups of it."""
+
 _NAME = re.compile(rf"{PIPELINE} ({'|'.join(get_args(Operation))})((?: [a-z]+=[\w.]+)*)(?: (?:(\S.*:\d+)|#\d+))?")
 
 
@@ -49,6 +53,7 @@ class Named:
         copied: their bytes; None if their code does not fix them.
         multicast: the copy goes to several blocks of the cluster.
         of: the instruction of a group, such as "wgmma".
+        commits: of a drain, how many groups were committed directly before it begins, and are part of the record.
         where: file:line without folders; empty if it is unknown.
     """
 
@@ -59,6 +64,7 @@ class Named:
     copied: int | None = None
     multicast: bool = False
     of: str = ""
+    commits: int = 0
     where: str = ""
 
 
@@ -74,7 +80,7 @@ def of_name(name: str) -> Named | None:
     if found is None:
         return None
     fixed = dict(word.split("=") for word in found[2].split())
-    numbers = {key: int(fixed[key]) for key in ("count", "bytes", "copies", "copied") if fixed.get(key, "").isdecimal()}
+    numbers = {key: int(fixed[key]) for key in _NUMBERS if fixed.get(key, "").isdecimal()}
     return Named(
         found[1],  # type: ignore[arg-type]  # the pattern matches only these values
         **numbers,

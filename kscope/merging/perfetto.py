@@ -152,17 +152,15 @@ def _begins(
         if args:
             text = _json(args)
             size = len(text)
-            note = _ARGS + b"\x4a" + (_VARINTS[size] if size < _MANY else varint(size)) + text
+            note = _ARGS + b"\x4a" + varint(size) + text
             size = len(note)
-            event += b"\x22" + (_VARINTS[size] if size < _MANY else varint(size)) + note
+            event += b"\x22" + varint(size) + note
         if index in flows:
             event += b"".join(flows[index])
         found.append(_tail(event))
     return found
 
 
-_MANY = 1 << 12
-_VARINTS = [varint(size) for size in range(_MANY)]
 _ARGS = block(10, "args")
 
 
@@ -180,9 +178,9 @@ def _track(uuid: int) -> bytes:
 def _tail(event: bytes) -> tuple[bytes, bytes]:
     """A packet's bytes before and after the nine bytes of its time."""
     size = len(event)
-    rest = _LEAD + (_VARINTS[size] if size < _MANY else varint(size)) + event
+    rest = _LEAD + varint(size) + event
     size = len(rest) + 10
-    return b"\x0a" + (_VARINTS[size] if size < _MANY else varint(size)) + b"\x40", rest
+    return b"\x0a" + varint(size) + b"\x40", rest
 
 
 _LEAD = _SEQUENCE + b"\x5a"

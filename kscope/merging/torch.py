@@ -91,11 +91,11 @@ class Merged:
         """The file's bytes, with kscope's events before the bracket that ends its own."""
         kineto, shift = self.kineto, shown.origin - self.kineto.base
         shown = replace(shown, begin=shown.begin + shift, end=shown.end + shift, origin=kineto.base)
-        threads = threads_of(shown, self._below())
+        threads, launches = threads_of(shown, self._below()), launch_rows(shown)
         file.write(memoryview(kineto.data)[: kineto.end])
-        if events := self._arrows(threads.rows, launch_rows(shown)):
+        if events := self._arrows(threads.rows, launches):
             file.write(b",\n" + orjson.dumps(events)[1:-1])
-        for piece in chrome.pieces(shown, threads, step):
+        for piece in chrome.pieces(shown, threads, launches, step):
             file.write(piece)
         file.write(memoryview(kineto.data)[kineto.end :])
 

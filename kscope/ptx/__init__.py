@@ -13,7 +13,7 @@ declared once at the entry's function scope and shared by name with every later 
 
 A kernel compiled with survive= keeps ks_seq, the number of enters that were stored at once.
 A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane may
-still claim; ks_own, it claimed at the entry. There ks_w<i> also means that the lane was elected at the enter.
+still claim; ks_own, it has a slab from the entry. There ks_w<i> also means that the lane was elected at the enter.
 
 A kernel with marks in loops keeps ks_edge (anchor.py), and with records="auto" ks_last, the last place in its ring.
 
@@ -23,6 +23,7 @@ named like a kernel crashes ptxas 13.0.
 
 from __future__ import annotations
 
+from . import deferred as deferred
 from . import loop_records as loop_records
 from . import operations as operations
 from .anchor import anchor, anchor_now, due
@@ -46,6 +47,7 @@ __all__ = [
     "clock",
     "control_symbol",
     "declarations",
+    "deferred",
     "due",
     "enter",
     "entry",

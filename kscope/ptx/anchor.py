@@ -51,8 +51,8 @@ def due(end: str) -> str:
 
 
 # if due, and on: ring[n & mask] = {clock, id, clock, time}; n += 1
-def anchor(kernel: Kernel) -> str:
-    """Behind the stores of a basic block."""
+def anchor(kernel: Kernel, left: str = "") -> str:
+    """Behind the stores of a basic block. left: stores of records that are still in registers."""
     conditions = ["ks_on"] if kernel.late else []  # all lanes count alike, unless each has its own records
     fits = ""
     if kernel.recording.fill == "stop":
@@ -61,7 +61,7 @@ def anchor(kernel: Kernel) -> str:
     return (
         "\t{ .reg .pred ks_q;\n"
         "\t@!ks_due bra KS_SOON;\n"
-        f"{fits}"
+        f"{left}{fits}"
         "\t{ .reg .b64 ks_a, ks_b, ks_d, ks_to; .reg .b32 ks_i, ks_x, ks_y, ks_z;\n"
         "\tmov.u64 ks_a, %clock64; mov.u64 ks_b, %globaltimer; mov.u64 ks_d, %clock64;\n"
         f"\tand.b32 ks_i, ks_n, {kernel.last}; mad.wide.u32 ks_to, ks_i, {layout.RECORD_BYTES}, ks_base;\n"

@@ -117,12 +117,12 @@ def _look(units: str) -> str:
 
 
 def _given_up(kernel: Kernel) -> str:
-    """A lane that found no room at the entry does not try again."""
+    """A lane that found no room at the entry does not try again, and has no slab from there."""
     if not kernel.late:
         return ""
     return (
         "\t{ .reg .pred ks_q; not.pred ks_q, ks_on; and.pred ks_q, ks_q, ks_own; not.pred ks_q, ks_q;"
-        " and.pred ks_may, ks_may, ks_q; }\n"
+        " and.pred ks_may, ks_may, ks_q; and.pred ks_own, ks_own, ks_on; }\n"
     )
 
 
@@ -213,7 +213,8 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
         f"\tmad.wide.u32 ks_h, ks_at, {wire.UNIT}, ks_ring;\n"
         f"{_head(kernel, 'ks_l', 'ks_h')}"
-        "\t@ks_l mov.u64 ks_base, ks_h; or.pred ks_on, ks_on, ks_l; }\n"
+        # its waits before were counted, and stored nowhere
+        "\t@ks_l mov.u64 ks_base, ks_h; @ks_l mov.u32 ks_n, 0; or.pred ks_on, ks_on, ks_l; }\n"
         "KS_LATE:\n\t}\n"
     )
 

@@ -47,7 +47,7 @@ class Kernel:
         log2_records: log2 of its slabs' capacity.
         id: (low, high) words of LAUNCH["kernel"], as PTX operands.
         arch: the compute capability, such as 90.
-        pins: some mark is a pin.
+        pins: ks_never is needed, a predicate that never holds.
         flat: its blocks certainly have one dimension.
         size_offset: offset in the control block of the word with its slabs' size, as a PTX operand; None: it is
             2^log2_records in every launch.
@@ -93,6 +93,11 @@ class Kernel:
         if len(self.specs) == 1 or self.elects(spec):
             return "ks_on"
         return f"ks_on{self.specs.index(spec or self.recording.strategy.spec)}"
+
+    @property
+    def lane_0(self) -> str:
+        """The predicate of lanes that have a slab from the entry, in a kernel that is late: mostly lane 0."""
+        return "ks_own"
 
     @property
     def owners(self) -> list[str]:

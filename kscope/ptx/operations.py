@@ -1,7 +1,8 @@
 """Records of operations on barriers: any lane may execute one, and the record says which barrier and how many lanes.
 
 The operand of a mark is ADDRESS or ADDRESS|PARITY, where ADDRESS is what the instruction has in brackets: a register or
-a symbol, and an offset (%r1+8), after `generic:` if it is no shared address. `one:` and `each:` may come first.
+a symbol, and an offset (%r1+8), after `generic:` if it is no shared address. `first:`, `one:` or `each:` may come
+before.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ _LANES, _PARITY = operations.LANES_SHIFT, operations.PARITY_SHIFT
 _KEPT = operations.ADDRESS_MASK | operations.BLOCK_MASK
 WIDE = "wide:"
 """Before the register of a 64-bit address."""
-ONE, EACH = "one:", "each:"
-"""Before all else: one lane executes it; lanes may have different addresses, and one lane records for each."""
+FIRST, ONE, EACH = "first:", "one:", "each:"
+"""Before all else: lane 0 alone executes it; one lane does; lanes may have different addresses, and one lane records
+for each."""
 
 
 def declared(slot: Slot) -> str:
@@ -44,7 +46,9 @@ def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: b
     how, operand = _how(operand)
     what = _barrier(operand, value) if barrier else f"mov.b32 {value}, {operand};"
     read = f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};\n"
-    if how == ONE and when is not None:
+    if how == FIRST and when is None:  # a commit that the warp executes as one
+        return f"\tmov.u32 {value}, {operand};\n{read}"
+    if how in (FIRST, ONE) and when is not None:
         return f"\t{what} {_copied(held, when)}\n{read}"
     guard = f"@{when} " if when is not None else ""
     lanes = f" {guard}match.any.sync.b32 ks_k, {value}, ks_k;" if barrier and how == EACH else ""
@@ -64,8 +68,14 @@ def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: b
 
 
 def _how(operand: str) -> tuple[str, str]:
-    """ONE, EACH or nothing, and the operand behind it."""
-    return next(((how, operand.removeprefix(how)) for how in (ONE, EACH) if operand.startswith(how)), ("", operand))
+    """FIRST, ONE, EACH or nothing, and the operand behind it."""
+    found = next((how for how in (FIRST, ONE, EACH) if operand.startswith(how)), "")
+    return found, operand.removeprefix(found)
+
+
+def address(operand: str) -> str:
+    """What a mark's operand has in brackets in its instruction, whichever lanes execute that."""
+    return _how(operand)[1]
 
 
 def _copied(held: str, when: str) -> str:
@@ -87,7 +97,9 @@ def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
 def drain(kernel: Kernel, slot: Slot, left: str) -> str:
     """Before a wait for groups: the lane, how many may stay in flight, and a clock."""
     value = f"ks_v{slot.index}"
+    how, left = _how(left)
     lane = f"mov.u32 {value}, %laneid; mad.lo.u32 {value}, {value}, {1 << operations.BLOCK_SHIFT}, {left};"
+    lane = f"mov.u32 {value}, {left};" if how == FIRST else lane
     return f"\t{lane}\n\t{clock(kernel, f'ks_s{slot.index}')}\n"
 
 

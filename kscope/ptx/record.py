@@ -127,17 +127,28 @@ def open_word(kernel: Kernel, slot: Slot, value: str | None, owner: str) -> str:
 
 
 # if on, and the enter's predicate held: ring[n & mask] = {start, id, end, value}; n += 1
-def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str) -> str:
+def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str, kept: str = "", shadow: bool = False) -> str:
     """Store the record: no branch, no atomic, one 16-byte store that cannot leave the slab; of a value of 64 bits also
     its other half, where it is not 0, in a row before.
+
+    Args:
+        kernel: the kernel.
+        slot: the registers.
+        kind: of the record.
+        owner: predicate of the lanes that record it.
+        kept: another one, if the record stayed in registers.
+        shadow: it is between a wait's begin and what is issued to the tensor cores: a store that the assembler may move
+            would go behind the wait.
     """
     if slot.wide and kind not in (layout.Kind.SPAN, layout.Kind.INSTANT):
         return _store_wide(kernel, slot, kind, owner)
     last = "0" if kind in (layout.Kind.SPAN, layout.Kind.INSTANT) else f"ks_v{slot.index}"
     conditional = ""
-    if slot.conditional:
-        conditional = f" .reg .pred ks_h; and.pred ks_h, ks_w{slot.index}, {owner};"
+    for held in filter(None, [slot.conditional and f"ks_w{slot.index}", kept]):
+        conditional += f" and.pred ks_h, {held}, {owner};"
         owner = "ks_h"
+    conditional = conditional and f" .reg .pred ks_h;{conditional}"
+    code = "st.relaxed.gpu.global" if shadow else "st.global"
     guard, test = owner, ""
     if kernel.recording.fill == "stop":
         guard, test = "ks_q", f" .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, {kernel.last}, {owner};"
@@ -147,7 +158,7 @@ def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str) -> str:
         # two instructions: as one wide multiplication they cost a 28 us matmul 5 % more
         f"\tand.b32 ks_i, ks_n, {kernel.last}; mad.wide.u32 ks_a, ks_i, {layout.RECORD_BYTES}, ks_base;\n"
         f"\tcvt.u32.u64 ks_sl, ks_s{slot.index}; cvt.u32.u64 ks_el, ks_e{slot.index};\n"
-        f"\t@{guard} st.global.v4.b32 [ks_a+{wire.HEAD_BYTES}], {{{words}}};\n"
+        f"\t@{guard} {code}.v4.b32 [ks_a+{wire.HEAD_BYTES}], {{{words}}};\n"
         f"\t{counted(owner)} }}\n"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,14 @@ class Call:
     @property
     def line(self) -> str:
         """The innermost Python frame outside of installed packages, else the innermost one."""
-        own = [frame for frame in self.stack if not _LIBRARY.search(frame)]
-        return own[-1] if own else self.stack[-1] if self.stack else ""
+        last = self.stack[-1] if self.stack else ""
+        return next((frame for frame in reversed(self.stack) if not _of_library(frame)), last)
 
 
 _LIBRARY = re.compile(r"^(<|(torch|triton|kscope)/)|(site|dist)-packages/|/lib/python|(^|/)(kscope_\w+|triton_kscope)/")
 """Frames of packages. torch.profiler leaves out the folder in which a package is."""
+
+
+@lru_cache(1 << 12)
+def _of_library(frame: str) -> bool:
+    return _LIBRARY.search(frame) is not None

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,11 +20,12 @@ CHUNK, _LARGEST = 1 << 15, 1 << 18
 
 
 _most = 8
+_cores = cache(os.cpu_count)
 
 
 def workers() -> int:
     """Number of threads to use."""
-    return min(os.cpu_count() or 1, _most)
+    return min(_cores() or 1, _most)
 
 
 def one_thread() -> None:

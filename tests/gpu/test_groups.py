@@ -103,7 +103,7 @@ def test_where_the_records_of_a_whole_cute_grid_go(table: Table) -> None:
     tensors = [from_dlpack(tensor, assumed_align=16) for tensor in (a, b, torch.empty_like(a))]
     blocks = torch.cuda.get_device_properties(0).multi_processor_count // one.PAIR * one.PAIR
     stream = one.driver.CUstream(torch.cuda.current_stream().cuda_stream)
-    for records, pool in ((8192, None), (512, None), ("auto", None), ("auto", "8G")):
+    for records, pool in ((8192, None), (512, None), ("auto", None), ("auto", 8 << 30)):
         options: dict[str, Any] = {"records": records} | ({} if pool is None else {"pool": pool})
         with kscope.profile(auto="pipeline", **options) as prof:
             for _ in range(1 if records != "auto" else 4):  # sizes grow from launch to launch

@@ -199,6 +199,8 @@ def test_kernels_that_fill_the_gpu_go_on_beside_comparisons(connections: str, tm
     printed = both(*command, cwd=tmp_path, CUDA_DEVICE_MAX_CONNECTIONS=connections)
     line = next(one for text in printed for one in text.splitlines() if "longest" in one)
     table(f"kernels that fill the GPU, {connections} connections", line)
+    longest, usual = map(float, line.split()[1::2])
+    assert longest < 1.5 * usual  # a comparison waits 40 ms at most, and never for the kernel
 
 
 @pytest.mark.parametrize("end", ["dist.barrier()", "dist.destroy_process_group()"])

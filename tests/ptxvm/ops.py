@@ -344,6 +344,17 @@ class Ops:
                 return [f"t.barriers.wait(t, {self.value(i, i.args[0], 'u32')})"]
         raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
 
+    def op_wgmma(self, i: Instr) -> list[str]:
+        """Of one lane, as if it were the whole warpgroup."""
+        match i.op[1]:
+            case "mma_async":
+                return ["t.barriers.issue(t)"]
+            case "commit_group":
+                return ["t.barriers.commit(t)"]
+            case "wait_group":
+                return [f"t.barriers.wait(t, {self.value(i, i.args[0], 'u32')})"]
+        raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
+
     def op_match(self, i: Instr) -> list[str]:
         """As if only this lane were active."""
         return self.set(i, i.args[0], "1 << t.lane", "b32")

@@ -1,5 +1,5 @@
-"""How many examples hypothesis draws: few and always the same by default, twice as many in .ci/run
-(HYPOTHESIS_PROFILE=repeat), and many with KSCOPE_THOROUGH=1 or HYPOTHESIS_PROFILE=thorough."""
+"""How many examples hypothesis draws: few and always the same by default, and many with KSCOPE_THOROUGH=1 or
+HYPOTHESIS_PROFILE=thorough, as .ci/nightly does."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
-_PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
-THOROUGH = os.environ.get("KSCOPE_THOROUGH", "") not in ("", "0") or _PROFILE == "thorough"
-FACTOR = 25 if THOROUGH else 0.6 if _PROFILE == "repeat" else 0.3
+THOROUGH = os.environ.get("KSCOPE_THOROUGH", "") not in ("", "0") or os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+FACTOR = 25 if THOROUGH else 0.3
 
 
 def examples(few: int) -> settings:
-    """Settings for a property: of `few` examples 30 % by default, 60 % in .ci/run, and 25 times as many thoroughly."""
+    """Settings for a property: of `few` examples 30 % by default, and 25 times as many thoroughly."""
     return settings(
         max_examples=max(1, round(few * FACTOR)),
         deadline=None,

@@ -286,3 +286,13 @@ def test_the_kernels_that_can_be_selected_are_those_of_the_section(on_triton: Mo
     wrong = [sys.executable, BENCH / "gpu.py", "--kernels", "softmax,nothing"]
     done = subprocess.run(wrong, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "unknown kernels nothing; known: matmul" in done.stderr
+
+
+def test_commands_answer_the_truth_of_the_jobs_that_are_timed(tmp_path: Path, rows: ModuleType) -> None:
+    ranks, many = import_module("ranks"), import_module("many")
+    found = [*ranks.ranks(5, 1200, 1, tmp_path), *ranks.merge(3, 4, 60, ".pftrace", 1, tmp_path)]
+    places = ["6,000 records"] * 3 + ["56 events, 60 records of 3 launches"] * 3
+    assert [(one.where, one.unit) for one in found] == list(zip(places, ["s", "s", "GB"] * 2, strict=True))
+    assert all(one.value > 0 for one in found)
+    with pytest.raises(RuntimeError, match="exit code 2"):
+        many.command("ranks", str(tmp_path / "none"))

@@ -287,12 +287,16 @@ def head_of_empty() -> tuple[dict, bytes]:  # type: ignore[type-arg]  # whatever
     return {"epoch": 0, "options": {}, "host": {}, "problems": [], "modules": [], "devices": []}, b""
 
 
-def test_oversized_packed_files_are_refused_without_max_bytes(tmp_path: Path) -> None:
+def test_oversized_packed_files_are_refused_without_max_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bomb.kscope"
     path.write_bytes(bomb(300))
     with pytest.raises(FormatError, match=r"max_bytes=314572800"):
         load_capture(path)
-    assert len(load_capture(path, max_bytes=300 << 20).devices[0].lines) == 300 * capturefile.CHUNK
+    monkeypatch.setattr(capturefile, "FREE_BYTES", 4 << 20)
+    path.write_bytes(bomb(5))
+    with pytest.raises(FormatError, match=r"max_bytes=5242880"):
+        load_capture(path)
+    assert len(load_capture(path, max_bytes=5 << 20).devices[0].lines) == 5 * capturefile.CHUNK
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_truth_is_inside_the_interval_of_every_simulated_clock(sets: int) ->
 @pytest.mark.parametrize("jumps", [3, 1])
 def test_jumps_are_split_and_the_truth_is_inside_on_both_sides(jumps: int) -> None:
     rng = np.random.default_rng(jumps)
-    for _ in range(150):
+    for _ in range(50):
         truth = Truth(rng, jumps)
         truth.rate = 6e-6
         found = evidence(rng, truth, 200, 300.0, 32)

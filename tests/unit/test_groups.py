@@ -91,7 +91,8 @@ def test_every_group_of_a_random_program_lands_inside_its_interval(seed: int) ->
         return ns(trace, row, barriers.groups[0, 0, 0, thread][n])
 
     rows, known = inside(trace, over)
-    assert len(rows) == sum(map(len, barriers.groups.values()))
+    first_lanes = [groups for (*_, thread), groups in barriers.groups.items() if thread % 32 == 0]
+    assert len(rows) == sum(map(len, first_lanes)), "the lanes that have a buffer"
     assert all(committed <= when <= landed for committed, when, landed in rows)
     assert known or "wait" not in text or "commit" not in text
 

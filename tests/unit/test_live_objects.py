@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
 from kscope.instrument.live_objects import FROZEN_BY_PYTHON, frozen_objects, live_objects
+
+
+@pytest.fixture(autouse=True)
+def _frozen_as_before() -> Iterator[None]:
+    """tests/conftest.py may have frozen what was collected."""
+    frozen = gc.get_freeze_count() >= FROZEN_BY_PYTHON
+    yield
+    if frozen:
+        gc.freeze()
 
 
 class Kernel:

@@ -91,6 +91,22 @@ def test_a_wait_that_failed_and_was_tried_again_is_one_wait() -> None:
     assert waits.dur_cycles.max() > 200, "some were tried many times"
 
 
+def test_a_lane_that_waits_before_its_first_arrival_counts_from_there() -> None:
+    """Lanes but the first get a buffer where they first arrive or copy; what they waited for before is not missing."""
+    shape = Shape()
+    apart = "add.u32 %r8, %r2, %r7;\nmbarrier.arrive"
+    source = pipelines.text(shape).replace(apart, f"@%p0 bra $APART;\n$APART:\n{apart}")
+    assert "$APART" in source
+    trace, barriers = pipelines.recorded(replace(shape, source=source), 2)
+    assert {problem.kind for problem in trace.problems} <= {"rate"}
+    found = phases(trace)
+    assert not found.problems and found.wait_known.all()
+    consumers = LANES * shape.consumers * shape.steps
+    first = shape.consumers * (LANES - 1)
+    assert len(found.wait_record) == consumers - first + LANES * shape.steps, "the first wait of lanes without a buffer"
+    assert len(completions(trace, found, barriers)) == 2 * shape.steps
+
+
 def test_phases_are_known_to_be_unknown_where_records_are_missing() -> None:
     shape = Shape(40, 2)
     right = unknown = 0

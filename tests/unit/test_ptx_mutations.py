@@ -252,7 +252,7 @@ def test_a_broken_stop_bound_is_detected() -> None:
     assert some_case_notices(mutate)
 
 
-@pytest.mark.parametrize("name", ["last in, first out", "waits across branches", "value read at the store"])
+@pytest.mark.parametrize("name", ["waits across branches", "last in, first out", "value read at the store"])
 def test_a_broken_plan_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutations of the pass, not of the text: store order, placement and value copies."""
     if name == "last in, first out":

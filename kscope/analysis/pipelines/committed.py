@@ -90,8 +90,10 @@ def committed(trace: TraceData) -> Committed:
     record = np.flatnonzero(kind)
     of = np.array([_OF.index(one.of) if one is not None and one.of in _OF else -1 for one in names], np.int64)
     record = record[of[trace.region[record]] >= 0]
-    record, stream, of_stream = _streams(trace, record, kind, of)
-    is_wait: Bool = np.asarray(kind[record] == _WAIT)
+    also = np.array([one is not None and one.commits > 0 for one in names], bool)[trace.region[record]]
+    is_wait: Bool = np.append(kind[record] == _WAIT, np.zeros(np.count_nonzero(also), bool))
+    record = np.append(record, record[also])  # of a wait that has the commit before it, two rows
+    record, is_wait, stream, of_stream = _streams(trace, record, is_wait, of)
     start = trace.start_ticks[record].astype(np.int64)
     end = start + np.maximum(trace.dur_cycles[record], 0)
     order = np.lexsort((is_wait, np.where(is_wait, end, start), stream))
@@ -154,12 +156,11 @@ def committed(trace: TraceData) -> Committed:
     )
 
 
-def _streams(trace: TraceData, record: Int64, kind: Int64, of: Int64) -> tuple[Int64, Int64, Int64]:
-    """(records, the stream of each, what each stream is of). A stream is the groups of one sort of a lane. Commits of
-    bulk copies belong to two streams, where a warp also waits for their reads alone.
+def _streams(trace: TraceData, record: Int64, is_wait: Bool, of: Int64) -> tuple[Int64, Bool, Int64, Int64]:
+    """(records, which are waits, the stream of each, what each stream is of). A stream is the groups of one sort of a
+    lane. Commits of bulk copies belong to two streams, where a warp also waits for their reads alone.
     """
     which, row = of[trace.region[record]], trace.track[record].astype(np.int64)
-    is_wait = kind[record] == _WAIT
     bulk, reads = _OF.index("cp.async.bulk"), _OF.index(f"cp.async.bulk{READ}")
     has = np.zeros((len(trace.warps), len(_OF)), bool)
     has[row[is_wait], which[is_wait]] = True
@@ -168,10 +169,11 @@ def _streams(trace: TraceData, record: Int64, kind: Int64, of: Int64) -> tuple[I
     which[only] = reads
     both = np.setdiff1d(both, only)
     record, row = np.append(record, record[both]), np.append(row, row[both])
+    is_wait = np.append(is_wait, np.zeros(len(both), bool))
     which = np.append(which, np.full(len(both), reads))
     lane = trace.bits[record].astype(np.int64) >> operations.BLOCK_SHIFT & 31
     first, _, stream = group_equal((row * 32 + lane) * len(_OF) + which)
-    return record, stream, which[first]
+    return record, is_wait, stream, which[first]
 
 
 def _mixed(trace: TraceData, record: Int64, stream: Int64, is_wait: Bool, bits: Int64, of_stream: Int64) -> Bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from struct import pack
 
 import numpy as np
@@ -45,14 +46,7 @@ _MOST_LINES = (1 << 14) - 1
 """Source lines that fit a varint of two bytes; regions of further ones are shown without."""
 
 
-def varint(value: int) -> bytes:
-    """A protobuf varint of a number from 0 to 2^64 - 1."""
-    if value < 1 << 7:
-        return bytes((value,))
-    if value < 1 << 14:
-        return bytes((value & 127 | 128, value >> 7))
-    if value < 1 << 21:
-        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -61,20 +55,35 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+_SMALL = [_varint(value) for value in range(1 << 12)]
+"""Most numbers, and the keys of all fields."""
+
+
+def varint(value: int) -> bytes:
+    """A protobuf varint of a number from 0 to 2^64 - 1."""
+    if value < len(_SMALL):
+        return _SMALL[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    return _varint(value)
+
+
 def number(field: int, value: int) -> bytes:
     """A varint field."""
-    return varint(field << 3) + varint(value)
+    return _SMALL[field << 3] + varint(value)
 
 
 def fixed(field: int, value: int) -> bytes:
     """A field of eight bytes."""
-    return varint(field << 3 | 1) + value.to_bytes(8, "little")
+    return _SMALL[field << 3 | 1] + value.to_bytes(8, "little")
 
 
 def block(field: int, data: bytes | str) -> bytes:
     """A length-delimited field: a message or a string."""
     data = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    return varint(field << 3 | 2) + varint(len(data)) + data
+    return _SMALL[field << 3 | 2] + varint(len(data)) + data
 
 
 def packet(body: bytes) -> bytes:
@@ -84,6 +93,7 @@ def packet(body: bytes) -> bytes:
 
 _UNMERGED = number(15, _NO_MERGE)
 _ORDERED = number(11, _EXPLICIT)
+_IN_SEQUENCE = number(10, SEQUENCE)
 
 
 class Names:
@@ -271,17 +281,33 @@ def _counter(one: Counter, uuid: int, gpu: int | None, rank: int) -> Iterator[by
 
 def launch_slice(row: LaunchRow, uuid: int, origin: int, more: bytes = b"") -> Iterator[bytes]:
     """A launch as a slice on its row. more: further fields of its begin."""
-    notes = b""
-    for name, value in row.arguments.items():
-        shown = block(6, value) if isinstance(value, str) else number(4, value)
-        notes += block(4, block(10, name) + shown)
+    notes = b"".join(_note(name, value) for name, value in row.arguments.items())
     end = number(9, _TYPE_END) + number(11, uuid)
     begin = number(9, _TYPE_BEGIN) + number(11, uuid)
     slices = [(row.begin, row.end, block(23, row.name) + notes + more)]
     slices += [(first, last, block(23, name)) for name, first, last in row.around]
     events = [pair for first, last, rest in sorted(slices) for pair in ((first, begin + rest), (last, end))]
     for ns, event in events:
-        yield packet(number(8, origin + ns) + number(10, SEQUENCE) + block(11, event))
+        yield packet(number(8, origin + ns) + _IN_SEQUENCE + block(11, event))
+
+
+def _note(name: str, value: str | int) -> bytes:
+    if isinstance(value, str):
+        return _text_note(name, value)
+    shown = number(4, value)
+    title = _title(name)
+    return b"\x22" + varint(len(title) + len(shown)) + title + shown
+
+
+@lru_cache(1 << 12)
+def _text_note(name: str, value: str) -> bytes:
+    """Launches share most texts."""
+    return block(4, _title(name) + block(6, value))
+
+
+@lru_cache(1 << 8)
+def _title(name: str) -> bytes:
+    return block(10, name)
 
 
 def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: bytes = b"") -> bytes:
@@ -289,7 +315,7 @@ def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: b
     body = number(1, uuid) + block(2, name) + extra
     if parent is not None:
         body += number(5, parent) + number(12, min(rank, _MOST_RANK)) + _UNMERGED
-    return packet(number(10, SEQUENCE) + block(60, body))
+    return packet(_IN_SEQUENCE + block(60, body))
 
 
 def _bodies(

@@ -17,7 +17,7 @@ from kscope_cuda.select import marked
 
 from .cpp_programs import program
 
-COUNT = {"thorough": 900, "repeat": 80}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 40)
+COUNT = 900 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 20
 TRIES = 8
 """Ranges that are tried for each program."""
 KINDS = ((), (), ("loop",), ("loop", "iteration"))

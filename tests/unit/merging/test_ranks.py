@@ -204,6 +204,18 @@ def test_ranks_that_compared_their_clocks_are_known_within_their_signals_time(tm
     assert max(alone[1:]) > 9_000
 
 
+def test_the_steps_of_timers_are_part_of_the_bound_of_signals(tmp_path: Path) -> None:
+    job = Job(6, way=(0, 2))  # nothing else keeps the truth inside
+    job.save_compared(tmp_path)
+    found = gpus.read_all(gpus.captures(tmp_path))
+    for rank, (clock, gpu) in enumerate(zip(align(found, [np.zeros(0, np.int64)] * 6), found, strict=True)):
+        moments = np.linspace(0, float(job.leave.max()), 50).tolist()
+        mine, first = (np.array([job.timer(one, true) for true in moments]) for one in (rank, 0))
+        placed = clock.place(mine + gpu.shift)
+        assert (np.abs(placed.time - first - found[0].shift) <= placed.half + 1).all()
+        assert placed.half.max() < 60
+
+
 def test_ranks_on_different_hosts_without_collectives_are_compared_through_rank_0(tmp_path: Path) -> None:
     job = Job(4, hosts=2)
     job.save_compared(tmp_path)

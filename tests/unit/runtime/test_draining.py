@@ -141,7 +141,7 @@ def check_memory(bench: Bench, open_lanes: list[Lane]) -> None:
 
 
 @SETTINGS
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=60, max_size=240), st.sampled_from([2, 3, 4]))
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=60, max_size=120), st.sampled_from([2, 3, 4]))
 def test_a_busy_stream_of_short_warps_never_stalls_a_stripe(
     by_hand: None, warps: list[tuple[int, bool]], log2: int
 ) -> None:

@@ -101,18 +101,26 @@ def check(log: list[str]) -> None:
     log.clear()
 
 
-@pytest.mark.parametrize("program", [looks, prepared])
-def test_ctrl_c_at_any_instruction_leaves_the_next_session_working(log: list[str], program: Callable[[], None]) -> None:
+QUARTERS = pytest.mark.parametrize("first", range(4))
+"""Of all instructions every fourth, from this one on."""
+
+
+@QUARTERS
+@pytest.mark.parametrize("program", [prepared, looks])
+def test_ctrl_c_at_any_instruction_leaves_the_next_session_working(
+    log: list[str], program: Callable[[], None], first: int
+) -> None:
     program()
-    for at in range(run(program)):
+    for at in range(first, run(program), 4):
         run(program, at)
         check(log)
 
 
+@QUARTERS
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one arrives while the first unwinds
-def test_a_second_ctrl_c_soon_after_the_first_leaves_the_next_session_working(log: list[str]) -> None:
+def test_a_second_ctrl_c_soon_after_the_first_leaves_the_next_session_working(log: list[str], first: int) -> None:
     empty()
-    for at in range(run(empty)):
+    for at in range(first, run(empty), 4):
         run(empty, at, at + 1 + at % 40)
         check(log)
 

@@ -42,9 +42,10 @@ def test_a_persistent_matmul_records_its_copies_its_waits_and_its_groups(piped):
     types = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}
     made = piped(multiply, 90, {"num_warps": 8, "num_stages": 3}, **types, **TILES, APART=False)
     found = Counter(one.operation for one in recorded(made))
-    assert found.keys() == {"init", "expect", "copy", "wait", "commit", "drain"}
-    assert {one.bytes for one in recorded(made) if one.operation == "expect"} == {(128 + 128) * 64 * 2}
-    lines = {one.where for one in recorded(made) if one.operation == "copy"}
+    assert found.keys() == {"init", "expect", "wait", "commit", "drain"}, "copies are part of what expects their bytes"
+    expects = [one for one in recorded(made) if one.operation == "expect"]
+    assert {(one.bytes, one.copies) for one in expects} == {((128 + 128) * 64 * 2, 2)}
+    lines = {one.where for one in expects}
     (loads,) = {where.rpartition(":")[0] for where in lines}
     assert loads == "pipeline_kernels.py"
 
@@ -65,10 +66,14 @@ def test_a_warp_specialized_matmul_in_gluon_records_both_sides(piped, monkeypatc
     made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
     found = recorded(made)
     assert Counter(one.operation for one in found if one.operation not in ("commit", "drain")) == {
-        "init": 2, "wait": 2, "expect": 1, "copy": 1, "arrive": 1,
+        "init": 2, "wait": 2, "expect": 1, "arrive": 1,
     }  # fmt: skip
-    assert [one.of for one in found if one.operation == "drain"] == ["cp.async.bulk.read", "wgmma"]
-    assert [one.of for one in found if one.operation == "commit"] == ["cp.async.bulk", "wgmma"]
+    (expect,) = (one for one in found if one.operation == "expect")
+    assert expect.copies == 3
+    assert [(one.of, one.commits) for one in found if one.operation == "drain"] == [
+        ("cp.async.bulk.read", 0), ("wgmma", 1),
+    ]  # fmt: skip
+    assert [one.of for one in found if one.operation == "commit"] == ["cp.async.bulk"]
     roles = from_json(made.metadata._asdict()[META].encode()).kernels[0].roles
     assert [role.name for role in roles] == ["multiply", "fetch"]
 

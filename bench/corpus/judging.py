@@ -245,13 +245,3 @@ def _last(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     where = " < ".join(f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in reversed(frames))
     return f"{error!r} at {where}"
-
-
-def kind(message: str) -> str:
-    """A message without what differs between kernels."""
-    message = message.split(", and ")[0]
-    message = re.sub(r"^[\w.$]+: ", "", message)
-    message = re.sub(r"^\S+ (leaves no|would need|cannot be moved: CALL)\b.*", r"\1 ...", message)
-    message = re.sub(r"'[^']*'", "'...'", message)
-    message = re.sub(r"\b(line|marks?|statements?) \S+", r"\1 #", message) if "//kscope" in message else message
-    return re.sub(r"-?0x[0-9a-f]+|\b[RP]\d+\b|\bU[RP]\d+\b|(?<![\w.])\d+", "#", message)[:160]

@@ -56,7 +56,7 @@ class _Missing(ModuleType):
         return StandIn(name)
 
 
-class _Nothing(Loader):
+class Nothing(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Missing(spec.name)
 
@@ -96,19 +96,19 @@ class _Finder(MetaPathFinder):
             if at.with_suffix(".py").exists():
                 return _spec(name, at.with_suffix(".py"))
             if at.is_dir() and folder.joinpath(head).is_dir():
-                spec = ModuleSpec(name, _Nothing(), is_package=True)
+                spec = ModuleSpec(name, Nothing(), is_package=True)
                 spec.submodule_search_locations = [str(at)]
                 return spec
         if head in sys.stdlib_module_names or head in REAL or head.startswith(("kscope", "_")):
             return None
-        return ModuleSpec(name, _Nothing(), is_package=True)
+        return ModuleSpec(name, Nothing(), is_package=True)
 
 
 class _Last(MetaPathFinder):
     """A stand-in for what nothing else finds, such as a module that another release of a package has."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, _Nothing(), is_package=True) if name.startswith(("triton.", "torch.")) else None
+        return ModuleSpec(name, Nothing(), is_package=True) if name.startswith(("triton.", "torch.")) else None
 
 
 def _spec(name: str, path: Path, within: list[str] | None = None) -> ModuleSpec:

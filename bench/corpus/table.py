@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from .judging import kind
 
 
 def rows(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
@@ -54,3 +53,13 @@ def text(verdicts: Sequence[Mapping[str, Any]]) -> str:
         if one["fence"] in ("crashed", "not assembled"):
             lines.append(f"fence {one['fence']}: {one['source']} {one['name']}: {one['fence_why']}")
     return "\n".join(lines)
+
+
+def kind(message: str) -> str:
+    """A message without what differs between kernels."""
+    message = message.split(", and ")[0]
+    message = re.sub(r"^[\w.$]+: ", "", message)
+    message = re.sub(r"^\S+ (leaves no|would need|cannot be moved: CALL)\b.*", r"\1 ...", message)
+    message = re.sub(r"'[^']*'", "'...'", message)
+    message = re.sub(r"\b(line|marks?|statements?) \S+", r"\1 #", message) if "//kscope" in message else message
+    return re.sub(r"-?0x[0-9a-f]+|\b[RP]\d+\b|\bU[RP]\d+\b|(?<![\w.])\d+", "#", message)[:160]

@@ -19,18 +19,21 @@ WARPS, MASKS = 0x28, 0x29
 """COOP_GROUP_INSTR_OFFSETS, COOP_GROUP_MASK_REGIDS: warp-wide instructions, and the register of each one's mask."""
 _CONSTANT_MASK = 0xFFFFFFFF
 ADDRESSES = {
-    0x1C: 4,  # EXIT_INSTR_OFFSETS
-    0x1D: 4,  # S2RCTAID_INSTR_OFFSETS
-    0x25: 4,  # LD_CACHEMOD_INSTR_OFFSETS
-    0x27: 4,  # ATOM_SYS_INSTR_OFFSETS
-    0x28: 4,  # COOP_GROUP_INSTR_OFFSETS
-    0x31: 4,  # INT_WARP_WIDE_INSTR_OFFSETS
-    0x39: 16,  # MBARRIER_INSTR_OFFSETS: address, register, offset, kind
-    0x44: 8,  # UNUSED_LOAD_BYTE_OFFSET: address, mask
-    0x46: 4,  # SYSCALL_OFFSETS
-    0x47: 4,  # SW_WAR_MEMBAR_SYS_INSTR_OFFSETS
+    0x1C: (4, 0),  # EXIT_INSTR_OFFSETS
+    0x1D: (4, 0),  # S2RCTAID_INSTR_OFFSETS
+    0x25: (4, 0),  # LD_CACHEMOD_INSTR_OFFSETS
+    0x27: (4, 0),  # ATOM_SYS_INSTR_OFFSETS
+    0x28: (4, 0),  # COOP_GROUP_INSTR_OFFSETS
+    0x31: (4, 0),  # INT_WARP_WIDE_INSTR_OFFSETS
+    0x39: (16, 0),  # MBARRIER_INSTR_OFFSETS: address, register, offset, kind
+    0x44: (8, 0),  # UNUSED_LOAD_BYTE_OFFSET: address, mask
+    0x46: (4, 0),  # SYSCALL_OFFSETS
+    0x47: (4, 0),  # SW_WAR_MEMBAR_SYS_INSTR_OFFSETS
+    0x55: (8, 4),  # ANNOTATIONS: kind, address
 }
-"""Attributes with code addresses: bytes of an element, of which the first four are the address."""
+"""Attributes with code addresses: bytes of an element, and at which of them the address begins."""
+ANNOTATIONS, _SPILL = 0x55, 1
+"""The kind of annotation whose element is known: an access that stores or loads a spilled register."""
 PLAIN = frozenset(
     {
         0x04,  # CTAIDZ_USED
@@ -117,21 +120,21 @@ def addresses(attribute: Attribute) -> tuple[int, ...]:
     """
     if attribute.number in PLAIN:
         return ()
-    step = ADDRESSES.get(attribute.number)
-    if step is None or len(attribute.payload) % step:
+    step, first = ADDRESSES.get(attribute.number, (0, 0))
+    words = range(0, len(attribute.payload), step or 1)
+    kinds = {attribute.payload[at] for at in words} if attribute.number == ANNOTATIONS else {_SPILL}
+    if not step or len(attribute.payload) % step or kinds != {_SPILL}:
         raise UnsupportedError(f"the cubin has an attribute that kscope does not know: {attribute.number:#x}")
-    return tuple(
-        int.from_bytes(attribute.payload[at : at + 4], "little") for at in range(0, len(attribute.payload), step)
-    )
+    return tuple(int.from_bytes(attribute.payload[at + first :][:4], "little") for at in words)
 
 
 def moved(attribute: Attribute, place: Callable[[int], int]) -> Attribute:
     """The attribute of code that was moved. place: the new address of the instruction at an old one."""
     if not addresses(attribute):
         return attribute
-    out, step = bytearray(attribute.payload), ADDRESSES[attribute.number]
+    out, (step, first) = bytearray(attribute.payload), ADDRESSES[attribute.number]
     for number, address in enumerate(addresses(attribute)):
-        struct.pack_into("<I", out, number * step, place(address))
+        struct.pack_into("<I", out, number * step + first, place(address))
     return Attribute(attribute.format, attribute.number, bytes(out))
 
 

@@ -141,7 +141,9 @@ def _at(
 ) -> Claim:
     function, state = known.function, allocation.state
     values = fragments.between(kernel)
-    early, late = claim_registers.free(known, at, written, state.registers)
+    ids = _ids(allocation, written)
+    told = {int(name[1:]) for one in ids if one.seen and state.on is None for name in one.seen.writes}
+    early, late = claim_registers.free(known, at, written, state.registers | told)
     boards, gate, asked = claim_registers.boards(function, at)
     descriptor = fragments.descriptor(claim)
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
@@ -172,13 +174,13 @@ def _at(
     after = [
         *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
         *_recording(state),
-        *_ids(allocation, written),
-        *give,
+        *give,  # from registers in which ids may be from here on
+        *ids,
         state.new("BRA `()", Control(stall=5), to=_BACK),
     ]
     epoch = where[values[0]]
     test = [
-        *(() if state.on is not None else (*_at_rest(state), *_ids(allocation, written))),
+        *(() if state.on is not None else (*_at_rest(state), *ids)),
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])

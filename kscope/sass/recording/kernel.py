@@ -109,10 +109,9 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel))
-    marks = frozenset(one.spot.at for one in plan.placed if not one.spot.after and one.act != "clock")
     spans = _spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)
-    chosen = _chosen(free, plan.records, together, spans, marks, before, threads)
+    chosen = _chosen(free, plan.records, together, spans, before, threads)
     state = chosen.state
     most = _most(max(before, chosen.count), threads, function.arch)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
@@ -189,7 +188,6 @@ def _chosen(
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
     spans: dict[regions.Key, lending.Span],
-    marks: frozenset[int],
     before: int,
     threads: int,
 ) -> registers.Allocation:
@@ -201,7 +199,7 @@ def _chosen(
     chosen = pool.owned(found, regions.apart(found))
     if fitting(chosen) < _warps(before, pool.function.arch) // max(1, threads // _WARP):
         few = pool.owned(found, regions.shared(found, together))
-        lent = pool.lent(spans, together, marks)
+        lent = pool.lent(spans, together)
         chosen = max((chosen, few, lent), key=fitting)
     if chosen.count > _MOST or not fitting(chosen):
         raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")

@@ -75,12 +75,11 @@ class Lender:
     def _next(self, one: Instruction) -> list[int]:
         return [to for to in hazards.successors(one) if to in self._by_address]
 
-    def waits(self, span: Span, marks: frozenset[int], lent: frozenset[str]) -> frozenset[int]:
+    def waits(self, span: Span, lent: frozenset[str]) -> frozenset[int]:
         """The instructions in front of which the code must wait for a record's store: the next that use its registers.
 
         Args:
             span: the record's.
-            marks: where marks are, whose own instructions wait.
             lent: the record's registers.
         """
         found, seen, work = set[int](), set[int](), list(span.ends)
@@ -93,7 +92,7 @@ class Lender:
             if (one.reads | one.writes) & lent:
                 found.add(at)
             elif one.name != "EXIT" or one.conditional:
-                work += [to for to in self._next(one) if to not in marks]
+                work += self._next(one)
         return frozenset(found)
 
 

@@ -223,13 +223,13 @@ def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) ->
     site, *others = sites
     targets, found = function.targets, list[Instruction]()
     for one in function.instructions[start // BYTES :][:_FAR]:
+        entered = one.at != start and (one.at in targets or one.at == claim)
         if any(
             (other.spot.next in (one.at, site.spot.at) and (other.act not in STARTS or other.quad == site.quad))
             or (one.at in (other.spot.value, other.spot.when) and other.quad == site.quad)
             for other in others
         ):
-            return found, False
-        entered = one.at != start and (one.at in targets or one.at == claim)
+            return found[:-1] if entered and one.at in targets else found, False
         if entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
             if entered and one.at in targets:  # what stands behind the last instruction is also branched to
                 found = found[:-1]

@@ -167,13 +167,12 @@ class Pool:
         state = self._state(free)
         return Allocation(state, {key: quads[n] for key, n in numbers.items()}, own, self._count(state, quads))
 
-    def lent(self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]], marks: frozenset[int]) -> Allocation:
+    def lent(self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]]) -> Allocation:
         """Registers that the kernel uses elsewhere, as far as there are any.
 
         Args:
             spans: where each record is open.
             together: pairs of records that are open at the same time.
-            marks: instructions that have marks in front of them, which wait for the stores before.
         """
         free, lender = self._free(), Lender(self.function)
         quads, unused, waits = dict[Key, int](), set[int](), frozenset[int]()
@@ -187,7 +186,7 @@ class Pool:
                 and not any(f"R{n}" in names or n in free or n < 2 for n in range(first, first + RECORD))
             ]
             costs = {
-                first: lender.waits(span, marks, frozenset(f"R{n}" for n in range(first, first + RECORD)))
+                first: lender.waits(span, frozenset(f"R{n}" for n in range(first, first + RECORD)))
                 for first in borrowable[-_TRIES:]
             }
             again = sorted(unused - others)

@@ -208,3 +208,40 @@ LOOP:
     assert head
     found = claiming.placed(function, piece(), KERNEL, allocation(function), {}, FAR, 0, 255)
     assert found.at < head
+
+
+def test_what_a_lane_knows_where_the_gate_is_shut_takes_no_register_that_the_claim_still_reads() -> None:
+    """Without a predicate for it, ids of records are written in front of the branch to the claim."""
+    function = kernel()
+    some = allocation(function)
+    first = max(some.state.registers) // 4 * 4 + 4
+    quads = {("region", number): first + 4 * number for number in range(8)}
+    own, state = dict.fromkeys(quads.values(), 0x1111), replace(some.state, on=None)
+    known = replace(some, quads=quads, own=own, state=state)  # type: ignore[arg-type]
+    found = claiming.placed(function, piece(), KERNEL, known, {}, FAR, 0, 255)
+    assert found.at
+    early, test = (
+        {name for one in part if one.seen for name in one.seen.writes if name[0] == "R"}
+        for part in ((*found.begin, *found.ask), found.test)
+    )
+    assert {f"R{quad + word}" for quad in quads.values() for word in (1, 3)} <= test
+    assert not early & test
+
+
+def test_a_kept_predicate_is_back_before_ids_of_records_are_written() -> None:
+    """In the registers that kept it there may be one."""
+    tests = " ".join(f"setp.gt.u32 %p{n}, %r1, {7 * n};" for n in range(1, 7))
+    uses = " ".join(f"@%p{n} mul.f32 %f1, %f1, %f{n % 3 + 2};" for n in range(1, 7))
+    text = LOADING.replace("%p<4>", "%p<7>").replace("setp.gt.u32 %p1, %r1, 7;", tests)
+    function = kernel(text.replace("@%p1 mul.f32 %f1, %f1, %f1;", uses))
+    quads = {("region", number): number for number in range(16, 240, 4)}
+    known = replace(allocation(function), quads=quads, own=dict.fromkeys(quads.values(), 0x1111))  # type: ignore[arg-type]
+    behind = claiming.placed(function, piece(), KERNEL, known, {}, FAR, 0, 255).behind
+    found = [one.seen for one in behind if one.seen]
+    kept = [number for number, one in enumerate(found) if one.name == "P2R"]
+    assert kept
+    for number in kept:
+        register = found[number].operands[0]
+        back = next(n for n, one in enumerate(found) if n > number and register in one.reads)
+        assert found[back].name == "ISETP"
+        assert not any(register in one.writes for one in found[number + 1 : back])

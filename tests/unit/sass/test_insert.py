@@ -137,6 +137,39 @@ def test_attributes_symbols_and_registers_follow(tool: str) -> None:
     assert symbol.size == after.size > kernel.size
 
 
+def _spilling() -> str:
+    """A kernel with more values than registers."""
+    names = range(40)
+    body = "".join(f"ld.global.volatile.f32 %f{n}, [%d+{4 * n}]; " for n in names)
+    body += "".join(f"st.global.volatile.f32 [%d+{4 * n}], %f{n}; " for n in names)
+    start = ".visible .entry k(.param .u64 p) .maxntid 32 .maxnreg 24 { .reg .f32 %f<40>; .reg .b64 %d; "
+    return f"{HEAD}{start}ld.param.u64 %d, [p]; cvta.to.global.u64 %d, %d; {body} ret; }}"
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_annotations_follow_the_accesses_of_spilled_registers(tool: str) -> None:
+    data = assembled(_spilling(), tool)
+    (kernel,) = functions(data)
+
+    def annotated(cubin: bytes) -> list[int]:
+        own, (function,) = elf.read(cubin).find(".nv.info.k"), functions(cubin)
+        assert own is not None
+        some = [one for one in info.read(own.content) if one.number == info.ANNOTATIONS]
+        return [function.instructions[at // BYTES].word for one in some for at in info.addresses(one)]
+
+    before = annotated(data)
+    if not before:
+        pytest.skip("this ptxas does not annotate")
+    spills = {one.word for one in kernel.instructions if one.name in ("LDL", "STL")}
+    assert set(before) == spills
+    assert annotated(insert.inserted(data, kernel, some_nops(kernel, 3))) == before
+
+
+def test_an_annotation_of_another_kind_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="does not know: 0x55"):
+        info.addresses(info.Attribute(4, info.ANNOTATIONS, bytes([1, *bytes(7), 2, *bytes(7)])))
+
+
 def test_two_kernels_of_a_cubin_are_edited_apart() -> None:
     other = BRANCHING[BRANCHING.index(".visible") : BRANCHING.index(".file")].replace("branching", "second")
     data = assembled(BRANCHING.replace(".file", f"{other}.file"))

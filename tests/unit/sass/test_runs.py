@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from ptxvm.host import Pool, Ring
 from ptxvm.machine import Clocks, Grid
-from sassvm.launching import Case, judged
+from sassvm.launching import Case, judged, launched
 
 from kscope import ptx
 from kscope.instrument.sampling import Sampling
@@ -61,6 +61,40 @@ DONE:
 }}
 """
 """A loop that the entry falls into, and that ptxas leaves by a conditional exit in its middle."""
+NEEDLESS = f"""{HEAD}{ptx.control_symbol()}.visible .entry needless(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0;
+    mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2;
+{ENTER.format("load")}    ld.global.u32 %r5, [%d1];
+{EXIT.format("load")}    setp.lt.s32 %p1, %r1, 1;
+    @%p1 bra DONE;
+LOOP:
+    .pragma "nounroll";
+{ENTER.format("turn")}    ld.global.u32 %r4, [%d3]; add.u32 %r4, %r4, %r5; st.global.u32 [%d3+1024], %r4;
+{EXIT.format("turn")}    add.u64 %d3, %d3, 512; add.u32 %r3, %r3, 1; setp.lt.s32 %p3, %r3, %r1;
+    @%p3 bra LOOP;
+DONE:
+    ret;
+}}
+"""
+"""ptxas leaves in front of the load where the loop runs no turn."""
+AGAIN = f"""{HEAD}{ptx.control_symbol()}.visible .entry again(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+    .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<6>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0;
+    mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2;
+{ENTER.format("store")}    st.global.u32 [%d3], %r2;
+{EXIT.format("store")}    mul.lo.u32 %r4, %r2, %r1; xor.b32 %r4, %r4, %r2;
+LOOP:
+    .pragma "nounroll";
+{ENTER.format("store")}    st.global.u32 [%d3+1024], %r4;
+{EXIT.format("store")}    add.u64 %d3, %d3, 512; add.u32 %r3, %r3, 1; setp.lt.u32 %p3, %r3, %r1;
+    @%p3 bra LOOP;
+    ret;
+}}
+"""
+"""What stores the record of a region has no room before the next one of the same name, which a loop begins with."""
 SIZED = replace(KERNEL, size_offset="4096")
 
 
@@ -86,6 +120,21 @@ def test_a_region_up_to_a_conditional_exit_ends_there(tool: str) -> None:
     assert exits
     found = judged(leaving)
     assert {len(found.ideals[slab.key].events) for slab in found.slabs} == {3 + 1}
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_what_stores_a_record_stays_in_front_of_a_loop_that_begins_with_its_region(tool: str) -> None:
+    assert {slab.count for slab in judged(case(tool, number=4, text=AGAIN)).slabs} == {1 + 4}
+
+
+@pytest.mark.parametrize("tool", EACH)
+def test_where_ptxas_leaves_in_front_of_everything_nothing_is_recorded(tool: str) -> None:
+    needless = case(tool, number=3, text=NEEDLESS)
+    names = [one.name for one in only(assembled(NEEDLESS, tool)).instructions]
+    assert names.index("EXIT") < names.index("LDG")
+    found = judged(needless)
+    assert {len(found.ideals[slab.key].events) for slab in found.slabs} == {1 + 3}
+    assert {slab.count for slab in launched(replace(needless, number=0)).slabs} <= {0}
 
 
 def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:

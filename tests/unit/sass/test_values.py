@@ -13,7 +13,7 @@ from kscope.capture import layout
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.sass.checks import clobbers
-from kscope.sass.cubin.instructions import Function, Instruction
+from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.placing import labels
 from kscope.sass.recording import kernel as recording
 from kscope.sass.recording import lending, regions, registers
@@ -154,7 +154,7 @@ LOOP:
 
 
 def lent(function: Function, spans: dict[regions.Key, lending.Span]) -> registers.Allocation:
-    return registers.Pool(function, False).lent(spans, frozenset(), frozenset())
+    return registers.Pool(function, False).lent(spans, frozenset())
 
 
 def test_records_use_registers_that_are_free_there() -> None:
@@ -172,13 +172,23 @@ def test_records_use_registers_that_are_free_there() -> None:
     assert not {*range(lent(kernel, {("all", ""): whole}).quads["all", ""], 255)} & used
 
 
+def test_the_kernel_waits_for_the_store_of_a_lent_record_where_it_uses_its_registers_next() -> None:
+    """Whatever marks stand in between: those that begin a region wait for nothing."""
+    (kernel,) = functions(assembled(FULL, ASSEMBLERS[0], ()))
+    loads = [one for one in kernel.instructions if one.name == "LDG"]
+    (name,) = loads[40].writes
+    touching = [one.at for one in kernel.instructions if name in one.reads | one.writes]
+    before = lending.Span(frozenset({loads[0].at}), frozenset({touching[0] - BYTES}))
+    assert lending.Lender(kernel).waits(before, frozenset({name})) == {touching[0]}
+
+
 def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(pool: registers.Pool, *_: object) -> registers.Allocation:
         loop = next(one for one in pool.function.instructions if one.target is not None and one.target < one.at)
         load = next(one for one in pool.function.instructions if one.at > (loop.target or 0) and one.name == "LDG")
         (address,) = (int(name[1:]) for name in sorted(load.reads)[:1] if name[0] == "R")
         span = lending.Span(frozenset({loop.at}), frozenset({loop.at}))
-        found = pool.lent({("turn", ""): span}, frozenset(), frozenset())
+        found = pool.lent({("turn", ""): span}, frozenset())
         return replace(found, quads={("turn", ""): address // 4 * 4})
 
     monkeypatch.setattr(recording, "_chosen", chosen)

@@ -78,11 +78,18 @@ def _compared(lane: Lane) -> list[tuple[Any, ...]]:
 
 
 def depths(records: tuple[Record, ...]) -> list[int]:
-    """The nesting depth of each record. Records are ordered by end, so parents come later."""
+    """The nesting depth of each record. Records are ordered by end, so parents come later; nested regions may share a
+    clock. An empty span contains nothing.
+    """
     return [
-        sum(1 for parent in records[i + 1 :] if parent.kind in _SPANS and parent.start < record.start)
+        sum(1 for parent in records[i + 1 :] if parent.kind in _SPANS and _contains(parent, record))
         for i, record in enumerate(records)
     ]
+
+
+def _contains(parent: Record, record: Record) -> bool:
+    begins = parent.start <= record.start
+    return begins and (record.start < parent.end if record.start == record.end else parent.start < parent.end)
 
 
 def _crossings(records: tuple[Record, ...]) -> Iterator[str]:

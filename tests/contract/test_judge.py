@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from contract import frontend_sim
-from contract.judge import judge
+from contract.judge import depths, judge
 from contract.programs import BY_NAME
 from contract.reader import Lane, Record, read
 
@@ -94,3 +94,10 @@ def test_spans_that_cross_are_found(lanes: list[Lane]) -> None:
     )
     one = replace(lanes[0], records=crossing, count=2, life=100)
     assert any("begins inside" in text for text in judge([one], [one]))
+
+
+def test_a_region_that_shares_its_clocks_with_the_one_around_it_is_inside_of_it() -> None:
+    def span(name: str, start: int, end: int) -> Record:
+        return Record(name, Kind.SPAN, None, start, end)
+
+    assert depths((span("item", 0, 5), span("caller", 0, 5), span("item", 5, 9))) == [1, 0, 0]

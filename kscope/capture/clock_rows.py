@@ -29,12 +29,6 @@ _END_SHIFT = 2
 _I32s = npt.NDArray[np.int32]
 
 
-def row_id(about: RowLayout) -> int:
-    """The id word of the rows of a layout."""
-    text = " ".join(f"{number:08x}:{start}{end}" for number, start, end in about.records)
-    return layout.name_hash(text) << 4 | wire.CLOCKS
-
-
 @dataclass(frozen=True)
 class Found:
     """The layouts of some launches.
@@ -82,7 +76,7 @@ class Layouts:
         for module in modules:
             for kernel in module.kernels if module.layouts else ():
                 known = self._of.setdefault(kernel.id, {})
-                some = {row_id(one): one for one in module.layouts}
+                some = {one.row_id: one for one in module.layouts}
                 new = new or not some.items() <= known.items()
                 known.update(some)
         if new:
@@ -109,7 +103,7 @@ class Layouts:
 
 def _words(about: RowLayout) -> list[int]:
     parts = [word for number, start, end in about.records for word in (number, start | end << _END_SHIFT)]
-    return [row_id(about), len(about.records), *parts, *[0] * (_WORDS - 2 - len(parts))]
+    return [about.row_id, len(about.records), *parts, *[0] * (_WORDS - 2 - len(parts))]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..util.portable import clean
+from . import layout, wire
 from .samples import Samples
 
 
@@ -102,6 +103,12 @@ class RowLayout:
     """
 
     records: tuple[tuple[int, int, int], ...]
+
+    @property
+    def row_id(self) -> int:
+        """The id word of its rows."""
+        text = " ".join(f"{number:08x}:{start}{end}" for number, start, end in self.records)
+        return layout.name_hash(text) << 4 | wire.CLOCKS
 
 
 @dataclass(frozen=True)

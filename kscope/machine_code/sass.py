@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..capture.clock_rows import row_id
 from ..capture.model import RowLayout
 from ..capture.wire import CLOCK_WORDS
 
@@ -157,7 +156,7 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
     # by id, the region of each record, and the words in which its clocks are
     rows: dict[int, tuple[tuple[str, int, int], ...]] = {number: ((name, 0, 2),) for number, name in regions.items()}
     rows |= {
-        row_id(about): tuple(
+        about.row_id: tuple(
             (regions[number], CLOCK_WORDS[start], CLOCK_WORDS[end])
             for number, start, end in about.records
             if number in regions

@@ -13,7 +13,7 @@ from wired import EPOCH, KERNEL, Entry, Head, Units, slab, table
 
 from kscope import native
 from kscope.capture import layout, metadata, wire
-from kscope.capture.clock_rows import Layouts, row_id
+from kscope.capture.clock_rows import Layouts
 from kscope.capture.expand import expand_all
 from kscope.capture.layout import Kind, record_id
 from kscope.capture.model import CaptureData, DeviceCapture, KernelMeta, ModuleMeta, RegionMeta, RowLayout
@@ -39,7 +39,7 @@ ROOM = 4
 
 
 def row(about: RowLayout, clock: int) -> list[int]:
-    return [clock, row_id(about), clock + 10, clock + 30]
+    return [clock, about.row_id, clock + 10, clock + 30]
 
 
 def ring(rows: Sequence[Sequence[int]], head: Head | None = None) -> Units:
@@ -49,7 +49,7 @@ def ring(rows: Sequence[Sequence[int]], head: Head | None = None) -> Units:
 
 def ended(rows: Sequence[Sequence[int]]) -> list[list[int]]:
     """The same, and what the end of a ring that overflowed adds."""
-    extra = sum(len(one.records) - 1 for _, number, *_ in rows for one in MODULE.layouts if row_id(one) == number)
+    extra = sum(len(one.records) - 1 for _, number, *_ in rows for one in MODULE.layouts if one.row_id == number)
     return [*map(list, rows), [0, wire.EXTRA_ID, 0, extra]] if len(rows) > 1 << ROOM else [*map(list, rows)]
 
 
@@ -75,7 +75,7 @@ def meant(rows: Sequence[Sequence[int]]) -> list[tuple[str, int, int]]:
     found = list[tuple[str, int, int]]()
     for c0, number, c1, c2 in rows:
         clocks = c0, c1, c2
-        about = next((one for one in MODULE.layouts if row_id(one) == number), RowLayout(((number, 0, 1),)))
+        about = next((one for one in MODULE.layouts if one.row_id == number), RowLayout(((number, 0, 1),)))
         for part, start, end in about.records:
             name = next((name for name in NAMES if record_id(name, Kind.SPAN) == part), f"?{part >> 4:07x}")
             found.append((name, clocks[start], clocks[end]))
@@ -150,7 +150,7 @@ def test_of_a_killed_warp_whose_ring_is_full_the_order_is_found(many: int) -> No
 def test_rows_of_an_unknown_layout_are_records_of_an_unknown_region() -> None:
     strange = RowLayout(((LOAD, 0, 2), (DOT, 1, 2)))
     found = trace(ring([row(PAIR, 1000), row(strange, 2000)]))
-    assert read(found)[:2] == meant([row(PAIR, 1000)]) and read(found)[2][0] == f"?{row_id(strange) >> 4:07x}"
+    assert read(found)[:2] == meant([row(PAIR, 1000)]) and read(found)[2][0] == f"?{strange.row_id >> 4:07x}"
     assert counted(found) == {"unknown": 1}
 
 
@@ -196,7 +196,7 @@ def test_any_mix_of_rows(some: list[Callable[[int], list[int]]], done: bool, sta
 
 words = st.sampled_from(
     [0, 1, wire.EXTRA_ID, layout.ANCHOR_ID, layout.LAST_ANCHOR_ID, REST, 0xFFFFFFFF]
-) | st.sampled_from([row_id(one) for one in MODULE.layouts] + [row_id(PAIR) ^ 16, wire.CLOCKS])
+) | st.sampled_from([one.row_id for one in MODULE.layouts] + [PAIR.row_id ^ 16, wire.CLOCKS])
 
 
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
@@ -248,5 +248,5 @@ def test_damaged_layouts_are_refused(layouts: object) -> None:
 
 
 def test_no_two_layouts_have_one_id() -> None:
-    ids = {row_id(one) for one in MODULE.layouts}
+    ids = {one.row_id for one in MODULE.layouts}
     assert len(ids) == 3 and all(number & 15 == wire.CLOCKS for number in ids)

@@ -23,6 +23,7 @@ from ptxvm.machine import steps
 from ptxvm.profile import examples
 
 from kscope.capture import layout, wire
+from kscope.capture.clock_rows import Layouts
 from kscope.capture.expand import Lines
 from kscope.decoding.slabs import find
 from kscope.instrument.recording import log2_records
@@ -39,7 +40,7 @@ class Metal:
         self.host, self.between, self.driver = host, between, self
         self.control, self.stripes = host.control.base, len(host.rings)
         self.launches = self.control + wire.table_offset(self.stripes - 1)
-        self.facts = SimpleNamespace(max_clock_khz=0)
+        self.facts, self.layouts = SimpleNamespace(max_clock_khz=0), Layouts()
         self.file = self.mapped = None
         self.sizes = SlabSizes(host.sizes())
         self.table = self.words()

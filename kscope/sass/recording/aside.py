@@ -35,7 +35,7 @@ def placed(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int)
     free = [number for number in range(most - EXTRA) if number not in taken]
     found = dict[Key, int]()
     for key, some in own.items():
-        if free and any(one.act == "enter" and one.waits for one in some) and all(map(_simple, some)):
+        if free and any(one.act == "enter" and one.waits for one in some) and all(map(_simple, some)) and _apart(some):
             found[key] = free.pop(0)
     return [_changed(site, found.get(site.record.key)) for site in sites]
 
@@ -45,6 +45,14 @@ def _simple(site: Site) -> bool:
     plain = not (site.record.conditional or site.spot.guard or site.spot.after)
     valued = site.value is not None or any(site.held)
     return plain and site.act in _ACTS and not valued
+
+
+def _apart(some: Sequence[Site]) -> bool:
+    """Whether instructions of the kernel stand between begins and ends: else the clock would be moved before it is
+    there.
+    """
+    begins = {one.spot.at for one in some if one.act == "enter"}
+    return begins.isdisjoint(one.spot.at for one in some if one.act != "enter")
 
 
 def _changed(site: Site, register: int | None) -> Site:

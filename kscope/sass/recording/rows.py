@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ... import ptx
-from ...capture import clock_rows, layout, wire
+from ...capture import layout, wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
 from ..placing import paths
@@ -221,7 +221,7 @@ class _Chooser:
             else:
                 return None
         about = RowLayout(tuple(records))
-        number = clock_rows.row_id(about)
+        number = about.row_id
         if opened or clock >= _CLOCKS or number == wire.EXTRA_ID or self.ids.setdefault(number, about) != about:
             return None
         names = ", ".join(dict.fromkeys(self.found[mark].key[0] for mark in marks))

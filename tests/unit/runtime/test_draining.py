@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kscope.capture import layout, wire
-from kscope.capture.clock_rows import row_id
 from kscope.capture.layout import Kind, record_id
 from kscope.capture.metadata import to_json
 from kscope.capture.model import KernelMeta, ModuleMeta, RowLayout
@@ -304,7 +303,7 @@ def test_rows_of_a_modules_layouts_become_records(by_hand: None) -> None:
     lane = Lane(rig.memory).claim().begin()
     assert lane.slab is not None
     for clock in (200, 300):
-        lane.slab._put(clock, row_id(about), clock + 10, clock + 20)
+        lane.slab._put(clock, about.row_id, clock + 10, clock + 20)
         lane.slab.off += layout.RECORD_BYTES
     lane.leave()
     rig.take()

@@ -120,6 +120,8 @@ def test_a_begin_that_would_wait_for_a_store_reads_its_clock_into_a_register_tha
         site("enter", 1),
         site("exit", 4),
     ]
+    at_once = [site("enter", 1, waits=True), site("exit", 1)]
+    assert aside.placed(at_once, chosen, frozenset(range(30)), 255) == at_once, "moved before it is there"
 
 
 def test_where_the_kernel_needs_every_predicate_a_record_is_stored_at_the_last_place_that_leaves_one() -> None:

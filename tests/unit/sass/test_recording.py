@@ -10,7 +10,6 @@ import pytest
 
 from kscope import ptx
 from kscope.capture import layout, wire
-from kscope.capture.clock_rows import row_id
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.sass.checks import clobbers, hazards
@@ -77,7 +76,7 @@ def test_each_region_is_stored_where_it_ends(tool: str) -> None:
     code, (about,) = only(found.data).instructions, found.layouts
     names = {layout.record_id(name, layout.Kind.SPAN): name for name in ("load", "sum", "store")}
     assert [(names[number], start, end) for number, start, end in about.records] == [("load", 0, 1), ("sum", 1, 2)]
-    clocks = {layout.record_id("store", layout.Kind.SPAN): (0, 2), row_id(about): (0, 2, 3)}
+    clocks = {layout.record_id("store", layout.Kind.SPAN): (0, 2), about.row_id: (0, 2, 3)}
     stored = []
     *stores, _ = [  # the last one is the end of a ring that overflowed
         n for n, one in enumerate(code) if one.code == "STG.E.128" and one.conditional and "+0x20]" in one.operands[0]

@@ -84,7 +84,7 @@ def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
         seen = [(one.role, one.state, one.region, one.values, one.warps, one.blocks) for one in groups[:6]]
         return f"{trial.place}: not among {seen}"
     if gone and found.running:
-        return "a process that is gone is said to run"
+        return "a process that is gone seems to run"
     if trial.language in STACKED and not any(launch.stack for _, launch in found.host_launches):
         return "no launch of the host with its stack"
     return ""

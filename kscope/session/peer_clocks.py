@@ -234,10 +234,10 @@ def tightest(mine: Int64, its: Int64, kept: int = THOROUGH.kept) -> dict[str, li
         kept: how many for each inequality.
     """
     count = min(len(mine), len(its))
-    asked, answered, its = mine[:count, 0], mine[:count, 1], its[:count]
-    first, second = np.argsort(its - asked)[:kept], np.argsort(answered - its)[:kept]
+    sent, answered, its = mine[:count, 0], mine[:count, 1], its[:count]
+    first, second = np.argsort(its - sent)[:kept], np.argsort(answered - its)[:kept]
     return {
-        "mine_first": [[int(asked[at]), int(its[at])] for at in first],
+        "mine_first": [[int(sent[at]), int(its[at])] for at in first],
         "its_first": [[int(its[at]), int(answered[at])] for at in second],
     }
 

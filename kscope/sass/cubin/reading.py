@@ -95,8 +95,8 @@ def _bounded(data: bytes, file: elf.Elf) -> bytes:
 @cache
 def _prefers_new(tool: str) -> bool:
     """Whether an nvdisasm is of CUDA 13 or later; a refused file costs as much time as one that is read."""
-    said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS).stdout
-    release = _RELEASE.search(said)
+    printed = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS).stdout
+    release = _RELEASE.search(printed)
     return release is None or int(release[1]) >= 13
 
 

@@ -68,12 +68,12 @@ def unit(block: int, text: Text, machine: Machine) -> Unit:
         UnsupportedError: it is not certain which code runs as often as it does.
     """
     alike = text.flow.alike[text.flow.group[block]]
-    said = list[str]()
+    refusals = list[str]()
     for blocks in dict.fromkeys(((block,), alike)):
         try:
             found = _copies(blocks, text, machine)
         except UnsupportedError as error:
-            said.append(str(error))
+            refusals.append(str(error))
             continue
         if found:
             return Unit(blocks, found)
@@ -81,8 +81,8 @@ def unit(block: int, text: Text, machine: Machine) -> Unit:
         return Unit((block,), exits)
     if 0 in alike:  # runs once, as the entry does
         return Unit(alike, (Copy(machine.flow.alike[machine.flow.group[0]]),))
-    if said:
-        raise UnsupportedError(said[0])
+    if refusals:
+        raise UnsupportedError(refusals[0])
     try:
         return Unit(alike, (_without_landmarks(alike, text, machine),))
     except UnsupportedError:

@@ -30,7 +30,7 @@ from ..cubin.instructions import BYTES, Function
 _LINES = re.compile(r"^[ \t]*\.(?:loc|file)\s[^\n]*$", re.M)
 _DEBUG = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}", re.S | re.M)
 _NAME = "kscope"
-"""The file that the labels' lines are said to be of."""
+"""The file that the labels' lines name."""
 _HOLD = "st.local.b32 [{}], {};"
 """Keeps a value in a register up to its mark: of what ptxas neither leaves out nor copies, this changes the code least.
 It is replaced, and never runs."""

@@ -53,7 +53,7 @@ def begun(
         free: registers that it may use for the others.
         board: the scoreboard of its loads.
         control: offset of the control block's address in constant bank 3.
-        predicate: free where the gate is asked for.
+        predicate: free where the gate's load stands.
         descriptor: the constant with the descriptor of global memory.
 
     Raises:

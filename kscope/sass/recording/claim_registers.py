@@ -72,7 +72,7 @@ def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[in
 
 def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
     """Scoreboards of the claim, of which none is counted in flight by a DEPBAR; the gate's; and the instruction in
-    front of which the gate is asked for.
+    front of which the gate's load stands.
 
     That is where the kernel first waits for a scoreboard, or behind its last use of the gate's in front of the claim:
     the kernel must not wait for the gate together with what it waits for itself.

@@ -1,8 +1,8 @@
-"""Where a kernel claims its slab: the gate is asked for at the entry, the rest stands where the kernel's own loads are
+"""Where a kernel claims its slab: the gate's load stands at the entry, the rest stands where the kernel's own loads are
 on their way.
 
     begin   at the entry: clocks, the control block's address
-    ask     where the kernel first waits for anything: loads of the gate
+    load    where the kernel first waits for anything: loads of the gate
     test    in front of the first wait for memory: is the gate open?
     claim   behind the kernel's own code, and back: lanes, atomic, head
 
@@ -41,19 +41,19 @@ class Claim:
 
     Attributes:
         begin: what stands at the entry.
-        ask: what stands at `asked`.
+        load: what stands at `loaded`.
         test: what stands at `at`.
         behind: what stands behind the kernel: the claim.
-        asked: the instruction that the loads of the gate stand in front of.
+        loaded: the instruction that the loads of the gate stand in front of.
         at: the instruction that the test stands in front of.
         highest: the highest number of a register that begin and claim use.
     """
 
     begin: tuple[New, ...]
-    ask: tuple[New, ...]
+    load: tuple[New, ...]
     test: tuple[New, ...]
     behind: tuple[New, ...]
-    asked: int
+    loaded: int
     at: int
     highest: int
 
@@ -142,9 +142,9 @@ def _at(
     function, state = known.function, allocation.state
     values = fragments.between(kernel)
     ids = _ids(allocation, written)
-    told = {int(name[1:]) for one in ids if one.seen and state.on is None for name in one.seen.writes}
-    early, late = claim_registers.free(known, at, written, state.registers | told)
-    boards, gate, asked = claim_registers.boards(function, at)
+    of_ids = {int(name[1:]) for one in ids if one.seen and state.on is None for name in one.seen.writes}
+    early, late = claim_registers.free(known, at, written, state.registers | of_ids)
+    boards, gate, loaded = claim_registers.boards(function, at)
     descriptor = fragments.descriptor(claim)
     state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
     kept = {n: _of(state, name) for n, name in enumerate(state_names)}
@@ -153,7 +153,7 @@ def _at(
     stays = claim_registers.stays(claim, values, second, frozenset(early))
     used = frozenset(second.values()) - claim_registers.untouched(claim, second)
     others = [one for one in early if one not in used]
-    begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, asked), descriptor)
+    begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, loaded), descriptor)
     where = begin.where
     uniform = claim_registers.uniform(function, claim.used("UR"), at, state.uniform)
     predicates, saved = claim_registers.predicates(function, claim, at)
@@ -189,11 +189,11 @@ def _at(
     cold = timing.tight([*start, *rest, *after, *behind], function.arch)
     begins, loads = begin.clocks, begin.loads
     parts = [timing.tight(one, function.arch) for one in (begins, loads, test)]
-    if asked == at:  # with all waits in between
+    if loaded == at:  # with all waits in between
         parts = [parts[0], [], timing.tight([*loads, *test], function.arch)]
     if not at:
         parts = [timing.tight([*begins, *loads, *test], function.arch), [], []]
-    return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), asked, at, highest)
+    return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), loaded, at, highest)
 
 
 def _predicate(function: Function, at: int) -> int:
@@ -202,7 +202,7 @@ def _predicate(function: Function, at: int) -> int:
     for number in range(claim_registers.PREDICATES):
         if f"P{number}" not in needed:
             return number
-    raise UnsupportedError("the kernel needs every predicate where it would ask for the gate")
+    raise UnsupportedError("the kernel needs every predicate where it would load the gate")
 
 
 def _at_rest(state: State) -> list[New]:

@@ -126,7 +126,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     count = max(before, chosen.count, highest + 1 + registers.EXTRA)
     controls, put = dict[int, Control](), dict[int, list[New]]()
     put[0] = [*where.begin]
-    put.setdefault(where.asked, []).extend(where.ask)
+    put.setdefault(where.loaded, []).extend(where.load)
     put.setdefault(where.at, []).extend(where.test)
     tested = len(put[where.at])
     writer = records.Writer(state, records.last(state, kernel.last))

@@ -63,7 +63,7 @@ def placed(stores: int = FAR, most: int = 255) -> claiming.Claim:
 
 def insertion(found: claiming.Claim) -> Insertion:
     put = {0: found.begin}
-    put[found.asked] = (*put.get(found.asked, ()), *found.ask)
+    put[found.loaded] = (*put.get(found.loaded, ()), *found.load)
     put[found.at] = (*put.get(found.at, ()), *found.test)
     return Insertion(put, tail=claiming.back(found, put, len(put[found.at])), registers=250)
 
@@ -108,7 +108,7 @@ def test_values_between_entry_and_claim_are_in_registers_that_nothing_uses_meanw
     function, found = kernel(), placed()
     ahead = [one for one in function.instructions if one.at < found.at]
     used = {name for one in ahead for name in one.reads | one.writes if name[0] == "R"}
-    early = [one for one in (*found.begin, *found.ask) if one.seen is not None]
+    early = [one for one in (*found.begin, *found.load) if one.seen is not None]
     assert not used & {name for one in early if one.seen for name in one.seen.writes}
 
 
@@ -161,14 +161,14 @@ def test_nothing_waits_for_the_address_of_the_control_block_or_the_gate_before_t
     found = placed()
     function = kernel()
     first = next(one.at for one in function.instructions if one.control.waits)
-    assert 0 < found.asked == first < found.at
+    assert 0 < found.loaded == first < found.at
     assert not any(control(one.word).waits for one in found.begin)
-    address, gate = found.begin[0], found.ask[-1]
-    assert [control(address.word).writes] == [board for one in found.ask for board in control(one.word).waits]
+    address, gate = found.begin[0], found.load[-1]
+    assert [control(address.word).writes] == [board for one in found.load for board in control(one.word).waits]
     assert control(gate.word).writes in control(found.test[0].word).waits
 
 
-def test_where_the_kernel_waits_for_every_scoreboard_the_gate_is_asked_for_behind_the_first_of_these() -> None:
+def test_where_the_kernel_waits_for_every_scoreboard_the_gate_is_loaded_behind_the_first_of_these() -> None:
     """It has that scoreboard: with another one, the kernel would wait for the gate where it waits for its own."""
     function, at = kernel(), placed().at
     ahead = [one for one in function.instructions if one.at < at]
@@ -177,10 +177,10 @@ def test_where_the_kernel_waits_for_every_scoreboard_the_gate_is_asked_for_behin
         replace(one, word=controlled(one.word, waiting.get(one.at, one.control))) for one in function.instructions
     )
     busy = replace(function, instructions=code)
-    _, gate, asked = claim_registers.boards(busy, at)
+    _, gate, loaded = claim_registers.boards(busy, at)
     assert len(ahead) > 7
-    assert (gate, asked) == (0, ahead[2].at)
-    assert all(gate not in one.control.waits for one in code if asked <= one.at < at)
+    assert (gate, loaded) == (0, ahead[2].at)
+    assert all(gate not in one.control.waits for one in code if loaded <= one.at < at)
 
 
 def test_it_comes_back_to_the_mark_that_stands_behind_the_test() -> None:
@@ -222,7 +222,7 @@ def test_what_a_lane_knows_where_the_gate_is_shut_takes_no_register_that_the_cla
     assert found.at
     early, test = (
         {name for one in part if one.seen for name in one.seen.writes if name[0] == "R"}
-        for part in ((*found.begin, *found.ask), found.test)
+        for part in ((*found.begin, *found.load), found.test)
     )
     assert {f"R{quad + word}" for quad in quads.values() for word in (1, 3)} <= test
     assert not early & test

@@ -66,7 +66,7 @@ def test_its_metadata_is_in_the_cubin(compiled: Any) -> None:
     [
         ({"live": True}, "live=True stores records where regions end"),
         ({"fill": "stop"}, "fill='stop' is not supported"),
-        ({"arch": 80}, "sm_80 is not supported"),
+        ({"arch": 100}, "sm_100 is not supported"),
     ],
 )
 def test_what_cannot_be_recorded_there_is_recorded_in_its_text_and_reported(

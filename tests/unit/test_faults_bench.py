@@ -63,7 +63,7 @@ def test_only_the_right_place_counts(faults: Any) -> None:
     }  # fmt: skip
     for name, value_ in others.items():
         assert "not among" in faults.wrong(trial, found(replace(group, **{name: value_})), gone=True), name
-    assert "said to run" in faults.wrong(trial, found(group, running=True), gone=True)
+    assert "seems to run" in faults.wrong(trial, found(group, running=True), gone=True)
     assert "no launch of the host" in faults.wrong(trial, found(group, stack=()), gone=True)
 
 

@@ -1,4 +1,4 @@
-"""Slabs of many warps with given clocks and times, all at once; and what a command needs, in processes of its own."""
+"""Slabs of many warps with given clocks and times, all at once; and what a command needs, in separate processes."""
 
 from __future__ import annotations
 

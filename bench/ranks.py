@@ -5,7 +5,7 @@
 
 Makes captures with known truth (tests/jobs.py, tests/kinetos.py): ranks on hosts of eight, whose clocks drift, of which
 one is late in half of the steps; and a capture of a program beside torch.profiler's trace of it, in which kscope
-recorded every seventh launch, or every one. Each command runs in processes of its own, with the start of Python, and
+recorded every seventh launch, or every one. Each command runs in separate processes, with the start of Python, and
 its answer is compared with the truth.
 """
 

@@ -1,4 +1,4 @@
-"""Begins that need not wait for the store of the record before: their clock waits in a register of its own.
+"""Begins that need not wait for the store of the record before: their clock waits in another register.
 
 In a loop, a record is stored at the end of a turn and begins again at the start of the next one, where its registers
 may not have been read yet. The kernel would stand still there. So the clock is read into another register, and moved

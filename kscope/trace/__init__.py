@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
+from ..util.parallel import same_threads
 from ..util.text import counted
 from .notebook import MOST, Page, page, show
 
@@ -310,7 +311,8 @@ def decode(capture: CaptureData) -> Trace:
     """
     from ..decoding.assemble import assemble  # the decoder is loaded on first use
 
-    return as_read(assemble(capture), _why_empty(capture))
+    with same_threads():
+        return as_read(assemble(capture), _why_empty(capture))
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Trace:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
+import synth
 
+from kscope import decode, native
+from kscope.capture.capture import Capture
+from kscope.util import parallel
 from kscope.util.parallel import CHUNK, chunks, each, filled, map_ahead, shares
 from kscope.util.text import counted
 
@@ -54,3 +61,35 @@ def test_shares_cover_everything_once_and_fit_a_cache(total: int) -> None:
     assert [part.start for part in found] == [0, *(part.stop for part in found)][: len(found)]
     assert sum(part.stop - part.start for part in found) == total
     assert all(part.stop - part.start <= 1 << 18 for part in found)
+
+
+def test_calls_within_same_threads_start_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "workers", lambda: 2)
+    names = set[str]()
+
+    def work(_: int) -> None:
+        names.add(threading.current_thread().name)
+        parallel.each(int, range(2))  # its parts do not wait for the thread that runs it
+
+    with parallel.same_threads():
+        for _ in range(20):
+            parallel.each(work, range(4))
+    assert len(names) <= 2 and not {thread.name for thread in threading.enumerate()} & names
+
+
+@pytest.mark.skipif(not native.available(), reason="numpy's passes also read ahead, with other threads")
+def test_decoding_starts_its_threads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = []
+
+    class Counted(ThreadPoolExecutor):
+        def __init__(self, most: int) -> None:
+            pools.append(most)
+            super().__init__(most)
+
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Counted)
+    monkeypatch.setattr(parallel, "workers", lambda: 2)
+    monkeypatch.setattr(parallel, "CHUNK", 4)
+    lines = synth.bulk(64, 4)
+    capture = Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(("load",)),))
+    assert len(decode(capture).warps) == 64
+    assert pools.count(2) == 1

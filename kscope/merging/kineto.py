@@ -29,6 +29,8 @@ Value = TypeVar("Value", str, "tuple[Any, Any]")
 
 CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of calls that launch kernels."""
+GRID_ID, MANGLED = "gridId", "mangled"
+"""Arguments of the kernels of a report of Nsight Systems, which Kineto's kernels lack: %gridid; the name in the binary."""
 _KEY = b'"traceEvents"'
 _EXACT_US = 2.0**43
 """Below it float64 holds us with three decimals."""
@@ -89,7 +91,7 @@ class Kernels:
 
     Attributes:
         event: index of each one's event.
-        name: names.
+        name: names in the binary where the file has them, which tell instances of a template apart; else as shown.
         device, stream, correlation, node: numbers; -1 where the file has none. node: of a CUDA graph.
         grid_id: %gridid, which Kineto's files lack; -1 there.
         grid, block: dimensions; () where the file has none.
@@ -177,12 +179,12 @@ def kernels(kineto: Kineto) -> Kernels:
 
     return Kernels(
         event=at,
-        name=[str(one.get("name", "")) for one in events],
+        name=[str(more.get(MANGLED) or one.get("name", "")) for one, more in zip(events, args, strict=True)],
         device=column("device"),
         stream=column("stream"),
         correlation=column("correlation"),
         node=column("graph node id"),
-        grid_id=column("gridId"),
+        grid_id=column(GRID_ID),
         grid=sizes("grid"),
         block=sizes("block"),
         begin=kineto.begin[at],

@@ -15,14 +15,13 @@ from typing import Any
 import orjson
 
 from ..errors import FormatError
-from .kineto import Event, Kineto, parse
+from .kineto import GRID_ID, MANGLED, Event, Kineto, parse
 
 _KERNELS, _CALLS, _NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _START = "TARGET_INFO_SESSION_START_TIME"
 _RANGES = (59, 60, 70, 71)
 """NVTX_EVENTS.eventType of ranges: push and pop, start and end; of threads and of processes."""
 _ID = 0x1000000
-GRID_ID = "gridId"
 
 
 def read(path: Path) -> Kineto:
@@ -38,6 +37,7 @@ def read(path: Path) -> Kineto:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             database.row_factory = sqlite3.Row
+            database.text_factory = _text
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
             if _KERNELS not in tables:
                 raise FormatError(
@@ -53,6 +53,11 @@ def read(path: Path) -> Kineto:
     except sqlite3.Error as error:
         raise FormatError(f"{path}: {error}; export the report again") from error
     return parse(path.name, orjson.dumps({"baseTimeNanoseconds": base, "traceEvents": [*_names(events), *events]}))
+
+
+def _text(data: bytes) -> str:
+    """nsys on Windows writes some text in the encoding of that machine."""
+    return data.decode(errors="replace")
 
 
 def _base(database: sqlite3.Connection) -> int:
@@ -73,7 +78,7 @@ def _kernels(database: sqlite3.Connection, names: dict[int, str]) -> Iterator[Ev
             "block": [one.get(f"block{axis}", 1) for axis in "XYZ"],
         }  # fmt: skip
         args |= {GRID_ID: one[GRID_ID]} if isinstance(one.get(GRID_ID), int) else {}
-        args |= {"mangled": mangled} if mangled else {}
+        args |= {MANGLED: mangled} if mangled else {}
         place = {"pid": args["device"], "tid": args["stream"]}
         yield _event("kernel", name or mangled, one["start"], one["end"], place, args)
 

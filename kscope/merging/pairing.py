@@ -151,8 +151,8 @@ def _by_identifier(name: str, short: dict[str, list[str]]) -> str | None:
     found = short.get(identifier(name), [])
     if len(found) > 1:
         raise UsageError(
-            f"merge: {name!r} of the torch trace may be any of {some(found, 4)}: kernels of one name cannot be paired; "
-            "record one of them with kernel="
+            f"merge: {name!r} may be any of {some(found, 4)}: kernels of one name cannot be paired; record one of them "
+            "with kernel="
         )
     return found[0] if found else None
 

@@ -30,7 +30,7 @@ Value = TypeVar("Value", str, "tuple[Any, Any]")
 CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of calls that launch kernels."""
 GRID_ID, MANGLED = "gridId", "mangled"
-"""Arguments of the kernels of a report of Nsight Systems, which Kineto's kernels lack: %gridid; the name in the binary."""
+"""Arguments of kernels that only reports of Nsight Systems have: %gridid, and the name in the binary."""
 _KEY = b'"traceEvents"'
 _EXACT_US = 2.0**43
 """Below it float64 holds us with three decimals."""

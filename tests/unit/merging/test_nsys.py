@@ -116,8 +116,8 @@ def test_instances_of_a_template_are_told_apart_by_their_names_in_the_binary(tmp
     shown = "void lib::run<init()::[lambda(int) (instance {})]>(T1)"
     rows = [f"INSERT INTO StringIds VALUES ({100 + at}, '{shown.format(at + 1)}')" for at in range(2)]
     rename = (
-        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 100 + (SELECT value = '{}' FROM StringIds "
-        "WHERE id = mangledName)".format(instances[1])
+        f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 100 + (SELECT value = '{instances[1]}' "
+        "FROM StringIds WHERE id = mangledName)"
     )
     file = change(report(recorded, tmp_path / "r.sqlite"), *rows, rename)
     found = kscope.merge(decode(recorded.capture()), nsys=file)

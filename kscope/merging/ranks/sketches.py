@@ -185,7 +185,7 @@ def spreads(paths: Sequence[Path]) -> tuple[Spread, ...]:
         of_rank = medians[key]
         slowest = max(of_rank, key=lambda rank: (of_rank[rank], -rank))
         p50, p90, p99 = (float(whole.get_quantile_value(part)) for part in (0.5, 0.9, 0.99))
-        usual = float(np.median(list(of_rank.values())))
+        usual = sorted(of_rank.values())[(len(of_rank) - 1) // 2]  # of two ranks the other one's
         ratio = of_rank[slowest] / usual if usual else float("nan")
         spread = Spread(*key, len(of_rank), int(whole.count), p50, p90, p99, slowest, of_rank[slowest], ratio)
         rows.append((float(whole.sum), spread))

@@ -174,7 +174,7 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
             at = np.flatnonzero(kept & (keys == key))
             np.add.at(cells(gpu.kernels[kernel], gpu.regions[region])[row], turn[gpu.launch[at]], gpu.own[at])
     names = list(table)
-    excess = np.array([table[name][last, np.arange(count)] - np.median(table[name], axis=0) for name in names])
+    excess = np.array([table[name][last, np.arange(count)] - _median(table[name]) for name in names])
     worst = excess.argmax(axis=0)
     return [
         Cause(*names[int(which)], float(excess[which, at])) if at and excess[which, at] > 0 else None
@@ -182,10 +182,15 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
     ]
 
 
+def _median(of_ranks: Float) -> Float:
+    """The median rank's, (n,) of (ranks, n); of two ranks the lower one, so that they are compared with each other."""
+    return np.sort(of_ranks, axis=0)[(len(of_ranks) - 1) // 2]
+
+
 def _stragglers(
     gpus: Sequence[RankGpu], begin: Float, half: Float, last: Int64, causes: Sequence[Cause | None]
 ) -> tuple[Straggler, ...]:
-    late = begin - np.median(begin, axis=0)
+    late = begin - _median(begin)
     count = late.shape[1]
     spread = late.std(axis=1, ddof=1) / np.sqrt(count) * _Z if count > 1 else np.full(len(gpus), np.inf)
     found = []

@@ -6,6 +6,8 @@ which float64 holds only to 256 ns; their numbers are read as decimals.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 import zlib
@@ -197,20 +199,16 @@ def _number(value: object) -> int:
 
 
 def _unpacked(path: Path, data: bytes, most: int) -> bytes:
-    parts, size = list[bytes](), 0
     try:
-        while data:  # a file may have several members
-            unpacker = zlib.decompressobj(31)
-            parts.append(unpacker.decompress(data, most - size + 1))
-            size += len(parts[-1])
-            if size > most:
-                raise FormatError(f"{path}: more than {most:,} bytes unpacked; merge on a machine with more memory")
-            if not unpacker.eof:
-                raise FormatError(f"{path}: the file is truncated; write it again")
-            data = unpacker.unused_data.lstrip(b"\0")
-    except zlib.error as error:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            found = file.read(most + 1)
+    except EOFError:
+        raise FormatError(f"{path}: the file is truncated; write it again") from None
+    except (OSError, zlib.error) as error:
         raise FormatError(f"{path}: damaged gzip data ({error}); write it again") from error
-    return b"".join(parts)
+    if len(found) > most:
+        raise FormatError(f"{path}: more than {most:,} bytes unpacked; merge on a machine with more memory")
+    return found
 
 
 def _end(name: str, data: bytes, found: Event) -> int:

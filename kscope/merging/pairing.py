@@ -122,8 +122,8 @@ def _refuse_filtered(trace: TraceData) -> None:
 
 def _ours(trace: TraceData, times: LaunchTimes) -> dict[Group, list[int]]:
     groups = defaultdict[Group, list[int]](list)
-    for number, launch in enumerate(trace.launches):
-        if times.first[number] < 1 << 61:  # a launch without warps has no time
+    for number, (launch, recorded) in enumerate(zip(trace.launches, times.recorded.tolist(), strict=True)):
+        if recorded:
             groups[launch.device, launch.kernel, launch.grid].append(number)
     return groups
 

@@ -87,7 +87,7 @@ def test_a_million_signals_that_the_fit_did_not_use_are_within_its_bound(tmp_pat
             Evidence.clock_first(mine[:, 1], mine[:, 0], 32),
             Evidence.reference_first(its[:, 0], its[:, 1], 32),
         ]
-    clock = solve(Evidence.joined(*evidence))
+    clock = solve(*evidence)
     found = clock.at(others[:, 1])
     ahead = others[:, [0, 2]] - others[:, [1]] - found.base
     wrong = (ahead[:, 0] - 32 > found.high) | (ahead[:, 1] + 32 < found.low)

@@ -46,11 +46,6 @@ class Sketch:
     bins: Int64
     counts: Int64
 
-    @property
-    def count(self) -> int:
-        """Durations in all bins."""
-        return int(self.counts.sum())
-
 
 @dataclass(frozen=True)
 class Spread:
@@ -139,12 +134,8 @@ def _rank(line: bytes) -> tuple[int, list[Sketch]]:
     sketches = []
     for kernel, region, role, bins, counts in found["sketches"]:
         numbers, sizes = np.array(bins, np.int64), np.array(counts, np.int64)
-        if (
-            numbers.shape != sizes.shape
-            or numbers.ndim != 1
-            or (sizes <= 0).any()
-            or (np.abs(numbers) > _MOST_BIN).any()
-        ):
+        aligned = numbers.shape == sizes.shape and numbers.ndim == 1
+        if not aligned or (sizes <= 0).any() or (np.abs(numbers) > _MOST_BIN).any():
             raise ValueError("its bins")
         sketches.append(Sketch((str(kernel), str(region), str(role)), numbers, sizes))
     return int(found["rank"]), sketches

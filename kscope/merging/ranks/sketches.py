@@ -74,18 +74,13 @@ class Spread:
     times: float
 
 
-def needs() -> None:
-    """Raises MissingError if ddsketch is not installed."""
-    _empty()
-
-
 def of_trace(trace: TraceData) -> list[Sketch]:
     """The sketches of a recording; spans of duration 0 are in the lowest bin.
 
     Raises:
         MissingError: ddsketch is not installed.
     """
-    mapping = _empty()._mapping
+    mapping = empty()._mapping
     spans = np.flatnonzero(trace.is_span)
     by_role, names, kernels = roles(trace), trace.region_names(), [clean(one) for one in kernel_names(trace)]
     track = trace.track[spans]
@@ -184,13 +179,14 @@ def spreads(paths: Sequence[Path]) -> tuple[Spread, ...]:
 
 
 def _sketch(found: Sketch) -> Any:
-    made = _empty()
+    made = empty()
     for number, count in zip(found.bins.tolist(), found.counts.tolist(), strict=True):
         made.add(made._mapping.value(number), count)
     return made
 
 
-def _empty() -> Any:
+def empty() -> Any:
+    """A sketch without durations. Raises MissingError if ddsketch is not installed."""
     try:
         package = import_module("ddsketch")
     except ImportError:

@@ -184,7 +184,8 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
 
 def _median(of_ranks: Float) -> Float:
     """The median rank's, (n,) of (ranks, n); of two ranks the lower one, so that they are compared with each other."""
-    return np.sort(of_ranks, axis=0)[(len(of_ranks) - 1) // 2]
+    middle: Float = np.sort(of_ranks, axis=0)[(len(of_ranks) - 1) // 2]
+    return middle
 
 
 def _stragglers(

@@ -180,8 +180,8 @@ def _compare_counts(
         raise UsageError(
             f"merge: counts differ, so no order pairs them. {some(texts, 4)}. {_why(trace, kineto, wrong)}"
         )
-    groups = ours.keys() | theirs.keys()
-    if uneven := {group[1] for group in groups if len(ours.get(group, ())) != len(theirs.get(group, ()))}:
+    every = ours.keys() | theirs.keys()
+    if uneven := {group[1] for group in every if len(ours.get(group, ())) != len(theirs.get(group, ()))}:
         raise UsageError(f"merge: launches of {min(uneven)} have different grids: the files are not of the same run")
 
 

@@ -160,15 +160,13 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
 
     for row, (gpu, mine) in enumerate(zip(gpus, launches, strict=True)):
         turn = np.searchsorted(mine, np.arange(len(gpu.first)))  # the collective that follows each launch, or itself
-        own = np.isin(np.arange(len(gpu.first)), mine)
-        spent = np.zeros(count)
-        inside = np.flatnonzero(~own & (turn < count) & (turn > 0))
-        np.add.at(spent, turn[inside], (gpu.last - gpu.first)[inside])
-        apart = np.zeros(count)
+        between = ~np.isin(np.arange(len(gpu.first)), mine) & (turn > 0) & (turn < count)
+        spent, apart = np.zeros((2, count))
+        np.add.at(spent, turn[between], (gpu.last - gpu.first)[between])
         apart[1:] = gpu.first[mine[1:]] - gpu.last[mine[:-1]]
         cells(BETWEEN, BETWEEN)[row] = np.maximum(apart - spent, 0)
         keys = gpu.kernel[gpu.launch] * max(1, len(gpu.regions)) + gpu.region
-        kept = ~own[gpu.launch] & (turn[gpu.launch] < count) & (turn[gpu.launch] > 0)
+        kept = between[gpu.launch]
         for key in np.unique(keys[kept]).tolist():
             kernel, region = divmod(key, max(1, len(gpu.regions)))
             at = np.flatnonzero(kept & (keys == key))

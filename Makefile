@@ -15,7 +15,7 @@ SIDE_BY_SIDE := -n 2 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 # setuptools warns of every editable install
 QUIET := PYTHONWARNINGS=ignore
-.PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-hta test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-ranks bench-gpu peers fuzz clean
+.PHONY: help demo docs pictures test test-variations test-all test-3.6 test-inductor test-viewers test-hta test-engines test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-ranks bench-gpu peers fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
@@ -70,6 +70,12 @@ help:  ## list the targets
 .venv-hta/.test:
 	@.ci/venv .venv-hta $(PYTHON)
 	.venv-hta/bin/pip install -q "holistictraceanalysis==0.5.0"
+	@touch $@
+
+# Engines that read the records of all ranks.
+.venv-engines/.test: pyproject.toml
+	@.ci/venv .venv-engines $(PYTHON)
+	$(QUIET) .venv-engines/bin/pip install -q -e . "duckdb==2.0.1" "dask[dataframe]==2026.8.0" "ray[data]==2.60.0" "pyspark==4.3.0"
 	@touch $@
 
 # Other packages that write timelines, for the benchmark.
@@ -128,6 +134,9 @@ test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## open expor
 
 test-hta: .venv/.test .venv-hta/.test  ## open merged files in Holistic Trace Analysis
 	KSCOPE_HTA=.venv-hta/bin/python .venv/bin/python -m pytest tests/viewers/test_hta.py
+
+test-engines: .venv/.test .venv-engines/.test  ## read the records of ranks with DuckDB, Dask, Ray and Spark
+	KSCOPE_ENGINES=$(CURDIR)/.venv-engines/bin/python .venv/bin/python -m pytest tests/viewers/test_engines.py
 
 test-cupy: .venv/.cupy  ## tests of CuPy, NVRTC and cuda.core
 	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k "cupy or nvrtc or doctor" tests/unit/cupy \

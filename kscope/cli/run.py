@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.sketch:
         from ..merging.ranks import sketches  # loaded on first use
 
-        sketches.needs()
+        sketches.empty()
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):

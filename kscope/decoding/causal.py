@@ -174,13 +174,14 @@ class Clock:
         return Interval(base, low, high)
 
 
-def solve(evidence: Evidence, most_rate: float = MOST_RATE) -> Clock:
+def solve(*parts: Evidence, most_rate: float = MOST_RATE) -> Clock:
     """What the evidence proves.
 
     Args:
-        evidence: the inequalities, at least one, in any order.
+        parts: the inequalities, at least one, in any order.
         most_rate: the clocks drift apart by at most this much, ns per ns.
     """
+    evidence = Evidence.joined(*parts)
     whole = _piece(evidence, most_rate)
     if whole is not None:
         return Clock((whole,))

@@ -112,7 +112,7 @@ def clocks(
         slices = kernel[at]
         before = Evidence.clock_first(times.first_by[at], begin[slices])
         after = Evidence.reference_first(times.last_from[at], end[slices])
-        clock = solve(Evidence.joined(before, after, *([more[device]] if device in more else [])), MOST_RATE)
+        clock = solve(before, after, *([more[device]] if device in more else []), most_rate=MOST_RATE)
         if clock.jumps > MOST_JUMPS:
             raise UsageError(
                 f"merge: the times of {counted(len(at), 'launch')} contradict those of their kernels ({clock.jumps:,} "

@@ -14,15 +14,15 @@ _FRAME, _OP = "python_function", "cpu_op"
 _MODULE = "nn.Module: "
 
 
-def call_events(kineto: Kineto) -> dict[int, int]:
-    """Index of the event of each call that launches, by correlation."""
-    found = {}
+def call_events(kineto: Kineto, kernels: Kernels, kernel: Int64) -> list[int]:
+    """Index of the event of the call that made each launch, or -1. Arguments as of calls()."""
+    by_correlation = {}
     for at in kineto.of(*CALLS).tolist():
         args = kineto.events[at].get("args")
         number = args.get("correlation") if isinstance(args, dict) else None
         if isinstance(number, int):
-            found[number] = at
-    return found
+            by_correlation[number] = at
+    return [by_correlation.get(int(kernels.correlation[at]), -1) if at >= 0 else -1 for at in kernel.tolist()]
 
 
 def calls(kineto: Kineto, kernels: Kernels, kernel: Int64, origin: int) -> tuple[Call, ...]:
@@ -34,35 +34,22 @@ def calls(kineto: Kineto, kernels: Kernels, kernel: Int64, origin: int) -> tuple
         kernel: (l,) the kernel of each launch, or -1.
         origin: UNIX ns of the trace's time 0.
     """
-    by_correlation = call_events(kineto)
-    shift = kineto.base - origin
-    launched = {
-        launch: by_correlation.get(int(kernels.correlation[at]), -1)
-        for launch, at in enumerate(kernel.tolist())
-        if at >= 0
-    }
-    above = _above(kineto, sorted({at for at in launched.values() if at >= 0}))
+    shift, made_by = kineto.base - origin, call_events(kineto, kernels, kernel)
+    above = _above(kineto, sorted({at for at in made_by if at >= 0}))
     rows = []
-    for launch, at in enumerate(kernel.tolist()):
+    for launch, (at, event) in enumerate(zip(kernel.tolist(), made_by, strict=True)):
         if at < 0:
             rows.append(Call(launch))
             continue
-        event = launched[launch]
-        op, module, stack = _named(kineto, above, event)
+        enqueued, took = -1, -1
+        if event >= 0:
+            enqueued, took = int(kineto.begin[event]) + shift, int(kineto.end_ns[event] - kineto.begin[event])
         rows.append(
             Call(
-                launch,
-                op,
-                module,
-                stack,
-                int(kernels.stream[at]),
-                int(kernels.correlation[at]),
-                int(kineto.begin[event]) + shift if event >= 0 else -1,
-                int(kineto.end_ns[event] - kineto.begin[event]) if event >= 0 else -1,
-                int(kernels.begin[at]) + shift,
-                int(kernels.end[at]) + shift,
+                launch, *_named(kineto, above, event), int(kernels.stream[at]), int(kernels.correlation[at]), enqueued,
+                took, int(kernels.begin[at]) + shift, int(kernels.end[at]) + shift,
             )
-        )
+        )  # fmt: skip
     return tuple(rows)
 
 

@@ -6,6 +6,8 @@ which float64 holds only to 256 ns; their numbers are read as decimals.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 import zlib
@@ -29,6 +31,8 @@ Value = TypeVar("Value", str, "tuple[Any, Any]")
 
 CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of calls that launch kernels."""
+GRID_ID, MANGLED = "gridId", "mangled"
+"""Arguments of kernels that only reports of Nsight Systems have: %gridid, and the name in the binary."""
 _KEY = b'"traceEvents"'
 _EXACT_US = 2.0**43
 """Below it float64 holds us with three decimals."""
@@ -89,7 +93,7 @@ class Kernels:
 
     Attributes:
         event: index of each one's event.
-        name: names.
+        name: names in the binary where the file has them, which tell instances of a template apart; else as shown.
         device, stream, correlation, node: numbers; -1 where the file has none. node: of a CUDA graph.
         grid_id: %gridid, which Kineto's files lack; -1 there.
         grid, block: dimensions; () where the file has none.
@@ -177,12 +181,12 @@ def kernels(kineto: Kineto) -> Kernels:
 
     return Kernels(
         event=at,
-        name=[str(one.get("name", "")) for one in events],
+        name=[str(more.get(MANGLED) or one.get("name", "")) for one, more in zip(events, args, strict=True)],
         device=column("device"),
         stream=column("stream"),
         correlation=column("correlation"),
         node=column("graph node id"),
-        grid_id=column("gridId"),
+        grid_id=column(GRID_ID),
         grid=sizes("grid"),
         block=sizes("block"),
         begin=kineto.begin[at],
@@ -195,20 +199,16 @@ def _number(value: object) -> int:
 
 
 def _unpacked(path: Path, data: bytes, most: int) -> bytes:
-    parts, size = list[bytes](), 0
     try:
-        while data:  # a file may have several members
-            unpacker = zlib.decompressobj(31)
-            parts.append(unpacker.decompress(data, most - size + 1))
-            size += len(parts[-1])
-            if size > most:
-                raise FormatError(f"{path}: more than {most:,} bytes unpacked; merge on a machine with more memory")
-            if not unpacker.eof:
-                raise FormatError(f"{path}: the file is truncated; write it again")
-            data = unpacker.unused_data.lstrip(b"\0")
-    except zlib.error as error:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            found = file.read(most + 1)
+    except EOFError:
+        raise FormatError(f"{path}: the file is truncated; write it again") from None
+    except (OSError, zlib.error) as error:
         raise FormatError(f"{path}: damaged gzip data ({error}); write it again") from error
-    return b"".join(parts)
+    if len(found) > most:
+        raise FormatError(f"{path}: more than {most:,} bytes unpacked; merge on a machine with more memory")
+    return found
 
 
 def _end(name: str, data: bytes, found: Event) -> int:

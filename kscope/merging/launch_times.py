@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..tracedata.data import TraceData
-from ..util.arrays import Int64
+from ..util.arrays import Bools, Int64
+
+_FAR = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +30,17 @@ class LaunchTimes:
     last_from: Int64
     device: Int64
 
-    def __len__(self) -> int:
-        return len(self.first)
+    @property
+    def recorded(self) -> Bools:
+        """Which launches have warps; the others have no times."""
+        return self.first < _FAR
 
 
 def launch_times(trace: TraceData) -> LaunchTimes:
     """The times of a trace's launches."""
     warps, count = trace.warps, len(trace.launches)
-    far = 2.0**62
-    first, first_by = np.full((2, count), far)
-    last, last_from = np.full((2, count), -far)
+    first, first_by = np.full((2, count), float(_FAR))
+    last, last_from = np.full((2, count), -float(_FAR))
     error = np.ceil(np.nan_to_num(warps.ends_error_ns)) + 1  # 1 for rounding
     np.minimum.at(first, warps.launch, warps.start_ns)
     np.minimum.at(first_by, warps.launch, warps.start_ns + error)
@@ -46,7 +49,7 @@ def launch_times(trace: TraceData) -> LaunchTimes:
     np.maximum.at(last_from, warps.launch[done], warps.end_ns[done] - error[done])
     device = np.zeros(count, np.int64)
     device[warps.launch] = warps.device
-    unfinished = last == -far
+    unfinished = last == -_FAR
     last[unfinished] = first[unfinished]
     last_from[unfinished] = first[unfinished] - error.max(initial=0.0)
     first, last, first_by, last_from = (np.rint(one).astype(np.int64) for one in (first, last, first_by, last_from))

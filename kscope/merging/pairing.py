@@ -122,8 +122,8 @@ def _refuse_filtered(trace: TraceData) -> None:
 
 def _ours(trace: TraceData, times: LaunchTimes) -> dict[Group, list[int]]:
     groups = defaultdict[Group, list[int]](list)
-    for number, launch in enumerate(trace.launches):
-        if times.first[number] < 1 << 61:  # a launch without warps has no time
+    for number, (launch, recorded) in enumerate(zip(trace.launches, times.recorded.tolist(), strict=True)):
+        if recorded:
             groups[launch.device, launch.kernel, launch.grid].append(number)
     return groups
 
@@ -151,8 +151,8 @@ def _by_identifier(name: str, short: dict[str, list[str]]) -> str | None:
     found = short.get(identifier(name), [])
     if len(found) > 1:
         raise UsageError(
-            f"merge: {name!r} of the torch trace may be any of {some(found, 4)}: kernels of one name cannot be paired; "
-            "record one of them with kernel="
+            f"merge: {name!r} may be any of {some(found, 4)}: kernels of one name cannot be paired; record one of them "
+            "with kernel="
         )
     return found[0] if found else None
 
@@ -180,11 +180,9 @@ def _compare_counts(
         raise UsageError(
             f"merge: counts differ, so no order pairs them. {some(texts, 4)}. {_why(trace, kineto, wrong)}"
         )
-    grids = [(name, group) for group in ours.keys() | theirs.keys() for name in group[1:2] if
-             len(ours.get(group, ())) != len(theirs.get(group, ()))]  # fmt: skip
-    if grids:
-        name = min(grids)[0]
-        raise UsageError(f"merge: launches of {name} have different grids: the files are not of the same run")
+    every = ours.keys() | theirs.keys()
+    if uneven := {group[1] for group in every if len(ours.get(group, ())) != len(theirs.get(group, ()))}:
+        raise UsageError(f"merge: launches of {min(uneven)} have different grids: the files are not of the same run")
 
 
 def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str], int, int]]) -> str:
@@ -226,16 +224,8 @@ def _in_order_of_enqueue(
 
 def _enqueued_in_order(trace: TraceData, kernels: Kernels, found: Int64) -> bool:
     """Whether %gridid rises with the correlation in all pairs, per device, and there are some."""
-    some_pairs = False
-    for device in {launch.device for launch in trace.launches}:
-        at = [
-            number
-            for number, launch in enumerate(trace.launches)
-            if launch.device == device and found[number] != NONE and not launch.replay
-        ]
-        at.sort(key=lambda one: trace.launches[one].grid_id)
-        correlation = kernels.correlation[found[at]]
-        some_pairs |= len(at) > 1
-        if (np.diff(correlation) < 0).any():
-            return False
-    return some_pairs
+    direct = [at for at, launch in enumerate(trace.launches) if found[at] != NONE and not launch.replay]
+    direct.sort(key=lambda one: (trace.launches[one].device, trace.launches[one].grid_id))
+    neighbors = [(a, b) for a, b in pairwise(direct) if trace.launches[a].device == trace.launches[b].device]
+    correlation = kernels.correlation[found]
+    return bool(neighbors) and all(correlation[a] <= correlation[b] for a, b in neighbors)

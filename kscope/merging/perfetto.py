@@ -43,7 +43,9 @@ class Tracks:
             one = self.kineto.events[at]
             if isinstance(args := one.get("args"), dict):
                 value = next(iter(args.values()), "")
-                self._meta[str(one.get("name")), str(one.get("pid")), str(one.get("tid"))] = clean(str(value))
+                what, pid = str(one.get("name")), str(one.get("pid"))
+                self._meta[what, pid, str(one.get("tid"))] = text = clean(str(value))
+                self._meta.setdefault((what, pid, ""), text)
         for thread in np.unique(self.kineto.thread[self.kineto.of("kernel")]).tolist():
             self._gpus.setdefault(str(self.kineto.threads[thread][0]), len(self._gpus))
 
@@ -53,35 +55,26 @@ class Tracks:
         if key not in self.uuids:
             parent = self._process(pid)
             self.uuids[key] = FIRST_UUID + len(self.uuids) + len(self._processes)
-            name = self._named("thread_name", pid, tid) or f"thread {tid}"
+            name = self._meta.get(("thread_name", pid, tid)) or f"thread {tid}"
             more = f" ({layer + 1})" * bool(layer)
             thread = b""
             if pid not in self._gpus and not layer and pid.isdecimal() and tid.isdecimal():
                 thread = block(4, number(1, int(pid)) + number(2, int(tid)) + block(5, name))
-            rank = self._rank("thread_sort_index", pid, tid) * 8 + min(layer, 7)
+            index = self._meta.get(("thread_sort_index", pid, tid), "")
+            rank = (min(int(index), 1 << 27) if index.isdecimal() else 0) * 8 + min(layer, 7)
             self.packets.append(descriptor(self.uuids[key], parent, name.strip() + more, rank, thread))
         return self.uuids[key]
 
     def _process(self, pid: str) -> int:
         if pid not in self._processes:
             self._processes[pid] = FIRST_UUID + len(self.uuids) + len(self._processes)
-            name = self._named("process_name", pid)
-            labels = self._named("process_labels", pid)
+            name, labels = (self._meta.get((what, pid, ""), "") for what in ("process_name", "process_labels"))
             shown = " \N{MIDDLE DOT} ".join(part for part in (labels, name if labels != name else "") if part) or pid
             process = b""
             if pid not in self._gpus and pid.isdecimal():
                 process = block(3, number(1, int(pid)) + block(6, shown))
             self.packets.append(descriptor(self._processes[pid], None, shown, 0, number(11, 3) + process))
         return self._processes[pid]
-
-    def _named(self, what: str, pid: str, tid: str | None = None) -> str:
-        if tid is not None:
-            return self._meta.get((what, pid, tid), "")
-        return next((value for (name, one, _), value in self._meta.items() if name == what and one == pid), "")
-
-    def _rank(self, what: str, pid: str, tid: str) -> int:
-        text = self._meta.get((what, pid, tid), "")
-        return min(int(text), 1 << 27) if text.isdecimal() else 0
 
 
 def packets(kineto: Kineto, tracks: Tracks, launched: dict[int, list[int]]) -> Iterator[bytes]:
@@ -150,11 +143,7 @@ def _begins(
         event = (begins if one["ph"] == "X" else points)[place] + names[name]
         args = one.get("args")
         if args:
-            text = _json(args)
-            size = len(text)
-            note = _ARGS + b"\x4a" + varint(size) + text
-            size = len(note)
-            event += b"\x22" + varint(size) + note
+            event += block(4, _ARGS + block(9, _json(args)))
         if index in flows:
             event += b"".join(flows[index])
         found.append(_tail(event))
@@ -172,18 +161,13 @@ def _json(args: object) -> bytes:
 
 
 def _track(uuid: int) -> bytes:
-    return b"\x58" + varint(uuid)
+    return number(11, uuid)
 
 
 def _tail(event: bytes) -> tuple[bytes, bytes]:
     """A packet's bytes before and after the nine bytes of its time."""
-    size = len(event)
-    rest = _LEAD + varint(size) + event
-    size = len(rest) + 10
-    return b"\x0a" + varint(size) + b"\x40", rest
-
-
-_LEAD = _SEQUENCE + b"\x5a"
+    rest = _SEQUENCE + block(11, event)
+    return b"\x0a" + varint(len(rest) + 10) + b"\x40", rest
 
 
 def _times(ns: Int64) -> bytes:
@@ -198,9 +182,8 @@ def _flows(kineto: Kineto, at: Int64) -> dict[int, list[bytes]]:
     """Ends of the file's arrows by event: an arrow's end belongs to the slice that begins at its time on its thread."""
     ends = np.flatnonzero(kineto.in_phase("s", "t", "f"))
     slices = at[kineto.in_phase("X")[at]]
-    slices = slices[
-        np.lexsort((-kineto.end_ns[slices], kineto.begin[slices], kineto.thread[slices]))
-    ]  # the outer first
+    outer_first = np.lexsort((-kineto.end_ns[slices], kineto.begin[slices], kineto.thread[slices]))
+    slices = slices[outer_first]
     least = int(kineto.begin.min(initial=0))
     width = int(kineto.begin.max(initial=0)) - least + 1
     if not len(ends) or not len(slices) or width * len(kineto.threads) >= 1 << 62:

@@ -103,10 +103,8 @@ class Merged:
         """Below which streams of the file the launches are shown."""
         stream, pid, several = list[int](), list[int](), dict[int, set[int]]()
         for launch, at in enumerate(self.pairs.kernel.tolist()):
-            device = self.trace.launches[launch].device
-            one = self._event(at) if at != NONE else self._any_event(device)
-            found = one.get("pid")
-            pid.append(found if isinstance(found, int) else device)
+            found = self._slice(launch).get("pid")
+            pid.append(found if isinstance(found, int) else self.trace.launches[launch].device)
             stream.append(int(self.kernels.stream[at]) if at != NONE else 1 << 40)
             several.setdefault(pid[-1], set()).add(stream[-1])
         tids = [one.get("tid") for one in self.kineto.events if one.get("pid") in several]
@@ -117,21 +115,22 @@ class Merged:
         ]
         return Below(np.array(pid, np.int64), np.array(stream, np.int64), prefix, first)
 
-    def _event(self, kernel: int) -> Event:
-        return self.kineto.events[int(self.kernels.event[kernel])]
-
-    def _any_event(self, device: int) -> Event:
-        at = np.flatnonzero(self.kernels.device == device)
-        return self.kineto.events[int(self.kernels.event[at[0]])] if len(at) else {}
+    def _slice(self, launch: int) -> Event:
+        """The event of a launch's kernel; of one without, that of any kernel of its GPU."""
+        at = int(self.pairs.kernel[launch])
+        if at == NONE:
+            of_gpu = np.flatnonzero(self.kernels.device == self.trace.launches[launch].device)
+            if not len(of_gpu):
+                return {}
+            at = int(of_gpu[0])
+        return self.kineto.events[int(self.kernels.event[at])]
 
     def _arrows(self, rows: dict[int, Thread], launches: dict[int, LaunchRow]) -> list[Event]:
         """Arrows from the calls to the launches."""
-        found, calls = list[Event](), call_events(self.kineto)
+        found, made_by = list[Event](), call_events(self.kineto, self.kernels, self.pairs.kernel)
         for tid, thread in rows.items():
-            at = NONE if thread.launch is None else int(self.pairs.kernel[thread.launch])
-            call = NONE if at == NONE else calls.get(int(self.kernels.correlation[at]), NONE)
-            if call != NONE and thread.launch is not None:
-                one = self.kineto.events[call]
+            if thread.launch is not None and made_by[thread.launch] >= 0:
+                one = self.kineto.events[made_by[thread.launch]]
                 arrow = {"cat": _ARROW, "name": _ARROW, "id": thread.launch + 1, "bp": "e"}
                 source = {"pid": one.get("pid"), "tid": one.get("tid"), "ts": float(one["ts"])}
                 target = {"pid": thread.pid, "tid": tid, "ts": launches[thread.launch].begin / 1000}
@@ -142,12 +141,10 @@ class Merged:
         """The file's events as packets, then kscope's."""
         tracks, parent, flow = perfetto.Tracks(self.kineto), dict[int, int](), dict[int, int]()
         begins: dict[int, list[int]] = {}
-        calls = call_events(self.kineto)
-        for launch, at in enumerate(self.pairs.kernel.tolist()):
-            one = self._any_event(self.trace.launches[launch].device) if at == NONE else self._event(at)
+        for launch, call in enumerate(call_events(self.kineto, self.kernels, self.pairs.kernel)):
+            one = self._slice(launch)
             parent[launch] = tracks.uuid(str(one.get("pid")), str(one.get("tid")))
-            call = NONE if at == NONE else calls.get(int(self.kernels.correlation[at]), NONE)
-            if call != NONE:
+            if call >= 0:
                 flow[launch] = perfetto.FIRST_FLOW * 2 + launch
                 begins.setdefault(call, []).append(flow[launch])
         for piece in perfetto.packets(self.kineto, tracks, begins):
@@ -184,11 +181,11 @@ def beside(trace: Trace, kineto: Kineto) -> Merged:
     rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)
     if trace.calls:  # lines that the session has recorded
         rows = tuple(replace(one, stack=one.stack or own.stack) for one, own in zip(rows, trace.calls, strict=True))
-    problems = list[Problem]()
+    problems = on.problems
     if pairs.unsure:
         text = (
             f"{counted(pairs.unsure, 'launch')} of one kernel overlapped on several streams, "
             "and no order decides which kernel of the torch trace is which: they are shown without their stream"
         )
-        problems.append(Problem("ambiguous", text, pairs.unsure))
-    return Merged(replace(on, calls=rows, problems=(*on.problems, *problems)), kineto, found, pairs, limits)
+        problems = (*problems, Problem("ambiguous", text, pairs.unsure))
+    return Merged(replace(on, calls=rows, problems=problems), kineto, found, pairs, limits)

@@ -1,8 +1,11 @@
-"""One rank of tests/gpu/test_two_gpus_ranks.py: computes and meets the other one, on a separate GPU.
+"""Two ranks, each on a separate GPU, that compute and meet in STEPS steps, for tests/gpu/test_two_gpus_ranks.py.
 
     python -m gpu.ranks_process FOLDER
 
-Starts both ranks. The last one's `delayed` takes DELAY_NS longer in every second step.
+Rank 1's `delayed` takes DELAY_NS longer in every second step. All steps are launched before the first one begins, so
+no host delays a rank. Each rank writes saw.RANK.npy: for each step, whether the other one's signal was there when it
+looked for the first time, right after it had sent its own. Who saw it came last; if both or none did, they came within
+the time that a signal takes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from kscope_runtime.driver import CudaDriver
 
 from .clocks_process import _link
 
-STEPS, DELAY_NS = 200, 50_000
+WARMUP, STEPS, DELAY_NS = 3, 200, 50_000
 
 
 @triton.jit(do_not_specialize=["delay"])
@@ -39,14 +42,24 @@ def compute(out, delay):
         tl.store(out + 1, 2.0)
 
 
+@triton.jit(do_not_specialize=["flag"])
+def gate(flag):
+    """Wait for the host to set a flag, at most 10 s."""
+    word = tl.cast(flag, tl.pointer_type(tl.int32))
+    begin = kscope.globaltimer()
+    while (tl.load(word, volatile=True) == 0) & (kscope.globaltimer() - begin < 10_000_000_000):
+        pass
+
+
 @triton.jit(do_not_specialize=["mine", "peer", "turn", "rank"])
-def peer_barrier(mine, peer, turn, rank):
+def peer_barrier(mine, peer, turn, rank, saw):
     """mine, peer: addresses. Triton refuses tensors in another GPU's memory."""
     here, there = tl.cast(mine, tl.pointer_type(tl.int32)), tl.cast(peer, tl.pointer_type(tl.int32))
     with kscope.region("signal", value=rank):
         tl.atomic_xchg(there, turn, sem="release", scope="sys")
     with kscope.region("wait", value=rank):
         seen = tl.atomic_add(here, 0, sem="acquire", scope="sys")
+        tl.store(saw + turn, seen >= turn)
         while seen < turn:
             seen = tl.atomic_add(here, 0, sem="acquire", scope="sys")
 
@@ -57,24 +70,30 @@ def main(rank: int, folder: str, barrier: Any) -> None:
     kscope.enable()
     mine, peer = _shared(rank, f"kscope-ranks-{Path(folder).name}-{os.getppid()}")
     out = torch.zeros(2, device=f"cuda:{rank}")
+    saw = torch.zeros(WARMUP + STEPS + 1, dtype=torch.int32, device=f"cuda:{rank}")
+    flag = torch.ones(1, dtype=torch.int32, pin_memory=True)
     turn = 0
 
     def step(delay: int) -> None:
         nonlocal turn
         turn += 1
         compute[(1,)](out, delay)
-        peer_barrier[(1,)](mine, peer, turn, 1 - rank)
+        peer_barrier[(1,)](mine, peer, turn, 1 - rank, saw)
 
     barrier.wait()
-    for _ in range(3):
+    gate[(1,)](flag.data_ptr())
+    for _ in range(WARMUP):
         step(0)
     torch.cuda.synchronize()
-    barrier.wait()
+    flag.zero_()
     with kscope.profile(f"{folder}/step.%r.kscope"):
-        barrier.wait()
+        gate[(1,)](flag.data_ptr())
         for at in range(STEPS):
             step(DELAY_NS if rank == 1 and at % 2 else 0)
+        barrier.wait()
+        flag.fill_(1)
         torch.cuda.synchronize()
+    np.save(f"{folder}/saw.{rank}.npy", saw[-STEPS:].cpu().numpy())
     barrier.wait()
 
 

@@ -141,7 +141,7 @@ def test_a_hull_of_points_that_alternate_is_found_in_linear_time() -> None:
     value = (bowl * 10).astype(np.int64) + (np.arange(len(time)) % 3) * 5
     found = Evidence(time, value, np.ones(len(time), bool))
     below = Evidence(time, np.full(len(time), -5), np.zeros(len(time), bool))
-    clock = solve(Evidence.joined(found, below))
+    clock = solve(found, below)
     at = clock.at(time[::1000])
     assert clock.jumps == 0
     assert (at.base + at.high <= value[::1000] + 0.1).all()

@@ -12,6 +12,7 @@ import orjson
 
 from ...errors import FormatError
 from ...util.arrays import Int64
+from ...util.bounded_reading import read_bytes
 
 FILE, SCHEMA = "clock.json", "kscope.clock"
 OFFSETS = "offsets.json"
@@ -57,10 +58,9 @@ def compared(capture: Path) -> Compared:
     file = capture.parent / FILE
     if not file.is_file():
         return Compared()
-    if file.stat().st_size > _MOST:
-        raise FormatError(f"{file}: larger than any that kscope writes")
+    data = read_bytes(file, _MOST)
     try:
-        found = orjson.loads(file.read_bytes())
+        found = orjson.loads(data)
         if found["schema"] != SCHEMA or found["version"] != 1:
             raise ValueError("another schema")
         gpu = found["gpu"]
@@ -90,10 +90,9 @@ def offsets(capture: Path, host: str) -> Int64:
     file = next((at for at in (capture.parent / OFFSETS, capture.parent.parent / OFFSETS) if at.is_file()), None)
     if file is None:
         return _table([], 3)
-    if file.stat().st_size > _MOST:
-        raise FormatError(f"{file}: {file.stat().st_size:,} bytes; expected at most {_MOST:,}")
+    data = read_bytes(file, _MOST)
     try:
-        found = _table(orjson.loads(file.read_bytes()).get(host), 3)
+        found = _table(orjson.loads(data).get(host), 3)
         if (found[:, 2] < 0).any():
             raise ValueError("an error below 0")
     except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError, OverflowError) as error:

@@ -129,7 +129,7 @@ def _compared(gpu: RankGpu) -> bool:
 def _exact(gpu: RankGpu) -> Clock:
     """The GPU's own clock as a third one."""
     moments = np.array([gpu.first.min(initial=1 << 62), gpu.last.max(initial=0)], np.int64)
-    return solve(Evidence.joined(Evidence.clock_first(moments, moments), Evidence.reference_first(moments, moments)))
+    return solve(Evidence.clock_first(moments, moments), Evidence.reference_first(moments, moments))
 
 
 def _by_signals(leader: RankGpu, gpu: RankGpu) -> Clock:
@@ -140,7 +140,7 @@ def _by_signals(leader: RankGpu, gpu: RankGpu) -> Clock:
             before, after = peer.mine_first, peer.its_first
             parts.append(Evidence.clock_first(before[:, 1] + gpu.shift, before[:, 0] + leader.shift, _TICK))
             parts.append(Evidence.reference_first(after[:, 0] + gpu.shift, after[:, 1] + leader.shift, _TICK))
-    return solve(Evidence.joined(*parts))
+    return solve(*parts)
 
 
 def _through(host: Clock, readings: Int64, error: Int64 | int = 0) -> Clock:
@@ -160,21 +160,15 @@ def _through(host: Clock, readings: Int64, error: Int64 | int = 0) -> Clock:
         return time - found.middle, np.ceil(found.half).astype(np.int64) + 1
 
     (early, slack), (late, more) = mine(before), mine(after)
-    return solve(
-        Evidence.joined(
-            Evidence.reference_first(early, there, slack + error), Evidence.clock_first(late, there, more + error)
-        )
-    )
+    return solve(Evidence.reference_first(early, there, slack + error), Evidence.clock_first(late, there, more + error))
 
 
 def _collectives(first: RankGpu, theirs: Int64, gpu: RankGpu, mine: Int64) -> Clock:
     """The first GPU's clock with the GPU's own as the reference."""
     slack = first.error[theirs] + gpu.error[mine]
     return solve(
-        Evidence.joined(
-            Evidence.reference_first(gpu.first[mine], first.last[theirs], slack),
-            Evidence.clock_first(gpu.last[mine], first.first[theirs], slack),
-        )
+        Evidence.reference_first(gpu.first[mine], first.last[theirs], slack),
+        Evidence.clock_first(gpu.last[mine], first.first[theirs], slack),
     )
 
 
@@ -183,5 +177,4 @@ def _host(gpu: RankGpu) -> Clock | None:
     if not len(gpu.syncs):
         return None
     before, timer, after = gpu.syncs.T
-    ends = Evidence.clock_first(timer, before, 2 * _TICK), Evidence.reference_first(timer, after, 2 * _TICK)
-    return solve(Evidence.joined(*ends))
+    return solve(Evidence.clock_first(timer, before, 2 * _TICK), Evidence.reference_first(timer, after, 2 * _TICK))

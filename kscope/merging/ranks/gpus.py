@@ -25,6 +25,7 @@ from ...trace import Trace, decode
 from ...util.arrays import Float, Int64
 from ...util.parallel import one_thread, workers
 from ...util.text import number_ranges
+from ..launch_times import launch_times
 from .clock_files import Compared, compared, offsets
 
 SUFFIX = ".kscope"
@@ -137,14 +138,9 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
     host = capture.host.get("hostname")
     host = host if isinstance(host, str) else ""
     beside, ahead = compared(Path(file)), offsets(Path(file), host)
-    warps, count = trace.warps, len(trace.launches)
-    first, last, error = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
-    ends = np.where(warps.finished, warps.end_ns, warps.start_ns)
-    np.minimum.at(first, warps.launch, warps.start_ns)
-    np.maximum.at(last, warps.launch, ends)
+    warps, times = trace.warps, launch_times(trace)
+    error = np.zeros(len(trace.launches))
     np.maximum.at(error, warps.launch, warps.ends_error_ns)
-    device = np.zeros(count, np.int64)
-    device[warps.launch] = warps.device
     found = warp_regions(trace)
     key = warps.launch[found.track] * max(1, len(found.names)) + found.name
     cells, cell = np.unique(key, return_inverse=True)
@@ -155,9 +151,9 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
     kernel = np.array([names[one.kernel] for one in trace.launches], np.int64)
     result = []
     for number, one in enumerate(capture.devices):
-        at = np.flatnonzero((device == number) & np.isfinite(first))
-        at = at[np.argsort(first[at], kind="stable")]
-        place = np.full(count, -1, np.int64)
+        at = np.flatnonzero((times.device == number) & times.recorded)
+        at = at[np.argsort(times.first[at], kind="stable")]
+        place = np.full(len(times.first), -1, np.int64)
         place[at] = np.arange(len(at))
         mine = place[of_launch] >= 0
         offset = host_offset(one)
@@ -165,9 +161,9 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
         result.append(
             RankGpu(
                 rank_of(capture), one.ordinal, host, file, trace.kernels, kernel[at],
-                trace.origin + np.rint(first[at]).astype(np.int64), trace.origin + np.rint(last[at]).astype(np.int64),
-                np.ceil(error[at]).astype(np.int64) + 1, np.array(syncs, np.int64).reshape(-1, 3), found.names,
-                place[of_launch[mine]], of_region[mine], own[mine], one.uuid, offset, beside, ahead,
+                trace.origin + times.first[at], trace.origin + times.last[at], np.ceil(error[at]).astype(np.int64) + 1,
+                np.array(syncs, np.int64).reshape(-1, 3), found.names, place[of_launch[mine]], of_region[mine],
+                own[mine], one.uuid, offset, beside, ahead,
             )
         )  # fmt: skip
     return result

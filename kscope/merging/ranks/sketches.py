@@ -46,11 +46,6 @@ class Sketch:
     bins: Int64
     counts: Int64
 
-    @property
-    def count(self) -> int:
-        """Durations in all bins."""
-        return int(self.counts.sum())
-
 
 @dataclass(frozen=True)
 class Spread:
@@ -79,18 +74,13 @@ class Spread:
     times: float
 
 
-def needs() -> None:
-    """Raises MissingError if ddsketch is not installed."""
-    _empty()
-
-
 def of_trace(trace: TraceData) -> list[Sketch]:
     """The sketches of a recording; spans of duration 0 are in the lowest bin.
 
     Raises:
         MissingError: ddsketch is not installed.
     """
-    mapping = _empty()._mapping
+    mapping = empty()._mapping
     spans = np.flatnonzero(trace.is_span)
     by_role, names, kernels = roles(trace), trace.region_names(), [clean(one) for one in kernel_names(trace)]
     track = trace.track[spans]
@@ -139,12 +129,8 @@ def _rank(line: bytes) -> tuple[int, list[Sketch]]:
     sketches = []
     for kernel, region, role, bins, counts in found["sketches"]:
         numbers, sizes = np.array(bins, np.int64), np.array(counts, np.int64)
-        if (
-            numbers.shape != sizes.shape
-            or numbers.ndim != 1
-            or (sizes <= 0).any()
-            or (np.abs(numbers) > _MOST_BIN).any()
-        ):
+        aligned = numbers.shape == sizes.shape and numbers.ndim == 1
+        if not aligned or (sizes <= 0).any() or (np.abs(numbers) > _MOST_BIN).any():
             raise ValueError("its bins")
         sketches.append(Sketch((str(kernel), str(region), str(role)), numbers, sizes))
     return int(found["rank"]), sketches
@@ -185,7 +171,7 @@ def spreads(paths: Sequence[Path]) -> tuple[Spread, ...]:
         of_rank = medians[key]
         slowest = max(of_rank, key=lambda rank: (of_rank[rank], -rank))
         p50, p90, p99 = (float(whole.get_quantile_value(part)) for part in (0.5, 0.9, 0.99))
-        usual = float(np.median(list(of_rank.values())))
+        usual = sorted(of_rank.values())[(len(of_rank) - 1) // 2]  # of two ranks the other one's
         ratio = of_rank[slowest] / usual if usual else float("nan")
         spread = Spread(*key, len(of_rank), int(whole.count), p50, p90, p99, slowest, of_rank[slowest], ratio)
         rows.append((float(whole.sum), spread))
@@ -193,13 +179,14 @@ def spreads(paths: Sequence[Path]) -> tuple[Spread, ...]:
 
 
 def _sketch(found: Sketch) -> Any:
-    made = _empty()
+    made = empty()
     for number, count in zip(found.bins.tolist(), found.counts.tolist(), strict=True):
         made.add(made._mapping.value(number), count)
     return made
 
 
-def _empty() -> Any:
+def empty() -> Any:
+    """A sketch without durations. Raises MissingError if ddsketch is not installed."""
     try:
         package = import_module("ddsketch")
     except ImportError:

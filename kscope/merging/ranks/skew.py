@@ -160,21 +160,19 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
 
     for row, (gpu, mine) in enumerate(zip(gpus, launches, strict=True)):
         turn = np.searchsorted(mine, np.arange(len(gpu.first)))  # the collective that follows each launch, or itself
-        own = np.isin(np.arange(len(gpu.first)), mine)
-        spent = np.zeros(count)
-        inside = np.flatnonzero(~own & (turn < count) & (turn > 0))
-        np.add.at(spent, turn[inside], (gpu.last - gpu.first)[inside])
-        apart = np.zeros(count)
+        between = ~np.isin(np.arange(len(gpu.first)), mine) & (turn > 0) & (turn < count)
+        spent, apart = np.zeros((2, count))
+        np.add.at(spent, turn[between], (gpu.last - gpu.first)[between])
         apart[1:] = gpu.first[mine[1:]] - gpu.last[mine[:-1]]
         cells(BETWEEN, BETWEEN)[row] = np.maximum(apart - spent, 0)
         keys = gpu.kernel[gpu.launch] * max(1, len(gpu.regions)) + gpu.region
-        kept = ~own[gpu.launch] & (turn[gpu.launch] < count) & (turn[gpu.launch] > 0)
+        kept = between[gpu.launch]
         for key in np.unique(keys[kept]).tolist():
             kernel, region = divmod(key, max(1, len(gpu.regions)))
             at = np.flatnonzero(kept & (keys == key))
             np.add.at(cells(gpu.kernels[kernel], gpu.regions[region])[row], turn[gpu.launch[at]], gpu.own[at])
     names = list(table)
-    excess = np.array([table[name][last, np.arange(count)] - np.median(table[name], axis=0) for name in names])
+    excess = np.array([table[name][last, np.arange(count)] - _median(table[name]) for name in names])
     worst = excess.argmax(axis=0)
     return [
         Cause(*names[int(which)], float(excess[which, at])) if at and excess[which, at] > 0 else None
@@ -182,10 +180,16 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
     ]
 
 
+def _median(of_ranks: Float) -> Float:
+    """The median rank's, (n,) of (ranks, n); of two ranks the lower one, so that they are compared with each other."""
+    middle: Float = np.sort(of_ranks, axis=0)[(len(of_ranks) - 1) // 2]
+    return middle
+
+
 def _stragglers(
     gpus: Sequence[RankGpu], begin: Float, half: Float, last: Int64, causes: Sequence[Cause | None]
 ) -> tuple[Straggler, ...]:
-    late = begin - np.median(begin, axis=0)
+    late = begin - _median(begin)
     count = late.shape[1]
     spread = late.std(axis=1, ddof=1) / np.sqrt(count) * _Z if count > 1 else np.full(len(gpus), np.inf)
     found = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 
 from ...capture.capture import load_capture
@@ -85,11 +85,11 @@ def shift_on(clock: RankClock, origin: int) -> Shift:
 def _gpus(found: Sequence[tuple[Trace, list[RankGpu]]]) -> list[list[Gpu]]:
     """The GPUs of each trace. Their number is the rank if every rank has one."""
     single = all(len(gpus) == 1 for _, gpus in found)
-    result, number = list[list[Gpu]](), 0
-    for trace, gpus in found:
-        names = [one.name for one in trace.recorded.gpus]
-        result.append([])
-        for gpu, name in zip(gpus, names, strict=True):
-            result[-1].append(Gpu(gpu.rank if single else number, f"rank {gpu.rank}, {name}"))
-            number += 1
-    return result
+    numbers = count()
+    return [
+        [
+            Gpu(gpu.rank if single else next(numbers), f"rank {gpu.rank}, {one.name}")
+            for gpu, one in zip(gpus, trace.recorded.gpus, strict=True)
+        ]
+        for trace, gpus in found
+    ]

@@ -1,8 +1,9 @@
-"""A report of Nsight Systems beside a capture, from a database with the tables of its documentation."""
+"""A report of Nsight Systems beside a capture, from a database with the tables and columns of real exports."""
 
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,68 @@ def test_reports_without_grid_ids_pair_by_order(tmp_path: Path) -> None:
     assert found.paired == 20
 
 
+def change(file: Path, *statements: str) -> Path:
+    """The report after some SQL."""
+    with closing(sqlite3.connect(file)) as database:
+        for one in statements:
+            database.execute(one)
+        database.commit()
+    return file
+
+
+def test_instances_of_a_template_are_told_apart_by_their_names_in_the_binary(tmp_path: Path) -> None:
+    instances = ("_ZN3lib3runIZ4initvEUliE_EEvT_", "_ZN3lib3runIZ4initvEUliE0_EEvT_")
+    recorded = Recorded(kinetos.steps(20, instances))
+    shown = "void lib::run<init()::[lambda(int) (instance {})]>(T1)"
+    rows = [f"INSERT INTO StringIds VALUES ({100 + at}, '{shown.format(at + 1)}')" for at in range(2)]
+    rename = (
+        f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 100 + (SELECT value = '{instances[1]}' "
+        "FROM StringIds WHERE id = mangledName)"
+    )
+    file = change(report(recorded, tmp_path / "r.sqlite"), *rows, rename)
+    found = kscope.merge(decode(recorded.capture()), nsys=file)
+    assert found.paired == 20
+    names = [found.kineto.events[at]["name"] for at in found.kernels.event[found.pairs.kernel]]
+    assert names == [shown.format(at % 2 + 1) for at in range(20)]
+    without = change(file, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN mangledName")  # as nsys 2021 exports
+    with pytest.raises(UsageError, match=r"may be any of _ZN3lib3run.*kernels of one name cannot be paired"):
+        kscope.merge(decode(recorded.capture()), nsys=without)
+
+
+def test_ranges_have_their_text_in_either_column_and_domains_are_no_ranges(tmp_path: Path) -> None:
+    recorded = Recorded(kinetos.steps(20))
+    file = change(
+        report(recorded, tmp_path / "r.sqlite"),
+        "INSERT INTO StringIds VALUES (200, 'step 1')",
+        "UPDATE NVTX_EVENTS SET text = NULL, textId = 200 WHERE text = 'step 1'",
+        "INSERT INTO NVTX_EVENTS VALUES (-1957198520, NULL, 75, 'MPI', 71169346703, NULL)",
+    )
+    found = kscope.merge(decode(recorded.capture()), nsys=file)
+    assert [call.op for call in found.trace.calls] == [f"step {at % 2}" for at in range(20)]
+
+
+def test_a_call_that_is_listed_with_its_backtrace_too_is_one_call(tmp_path: Path) -> None:
+    recorded = Recorded(kinetos.steps(20))
+    file = change(
+        report(recorded, tmp_path / "r.sqlite"),
+        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT start - 40, end + 30, 67, globalTid, correlationId, nameId, 0 "
+        "FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+    )
+    found = kscope.merge(decode(recorded.capture()), nsys=file)
+    assert {call.cpu_ns for call in found.trace.calls} == {2000}
+    assert [call.op for call in found.trace.calls] == [f"step {at % 2}" for at in range(20)]
+
+
+def test_text_in_the_encoding_of_another_machine_is_shown_as_far_as_it_is_known(tmp_path: Path) -> None:
+    recorded = Recorded(kinetos.steps(20))
+    file = change(
+        report(recorded, tmp_path / "r.sqlite"),
+        "UPDATE NVTX_EVENTS SET text = CAST(X'476569DF' AS TEXT)",  # "Gei\xdf" in Latin-1
+    )
+    found = kscope.merge(decode(recorded.capture()), nsys=file)
+    assert {call.op for call in found.trace.calls} == {"Gei\N{REPLACEMENT CHARACTER}"}
+
+
 def test_a_report_of_another_run_is_refused(tmp_path: Path) -> None:
     recorded = Recorded(kinetos.steps(20))
     other = Recorded([replace(one, grid_id=one.grid_id + 5000) for one in recorded.runs])
@@ -115,11 +178,16 @@ def test_files_that_are_no_reports_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a SQLite file"):
         kscope.merge(trace, nsys=tmp_path / "a")
     sqlite3.connect(tmp_path / "b").execute("CREATE TABLE x (y INTEGER)").connection.close()
-    with pytest.raises(FormatError, match="no table CUPTI_ACTIVITY_KIND_KERNEL"):
+    with pytest.raises(FormatError, match="no kernel was recorded"):
         kscope.merge(trace, nsys=tmp_path / "b")
     (tmp_path / "c").write_bytes((tmp_path / "b").read_bytes()[:100])
     with pytest.raises(FormatError, match="export the report again"):
         kscope.merge(trace, nsys=tmp_path / "c")
+    for column, value in (("start", "'x'"), ("globalTid", "'x'")):
+        file = report(Recorded(kinetos.steps(2)), tmp_path / column)
+        change(file, f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET {column} = {value}")
+        with pytest.raises(FormatError, match="export the report again"):
+            kscope.merge(trace, nsys=file)
 
 
 def test_the_command_takes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

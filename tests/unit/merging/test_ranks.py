@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import planted
 import pytest
 from jobs import Job
 from replay import replay
@@ -75,6 +76,23 @@ def test_a_delay_of_50_us_in_a_region_of_one_rank_is_named() -> None:
     assert (worst.rank, worst.cause) == (5, "compute: dot")
     assert 10 <= worst.last <= 20
     assert worst.low_ns < 25_000 < worst.high_ns
+
+
+def test_of_two_ranks_each_step_names_the_one_that_came_last_and_its_whole_delay(tmp_path: Path) -> None:
+    steps = range(1, 200, 2)
+    job = Job(2, steps=200, late={(1, step): 50_000 for step in steps}, pause={(0, 77): 120_000})
+    job.save_compared(tmp_path)
+    answer = report(gpus.read_all(gpus.captures(tmp_path)))
+    close = np.ptp(job.arrive, axis=0) < 1_000
+    named = planted.causes(answer.arrivals, np.where(close, -1, job.arrive.argmax(axis=0)).tolist(), 1, steps)
+    assert {(one.kernel, one.region) for one in named} == {("compute", "dot")}
+    assert len(named) == 99
+    assert 45_000 < np.median([one.more_ns for one in named]) < 55_000
+    other = answer.arrivals[77]
+    assert (other.last, other.cause is not None and other.cause.kernel) == (0, BETWEEN)
+    first, second = answer.stragglers
+    assert (first.rank, first.last >= 99, second.rank) == (1, True, 0)
+    assert 20_000 < first.late_ns < 30_000
 
 
 def test_a_delay_outside_of_kernels_is_named_as_such() -> None:

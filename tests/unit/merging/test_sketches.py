@@ -57,6 +57,15 @@ def test_the_slow_rank_is_named_with_its_region(
     assert "5: " in next(line for line in capsys.readouterr().out.splitlines() if "compute: dot" in line)
 
 
+def test_of_two_ranks_the_slow_one_is_compared_with_the_other(job: tuple[Path, list[Trace]]) -> None:
+    folder, traces = job
+    rows = {
+        row.region: row for row in sketches.spreads([folder / f"rank={rank:04}" / sketches.FILE for rank in (4, 5)])
+    }
+    middle = [np.median(t.dur_ns[(t.region_names()[t.region] == "dot") & t.is_span]) for t in traces[4:6]]
+    assert rows["dot"].times == pytest.approx(middle[1] / middle[0], rel=0.03)
+
+
 def test_a_rank_s_sketch_is_small_and_a_damaged_one_is_refused(job: tuple[Path, list[Trace]], tmp_path: Path) -> None:
     folder, _ = job
     file = folder / "rank=0000" / sketches.FILE

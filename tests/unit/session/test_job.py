@@ -261,7 +261,7 @@ def test_a_million_signals_that_the_fit_did_not_use_are_within_its_bound() -> No
         mine, other = (np.array(kept[name]) for name in ("mine_first", "its_first"))
         parts.append(Evidence.clock_first(mine[:, 1], mine[:, 0], tick))
         parts.append(Evidence.reference_first(other[:, 0], other[:, 1], tick))
-    clock = solve(Evidence.joined(*parts))
+    clock = solve(*parts)
     asked, its, answered = rounds(rng.uniform(0, span, 1_000_000))
     found = clock.at(its)
     least, most = found.base + found.low, found.base + found.high

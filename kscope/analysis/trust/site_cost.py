@@ -39,10 +39,10 @@ class Row:
 
     @property
     def records(self) -> str:
-        """``2 per launch``, ``1 per turn of attn.py:43``, ``1 per turn of attn.py:43 in attn.py:40``"""
+        """``2 per launch``, ``1 per iteration of attn.py:43``, ``1 per iteration of attn.py:43 in attn.py:40``"""
         if not self.loops:
             return f"{self.places} per launch"
-        return f"{self.places} per turn of {' in '.join(_short(loop) for loop in reversed(self.loops))}"
+        return f"{self.places} per iteration of {' in '.join(_short(loop) for loop in reversed(self.loops))}"
 
     @property
     def code(self) -> str:

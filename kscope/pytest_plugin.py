@@ -27,7 +27,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_configure(config: Any) -> None:
-    """Watch the tests if an option says so."""
+    """Watch the tests if an option requests it."""
     seconds, record = config.getoption("--kscope-timeout"), config.getoption("--kscope-record")
     if seconds is None and not record:
         return

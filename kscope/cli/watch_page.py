@@ -53,7 +53,7 @@ def served(pools: Sequence[Pool], every: float, port: int) -> Server:
 
 
 class _Looks:
-    """Observes the pools, for one request at a time, whatever the number of readers."""
+    """Observes the pools, for one request at a time, for any number of readers."""
 
     def __init__(self, pools: Sequence[Pool], every: float) -> None:
         self._every, self._lock = every, threading.Lock()

@@ -3,7 +3,7 @@
 The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack; and
 a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has an
 unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of its own launch
-and of those behind it: which kernels lack a launch names what may have caused it. In languages whose launches the host
+and of later ones: which kernels lack a launch names what may have caused it. In languages whose launches the host
 does not see, the launch table does, where the fault left the launch's entry.
 """
 

@@ -240,8 +240,8 @@ class Emitter:
         return text + "".join(map(self._store, out))
 
     def _anchor(self, i: int) -> tuple[str, str]:
-        """At the end of a basic block that has a site: an anchor if its last record is the first behind an edge. What
-        comes before the stores, and behind them.
+        """At the end of a basic block that has a site: an anchor if its last record is the first after an edge. What
+        comes before the stores, and after them.
         """
         last = self.pending[-1] if self.pending else self.stored
         if last is None or last.loop is not None or i not in self.sites or not self.kernel.anchored:

@@ -1,6 +1,6 @@
 """What machine code moves and computes: bytes and floating-point operations of a region's instructions.
 
-Amounts are those of a warp with all its lanes. Only what the instruction itself says is counted: the size of a TMA copy
+Amounts are those of a warp with all its lanes. Only what the instruction encodes is counted: the size of a TMA copy
 and of a tcgen05 product is in a descriptor, and a region with one is not counted.
 """
 

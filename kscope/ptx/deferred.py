@@ -31,7 +31,7 @@ def _set(number: int, how: str) -> str:
 
 
 def behind() -> str:
-    """Keeps the stores that follow, which need ks_n, behind this place: without it the assembler moves them before the
+    """Keeps the stores that follow, which need ks_n, after this point: without it the assembler moves them before the
     instructions for the tensor cores, which would then begin later. The clock is read only if ks_never holds.
     """
     return (

@@ -1,4 +1,4 @@
-"""transformer_nuggets' profile buffers, int64: one slice per unit (a block, say), all of one size.
+"""transformer_nuggets' profile buffers, int64: one slice per unit (such as a block), all of one size.
 
     legacy    count, then {start ns, duration ns, tag, tid} per event; its first version has one slice in all
     compact   anchor, then {tag << 56 | duration << 32 | low half of the start} per event

@@ -281,7 +281,7 @@ def _in_toolkits() -> Iterator[Path]:
 
 
 def other_client() -> str:
-    """Who profiles this process already; empty if nobody is known to."""
+    """The profiler that already uses this process; empty if none is known."""
     torch = sys.modules.get("torch")
     autograd = getattr(getattr(torch, "_C", None), "_autograd", None)
     try:

@@ -331,7 +331,7 @@ class CudaDriver:
             if value != before:
                 self._call("cuFuncSetAttribute", to, attribute, value)
         except (ValueError, DriverError):
-            return  # the launch that needs it will say so
+            return  # the launch that needs it reports the error
 
     def launch(self, module: int, name: str, argument: int, stream: int, blocks: int = 1, threads: int = 1) -> None:
         """Launch a kernel with one 64-bit argument."""

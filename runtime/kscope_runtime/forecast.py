@@ -46,7 +46,7 @@ class Forecast:
         self._lock = threading.Lock()
 
     def fits(self, kernel: Hashable) -> bool:
-        """Whether one more launch of the kernel finds room behind all those before it. A launch that claims much of the
+        """Whether one more launch of the kernel finds room after all earlier ones. A launch that claims much of the
         pool must be the only one, and finds it nearly empty.
         """
         with self._lock:

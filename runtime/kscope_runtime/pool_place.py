@@ -57,7 +57,7 @@ def surviving(
         table: offset of the launch table in it.
 
     Raises:
-        UsageError: the driver does not allow it; the message says what to do.
+        UsageError: the driver does not allow it; the message has the remedy.
         DriverError: there is too little device memory.
     """
     can_keep = control.file >= 0 and not facts.exclusive

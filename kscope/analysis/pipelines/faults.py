@@ -57,7 +57,7 @@ def _missing_arrivals(trace: TraceData, found: Phases, ring: Ring, known: Roles)
     of_block = found.row[phase] == found.row[first]
     arriving = np.unique(trace.track[records[of_block & found.complete[phase]]])
     missing = np.setdiff1d(arriving, trace.track[records[phase == first]])
-    text = f"{_phase(found, first)} has {found.arrived[first]} of {found.needed[first]} arrivals, so nobody passes it"
+    text = f"{_phase(found, first)} has {found.arrived[first]} of {found.needed[first]} arrivals, so no warp passes it"
     if len(missing):
         role = sorted({known.names[int(known.code[row])] for row in missing})
         warps = number_ranges(sorted(trace.warps.warp[missing].tolist()))

@@ -159,7 +159,7 @@ def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) ->
 
 
 def _with_groups(trace: TraceData, made: Phases, found: Committed) -> Phases:
-    """The phases of barriers, and behind them those of groups."""
+    """The phases of barriers, followed by those of groups."""
     if not len(found.wait_record) and not len(found.row):
         return made
     ns = partial(trace.ns_of, found.row)

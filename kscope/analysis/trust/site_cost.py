@@ -98,7 +98,7 @@ def cost(kernel: KernelSites) -> Cost:
 
 
 def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, ...]:
-    """What the machine code alone says about regions of the source; selected ones follow the code."""
+    """Regions of the source as the machine code alone shows them; selected ones follow the code."""
     modules = tools.modules_in(marked)
     regions = [one for module in modules for one in module.regions if one.origin == "source"]
     layouts = [one for module in modules for one in module.layouts]

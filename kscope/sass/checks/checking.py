@@ -22,7 +22,7 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
         holding: the replaced instructions, with what each holds.
 
     Raises:
-        UnsupportedError: the code is wrong; the message says where.
+        UnsupportedError: the code is wrong; the message has the address.
     """
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
     added, places = insert.added(before, insertion), insert.places(before, insertion)
@@ -52,7 +52,7 @@ def _meant(new: New, one: Instruction) -> bool:
 
 
 def _text(one: Instruction) -> tuple[object, ...]:
-    """What an instruction's text says, apart from where it leads and how numbers are spelled; and its registers."""
+    """An instruction's text without its target and the spelling of numbers; and its registers."""
     operands = ", ".join(one.operands).replace("[RZ]", "[0x0]")  # how nvdisasm prints a constant's offset of 0
     key, values = forms.shape(one.code, "" if one.name == "BRA" else operands)
     numbers = tuple(value % (1 << 32) if isinstance(value, int) else value for value in values)
@@ -60,5 +60,5 @@ def _text(one: Instruction) -> tuple[object, ...]:
 
 
 def _registers(names: frozenset[str]) -> frozenset[str]:
-    """Without uniform ones: a text does not say that a descriptor has two."""
+    """Without uniform ones: a text does not show that a descriptor has two."""
     return frozenset(name for name in names if not name.startswith("U"))

@@ -92,7 +92,7 @@ def _flow(function: Function) -> dict[int, tuple[int, ...]]:
 def _live(
     function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
 ) -> dict[int, _Names]:
-    """Registers that the function's own instructions still need, in front of each instruction."""
+    """Registers that the function's own instructions still need, before each instruction."""
     by_address = {one.at: one for one in function.instructions}
     live = dict.fromkeys(flow, frozenset[str]())
     changed = True
@@ -117,7 +117,7 @@ def _held(
     live: Mapping[int, _Names],
     begun: Set[int],
 ) -> tuple[dict[int, _Names], set[Hazard]]:
-    """The predicates that may be overwritten in front of each instruction, because a register holds their values; and
+    """The predicates that may be overwritten before each instruction, because a register holds their values; and
     own instructions that are reached before such a value is back.
     """
     by_address = {one.at: one for one in function.instructions}
@@ -203,7 +203,7 @@ a guard may hold ("@P6", "@!P0"); None for all registers, where it never does; a
 def _written(
     flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
 ) -> dict[int, dict[str, _Names] | None]:
-    """What inserted instructions may read in front of each instruction, by their guard."""
+    """What inserted instructions may read before each instruction, by their guard."""
     guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@!?P\d", one.guard)}
     states: dict[int, _Written | None] = dict.fromkeys(flow)
     states[0] = dict.fromkeys(("", _ANY, *guards), frozenset[str]())
@@ -234,7 +234,7 @@ def _both(one: _Names | None, other: _Names | None) -> _Names | None:
 
 
 def _after(one: Instruction, before: _Written, new: bool) -> _Written:
-    """What is written behind an instruction."""
+    """What is written after an instruction."""
     always = before[""]
     assert always is not None
     lost = frozenset(f"{at}{name}" for name in one.writes for at in ("@", "@!"))
@@ -256,7 +256,7 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
 
 
 def _taken(branch: Instruction, written: _Written, to: int) -> _Written:
-    """What is written on one way behind a branch of an inserted instruction, which knows its guard there."""
+    """What is written on one path after a branch of an inserted instruction, where its guard is known."""
     if not branch.conditional or branch.target == branch.at + BYTES:
         return written
     contrary = f"@{branch.guard[2:]}" if branch.guard[1] == "!" else f"@!{branch.guard[1:]}"

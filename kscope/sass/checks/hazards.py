@@ -154,7 +154,7 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
 
 
 def in_flight(function: Function) -> dict[int, frozenset[str]]:
-    """The registers that unfinished instructions read or write, in front of each instruction that can be reached."""
+    """The registers that unfinished instructions read or write, before each instruction that can be reached."""
     known = latencies.of(function.arch)
     settled = max(_SETTLED, *known.fixed.values(), 0)
     states = _states({one.at: one for one in function.instructions}, known)
@@ -166,7 +166,7 @@ def in_flight(function: Function) -> dict[int, frozenset[str]]:
 
 
 def _states(by_address: Mapping[int, Instruction], known: Latencies) -> dict[int, _State]:
-    """What is not finished in front of each instruction that can be reached, on any path."""
+    """What is not finished before each instruction that can be reached, on any path."""
     states: dict[int, _State] = {0: ({}, frozenset())}
     work = [0]
     while work:

@@ -172,7 +172,7 @@ def with_more(attributes: Sequence[Attribute], more: Sequence[Attribute]) -> lis
 
 
 def _put(attributes: list[Attribute], new: Attribute) -> list[Attribute]:
-    """Replace the attribute of the same number; one that is new stands in front of the list of exits."""
+    """Replace the attribute of the same number; a new one is put before the list of exits."""
     if any(one.number == new.number for one in attributes):
         return [new if one.number == new.number else one for one in attributes]
     at = next((n for n, one in enumerate(attributes) if one.number == EXITS), len(attributes))

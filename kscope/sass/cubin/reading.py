@@ -34,7 +34,7 @@ _COMMA = re.compile(r",(?![^\[]*\])")
 _DESCRIBED = {"LDG": 32, "STG": 64, "ATOMG": 64, "RED": 64}
 """Instructions of global memory, and the lowest bit of the register of its descriptor."""
 _HAS_DESCRIPTOR, _DESCRIPTOR_BITS, _NO_UNIFORM, _PRINTS_DESCRIPTORS = 91, 6, 63, 90
-"""The bit that says that there is one; a register's bits; URZ; the first architecture for which nvdisasm prints it."""
+"""The bit that marks a descriptor; a register's bits; URZ; the first architecture for which nvdisasm prints it."""
 _PREDICATES = 7
 _FILES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
 _SECONDS = 120

@@ -50,7 +50,7 @@ def check(file: elf.Elf, function: Function) -> None:
     found = architecture(file)
     if found not in _ARCHITECTURES:
         raise UnsupportedError(
-            f"the cubin is for sm_{found}; expected sm_80, sm_86, sm_89 or sm_90, whose encodings kscope knows"
+            f"the cubin is for sm_{found}; expected sm_80, sm_86, sm_89 or sm_90, whose encodings kscope has"
         )
     for section in file.sections:
         if not _known(section.name) and _CONSTANT.get(section.name) != section.content:

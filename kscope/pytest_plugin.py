@@ -1,4 +1,4 @@
-"""A plugin of pytest: a test that hangs on the GPU ends with where its warps were, instead of a bare time-out.
+"""A plugin of pytest: a test that hangs on the GPU ends with a report of where its warps were.
 
 pytest --kscope-timeout 60                  # tests whose own sessions record
 pytest --kscope-timeout 60 --kscope-record  # every test, with marks at waits

@@ -22,7 +22,7 @@ from .header import CONTROL_FUNCTION
 
 _END = -1
 _REMEDIES = {
-    100: "the library can use no GPU",
+    100: "the library cannot use a GPU",
     209: "the library has no code for this GPU: compile it with -arch of this one",
     35: "the driver is older than the CUDA runtime that the library is linked with",
 }

@@ -1,4 +1,4 @@
-"""`kscope watch --serve PORT`: where the warps are, as a page that renews itself, and a report of the time so far."""
+"""`kscope watch --serve PORT`: where the warps are, as a live page, and a report of the time so far."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class _Body:
         problems = tuple(
             Problem(
                 "pairing",
-                f"kernel {function.name}: the compiler took apart region {format_name(fault.name)}, which {fault.text}"
+                f"kernel {function.name}: the compiler split region {format_name(fault.name)}, which {fault.text}"
                 f"{source_lines.of_fault(fault, files, places)}; it is not recorded"
                 f"{source.taken_apart and f'; {source.taken_apart}'}",
                 kernel=function.name,

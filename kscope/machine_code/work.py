@@ -66,7 +66,7 @@ def _reasons(inside: list[Instruction], site: Site) -> Iterator[str]:
         yield "it has branches"
     for one in inside:
         if one.name in _UNKNOWN:
-            yield f"the code does not say how much {one.name} moves or computes"
+            yield f"the code does not show how much {one.name} moves or computes"
         if one.name in (*_MMA, *_WARP_GROUP_MMA) and not _flops(one):
             yield f"the shape of {one.code} is not known"
 

@@ -54,7 +54,7 @@ def nuggets(
     events = max(0, size - 1) if compact else max(0, size - 1) // 4
     if size * units != len(data) or size != 1 + events * (1 if compact else 4):
         shape = "1 + N" if compact else "1 + 4 * N"
-        notes.add("cut", f"{len(data):,} words are no {units:,} slices of {shape}: check units= and compact=")
+        notes.add("cut", f"{len(data):,} words are not {units:,} slices of {shape}: check units= and compact=")
     slices = data[: size * units].reshape(units, size).view(np.int64)
     cells = slices[:, 1 : 1 + events * (1 if compact else 4)]
     unit, start, duration, event, thread = (_compact if compact else _legacy)(slices, cells, notes)

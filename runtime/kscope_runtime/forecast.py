@@ -1,4 +1,4 @@
-"""How much of a pool the launches claim that the device has not begun.
+"""How much of a pool will be claimed by launches that the device has not begun.
 
 Launches are queued faster than they run: hundreds may wait that will claim more than the pool holds, while all of it is
 free. What a launch of a kernel claims is learned: between two moments at which the device had begun everything, the

@@ -229,7 +229,9 @@ class PcSampler:
             UnsupportedError: another profiler is active.
         """
         if client := cupti.other_client():
-            raise UnsupportedError(f"{client} profiles this process, and one profiler can at a time: run without it")
+            raise UnsupportedError(
+                f"{client} profiles this process, and only one profiler can at a time: run without it"
+            )
         self.end(wait=True)
         with self._lock:
             self._problems = []

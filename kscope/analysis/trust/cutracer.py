@@ -125,7 +125,7 @@ def read_chrome(path: Path) -> tuple[Event, ...]:
     try:
         events = trace_events(orjson.loads(bounded_reading.read_bytes(path)), path)
     except orjson.JSONDecodeError as error:
-        raise FormatError(f"{path} is no JSON ({error})") from None
+        raise FormatError(f"{path} is not JSON ({error})") from None
     return tuple(event for one in events if (event := _event(one)) is not None)
 
 

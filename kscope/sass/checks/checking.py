@@ -1,4 +1,4 @@
-"""Checks a kernel that was made to record: its instructions are those that were meant, and none is in the way."""
+"""Checks a kernel after insertion: its instructions are the intended ones, and none disturbs another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
     added, places = insert.added(before, insertion), insert.places(before, insertion)
     for one in function.instructions:
         if one.at in added and not _meant(added[one.at], one):
-            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was meant")
+            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was inserted")
     new = added.keys()
     moves = insert.borrowed(before, insertion)
     moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}

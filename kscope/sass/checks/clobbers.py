@@ -1,4 +1,4 @@
-"""Checks that inserted instructions leave the function's own values alone, and find their own ones.
+"""Checks that inserted instructions overwrite no value of the function, and read only values that they wrote.
 
 Like hazards.py, independent of the code that placed them.
 """
@@ -55,7 +55,7 @@ def check(
         if one.at in begun:  # before, no register has a value that the code needs
             after = frozenset[str]().union(*(live[to] for to in flow[one.at]))
             found |= {
-                Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs")
+                Hazard(one.at, one.at, f"{name} is overwritten, but the code still needs it")
                 for name in (one.writes & after) - held[one.at]
             }
             taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
@@ -67,7 +67,7 @@ def check(
             boards = {one.control.writes, one.control.reads} & counted
             found |= {Hazard(one.at, one.at, f"a DEPBAR counts scoreboard {board}") for board in boards}
         if one.name == "R2UR" and one.at not in whole and one.at not in compiled:
-            found.add(Hazard(one.at, one.at, "R2UR takes one lane's value where the lanes may have parted"))
+            found.add(Hazard(one.at, one.at, "R2UR takes one lane's value where the lanes may have diverged"))
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
@@ -143,7 +143,7 @@ def _held(
                 work.append(to)
     names = {at: frozenset(name for name, _ in held) for at, (held, _) in states.items()}
     lost = {
-        Hazard(at, at, f"{name} was overwritten, and is not back yet, where the code needs it")
+        Hazard(at, at, f"{name} was overwritten, and is not restored where the code needs it")
         for at, (_, gone) in states.items()
         if at not in new
         for name in gone & live[at]
@@ -189,7 +189,7 @@ def _strangers(
         if at in new and before is not None and one.name not in _OF_THE_CODE:
             guard = _ANY if at in compiled else one.guard if one.guard in before else ""
             for name in sorted(one.reads - before[guard] - borrowed.get(at, frozenset())):
-                yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
+                yield Hazard(at, at, f"{name} is read, but no inserted instruction wrote it on every path")
 
 
 _ANY = "?"

@@ -1,4 +1,4 @@
-"""Checks that inserted instructions race with no other one: independent of the code that placed them.
+"""Checks that inserted instructions race with no other instruction; independent of the code that placed them.
 
 It walks every path of a function and keeps, for each register, which results are not there yet, which operands may not
 have been read yet, and how many cycles have passed at least. Latencies are those of latencies.py; an instruction of

@@ -1,4 +1,4 @@
-"""How many cycles a result takes, by architecture: for the checker alone, independent of the code that places.
+"""How many cycles a result takes, by architecture: for the checkers, independent of the placing code.
 
 Distances are the shortest that ptxas keeps between an instruction and the first use of its result; docs/design/sass.md
 lists the code. Instructions that were seen only a few times have the longest distance that was seen for them anywhere.

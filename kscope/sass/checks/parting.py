@@ -1,4 +1,4 @@
-"""Where inserted code may run while the lanes of a warp have parted: for the checkers, independent of what placed it.
+"""Where inserted code may run while the lanes of a warp have diverged: for the checkers, independent of what placed it.
 
 What belongs to the whole warp (uniform registers, convergence barriers) may be overwritten only where no other lane
 can run the kernel's own code meanwhile.

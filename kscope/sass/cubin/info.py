@@ -153,7 +153,7 @@ def with_listed(attributes: Sequence[Attribute], listed: Sequence[tuple[int, tup
         places = addresses(old[number]) if number in old else ()
         masks = struct.unpack(f"<{len(places)}I", old[MASKS].payload) if number == WARPS and MASKS in old else ()
         if number == WARPS and len(masks) != len(places):
-            raise UnsupportedError("the cubin lists other warp-wide instructions than masks of them")
+            raise UnsupportedError("the cubin's lists of warp-wide instructions and of their masks differ")
         merged = sorted([*zip(places, masks or (_CONSTANT_MASK,) * len(places), strict=True), *new])
         lists = {number: [at for at, _ in merged]}
         if number == WARPS:

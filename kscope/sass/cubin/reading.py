@@ -136,7 +136,7 @@ def _completed(function: Function, file: elf.Elf) -> Function:
         raise FormatError(f"nvdisasm printed no registers of {function.name}")
     rest = expected[len(printed) :]
     if printed != expected[: len(printed)] or any(word & 0xFFF != _NOP for word in rest):
-        raise FormatError(f"nvdisasm printed another code of {function.name} than the file has")
+        raise FormatError(f"nvdisasm's code of {function.name} differs from the file's")
     if [one.at for one in function.instructions] != list(range(0, BYTES * len(printed), BYTES)):
         raise FormatError(f"nvdisasm printed the instructions of {function.name} in an unknown order")
     padding = tuple(Instruction(BYTES * at, word, "", "NOP", ()) for at, word in enumerate(rest, start=len(printed)))

@@ -114,7 +114,7 @@ def test_what_cannot_be_proved_is_refused_by_name(name: str, said: str, tool: st
     assert found.startswith("region 'part': the code around its enter is") and said in found
 
 
-def test_two_branches_of_one_code_are_told_apart_or_refused() -> None:
+def test_two_branches_of_one_code_are_distinguished_or_refused() -> None:
     found = spots("merged", ASSEMBLERS[0])
     if isinstance(found, str):
         return

@@ -127,7 +127,7 @@ def test_what_reads_the_kernels_registers_must_be_named() -> None:
     own = {one.word for one in functions(assembled(labels.labeled(MARKED).plain, ASSEMBLERS[0]))[0].instructions}
     new = frozenset(one.at for one in kernel.instructions if one.word not in own and one.target is None)
     said = "\n".join(map(str, clobbers.check(kernel, new)))
-    assert "is read, which no inserted instruction wrote on every path" in said
+    assert "is read, but no inserted instruction wrote it on every path" in said
 
 
 MANY = 96
@@ -192,5 +192,5 @@ def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.Mon
         return replace(found, quads={("turn", ""): address // 4 * 4})
 
     monkeypatch.setattr(recording, "_chosen", chosen)
-    with pytest.raises(UnsupportedError, match=r"overwritten, which the code still needs|may still be read"):
+    with pytest.raises(UnsupportedError, match=r"overwritten, but the code still needs it|may still be read"):
         made(ASSEMBLERS[0], FULL)

@@ -185,7 +185,7 @@ def test_regions_know_what_their_code_moves_and_a_capture_keeps_it(cubin: bytes)
 
 
 @needs_nvcc
-def test_a_function_that_is_not_there_says_so(cubin: bytes) -> None:
+def test_a_missing_function_is_reported(cubin: bytes) -> None:
     known, missing = code_map.described([SampledFunction("before"), SampledFunction("none")], cubin, ())
     assert known.at and known.regions == () and NO_PLACE not in known.place
     assert missing.why_unknown == "its module has no function of this name"

@@ -1066,7 +1066,7 @@ template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ records) {
     ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
     :  : "n"(CODE), "r"(records) : "memory");
 }
-// after a record: an anchor, if the record is the first one after an edge
+// behind a record: an anchor, if the record is the first one behind an edge
 #if KSCOPE_CLOCK_ == 2
 KSCOPE_FN_ void anchor_(b64_) {}
 #elif KSCOPE_FILL_ == 1
@@ -1189,7 +1189,7 @@ template <class LIST, b64_ ID> struct kernel_ {
 };
 
 // ---- regions and points, recorded in place
-// a value of 64 bits: the record's word, and the other half, as in kscope/marks/wide.py
+// a value of 64 bits: the record's word, and what that does not imply, as kscope/marks/wide.py says
 struct halves_ {
   b32_ word, rest, open;
   KSCOPE_FN_ halves_(wide_<i64_> v)

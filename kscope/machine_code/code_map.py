@@ -75,7 +75,7 @@ def _symbols(cubin: bytes) -> list[tuple[int, str]]:
             if kind == _FUNCTION_TYPE
         ]
     except (KeyError, ValueError, IndexError, struct.error) as error:
-        raise FormatError(f"its module is not a cubin that kscope can read ({error})") from None
+        raise FormatError(f"its module is no cubin that kscope can read ({error})") from None
 
 
 def _function(

@@ -1,4 +1,4 @@
-"""Where inserted code may run while the lanes of a warp have diverged: for the checkers, independent of what placed it.
+"""Where inserted code may run while the lanes of a warp have parted: for the checkers, independent of what placed it.
 
 What belongs to the whole warp (uniform registers, convergence barriers) may be overwritten only where no other lane
 can run the kernel's own code meanwhile.
@@ -19,7 +19,7 @@ _SAME = frozenset(
 lane's number or claim memory, may differ."""
 _VOTES = frozenset({"VOTE", "VOTEU"})
 _LOOSE = ""
-"""Lanes that diverged at a branch after which no barrier of inserted code collects them."""
+"""Lanes that parted at a branch behind which no barrier of inserted code collects them."""
 
 _Flow = Mapping[int, tuple[int, ...]]
 _State = tuple[int, tuple[str, ...], frozenset[str]]
@@ -65,7 +65,7 @@ def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> dict[int, frozenset[str]]:
-    """The registers that inserted code gave the same value in every lane, before each instruction."""
+    """The registers that inserted code gave the same value in every lane, in front of each instruction."""
     states: dict[int, frozenset[str]] = {0: frozenset()}
     work = [0]
     while work:

@@ -1,4 +1,4 @@
-"""The kernels by which two GPUs compare timers: what stands between their clock readings in the machine code."""
+"""The kernels by which two GPUs compare timers: the instructions between their clock readings in the machine code."""
 
 from __future__ import annotations
 

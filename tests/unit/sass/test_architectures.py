@@ -135,7 +135,7 @@ def hazards_of(arch: int, *lines: Line) -> str:
 
 
 def after(cycles: int, first: str, then: str) -> tuple[Line, ...]:
-    """An instruction so many cycles behind another one."""
+    """An instruction so many cycles after another one."""
     waits = [("NOP", Control(stall=1))] * (cycles - 1)
     return (first, Control(stall=1)), *waits, (then, Control(stall=1))
 

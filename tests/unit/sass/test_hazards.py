@@ -184,8 +184,8 @@ def test_without_something_it_is_rejected(missing: str, chosen: Sequence[tuple[s
     assert said in found(BRANCHING, record), missing
 
 
-def test_a_store_of_the_turn_before_is_waited_for() -> None:
-    """The end of a loop's body is in front of its beginning."""
+def test_a_store_of_the_previous_iteration_is_waited_for() -> None:
+    """The end of a loop's body precedes its beginning."""
 
     def record(kernel: Function) -> Insertion:
         (to,) = {one.target for one in kernel.instructions if one.name == "BRA" and (one.target or 0) < one.at}
@@ -264,7 +264,7 @@ def test_uniform_registers_and_convergence_barriers_belong_to_the_warp() -> None
 
 
 def test_a_lane_gives_its_value_to_the_warp_only_where_the_warp_is_whole() -> None:
-    """R2UR takes the value of the lowest active lane: of lanes that have parted, the last ones' would stay."""
+    """R2UR takes the value of the lowest active lane: of lanes that have diverged, the last ones' would stay."""
     given = "R2UR UR59, R200", SLOW
     assert "where the lanes may have diverged" in found(BRANCHING, before("BAR", given))
     written = ("MOV R200, RZ", SLOW)
@@ -331,7 +331,7 @@ def test_a_predicate_may_be_overwritten_between_saving_and_restoring_it(missing:
     assert said in found(BRANCHING, used) if said else found(BRANCHING, used) == ""
 
 
-def test_a_uniform_register_is_free_where_nothing_has_parted_the_warp() -> None:
+def test_a_uniform_register_is_free_where_the_warp_has_not_diverged() -> None:
     """If it has no value there."""
     (kernel,) = functions(assembled(BRANCHING))
     first = next(one.at for one in kernel.instructions if one.name in ("BRA", "EXIT"))
@@ -375,7 +375,7 @@ OPEN = "ISETP.NE.U32.AND P5, PT, R200, RZ, PT", SLOW
 
 
 def at_rest(*marks: tuple[str, Control]) -> Chosen:
-    """Code behind the kernel writes R202 if P5 is true; marks stand in front of the store."""
+    """Code after the kernel writes R202 if P5 is true; marks are before the store."""
 
     def chosen(kernel: Function) -> Insertion:
         first, store = kernel.instructions[1].at, named(kernel, "STG").at

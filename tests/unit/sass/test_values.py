@@ -173,7 +173,7 @@ def test_records_use_registers_that_are_free_there() -> None:
 
 
 def test_the_kernel_waits_for_the_store_of_a_lent_record_where_it_uses_its_registers_next() -> None:
-    """Whatever marks stand in between: those that begin a region wait for nothing."""
+    """For any marks in between: those that begin a region wait for nothing."""
     (kernel,) = functions(assembled(FULL, ASSEMBLERS[0], ()))
     loads = [one for one in kernel.instructions if one.name == "LDG"]
     (name,) = loads[40].writes

@@ -36,7 +36,7 @@ def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
     done = finished(*first, late)
     assert [code for _, _, code in done] == [0, 0, 0], done
     began = {int(out.split()[1]): int(out.split()[2]) for out, _, _ in done}
-    assert min(began.values()) > after  # nobody began before the last one was there
+    assert min(began.values()) > after  # no rank began before the last one was there
     for rank in range(3):
         own = tmp_path / "run" / f"rank={rank:04}"
         assert {one.name for one in own.iterdir() if one.name[0] != "."} >= {"clock.json", "train.kscope"}

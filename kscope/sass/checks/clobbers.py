@@ -70,7 +70,7 @@ def check(
             found.add(Hazard(one.at, one.at, "R2UR takes one lane's value where the lanes may have diverged"))
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
-                found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
+                found.add(Hazard(one.at, one.at, f"{name} does not exist: USETMAXREG leaves {limit} registers"))
     found |= lost
     # before, all are without a value
     found |= {one for one in _strangers(function, flow, new, borrowed, compiled) if one.at in begun}

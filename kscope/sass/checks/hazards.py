@@ -17,7 +17,7 @@ from .latencies import Latencies
 COUNTED = 2
 """Cycles after which a scoreboard counts an instruction; one that waits for it earlier may find it at zero."""
 _LONGEST = 40
-"""Cycles after which every result of fixed latency is there."""
+"""Cycles after which every result of fixed latency is available."""
 _SETTLED = 12
 """Cycles after which no other write to a result's register can come first."""
 GUARD = 13
@@ -200,7 +200,7 @@ def _waited(one: Instruction, flight: frozenset[_Pending]) -> frozenset[_Pending
 def _too_soon(
     one: Instruction, ages: Mapping[tuple[str, int], int], by_address: Mapping[int, Instruction], known: Latencies
 ) -> Iterator[Hazard]:
-    """Results of fixed latency that the instruction would read before they are there."""
+    """Results of fixed latency that the instruction would read too early."""
     for (register, earlier), age in ages.items():
         if register in one.reads and (needed := _needed(by_address[earlier], one, register, known)) > age:
             yield Hazard(one.at, earlier, f"{register} is read after {age} cycles; its result takes {needed}")

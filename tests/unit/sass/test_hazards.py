@@ -299,7 +299,7 @@ def test_a_uniform_address_that_the_code_overwrites_is_lost() -> None:
 
 
 def test_registers_that_the_warp_gave_back_are_not_used() -> None:
-    assert "R200 is not there: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
+    assert "R200 does not exist: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
 
 
 @pytest.mark.parametrize(

@@ -389,8 +389,8 @@ def at_rest(*marks: tuple[str, Control]) -> Chosen:
 
 def test_what_the_claim_writes_is_read_only_under_the_predicate_that_leads_to_it() -> None:
     assert found(SPIN, at_rest(("@P5 MOV R203, R202", SLOW))) == ""
-    assert "R202 is read, which no inserted instruction wrote" in found(SPIN, at_rest(("MOV R203, R202", SLOW)))
-    assert "R202 is read, which no inserted" in found(SPIN, at_rest(("@!P5 MOV R203, R202", SLOW)))
+    assert "R202 is read, but no inserted instruction wrote" in found(SPIN, at_rest(("MOV R203, R202", SLOW)))
+    assert "R202 is read, but no inserted" in found(SPIN, at_rest(("@!P5 MOV R203, R202", SLOW)))
 
 
 def test_a_predicate_that_is_narrowed_from_another_one_counts_as_that_one() -> None:

@@ -72,14 +72,14 @@ class Watchdog:
 
     def _late(self, nodeid: str) -> None:
         """In a thread, while the test waits in C."""
-        self._tell(f"\nkscope: {nodeid} has run for {self._seconds:g} s")
+        self._print(f"\nkscope: {nodeid} has run for {self._seconds:g} s")
         with suppress(Exception):  # the process ends in any case
             for line in _verdicts():
-                self._tell(f"kscope: {line}")
+                self._print(f"kscope: {line}")
         faulthandler.dump_traceback(self._errors)
         os._exit(TIMED_OUT)
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         os.write(self._errors, f"{text}\n".encode())
 
 

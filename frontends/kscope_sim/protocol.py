@@ -187,7 +187,7 @@ class Slab:
         at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
         self.memory.store(at, np.array(words, np.uint32))
 
-    def asks_for_anchor(self, end: int) -> bool:
+    def is_anchor_due(self, end: int) -> bool:
         """Whether an anchor is due after a record that ends here."""
         if not self.thread.flags & layout.FLAG_ANCHORS:
             return False

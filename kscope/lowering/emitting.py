@@ -200,7 +200,7 @@ class Emitter:
         pending = self.pending if all(record.may_stay for record in self.pending) else []
         stores = self.kept(ends, shadow=True) + "".join(self._store(record, shadow=True) for record in pending)
         self.pending = [] if pending else self.pending
-        return f"{self._claim()}{ptx.deferred.behind()}{stores}" if stores else ""
+        return f"{self._claim()}{ptx.deferred.keep_after()}{stores}" if stores else ""
 
     def _hold(self, i: int) -> str:
         """The text before a loop that starts here."""

@@ -27,7 +27,7 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
     added, places = insert.added(before, insertion), insert.places(before, insertion)
     for one in function.instructions:
-        if one.at in added and not _meant(added[one.at], one):
+        if one.at in added and not _is_intended(added[one.at], one):
             raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was inserted")
     new = added.keys()
     moves = insert.borrowed(before, insertion)
@@ -44,7 +44,7 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
         raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))
 
 
-def _meant(new: New, one: Instruction) -> bool:
+def _is_intended(new: New, one: Instruction) -> bool:
     """Whether nvdisasm reads what was meant: by its proof, or by the text that it was assembled from."""
     if new.proof is not None:
         return new.proof(one)

@@ -73,7 +73,7 @@ def check(
                 found.add(Hazard(one.at, one.at, f"{name} does not exist: USETMAXREG leaves {limit} registers"))
     found |= lost
     # before, all are without a value
-    found |= {one for one in _strangers(function, flow, new, borrowed, compiled) if one.at in begun}
+    found |= {one for one in _foreign_reads(function, flow, new, borrowed, compiled) if one.at in begun}
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
@@ -174,7 +174,7 @@ def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]
     return frozenset(found)
 
 
-def _strangers(
+def _foreign_reads(
     function: Function,
     flow: Mapping[int, tuple[int, ...]],
     new: Set[int],

@@ -102,7 +102,7 @@ def test_instructions_of_other_lines_inside_a_region_are_named(tmp_path: Path, c
     assert "! kernel three: region math: 99% of its lines' samples are outside of it" in text
 
 
-def test_instructions_of_the_header_of_marks_belong_to_no_region(capture: Capture) -> None:
+def test_instructions_of_the_header_of_marks_are_nobody_s(capture: Capture) -> None:
     function = _function(capture)
     load = next(one for one, text in enumerate(function.text) if "work" in text and function.stack(one) == ("load",))
     places = list(function.places)

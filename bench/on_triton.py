@@ -2,7 +2,7 @@
 
 Variants: off (annotated, plain); kscope as it ships (Elected), at rest (prepared, not recording), in the kernel's own
 machine code (placement="schedule"), one thread per block (Lane0Warp0), stores in place; clock reads alone (the floor
-of any in-kernel profiler: no record, no claim), and those that wait for the barrier in front of them, as kscope's do;
+of any in-kernel profiler: no record, no claim), and those that wait for the barrier before them, as kscope's do;
 Proton's instrumentation as it ships and with its optimizations. Each repetition runs all variants of a kernel in a new
 random order. Beside the times: registers, spilled bytes, instructions and the warps that fit on an SM, read from each
 variant's cubin.

@@ -30,7 +30,7 @@ import kscope
 SIZE = 4096
 BM, BN, BK, STAGES = 128, 256, 64, 4
 GROUP = 128  # threads of a warpgroup
-CONSUMERS = 2  # warpgroups that multiply, behind the one of which a warp fetches
+CONSUMERS = 2  # warpgroups that multiply, after the one in which a warp fetches
 PAIR = 2  # blocks of a cluster, which share tiles of b
 HALF, FLOAT = cutlass.Float16, cutlass.Float32
 

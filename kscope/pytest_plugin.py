@@ -1,4 +1,4 @@
-"""A plugin of pytest: a test that hangs on the GPU ends with where its warps were, instead of a bare time-out.
+"""A plugin of pytest: a test that hangs on the GPU ends with a report of where its warps were.
 
 pytest --kscope-timeout 60                  # tests whose own sessions record
 pytest --kscope-timeout 60 --kscope-record  # every test, with marks at waits
@@ -27,7 +27,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_configure(config: Any) -> None:
-    """Watch the tests if an option says so."""
+    """Watch the tests if an option requests it."""
     seconds, record = config.getoption("--kscope-timeout"), config.getoption("--kscope-record")
     if seconds is None and not record:
         return
@@ -72,14 +72,14 @@ class Watchdog:
 
     def _late(self, nodeid: str) -> None:
         """In a thread, while the test waits in C."""
-        self._tell(f"\nkscope: {nodeid} has run for {self._seconds:g} s")
+        self._print(f"\nkscope: {nodeid} has run for {self._seconds:g} s")
         with suppress(Exception):  # the process ends in any case
             for line in _verdicts():
-                self._tell(f"kscope: {line}")
+                self._print(f"kscope: {line}")
         faulthandler.dump_traceback(self._errors)
         os._exit(TIMED_OUT)
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         os.write(self._errors, f"{text}\n".encode())
 
 

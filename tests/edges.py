@@ -12,7 +12,7 @@ from kscope.trace import Trace
 
 @dataclass(frozen=True)
 class Compared:
-    """Edges of waits in a region. waits: how many have one. first: those for buffers that nobody used yet. wrong: those
+    """Edges of waits in a region. waits: how many have one. first: those for buffers that were never used. wrong: those
     whose phase has a signal of another round, as (wait's round, signals' rounds)."""
 
     waits: int

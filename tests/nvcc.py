@@ -76,7 +76,7 @@ def refused(source: str, *arguments: str, to: str = "cubin") -> str:
 
 
 def kernel(body: str, *, before: str = "", options: str = "") -> str:
-    """A source with one kernel `k`, `before` in front of it."""
+    """A source with one kernel `k`, preceded by `before`."""
     head = f'{HEADER}{before}\nextern "C" __global__ void k(int* out, int n) {{'
     return f"{head}\n  KSCOPE_KERNEL({options});\n{body}\n}}\n"
 

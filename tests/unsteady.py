@@ -86,7 +86,7 @@ def limited(sm: int, ns: Float) -> Float:
 
 
 def recovers(sm: int, ns: Float) -> Float:
-    """Still power-limited for 3 ms, as an H200 is behind a matmul, then full speed."""
+    """Still power-limited for 3 ms, as an H200 is after a matmul, then full speed."""
     return np.where(ns < 3e6 + 1e5 * sm, 1.8, 1.98)
 
 
@@ -143,7 +143,7 @@ def in_condition(name: str, speed: Speed) -> Known:
 
 
 def _known(machine: Unsteady, work: tuple[int, int], apart: int, rounds: int, warps: int) -> Known:
-    """work: cycles in a span and behind it. apart: cycles from one warp's begin to the next."""
+    """work: cycles in a span and after it. apart: cycles from one warp's begin to the next."""
     truth = np.zeros((SMS, warps, rounds, 2))
     cycles = np.zeros((SMS, warps, rounds), np.int64)
 

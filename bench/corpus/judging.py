@@ -216,7 +216,7 @@ def _differs(seen: _Seen, plain: bytes) -> str:
 
 
 def _documented(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """One cycle became two, or the last access in front of an exit got a scoreboard."""
+    """One cycle became two, or the last access before an exit got a scoreboard."""
     (*rest, stall, stay, writes, reads, waits), (*others, more, other_stay, other_writes, other_reads, other_waits) = (
         one,
         other,

@@ -96,7 +96,7 @@ def around(text: str, some: int = 4) -> str:
 
 
 def _body(text: str, start: int) -> tuple[int, int]:
-    """Where the body of a kernel begins and ends, without its braces. start: behind the kernel's name."""
+    """Where the body of a kernel begins and ends, without its braces. start: after the kernel's name."""
     depth, begin = 0, 0
     for brace in _BRACES.finditer(text, start):
         if brace[0] == "{":

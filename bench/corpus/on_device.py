@@ -6,7 +6,7 @@
     python -m corpus.on_device FOLDER --out FILE.jsonl --table     prints what the file holds
 
 FOLDER has the packages: liger_kernel, fla, flag_gems, unsloth. An entry that ends its process, or does not end, is
-named, and the next process goes on behind it.
+named, and the next process continues after it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def jobs(given: argparse.Namespace) -> list[Job]:
 
 
 def follow(job: Job, given: argparse.Namespace, until: float, what: str) -> None:
-    """Run a group in a process; behind an entry that ends or blocks it, in another one."""
+    """Run a group in a process; after an entry that ends or blocks it, in another one."""
     left = list(job.names)
     while left and time.monotonic() < until:
         command = [sys.executable, "-m", "corpus.on_device", str(given.folder), "--out", str(given.out)]

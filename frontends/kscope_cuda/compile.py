@@ -25,7 +25,7 @@ from .frontend import CudaFrontend  # importing it adds the CUDA backend to sess
 
 @dataclass(frozen=True)
 class Compilation:
-    """The compilation of one source. It keeps the recording that it begins with, whatever other threads do meanwhile.
+    """The compilation of one source. It keeps the recording that it begins with, regardless of other threads.
 
     Attributes:
         recording: the options; by default those of the process now, None while recording is disabled.

@@ -22,7 +22,7 @@ from .header import CONTROL_FUNCTION
 
 _END = -1
 _REMEDIES = {
-    100: "the library can use no GPU",
+    100: "the library cannot use a GPU",
     209: "the library has no code for this GPU: compile it with -arch of this one",
     35: "the driver is older than the CUDA runtime that the library is linked with",
 }
@@ -55,7 +55,7 @@ class Library:
         return *self.unpaired, *empty_regions.in_binaries(self.cubins, places, self._kernels)
 
     def _kernels(self, symbol: str) -> list[str]:
-        """The kernels that a symbol may be of: those whose identifier it is, or contains behind its length."""
+        """The kernels that a symbol may be of: those whose identifier it is, or contains after its length."""
         names = [kernel.name for meta in self.metas for kernel in meta.kernels]
         plain = [name.partition("<")[0].rpartition("::")[2] for name in names]
         return [name for name, one in zip(names, plain, strict=True) if one == symbol or f"{len(one)}{one}" in symbol]

@@ -52,7 +52,7 @@ def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels", line
         pipeline: CuTe's pass pipeline of the compilation.
         manager: CuTe's passmanager module.
         name: the gpu.module's name.
-        lines: with a line table, whatever the pipeline has.
+        lines: with a line table, regardless of the pipeline's options.
 
     Raises:
         Exception: what the pipeline raises for a text that does not assemble.

@@ -1,4 +1,4 @@
-"""Each compilation begins and ends with the same recording, whatever other threads do meanwhile.
+"""Each compilation begins and ends with the same recording, regardless of other threads.
 
 CuTe traces a function, looks its IR up in caches and compiles it inside of one call, generate_mlir(). The state changes
 only while no other thread is in it: a change waits for those that are, and those that come wait for the change.

@@ -15,7 +15,7 @@ from cutlass.base_dsl import jit_executor
 from kscope.instrument.live_objects import live_objects
 
 _CODE = 24
-"""Offset of a function's code in TVM-FFI's C interface (TVMFFIFunctionCell behind TVMFFIObject)."""
+"""Offset of a function's code in TVM-FFI's C interface (TVMFFIFunctionCell after TVMFFIObject)."""
 _WORDS = range(32, 64, 8)
 """Offsets where a function that keeps an object alive may have its own code; _CODE then has code that calls it."""
 _WRAPPED = "_tvm_ffi_function"

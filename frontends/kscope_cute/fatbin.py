@@ -34,7 +34,7 @@ def with_cubin(binary: bytes, before: bytes, after: bytes) -> bytes:
 
 
 def _wrapped(head: bytes, cubin: bytes) -> bytes:
-    """A cubin behind the headers of another one; their other fields are kept."""
+    """A cubin after the headers of another one; their other fields are kept."""
     version, kind_version = _OUTER.unpack_from(head)[1], _ENTRY.unpack_from(head, _OUTER.size)[1]
     inner = len(head) - _OUTER.size
     outer = _OUTER.pack(_MAGIC, version, _OUTER.size, inner + len(cubin))

@@ -232,7 +232,7 @@ def _functions(symbol: str) -> list[FunctionType]:
 
 
 def _takes(function: FunctionType, symbol: str) -> bool:
-    """Whether the rest of a symbol, behind the function's name, can begin with the function's first argument.
+    """Whether the rest of a symbol, after the function's name, can begin with the function's first argument.
 
     An argument without annotation is taken for a tensor, or for what it was when the function was last traced.
     """
@@ -254,7 +254,7 @@ def _takes(function: FunctionType, symbol: str) -> bool:
 
 
 def _rest(function: FunctionType, symbol: str) -> str:
-    """A symbol behind the function's name, in lower case."""
+    """The part of a symbol after the function's name, in lower case."""
     return symbol[len(_SYMBOL.format(name=function.__name__)) :].lower()
 
 

@@ -53,7 +53,7 @@ def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
 
 
 def keep_exits_with_loads(module: Any) -> None:
-    """Let regions that end behind the last load of a pipelined loop, before anything but arithmetic, end with it."""
+    """Let regions that end after the last load of a pipelined loop, before anything but arithmetic, end with it."""
     for loop in [one for one in traced.walk(module.operation) if traced.is_pipelined(one)]:
         body = traced.children(loop)
         last = max((at for at, one in enumerate(body) if _loads(one)), default=None)

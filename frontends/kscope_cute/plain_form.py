@@ -70,7 +70,7 @@ class _Traced:
         backend = registry.backend("cuda")
         given = [arguments[index] for index in self.streams if index < len(arguments)]
         places = [getattr(one, "value", one) for one in given]
-        if len(places) < len(self.streams) or not all(places):  # not what the IR says
+        if len(places) < len(self.streams) or not all(places):  # contradicts the IR
             return True
         handles = [ctypes.c_void_p.from_address(place).value or 0 for place in places]
         return any(backend.capture(handle) != 0 for handle in handles or [0])

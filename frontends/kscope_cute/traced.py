@@ -146,7 +146,7 @@ def erase_selected(module: Any) -> None:
 
 
 def erase_marks(module: Any) -> None:
-    """Remove all marks, and what says that there are some."""
+    """Remove all marks, and the attribute that announces them."""
     for found in _gpu_modules(module):
         for one in list(marks_in(found)):
             one.operation.erase()

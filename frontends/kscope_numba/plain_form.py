@@ -223,7 +223,7 @@ class PlainForms:
 def _has_one_form(kernel: Any) -> bool:
     """Whether a kernel's module may have a state that a second module would not have, or needs the launch to compile.
 
-    PTX tells of variables in the module itself, and in sources that LTO makes part of it.
+    PTX shows variables in the module itself, and in sources that LTO makes part of it.
     """
     library = kernel._codelibrary
     linked = library._linking_files

@@ -25,7 +25,7 @@ REWRITTEN = "__kscope_original__"
 
 
 class NoSourceError(Exception):
-    """The function's source is missing, or differs from the compiled code; the message says which."""
+    """The function's source is missing, or differs from the compiled code; the message names the case."""
 
 
 def location(function: FunctionType, line: int = 0) -> str:

@@ -25,7 +25,7 @@ class SimBackend(Backend, Simulator):
     Attributes:
         device: the simulated device.
         recording: the options that kernels are instrumented with; None while recording is off.
-        sampler: counts where warps stand; None while stalls are not sampled.
+        sampler: counts where warps are; None while stalls are not sampled.
     """
 
     def __init__(self) -> None:

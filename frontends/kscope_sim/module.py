@@ -39,7 +39,7 @@ class Module:
         recording: the options.
         marked: whether its code, or a function it names, has marks: then its warps claim at their entry, else at their
             first mark.
-        flags: what launches' entries tell about it; those of marks with their own strategies once such a mark was
+        flags: its flags in the entries of launches; those of marks with their own strategies once such a mark was
             reached.
     """
 

@@ -26,7 +26,7 @@ class Anchor:
 
     @property
     def number(self) -> int:
-        """The width as the seal has it: steps of 4 cycles, from 1 on; the greatest number stands for more."""
+        """The width as the seal has it: steps of 4 cycles, from 1 on; the greatest number means that or more."""
         return min((1 << wire.WIDTH_BITS) - 1, self.width // wire.WIDTH_CYCLES + 1)
 
 
@@ -68,7 +68,7 @@ def announce(memory: Memory, thread: Thread, epoch: int, time: int) -> None:
 
 
 def add_flags(memory: Memory, thread: Thread, epoch: int, flags: int) -> None:
-    """More flags for the launch's entry: a compiler knows all marks of a kernel, the simulator those it has reached."""
+    """More flags for the launch's entry: a compiler sees all marks of a kernel, the simulator those it has reached."""
     slot = thread.grid_id % wire.SLOTS
     entry = memory.table[slot : slot + 1]
     missing = flags << layout.FLAG_SHIFT & ~int(entry["layout"][0])
@@ -187,8 +187,8 @@ class Slab:
         at = self.base + wire.HEAD_BYTES + (self.off & capacity - 1)
         self.memory.store(at, np.array(words, np.uint32))
 
-    def asks_for_anchor(self, end: int) -> bool:
-        """Whether an anchor is due behind a record that ends here."""
+    def is_anchor_due(self, end: int) -> bool:
+        """Whether an anchor is due after a record that ends here."""
         if not self.thread.flags & layout.FLAG_ANCHORS:
             return False
         full = self.off >= layout.RECORD_BYTES << self.thread.log2_records

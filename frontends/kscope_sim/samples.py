@@ -1,4 +1,4 @@
-"""Samples of the simulator: it knows where every cycle of a warp went, and why.
+"""Samples of the simulator, which has the place and the reason of every cycle of a warp.
 
 An instruction is a line of the kernel with a reason. Each warp is sampled whenever its clock has advanced by the
 period.

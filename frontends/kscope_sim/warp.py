@@ -314,9 +314,9 @@ class Warp:
                 self._record(lane, strategy, mark, tick, word, held[lane])
         if mark.act != "enter":
             slabs = [self._lanes[lane].slab for lane in self.lanes if lane in self._lanes]
-            if behind := [slab for slab in slabs if slab is not None and slab.asks_for_anchor(tick)]:
+            if due := [slab for slab in slabs if slab is not None and slab.is_anchor_due(tick)]:
                 anchor = self._anchor()
-                for slab in behind:
+                for slab in due:
                     slab.store_anchor(anchor)
 
     def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: Halves | None, held: bool) -> None:

@@ -63,7 +63,7 @@ class _Marked:
 class Pipeline:
     """The hook's behavior while recording is enabled.
 
-    A compilation keeps the recording that its keys were computed for, whatever other threads do meanwhile. While one
+    A compilation keeps the recording that its keys were computed for, regardless of other threads. While one
     runs or waits for an executor (AsyncCompileMode), remove() leaves the hooks in place, which serve it and no other.
 
     Args:

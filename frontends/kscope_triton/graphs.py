@@ -1,4 +1,4 @@
-"""torch's CUDA graphs: they capture marked kernels, and what their replays launch is counted."""
+"""torch's CUDA graphs: they capture marked kernels, and the launches of their replays are counted."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _specialized(text: str) -> list[Operation]:
 def _partitions(
     operation: Operation, placed: Operation, names: Partitions, default: int
 ) -> Iterator[tuple[str, range]]:
-    """(name, warps) of each partition. The pass adds partitions of idle warps behind them.
+    """(name, warps) of each partition. The pass adds partitions of idle warps after them.
 
     Args:
         operation: a ttg.warp_specialize.

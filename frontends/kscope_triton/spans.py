@@ -145,7 +145,7 @@ def kind_spans(function: Operation, selection: Selection) -> list[Span]:
 
 
 def _with_operands(block: Block, free: int, first: int, last: int) -> int:
-    """Where the region of operations first to last begins: before the operations directly in front of a matrix product
+    """Where the region of operations first to last begins: before the operations directly before a matrix product
     that read its operands into registers. Behind them, all operands would be in registers at the region's begin.
 
     Args:

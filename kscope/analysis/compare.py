@@ -51,7 +51,7 @@ class Options:
         if not 0.5 <= self.level < 1:
             raise UsageError(f"level={self.level}: expected a number from 0.5 to below 1, such as 0.95")
         if not 0 <= self.least < 10:
-            raise UsageError(f"least={self.least}: expected a part such as 0.01")
+            raise UsageError(f"least={self.least}: expected a fraction such as 0.01")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _FRAMES = " > "
 NO_TRACK = "-"
 """The key of warps outside user tracks."""
 _WORDS = {"sm": "SM ", "role": "", **dict.fromkeys(CALL_KEYS, "")}
-"""What stands before a key's value; the others have their names."""
+"""The text before a key's value; other keys use their names."""
 
 
 @dataclass(frozen=True, eq=False)

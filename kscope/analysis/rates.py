@@ -133,7 +133,7 @@ def _partial(trace: TraceData) -> Iterator[str]:
     selective = [name for name in SELECTIVE if trace.recorded.options.get(name) is not None]
     if selective or trace.filtered:
         why = f"{', '.join(selective)} selected" if selective else "filters left"
-        yield f"{why} some warps only: rates are those of what is shown, and the rest of the GPU worked beside it"
+        yield f"{why} some warps only: rates are those of the shown part, while the rest of the GPU also worked"
     if any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies):
         yield "some warps of a block record: amounts of the machine code are those of recording warps only"
 

@@ -102,7 +102,7 @@ class _Pass:
     def __init__(self, trace: TraceData, names: tuple[str, ...]) -> None:
         self.trace, self.names = trace, names
         index = {name: number for number, name in enumerate(names)}
-        points = len(names)  # what is no span sorts behind all spans
+        points = len(names)  # all other records sort after the spans
         codes = [index[region.name] if region.kind in SPANS else points for region in trace.regions]
         self.of_region = np.array(codes, np.uint8 if points < 1 << 8 else np.uint16)
         lanes = len(trace.warps)

@@ -125,7 +125,7 @@ class Expanded:
         return capacity - len(self.rows) if self.full else 0
 
     def placed(self, capacity: int, head: U32s) -> U32s:
-        """(capacity, 4) uint32, what stands in a capture's slab of the wire slab with this head."""
+        """(capacity, 4) uint32, the rows of a capture's slab, for the wire slab with this head."""
         found = np.zeros((capacity, 4), np.uint32)
         many = self.padding(capacity)
         done = bool(finished(head[None])[0])

@@ -1,6 +1,6 @@
 """Expands slabs of the wire layout (wire.py) to slabs of a capture (layout.py).
 
-What a GPU leaves out, the host knows or infers: the launch table has what all warps of a launch share; high words of
+The host adds what the GPU leaves out: the launch table has what all warps of a launch share; high words of
 times follow from the launch's time, those of clocks from the SM's previous slab. A capture's slab has room for the
 records that were kept, and no more. Compiled if possible; numpy gives the same bytes.
 """

@@ -12,7 +12,7 @@ _LONGEST_WIDTH = 0xFFFFFFFF
 
 
 def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, count: U32s, epoch: int) -> np.ndarray:
-    """(s,) layout.HEADER, without what the claims say, and unchecked.
+    """(s,) layout.HEADER, without the claims' fields, and unchecked.
 
     Args:
         heads, entries, start_clock: of the slabs.

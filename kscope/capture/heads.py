@@ -50,9 +50,7 @@ def sizes(heads: Units) -> Ints:
 
 
 def finished(heads: Units) -> Bools:
-    """Which heads have their end, (n,). The second row of an unfinished one is 0, or says where the warp is
-    (wire.OPEN).
-    """
+    """Which heads have their end, (n,). The second row of an unfinished one is 0, or an open word (wire.OPEN)."""
     return np.asarray(heads[:, 7] & np.uint32((1 << wire.WIDTH_BITS) - 1) != 0)
 
 
@@ -96,7 +94,7 @@ def times(heads: Units, entries: Launches) -> tuple[U64s, U64s]:
     """%globaltimer at the start and at the end, ns; the latter of finished slabs.
 
     A finished slab has 37 bits of its end and 40 bits of what it lasted, an unfinished one 32 bits of its start. The
-    launch's time has the others. Where records are times, the end is rounded up: none of them may lie behind it.
+    launch's time has the others. Where records are times, the end is rounded up: none of them may be after it.
     """
     shift, seal = np.uint64(wire.TIME_SHIFT), heads[:, 7]
     low = heads[:, 3].astype(np.uint64) << shift & _LOW

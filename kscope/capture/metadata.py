@@ -95,7 +95,7 @@ def from_json(data: bytes) -> ModuleMeta:
     try:
         found = orjson.loads(data.partition(b"\0")[0])
     except orjson.JSONDecodeError as error:
-        raise FormatError(f"module metadata is no JSON ({error}); was the module built by kscope?") from None
+        raise FormatError(f"module metadata is not JSON ({error}); was the module built by kscope?") from None
     return from_dict(found)
 
 

@@ -96,7 +96,7 @@ class KernelMeta:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """What a row with three clocks says.
+    """The layout of a row with three clocks.
 
     Attributes:
         records: id, start and end of each of its records, in order of their ends; a clock is 0, 1 or 2.

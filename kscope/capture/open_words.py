@@ -1,4 +1,4 @@
-"""Open words: the region that a warp entered last, as it stands in an unfinished head (wire.OPEN)."""
+"""Open words: the region that a warp entered last, stored in an unfinished head (wire.OPEN)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def torn(words: OpenWords) -> Bools:
 
 
 def entered(words: OpenWords) -> Bools:
-    """Which words say that a warp has entered a region, (n,)."""
+    """Which words are those of an entered region, (n,)."""
     return np.asarray(words["sequence"] != 0)
 
 

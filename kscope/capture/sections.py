@@ -43,7 +43,7 @@ def pack(capture: CaptureData) -> tuple[Section, ...]:
 
 
 def declared(sections: Sequence[Section]) -> dict[str, Any]:
-    """What the head says about them; nothing without any, so that such files stay as they were."""
+    """Their entry in the head; nothing without any, so files without sections do not change."""
     rows = [[one.name, len(one.data), zlib.crc32(one.data), one.size] for one in sections]
     return {"sections": rows} if rows else {}
 

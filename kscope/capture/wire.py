@@ -58,15 +58,15 @@ TIME_SHIFT, LOG2_SHIFT = 5, 27
 # HEAD["seal"]: width | grid << 8 | turns << 16
 WIDTH_BITS, WIDTH_CYCLES = 8, 4
 """An anchor's width is the distance of its two clock reads in steps of 4 cycles, rounded up, from 1 on; the seal has
-the greater one. 255 stands for that distance and all longer ones: such anchors bound nothing."""
+the greater one. 255 means that distance or a longer one: such anchors bound nothing."""
 GRID_SHIFT = 8
-"""Bits 16 to 23 of %gridid: with the slot, a reader knows 24 bits of it, and can tell that an entry is another's."""
+"""Bits 16 to 23 of %gridid: with the slot, a reader knows 24 bits of it, and notices an entry of another launch."""
 TURNS_SHIFT = 16
 """high(end) - high(start) modulo 2^16, where high() is bits 32 to 39 of %clock64 above bits 32 to 39 of %globaltimer.
 The difference of two clocks is known below 255 * 2^32 cycles, that of two times below 2^40 ns."""
 
 STEP_SHIFT, ANCHOR_STEPS = 16, 4
-"""A kernel with marks in loops adds an anchor behind a record that ends at least four steps later than the last anchor
+"""A kernel with marks in loops adds an anchor after a record that ends at least four steps later than the last anchor
 or the warp's start; a step is a multiple of 2^16 that %clock64 passes (33 us at 1.98 GHz). Warps of less than three
 steps have none."""
 ANCHORS_SHIFT = 17
@@ -89,7 +89,7 @@ OPEN = np.dtype(
         ("sequence", "<u4"),  # 12  enters stored so far << 8, modulo 2^32
     ]
 )
-"""The region that a warp entered last, in kernels compiled with survive=: it stands in the head's second row until the
+"""The region that a warp entered last, in kernels compiled with survive=: it is in the head's second row until the
 warp leaves, by one store per enter. Its last byte but three is where the seal has the width, so it is never taken for
 an end. Of a word whose halves are of two stores, the sequence's low bits differ."""
 OPEN_AT = HEAD_BYTES // 2
@@ -98,7 +98,7 @@ OPEN_UNKNOWN = {"i64": 1 << 31, "u64": (1 << 32) - 1}
 SEQUENCE_SHIFT, SEQUENCE_LOW = 8, 15
 
 SIZES = 4096
-"""Words behind the gate: the size of the slabs of kernels whose marks are in loops, by the low bits of a kernel's id.
+"""Words after the gate: the size of the slabs of kernels whose marks are in loops, by the low bits of a kernel's id.
 A word is the number of records, a power of two, minus one. Kernels may share a word; each warp reads it once."""
 VARYING = 31
 """In LAUNCH["layout"] in place of log2(records): slabs of this launch have the size that their heads give."""
@@ -124,7 +124,7 @@ CHECK_WORD = 11
 
 MAX_SMS = 512
 MOST_CLAIMS = 4
-"""Of a lane: the first, behind the ring's edge, from the reserve, behind its ring's edge."""
+"""Of a lane: the first, past the ring's edge, from the reserve, past its ring's edge."""
 GATE = np.dtype(
     [
         ("epoch", "<u4"),  # 0   0 = off

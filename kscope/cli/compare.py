@@ -50,4 +50,4 @@ def _part(flag: str, typed: str) -> float:
     try:
         return float(number) / percent
     except ValueError:
-        raise UsageError(f"{flag} {typed}: expected a part, such as 5% or 0.05") from None
+        raise UsageError(f"{flag} {typed}: expected a fraction, such as 5% or 0.05") from None

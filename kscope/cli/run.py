@@ -91,7 +91,9 @@ def run(options: argparse.Namespace) -> int:
 def _of_rank(options: argparse.Namespace) -> Path:
     """The capture of this rank in the folder of --ranks."""
     if options.output:
-        raise UsageError(f"-o {options.output}: --ranks {options.ranks} says where captures go; give one of them")
+        raise UsageError(
+            f"-o {options.output}: --ranks {options.ranks} already sets where captures go; give one of them"
+        )
     stem = options.script if options.module else Path(options.script).stem
     folder = str(job.check(options.ranks)).replace("%", "%%")
     return Path(folder, f"{stem.replace('%', '%%')}{capture_path.SUFFIX}")

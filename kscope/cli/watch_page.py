@@ -1,4 +1,4 @@
-"""`kscope watch --serve PORT`: where the warps are, as a page that renews itself, and a report of the time so far."""
+"""`kscope watch --serve PORT`: where the warps are, as a live page, and a report of the time so far."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def served(pools: Sequence[Pool], every: float, port: int) -> Server:
 
 
 class _Looks:
-    """Observes the pools, for one request at a time, whatever the number of readers."""
+    """Observes the pools, for one request at a time, for any number of readers."""
 
     def __init__(self, pools: Sequence[Pool], every: float) -> None:
         self._every, self._lock = every, threading.Lock()

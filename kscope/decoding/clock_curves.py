@@ -23,7 +23,7 @@ _ROUNDS = 40
 
 @dataclass(frozen=True)
 class Bent:
-    """What curves say of slabs (s,).
+    """Times and bounds of slabs (s,) by curves.
 
     Attributes:
         curves: of rows (SMs in launches).

@@ -1,7 +1,7 @@
 """Values of 64 bits: a record has one half, and the row before it may have the other one (capture/layout.py, MORE).
 
-A record says whether it has such a row. So where a ring has overwritten that row, or it is damaged, the value is known
-to be unknown.
+A record's kind shows whether it has such a row. So the value is marked as unknown where a
+ring has overwritten that row, or the row is damaged.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack; and
 a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has an
 unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of its own launch
-and of those behind it: which kernels lack a launch names what may have caused it. In languages whose launches the host
+and of later ones: which kernels lack a launch names what may have caused it. In languages whose launches the host
 does not see, the launch table does, where the fault left the launch's entry.
 """
 
@@ -160,7 +160,7 @@ def _in_part(launches: Launches, missing: Int64, noun: str, names: dict[int, str
         kernel, lanes = names.get(number, f"{number:016x}"), counted(int(mine.sum()), noun)
         text = f"kernel {kernel}: {counted(len(mine), 'launch')} recorded in part, at least {lanes} missing"
         if broken:
-            text += ": the fault took their records, or recording began or ended meanwhile"
+            text += ": the fault lost their records, or recording began or ended meanwhile"
         problems.append(Problem("partial", text, len(mine), kernel))
     return problems
 
@@ -180,5 +180,5 @@ def _unrecorded(lost: LostLaunches, broken: bool) -> Problem:
     launched = counted(lost.launched, "launch")
     text = f"kernel {lost.kernel}: at least {lost.count:,} of {launched} left no record"
     if broken:
-        text += ": the fault is in this kernel or in one before it, or took its records"
+        text += ": the fault is in this kernel or in one before it, or lost its records"
     return Problem("unrecorded", text, lost.count, lost.kernel)

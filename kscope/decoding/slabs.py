@@ -234,7 +234,7 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
 def _search_compiled(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
     """Lines that begin with the magic number and are in no slab, and the state of each."""
     limits = LOG2_SHIFT, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS
-    for spacing in (slab_lines(MIN_LOG2_RECORDS), 1):  # only damaged headers stand closer than slabs
+    for spacing in (slab_lines(MIN_LOG2_RECORDS), 1):  # only damaged headers are closer together than slabs
         most = len(lines) // spacing + len(lines) // _CHUNK_LINES + 2
         at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
         threads = min(native.threads(), len(lines) // _CHUNK_LINES + 1)

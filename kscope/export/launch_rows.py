@@ -92,8 +92,8 @@ def _after(ns: float, base: int) -> int:
 
 
 def _call(call: Call, begin: int, end: int) -> dict[str, str | int]:
-    """What another profiler knows of the launch. Readers of Kineto's files take whatever has the arguments `stream` and
-    `correlation` for a kernel."""
+    """What another profiler knows of the launch. Readers of Kineto's files take every event with the arguments `stream`
+    and `correlation` for a kernel."""
     found: dict[str, str | int] = {"op": call.op, "module": call.module, "line": call.line}
     found = {name: value for name, value in found.items() if value}
     if call.stream >= 0:

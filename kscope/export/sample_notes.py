@@ -1,4 +1,4 @@
-"""Samples as arguments of launches in a timeline. They carry no time: each launch has those of all of its kernel."""
+"""Samples as arguments of launches in a timeline. They carry no time: a launch shows those of its whole kernel."""
 
 from __future__ import annotations
 

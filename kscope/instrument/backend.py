@@ -104,7 +104,7 @@ class Backend(ABC):
         """
 
     def begin_samples(self, period: int) -> None:
-        """Sample where warps stand from now on, on every device that is used, until end_samples(). What was sampled
+        """Sample where warps are from now on, on every device that is used, until end_samples(). What was sampled
         before is dropped. Makes a GPU ready for this process if none is used yet.
 
         Args:

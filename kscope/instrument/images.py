@@ -1,4 +1,4 @@
-"""The machine code of kernels with marks that frontends have loaded: samples of stalls are read with it.
+"""The machine code of kernels with marks that frontends have loaded, for reading samples of stalls.
 
 A library that samples shows only the modules that are loaded after its first use.
 """

@@ -1,4 +1,4 @@
-"""Counts launches that certainly record, by kernel: what a full pool keeps out of a trace is known by them."""
+"""Counts launches that certainly record, by kernel: they show what a full pool kept out of a trace."""
 
 from __future__ import annotations
 

@@ -33,13 +33,13 @@ class PeerSide(Protocol):
             slot: number of the word.
         """
 
-    def start(self, theirs: int, their_slot: int, slot: int, asks: bool, rounds: int, patience: int) -> None:
+    def start(self, theirs: int, their_slot: int, slot: int, begins: bool, rounds: int, patience: int) -> None:
         """Launch this side's kernel.
 
         Args:
             theirs: the other side's memory, as map() returned it.
             their_slot, slot: the words that this side and the other one write.
-            asks: whether this side begins.
+            begins: whether this side begins.
             rounds: signals there and back.
             patience: cycles for which the kernel waits for the other side at most.
         """

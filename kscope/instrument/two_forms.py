@@ -46,7 +46,7 @@ class Mirror:
         self._values = [self.get(one, self.to) for one in self._known]
 
     def update(self) -> None:
-        """Call it before a launch of the other form: nothing tells when a program sets an attribute."""
+        """Call it before a launch of the other form: there is no notification when a program sets an attribute."""
         get, of = self.get, self.of
         values = [get(one, of) for one in self._known]
         if values != self._values:

@@ -250,7 +250,7 @@ def begin(
 
     Args:
         name: constant string, 1 to 512 bytes of UTF-8.
-        key: integer or float of 32 or 64 bits that tells spans of one name apart, such as a stage, an iteration or an
+        key: integer or float of 32 or 64 bits that distinguishes spans of one name, such as a stage, an iteration or an
             address. None for no key.
         strategy: which lanes record, such as Elected(any_lane=True); None for the session's strategy.
         when: bool or integer, begins if nonzero. A constant False emits no code. None for always.

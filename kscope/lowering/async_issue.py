@@ -1,6 +1,6 @@
 """Regions that end at the issue of asynchronous work: they begin a copy or a matrix product and do not wait for it.
 
-Such a region shows a few cycles, whatever the work takes.
+Such a region shows a few cycles, however long the work takes.
 
 Only the code of one thread is followed, from each enter to its exits. An instruction is waited for if a matching wait
 can come after it, before the region ends: a loop that waits for the copies of its previous iterations counts. A call

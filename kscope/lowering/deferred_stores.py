@@ -8,7 +8,7 @@
     jump                                          <- end: records that are pending stay in registers
 
 Stores between a wait for products and the next products make the kernel slower; in the shadow of products they are
-free. The order of records stays that of their ends: before anything else is stored in the loop, and behind it, records
+free. The order of records stays that of their ends: before anything else is stored in the loop, and after it, records
 of the iteration before are stored.
 """
 
@@ -32,9 +32,9 @@ class Deferral:
         ends: jumps before which records stay in registers; the number of each.
         shadows: marks before which records are stored; the ends of their loops.
         within: statements of these loops at which records of earlier iterations may be left; the ends of the loops.
-        exits: the first statements behind the loops; the ends of the loops.
+        exits: the first statements after the loops; the ends of the loops.
         later: statements whose records stay in registers at an end, however many are pending.
-        through: statements within loops that only wait for a barrier: records are pending also behind them.
+        through: statements within loops that only wait for a barrier: records may be pending across them.
     """
 
     ends: dict[int, int] = field(default_factory=dict)

@@ -200,7 +200,7 @@ class Emitter:
         pending = self.pending if all(record.may_stay for record in self.pending) else []
         stores = self.kept(ends, shadow=True) + "".join(self._store(record, shadow=True) for record in pending)
         self.pending = [] if pending else self.pending
-        return f"{self._claim()}{ptx.deferred.behind()}{stores}" if stores else ""
+        return f"{self._claim()}{ptx.deferred.keep_after()}{stores}" if stores else ""
 
     def _hold(self, i: int) -> str:
         """The text before a loop that starts here."""
@@ -240,8 +240,8 @@ class Emitter:
         return text + "".join(map(self._store, out))
 
     def _anchor(self, i: int) -> tuple[str, str]:
-        """At the end of a basic block that has a site: an anchor if its last record is the first behind an edge. What
-        comes before the stores, and behind them.
+        """At the end of a basic block that has a site: an anchor if its last record is the first after an edge. What
+        comes before the stores, and after them.
         """
         last = self.pending[-1] if self.pending else self.stored
         if last is None or last.loop is not None or i not in self.sites or not self.kernel.anchored:

@@ -1,7 +1,7 @@
 """Regions whose work the compiler moved elsewhere: no instruction is left between their clock reads.
 
 A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it: to
-where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, whatever the work takes.
+where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, for work of any length.
 
 Only regions that contain nothing but work that may move in the PTX are looked at, so most kernels are not disassembled:
 arithmetic, and loads that no store of the kernel's changes. Of code that nvcc built there is the machine code alone.

@@ -1,7 +1,7 @@
 """Arithmetic that a mark would delay, moved to where the compiler would have put it.
 
 A loop's counter costs nothing if the assembler puts it among arithmetic that waits for its own results; after a clock
-read at the loop's end it cannot (9 cycles of a region behind 64 FMAs). A pipelined loop waits for its tensor cores,
+read at the loop's end it cannot (9 cycles of a region around 64 FMAs). A pipelined loop waits for its tensor cores,
 meets at a barrier and requests the next tiles. The assembler computes their addresses during the wait; a clock read
 after the wait prevents that, and the arithmetic ends up between the wait and the barrier, on the loop's critical path
 (4 % of a matmul, 6 % of a persistent one: docs/design/performance.md).

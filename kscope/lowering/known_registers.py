@@ -1,4 +1,4 @@
-"""What registers of a kernel are known to hold: constants, and predicates made of elections, other predicates and
+"""Known contents of a kernel's registers: constants, and predicates computed from elections, other predicates and
 comparisons of the thread's number.
 """
 

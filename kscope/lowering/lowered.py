@@ -1,4 +1,4 @@
-"""What a lowering is given besides a text, and what it returns: plain data."""
+"""The inputs of a lowering besides the text, and its result: plain data."""
 
 from __future__ import annotations
 

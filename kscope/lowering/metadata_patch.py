@@ -50,7 +50,7 @@ def _data(text: str) -> bytes:
 
 
 def assembled(text: str, assemble: Callable[[str], Made], *binaries: str) -> Made:
-    """assemble(text), where the cached `assemble` is called with the same text whatever the metadata is.
+    """assemble(text), where the cached `assemble` is called with the same text for all metadata.
 
     Args:
         text: PTX.

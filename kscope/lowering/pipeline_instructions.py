@@ -1,4 +1,4 @@
-"""The marks of one instruction: what the name of its record says, and the mark's operand."""
+"""The marks of one instruction: the name of its record, and the mark's operand."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
 from .names import ANY, check_hashes, region_rows, types_of, unified
 from .pipeline_marks import is_of_lane_0, numbers
-from .text_edits import TARGET, behind_head, check_all_read, edited
+from .text_edits import TARGET, check_all_read, edited, end_of_head
 from .variables import uses_variables
 
 _APART = (
@@ -159,11 +159,11 @@ def lower(
         uses_variables(text),
     )
     return Lowered(
-        _with_symbols(code, behind_head(text), about),
+        _with_symbols(code, end_of_head(text), about),
         about,
         tuple(problems),
         has_spare_registers,
-        _with_symbols(edited(text, kept), behind_head(text), about),
+        _with_symbols(edited(text, kept), end_of_head(text), about),
         tuple(kernel for _, kernel in kernels),
     )
 
@@ -232,7 +232,7 @@ class _Body:
         problems = tuple(
             Problem(
                 "pairing",
-                f"kernel {function.name}: the compiler took apart region {format_name(fault.name)}, which {fault.text}"
+                f"kernel {function.name}: the compiler split region {format_name(fault.name)}, which {fault.text}"
                 f"{source_lines.of_fault(fault, files, places)}; it is not recorded"
                 f"{source.taken_apart and f'; {source.taken_apart}'}",
                 kernel=function.name,

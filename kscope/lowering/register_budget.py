@@ -128,7 +128,7 @@ def lower_to_fit(
 ) -> Lowered:
     """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
-    With placement="schedule" the result has machine code; where that is not possible, a problem says why.
+    With placement="schedule" the result has machine code; where that is not possible, a problem gives the reason.
 
     If as many warps fit on an SM as without, registers are also spent on loops with memory accesses.
     Remaining losses, and gains, become a problem of the result.

@@ -35,7 +35,7 @@ def recorded(
         cooperative: the blocks of a launch run all at once.
 
     Raises:
-        UnsupportedError: it cannot be recorded there; the message says why.
+        UnsupportedError: it cannot be recorded there; the message has the reason.
     """
     if assemble is None:
         raise UnsupportedError("the machine code is not made by an assembler that kscope calls")

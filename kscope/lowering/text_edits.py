@@ -22,7 +22,7 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     return "".join([*out, text[at:]])
 
 
-def behind_head(text: str) -> int:
+def end_of_head(text: str) -> int:
     """The offset where kscope's symbols go; nothing before it is ever replaced."""
     bare = cfg.bare(text)
     head = _ADDRESS_SIZE.search(bare) or TARGET.search(bare)

@@ -1,4 +1,4 @@
-"""Loops that only try to wait until they succeed: from where they begin to where they end, each is one region.
+"""Loops that repeat a wait until it succeeds: each becomes one region, from its first try to its end.
 
 { .reg .pred done;                         { .reg .pred done;
 AGAIN: mbarrier.try_wait... done, ...;     AGAIN: mbarrier.try_wait... done, ...;

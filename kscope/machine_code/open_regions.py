@@ -65,7 +65,7 @@ def _states(
 
 
 def _by_address(at: int, sites: Sequence[Site], bit: dict[str, int]) -> int:
-    """Regions by address, for code behind indirect branches."""
+    """Regions by address, for code after indirect branches."""
     mask = 0
     for site in sites:
         if site.begin < at <= site.end:

@@ -1,5 +1,5 @@
-"""Which regions each instruction belongs to in the text that it was assembled from, in a cubin that records behind the
-assembler: the schedule moves instructions across clock readings, so that address ranges overlap.
+"""The regions of each instruction in a cubin recorded with placement="schedule", by the text that the instruction was
+assembled from: the schedule moves instructions across clock readings, so address ranges of regions overlap.
 
 It is text at the end of the string table, where nothing else reads:
 

@@ -1,6 +1,6 @@
 """What machine code moves and computes: bytes and floating-point operations of a region's instructions.
 
-Amounts are those of a warp with all its lanes. Only what the instruction itself says is counted: the size of a TMA copy
+Amounts are those of a warp with all its lanes. Only what the instruction encodes is counted: the size of a TMA copy
 and of a tcgen05 product is in a descriptor, and a region with one is not counted.
 """
 
@@ -66,7 +66,7 @@ def _reasons(inside: list[Instruction], site: Site) -> Iterator[str]:
         yield "it has branches"
     for one in inside:
         if one.name in _UNKNOWN:
-            yield f"the code does not say how much {one.name} moves or computes"
+            yield f"the code does not show how much {one.name} moves or computes"
         if one.name in (*_MMA, *_WARP_GROUP_MMA) and not _flops(one):
             yield f"the shape of {one.code} is not known"
 

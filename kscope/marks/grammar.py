@@ -73,7 +73,7 @@ class Mark:
             ptx/operations.py.
         when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always. How "pipeline": a
             predicate register, with ! before it if it is negated.
-        open: the user wants its enter stored at once when a session survives: region(..., open=True).
+        open: its enter is stored at once in sessions with survive=: region(..., open=True).
     """
 
     act: Act

@@ -1,4 +1,4 @@
-"""Operations on pipelines that auto="pipeline" records: what the name and the value of such a record say.
+"""Operations on pipelines that auto="pipeline" records: what the name and the value of such a record mean.
 
     name    pipeline expect bytes=32768 gemm.py:46
                      kind   what the code fixes   place, or #number where it is unknown
@@ -43,7 +43,7 @@ _NAME = re.compile(rf"{PIPELINE} ({'|'.join(get_args(Operation))})((?: [a-z]+=[\
 
 @dataclass(frozen=True)
 class Named:
-    """What a name says.
+    """The operation that a name describes.
 
     Attributes:
         operation: the kind.
@@ -75,7 +75,7 @@ def named(operation: Operation, place: str, **fixed: int | str) -> str:
 
 @lru_cache
 def of_name(name: str) -> Named | None:
-    """What a region's name says; None if it is no such name."""
+    """The operation that a region's name describes; None for other names."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None

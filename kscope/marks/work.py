@@ -1,6 +1,6 @@
 """The work of a region: bytes and floating-point operations of one execution, as its mark declares them.
 
-It is part of the mark's name, behind WORK: ``load<WORK>bytes=4096,flops=value``, where `value` is the record's value.
+It is part of the mark's name, after WORK: ``load<WORK>bytes=4096,flops=value``, where `value` is the record's value.
 """
 
 from __future__ import annotations

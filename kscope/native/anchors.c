@@ -220,7 +220,7 @@ static void fill_band(int64_t count, const double *x, const double *width, const
         below = smaller(below, to_here - fast * at);
         low[i] = larger(low[i], above + slow * at);
         high[i] = smaller(high[i], below + fast * at);
-        if (!(low[i] <= high[i])) { /* an anchor is damaged, or the rates are wrong: each stands for itself */
+        if (!(low[i] <= high[i])) { /* an anchor is damaged, or the rates are wrong: each is used alone */
             low[i] = from_here;
             high[i] = to_here;
         }

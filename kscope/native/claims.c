@@ -26,7 +26,7 @@ struct search {
     uint8_t *log2, *closed, *over;
 };
 
-/* Whether the first `needed` records behind a head have arrived: an id is never 0, and memory is cleared before use. */
+/* Whether the first `needed` records after a head have arrived: an id is never 0, and memory is cleared before use. */
 static int arrived(const uint32_t *head, int64_t needed)
 {
     for (int64_t i = 0; i < needed; i++)
@@ -156,7 +156,7 @@ static void match(void *context, int64_t index)
     atomic_fetch_add(&table->unknown, unknown);
 }
 
-/* The entry of each slab's launch, among the newest ones of the slots and, behind these, the ones before.
+/* The entry of each slab's launch, among the newest ones of the slots and, after these, the previous ones.
    reread: unfinished warps need an entry that was read anew. grid, log2: (2 * SLOTS,) of each entry. stale: (SLOTS,)
    entries to read anew. entry: index, -1 of another session, -2 unknown. missing: (SLOTS,) slots whose entry must be
    read. Returns how many are unknown. */

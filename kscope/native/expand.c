@@ -204,7 +204,7 @@ static uint32_t at_least_one(uint32_t number)
     return number ? number : 1;
 }
 
-/* Cycles between an anchor's clock reads, at most; of an unfinished slab the most that a seal could say. */
+/* Cycles between an anchor's clock reads, at most; of an unfinished slab the most that a seal can hold. */
 static uint32_t width(uint32_t seal)
 {
     const uint32_t number = seal ? seal & MOST_WIDTH : MOST_WIDTH - 1;

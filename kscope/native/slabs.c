@@ -69,7 +69,7 @@ static void find_chunk(void *context, int64_t index)
     find_from(search, search->chunks + index, search->chunks[index].from);
 }
 
-/* Lines that look like headers and stand in no slab before them, ascending.
+/* Lines that look like headers and are in no slab before them, ascending.
    at, state: room for one entry per `spacing` lines and per CHUNK_LINES, and one more. state: see decoding/slabs.py.
    Returns their number; more than lines if that is too little room; -1 without memory. */
 int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64_t log2_shift, int64_t least_log2,

@@ -21,7 +21,7 @@ static inline int is_head(const uint32_t *unit)
     return !(unit[BLOCK] & 15) && (unit[WHO] | unit[BLOCK] | unit[START_CLOCK] | unit[START_TIME]);
 }
 
-/* The end is there. The second row of an unfinished head is 0, or says where the warp is. */
+/* The end is there. The second row of an unfinished head is 0, or an open word. */
 static inline int is_finished(const uint32_t *head)
 {
     return (head[SEAL] & MOST_WIDTH) != 0;

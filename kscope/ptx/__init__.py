@@ -1,4 +1,4 @@
-"""PTX: the only place that spells an instruction.
+"""PTX: the instructions of recording, which other rooms take from here.
 
 The pass in lowering/ puts these texts into a kernel; inline.py has those that only inline assembly in C++ needs, and
 reading.py the device helpers, which work without recording. A recording lane keeps its state in registers that are

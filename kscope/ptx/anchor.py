@@ -1,4 +1,4 @@
-"""Anchors among the records of long warps, so that a reader knows the time where the SM's clock changes in between.
+"""Anchors among the records of long warps: a reader then knows the time even if the SM's clock changes in between.
 
     ks_edge  .b32   minus the clock at the last anchor, in steps of 2^16, in 16 bits; bit 17 and above: the anchors
     ks_due   .pred  a record ended at least four steps later
@@ -37,7 +37,7 @@ def first_edge(kernel: Kernel) -> str:
     )
 
 
-# due = end / 2^16 is four steps behind edge
+# due = end / 2^16 is four steps past edge
 def due(end: str) -> str:
     """Before the stores of a basic block, so that the branch of anchor() need not wait for the predicate.
 

@@ -30,8 +30,8 @@ def _set(number: int, how: str) -> str:
     return f"setp.{how}.u64 {kept(number)}, ks_ctl, ks_ctl;\n"
 
 
-def behind() -> str:
-    """Keeps the stores that follow, which need ks_n, behind this place: without it the assembler moves them before the
+def keep_after() -> str:
+    """Keeps the stores that follow, which need ks_n, after this point: without it the assembler moves them before the
     instructions for the tensor cores, which would then begin later. The clock is read only if ks_never holds.
     """
     return (

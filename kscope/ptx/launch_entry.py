@@ -12,7 +12,7 @@ from .kernel import Kernel
 
 # if thread 0: table[gridid % slots] = {gridid, kernel, grid, block, cluster, time, layout, check}
 def launch_entry(kernel: Kernel) -> str:
-    """The launch's entry, which the first thread of block 0 writes. Placed behind the function's last return."""
+    """The launch's entry, which the first thread of block 0 writes. Placed after the function's last return."""
     flags = (
         (layout.FLAG_GLOBALTIMER if kernel.recording.clock == "globaltimer" else 0)
         | (layout.FLAG_STOP if kernel.recording.fill == "stop" else 0)
@@ -35,7 +35,7 @@ def launch_entry(kernel: Kernel) -> str:
 
     def row(number: int, operands: Sequence[str]) -> str:
         check = "".join(f" xor.b32 ks_check, ks_check, {one};" for one in operands if one != "ks_check")
-        at = wire.STRIPES_AT + wire.STRIPE_BYTES + 16 * number  # behind the stripe of the reserve
+        at = wire.STRIPES_AT + wire.STRIPE_BYTES + 16 * number  # after the stripe of the reserve
         words = ", ".join(operands)
         copy = f" @ks_m st.global.v4.u32 [ks_book+{16 * number}], {{{words}}};" if kernel.recording.survive else ""
         return f"\t{check} @ks_q st.global.v4.u32 [ks_line+{at}], {{{words}}};{copy}\n"

@@ -1,4 +1,4 @@
-"""Records of operations on barriers: any lane may execute one, and the record says which barrier and how many lanes.
+"""Records of operations on barriers: any lane may execute one, and the record has the barrier and the number of lanes.
 
 The operand of a mark is ADDRESS or ADDRESS|PARITY, where ADDRESS is what the instruction has in brackets: a register or
 a symbol, and an offset (%r1+8), after `generic:` if it is no shared address. `first:`, `one:` or `each:` may come
@@ -68,7 +68,7 @@ def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: b
 
 
 def _how(operand: str) -> tuple[str, str]:
-    """FIRST, ONE, EACH or nothing, and the operand behind it."""
+    """FIRST, ONE, EACH or nothing, and the operand after it."""
     found = next((how for how in (FIRST, ONE, EACH) if operand.startswith(how)), "")
     return found, operand.removeprefix(found)
 

@@ -106,7 +106,7 @@ def point(
 
 # if on, and the predicate held: head.second_row = {start, hash | sequence & 15, value, sequence << 8}; sequence += 1
 def open_word(kernel: Kernel, slot: Slot, value: str | None, owner: str) -> str:
-    """Store that the warp has entered a region, behind enter(), where the head's end will be: one store, whose words
+    """Store that the warp has entered a region, after enter(), where the head's end will be: one store, whose words
     are in registers.
     """
     guard, test = owner, ""
@@ -138,7 +138,7 @@ def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str, kept: str =
         owner: predicate of the lanes that record it.
         kept: another one, if the record stayed in registers.
         shadow: it is between a wait's begin and what is issued to the tensor cores: a store that the assembler may move
-            would go behind the wait.
+            would go after the wait.
     """
     if slot.wide and kind not in (layout.Kind.SPAN, layout.Kind.INSTANT):
         return _store_wide(kernel, slot, kind, owner)

@@ -1,4 +1,4 @@
-"""transformer_nuggets' profile buffers, int64: one slice per unit (a block, say), all of one size.
+"""transformer_nuggets' profile buffers, int64: one slice per unit (such as a block), all of one size.
 
     legacy    count, then {start ns, duration ns, tag, tid} per event; its first version has one slice in all
     compact   anchor, then {tag << 56 | duration << 32 | low half of the start} per event
@@ -54,7 +54,7 @@ def nuggets(
     events = max(0, size - 1) if compact else max(0, size - 1) // 4
     if size * units != len(data) or size != 1 + events * (1 if compact else 4):
         shape = "1 + N" if compact else "1 + 4 * N"
-        notes.add("cut", f"{len(data):,} words are no {units:,} slices of {shape}: check units= and compact=")
+        notes.add("cut", f"{len(data):,} words are not {units:,} slices of {shape}: check units= and compact=")
     slices = data[: size * units].reshape(units, size).view(np.int64)
     cells = slices[:, 1 : 1 + events * (1 if compact else 4)]
     unit, start, duration, event, thread = (_compact if compact else _legacy)(slices, cells, notes)

@@ -112,7 +112,7 @@ def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
     except orjson.JSONDecodeError as error:
         data = _cut(text)
         if data is None:
-            raise FormatError(f"{called} is no JSON ({error})") from None
+            raise FormatError(f"{called} is not JSON ({error})") from None
         notes.add("cut", "the file ends in the middle of an event: the events before it are shown")
     return trace_events(data, called)
 

@@ -43,14 +43,14 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     if blocks > max(0, len(data) - 1):
         notes.add("cut", f"the header declares {blocks:,} blocks, and the buffer has {len(data):,} words")
     table, rest_of = data[1 : 1 + blocks], data[1 + blocks :]
-    word = rest_of[_there(rest_of)]
+    word = rest_of[_is_written(rest_of)]
     tag, time = (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
     lane = tag >> 12
     inside = lane < blocks * groups
     notes.count("garbled", np.count_nonzero(~inside), "record", "of a lane beyond the header's, left out")
     block = lane // groups
     sm = np.zeros(max(1, len(table)), np.int64)
-    ran = np.flatnonzero(_there(table))
+    ran = np.flatnonzero(_is_written(table))
     owner, where = table[ran] & np.uint64(LOW), (table[ran] >> np.uint64(32)).astype(np.int64)
     right = (owner == ran.astype(np.uint64)) & (where < 1 << 16)
     notes.count("garbled", np.count_nonzero(~right), "block", "its entry names another block, or no SM: shown on SM 0")
@@ -60,6 +60,6 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     return read(marks, inside, named(names, "task"), notes, launched, "task")
 
 
-def _there(data: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _is_written(data: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     """A mask of the written words."""
     return np.asarray((data != np.uint64(_EMPTY[0])) & (data != np.uint64(_EMPTY[1])))

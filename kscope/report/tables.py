@@ -67,7 +67,7 @@ def _stalls(trace: TraceData, samples: Samples) -> Table:
         for row in stalls(samples, executions=executions(trace)).rows
     ]  # fmt: skip
     what = "where warps waited, and what for; kscope annotate shows lines"
-    note = f"A sample each {samples.period:,} cycles: {what}."
+    note = f"A sample every {samples.period:,} cycles: {what}."
     return _table("stalls", ("region", "waits for", "samples", "share", "issued", "per execution"), 2, rows, note)
 
 

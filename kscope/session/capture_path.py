@@ -17,7 +17,7 @@ def check(path: str | os.PathLike[str]) -> Path:
     """The absolute path of a capture that can be written, with %r as the rank and %p as the process id.
 
     Raises:
-        UsageError: it cannot be written; the message says why.
+        UsageError: it cannot be written; the message has the reason.
     """
     typed = os.fspath(path)
     file = Path(expanded(typed)).absolute()

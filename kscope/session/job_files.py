@@ -86,7 +86,7 @@ def _records(job: Job, capture: Capture, trace: Trace, file: Path) -> None:
 
 
 def _report(job: Job, found: Sequence[tuple[int, str, float]], file: Path) -> None:
-    """Rank 0 says what was written, and what was not."""
+    """Rank 0 prints what was written, and what was not."""
     if job.here.rank:
         return
     problems = defaultdict[str, list[int]](list)
@@ -114,7 +114,7 @@ def _sketches(job: Job, made: bytes, file: Path) -> None:
         found = gathered(made, job.here, job.meeting)
     except UsageError:
         raise
-    except Exception as error:  # whatever torch raises
+    except Exception as error:  # torch may raise anything
         problem = f"torch.distributed: {error}"
     if not all(job.meeting.gather(found is not None and not problem)):
         _save(job, file.with_name(sketches.FILE), made)

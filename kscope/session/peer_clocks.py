@@ -5,8 +5,8 @@ Two processes meet at a local socket, which carries the descriptors of their GPU
 begins each comparison, and the other one answers, each in a thread:
 
     first rank                                other rank
-    clears its word, sends slot and rounds -> clears its word, launches the kernel that answers
-    launches the kernel that asks          <- is ready
+    clears its word, sends slot and rounds -> clears its word, launches ks_ping_reply
+    launches ks_ping_send                  <- is ready
     waits for its kernel, and keeps both   <- waits for its kernel, sends its readings
 
 A comparison that fails ends those of these two ranks: a late signal must not be taken for one of the next comparison.

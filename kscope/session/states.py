@@ -207,7 +207,7 @@ def refuse_nested(what: str) -> None:
             "'spawn' method, or profile in the parent after the fork"
         )
     raise UsageError(
-        f"{what} inside a profile(): only one session records at a time; end the first one before. `kscope run` is a "
+        f"{what} inside a profile(): only one session records at a time; end the other one first. `kscope run` is a "
         "session, too: run a script that calls profile() with python"
     )
 

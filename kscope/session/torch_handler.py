@@ -36,7 +36,7 @@ def register() -> None:
 
 
 def words() -> str:
-    """Where the warps of this process are; one line that says so if no session of it has survive=."""
+    """Where the warps of this process are; one line of explanation if no session of it has survive=."""
     found = []
     for path in pool_folder.of_process(os.getpid()):
         try:

@@ -126,7 +126,7 @@ class WithTorch:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, packed or unpacked as the names say."""
+    """Copy a file, packed or unpacked by its suffixes."""
     import gzip
 
     unpack, pack = source.name.endswith(_GZIP), target.name.endswith(_GZIP)

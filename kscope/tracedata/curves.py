@@ -25,7 +25,7 @@ _FAR = float(1 << 61)
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Curves (c,) through knots (k,). A curve has two knots or more, and goes on straight before and behind them.
+    """Curves (c,) through knots (k,). A curve has two knots or more, and is straight before and after them.
 
     Attributes:
         first: (c + 1,) int64, where the knots of each curve begin.

@@ -80,7 +80,7 @@ def varints(values: npt.NDArray[np.integer]) -> TextColumn:
 
 
 def joined(*parts: TextColumn) -> TextColumn:
-    """The rows of several columns, one behind the other."""
+    """The rows of several columns, concatenated."""
     return TextColumn(np.hstack([part.data for part in parts]), summed(parts))
 
 

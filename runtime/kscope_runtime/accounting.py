@@ -72,7 +72,7 @@ class Stripes:
         room.
         """
         over = (self.then - head).view(np.int32) < 0
-        # a position behind the tail would look ahead of it 2^31 units later
+        # a position behind the tail would appear ahead of it 2^31 units later
         self.clean = np.where(over, head, _not_below(self.clean, self.tail))
         self.proven = _not_below(self.proven, self.tail)
         self.then = self.limit.copy()
@@ -122,7 +122,7 @@ def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
 
 
 def slabs_end(slabs: Slabs, part: int, first: int) -> int:
-    """The unit behind the last slab of a part that begins at unit `first`."""
+    """The unit after the last slab of a part that begins at unit `first`."""
     mine = slabs.of(part)
     if mine.start == mine.stop:
         return first
@@ -201,7 +201,7 @@ class _Run:
         return int((self.stop[:last] - self.start[:last]).sum())
 
     def breaks(self) -> Ints:
-        """Slabs that are open, or behind a gap."""
+        """Slabs that are open, or after a gap."""
         before = np.concatenate([[0], self.stop[:-1]])[: len(self.start)]
         return np.flatnonzero(~self.closed | (self.start != before))
 

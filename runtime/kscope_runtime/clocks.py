@@ -50,7 +50,7 @@ SAME:
 	ret;
 }
 """
-OWN_KERNELS = frozenset({"ks_now", "ks_tick", "ks_ping_asks", "ks_ping_answers"})
+OWN_KERNELS = frozenset({"ks_now", "ks_tick", "ks_ping_send", "ks_ping_reply"})
 """Names of the kernels above and of those of peer_pings.py, whose samples are dropped."""
 _NONE = 0xFFFFFFFF  # ks_tick saw no step
 KERNEL_TIMEOUT_S = 0.2

@@ -33,8 +33,8 @@ _ADMIN = (
     "CAP_SYS_ADMIN to the container, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
 )
 _BUSY = (
-    "another profiler uses the GPU's counters (torch.profiler, nsys, ncu, a debugger or IKET): one can at a time, so "
-    "run without it"
+    "another profiler uses the GPU's counters (torch.profiler, nsys, ncu, a debugger or IKET): only one can at a time, "
+    "so run without it"
 )
 _UNSUPPORTED = "this GPU or driver cannot sample: NVIDIA's library supports GPUs from Volta (sm_70) on"
 _REASONS = {
@@ -281,7 +281,7 @@ def _in_toolkits() -> Iterator[Path]:
 
 
 def other_client() -> str:
-    """Who profiles this process already; empty if nobody is known to."""
+    """The profiler that already uses this process; empty if none is known."""
     torch = sys.modules.get("torch")
     autograd = getattr(getattr(torch, "_C", None), "_autograd", None)
     try:

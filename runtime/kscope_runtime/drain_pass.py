@@ -322,7 +322,7 @@ class Passes:
         now, total = time.monotonic(), 0
         for part, passed in zip(batch, free.tolist(), strict=True):
             total += passed
-            # an open slab blocks what is behind it: read less often
+            # an open slab blocks those after it: read less often
             late = passed * 4 < part.units
             delay = min(2 * self._delay[part.stripe], _MOST_DELAY_S) if late else _LEAST_DELAY_S
             self._delay[part.stripe], self._again[part.stripe] = delay, now + delay * late

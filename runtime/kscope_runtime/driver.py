@@ -42,8 +42,8 @@ _OF_A_HANDLE = {"cuLibraryGetModule", "cuKernelGetLibrary", "cuFuncGetModule", "
 """Calls on a handle that the user may have passed."""
 _INVALID = "CUDA_ERROR_INVALID_HANDLE"
 _GIVEN = (
-    "it was unloaded, belongs to another context, or is a handle of another kind: a number is taken for a CUlibrary; "
-    "say CUmodule(number) with cuda.bindings.driver's type, for another one"
+    "it was unloaded, belongs to another context, or is a handle of another kind: a number is interpreted as a "
+    "CUlibrary; for another handle pass CUmodule(number) of cuda.bindings.driver"
 )
 _NOT_CAPTURED, _CAPTURED, _EXCLUSIVE_PROCESS = 0, 1, 3
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
@@ -331,7 +331,7 @@ class CudaDriver:
             if value != before:
                 self._call("cuFuncSetAttribute", to, attribute, value)
         except (ValueError, DriverError):
-            return  # the launch that needs it will say so
+            return  # the launch that needs it reports the error
 
     def launch(self, module: int, name: str, argument: int, stream: int, blocks: int = 1, threads: int = 1) -> None:
         """Launch a kernel with one 64-bit argument."""

@@ -1,4 +1,4 @@
-"""How much of a pool the launches claim that the device has not begun.
+"""How much of a pool will be claimed by launches that the device has not begun.
 
 Launches are queued faster than they run: hundreds may wait that will claim more than the pool holds, while all of it is
 free. What a launch of a kernel claims is learned: between two moments at which the device had begun everything, the
@@ -46,7 +46,7 @@ class Forecast:
         self._lock = threading.Lock()
 
     def fits(self, kernel: Hashable) -> bool:
-        """Whether one more launch of the kernel finds room behind all those before it. A launch that claims much of the
+        """Whether one more launch of the kernel finds room after all earlier ones. A launch that claims much of the
         pool must be the only one, and finds it nearly empty.
         """
         with self._lock:

@@ -1,4 +1,4 @@
-"""Memory of which a part, the pool, is a file that this process maps: it is read and cleared without the device."""
+"""Device memory whose pool is a file that this process maps: the pool is read and cleared without the device."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class _Kept:
             self._driver.synchronize(self._stream)
 
     def answer(self, listener: socket.socket) -> None:
-        """Copy for a reader, and tell it."""
+        """Copy for a reader, and notify it."""
         reader, _ = listener.accept()
         with reader:
             self.copy()

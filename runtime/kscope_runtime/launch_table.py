@@ -1,7 +1,7 @@
 """The host's copy of a device's launch table: the entry of each head's launch, read when a head first needs it.
 
 A later launch overwrites an entry 65,536 launches on, and sooner if a graph's launches, which keep their numbers, meet
-others. So the entry before it is kept, too: the head of a finished warp tells which of them is its launch's.
+others. So the entry before it is kept, too: the head of a finished warp shows which of them is its launch's.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LaunchTable:
     def begin(self, epoch: int) -> None:
         """Forget all entries; `epoch` is the session from now on."""
         self.epoch = epoch
-        # the newest entry of each slot, and behind all of these the one before
+        # the newest entry of each slot, and after all of these the previous ones
         self._rows = np.zeros(2 * wire.SLOTS, wire.LAUNCH)
         # of each row: bits 16 to 23 of its launch's number, and log2 of its records, 0 where there is none
         self._grid, self._log2 = np.zeros((2, 2 * wire.SLOTS), np.uint8)
@@ -123,7 +123,7 @@ class LaunchTable:
             units: (n, 8) uint32.
             at: unit of each head.
             memory: reads entries that are not known.
-            fresh: read the entries of unfinished warps again, whose heads tell less.
+            fresh: read the entries of unfinished warps again, whose heads have less information.
         """
         missing = np.zeros(wire.SLOTS, bool)
         stale = self._read_at <= time.monotonic() - _STALE_S
@@ -175,7 +175,7 @@ class LaunchTable:
         return entry, int(np.count_nonzero(~other & ~good))
 
     def _is_entry(self, heads: Units, row: Ints) -> Bools:
-        """Whether rows are those of the heads' launches, as far as the heads tell."""
+        """Whether rows are those of the heads' launches, as far as the heads show."""
         seal = heads[:, 7]
         same = ((seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8) == self._grid[row]) | ~finished(heads)
         log2 = self._log2[row]

@@ -28,7 +28,7 @@ from .sample_times import SampleTimes
 _TURN_S = 0.05
 """Seconds between two reads."""
 _MOST_READS = 1 << 10
-"""Reads in a turn, and at the end."""
+"""Reads in a round, and at the end."""
 _PREFIX = "stalled_"
 
 
@@ -120,7 +120,7 @@ class ContextSampler:
     def _read(self, *, final: bool) -> None:
         for _ in range(_MOST_READS):
             complete = self._library.read(self._context, self._next.data)
-            self._full |= not complete  # from then on each read says so, until the context is disabled
+            self._full |= not complete  # from then on each read reports it, until the context is disabled
             count, more = int(self._next.data.pcs), int(self._next.data.remaining)
             self._take(self._next)
             if not (more or (final and count)):
@@ -229,7 +229,9 @@ class PcSampler:
             UnsupportedError: another profiler is active.
         """
         if client := cupti.other_client():
-            raise UnsupportedError(f"{client} profiles this process, and one profiler can at a time: run without it")
+            raise UnsupportedError(
+                f"{client} profiles this process, and only one profiler can at a time: run without it"
+            )
         self.end(wait=True)
         with self._lock:
             self._problems = []

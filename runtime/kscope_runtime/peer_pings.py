@@ -59,12 +59,12 @@ DONE:
 }}
 """
 _SIGNAL = "	st.relaxed.sys.global.u32 [%theirs], %i;\n"
-_ASKS = _KERNEL.format(
-    name="ks_ping_asks", first="	mov.u64 %g, %globaltimer;\n" + _SIGNAL,
+_SEND = _KERNEL.format(
+    name="ks_ping_send", first="	mov.u64 %g, %globaltimer;\n" + _SIGNAL,
     last="	st.global.v2.u64 [%out], {%g, %h};\n",
 )  # fmt: skip
-_ANSWERS = _KERNEL.format(name="ks_ping_answers", first="", last=_SIGNAL + "	st.global.v2.u64 [%out], {%h, %h};\n")
-PTX = ".version 6.3\n.target sm_75\n.address_size 64\n" + _ASKS + _ANSWERS
+_REPLY = _KERNEL.format(name="ks_ping_reply", first="", last=_SIGNAL + "	st.global.v2.u64 [%out], {%h, %h};\n")
+PTX = ".version 6.3\n.target sm_75\n.address_size 64\n" + _SEND + _REPLY
 
 
 def _word(memory: int, slot: int) -> int:
@@ -108,13 +108,13 @@ class PeerPings:
         with self._inside():
             self._write(np.zeros(_SLOT, np.uint8), _word(0, slot))
 
-    def start(self, theirs: int, their_slot: int, slot: int, asks: bool, rounds: int, patience: int) -> None:
+    def start(self, theirs: int, their_slot: int, slot: int, begins: bool, rounds: int, patience: int) -> None:
         """Launch this side's kernel.
 
         Args:
             theirs: the other side's memory, as map() returned it.
             their_slot, slot: the words that this side and the other one write.
-            asks: whether this side begins.
+            begins: whether this side begins.
             rounds: at most MOST_ROUNDS.
             patience: cycles for which the kernel waits for the other side at most.
         """
@@ -124,7 +124,7 @@ class PeerPings:
             mine = self._memory.address
             words = _word(mine, slot), _word(theirs, their_slot), mine + _TIMES, self._rounds, patience
             self._page[:40].view("<u8")[:] = words
-            name = "ks_ping_asks" if asks else "ks_ping_answers"
+            name = "ks_ping_send" if begins else "ks_ping_reply"
             self._driver.launch(self._module, name, self._page.ctypes.data, self._stream)
 
     def readings(self) -> npt.NDArray[np.int64]:

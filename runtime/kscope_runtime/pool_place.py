@@ -57,7 +57,7 @@ def surviving(
         table: offset of the launch table in it.
 
     Raises:
-        UsageError: the driver does not allow it; the message says what to do.
+        UsageError: the driver does not allow it; the message has the remedy.
         DriverError: there is too little device memory.
     """
     can_keep = control.file >= 0 and not facts.exclusive
@@ -67,7 +67,7 @@ def surviving(
         if not file.is_copy:
             return _in_file(driver, file)
         if not can_keep:
-            why = "its compute mode lets one process only use the GPU" if facts.exclusive else "this driver cannot"
+            why = "its compute mode allows only one process on the GPU" if facts.exclusive else "this driver cannot"
             raise UsageError(f"survive='keeper' shares memory with another process; {why}: use survive='shm'")
         memory = driver.allocate(size)
         try:

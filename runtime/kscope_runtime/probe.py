@@ -89,14 +89,14 @@ def describe(backend: Backend) -> Iterator[tuple[str, str]]:
     tick = Clocks(driver, page[:8]).tick_ns()
     yield "timer", f"globaltimer ticks every {tick} ns" if tick else "the tick of globaltimer could not be seen"
     near, far = (_added(driver, backend, page, fmas) for fmas in (1, 64))
-    yield "region", f"adds {near} to one warp back to back, {far} behind 64 dependent FMAs"
+    yield "region", f"adds {near} to one warp back to back, {far} around 64 dependent FMAs"
 
 
 def region_cost(backend: Backend) -> tuple[float, float]:
     """Measure what a region costs on the first GPU, in SM cycles.
 
     Returns:
-        What a region adds to its warp behind 64 dependent FMAs, and the shortest duration of an empty region.
+        What a region adds to its warp around 64 dependent FMAs, and the shortest duration of an empty region.
 
     Raises:
         DriverError: a driver call failed.

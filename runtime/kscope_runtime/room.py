@@ -16,7 +16,7 @@ from .forecast import Forecast
 from .slab_search import Ints, U32s
 
 _LATE_S = 0.005
-"""How long a launch waits for its reading: a copy of microseconds, or some milliseconds behind one of the drain's."""
+"""How long a launch waits for its reading: a copy of microseconds, or some milliseconds after one of the drain's."""
 
 
 def has_room(claimed: Ints, ring: U32s) -> bool:

@@ -1,4 +1,4 @@
-"""When samples were read, per function, in bounded memory: CUPTI counts samples, and says of none when it was taken."""
+"""When samples were read, per function, in bounded memory: CUPTI counts samples without their times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_ROWS = 1 << 16
 
 
 class SampleTimes:
-    """Samples per function between two turns of reading, UNIX ns. Neighbors are joined when there are too many."""
+    """Samples per function between two rounds of reading, UNIX ns. Neighbors are joined when there are too many."""
 
     def __init__(self) -> None:
         self._windows: list[tuple[int, int, Counter[int]]] = []
@@ -34,7 +34,7 @@ class SampleTimes:
         self._new.update(dict(zip(which.tolist(), sums.tolist(), strict=True)))
 
     def turn(self) -> None:
-        """Those that were added were taken since the turn before, or since start()."""
+        """Those that were added were taken since the previous round, or since start()."""
         end = time.time_ns()
         if self._new and end > self._begin:
             self._windows.append((self._begin, end, self._new))
@@ -44,7 +44,7 @@ class SampleTimes:
         self._begin = max(end, self._begin)
 
     def end(self) -> None:
-        """Those that were added were taken before the last turn."""
+        """Those that were added were taken before the last round."""
         if self._windows:
             self._windows[-1][2].update(self._new)
             self._new = Counter()

@@ -1,4 +1,4 @@
-"""Launches of a kernel that only reads %globaltimer: another profiler's times of them tell how its clock differs.
+"""Launches of a kernel that only reads %globaltimer: another profiler's times of them show how its clock differs.
 
 The kernel's first instruction reads the timer. It then runs until the timer is SPIN ns later and ends without another
 access to memory: its end is known without a store that it would have to wait for. It stores into device memory: a

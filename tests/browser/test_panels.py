@@ -128,7 +128,7 @@ def test_problems_are_one_click_away(show: Show) -> None:
     assert "zoom in and out" in text(page, "#keys")
 
 
-def test_the_table_says_which_regions_end_at_the_issue(show: Show) -> None:
+def test_the_table_names_regions_that_end_at_the_issue(show: Show) -> None:
     names = (("copy", None, "a.py:7", None, "source", "cp.async.bulk"), "dot")
     slab = synth.slab([Rec("copy", 2100, 2102), Rec("dot", 2110, 2190)])
     page = show(decode(synth.capture(slab, names=names)))  # type: ignore[arg-type]  # every field of a region

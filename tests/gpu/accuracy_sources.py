@@ -56,7 +56,7 @@ extern "C" __global__ void asleep(long long* out, int ns, int rounds) {
 )
 
 # FMAs that depend on each other, 256 and 1024 of them: each is issued four cycles after the one before it, on every GPU
-# from Volta on. The clock behind them is read when the last one is issued: nothing there waits for its result.
+# from Volta on. The clock after them is read when the last one is issued: nothing there waits for its result.
 CHAIN = (
     HEAD
     + r"""

@@ -38,7 +38,7 @@ def counted(x, out, n, turn, NODE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["tag"])
 def chained(x, out, n, tag, TURNS: tl.constexpr, BLOCK: tl.constexpr):
-    """Lets the next launch begin at once, and waits for the one in front of it at its end."""
+    """Lets the next launch begin at once, and waits for the previous one at its end."""
     tl.extra.cuda.gdc_launch_dependents()
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     a = tl.load(x + at, mask=at < n)

@@ -129,7 +129,7 @@ def test_spans_agree_with_globaltimer_on_every_sm(
             time.sleep(1)
         else:
             warm(sources)
-        # a record and, in 200 ms, an anchor behind each
+        # a record and, in 200 ms, an anchor after each
         with kscope.profile(records=512, clock="globaltimer" if "globaltimer" in condition else "cycles") as prof:
             for one in out:
                 if "matmul" in condition:
@@ -272,7 +272,7 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
     out = cupy.zeros((blocks, rounds, 4), np.int64)
     ping = sources.kernel("ping")
     firsts = range(1, blocks, few)
-    for _ in range(4):  # behind other work the clocks may yet be on their way up or down: the bound is then a wide one
+    for _ in range(4):  # after other work the clocks may still be rising or falling: then the bound is wide
         flags.fill(0)
         warm(sources)
         with kscope.profile(records=16) as prof:

@@ -17,7 +17,7 @@ from .test_pipeline import ROOT, Table, example, hopper
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
-import triton.language as tl  # noqa: E402  # behind the check
+import triton.language as tl  # noqa: E402  # after the check
 
 pytestmark = [
     hopper,

@@ -40,7 +40,7 @@ def example(name: str) -> Any:
     return import_module(name)
 
 
-def told(found: Phases, table: Table, name: str) -> None:
+def report(found: Phases, table: Table, name: str) -> None:
     known = f"{int(found.wait_known.sum()):,} of {len(found.wait_known):,} waits"
     exact = f"{found.exact.mean():.0%} exact" if len(found) else ""
     table(f"pipeline: {name}", f"{len(found):,} phases, {known} known, {exact}; {[one.text for one in found.problems]}")
@@ -68,7 +68,7 @@ def test_a_gluon_matmul_has_the_edges_of_its_example(table: Table) -> None:
         one.matmul[grid](*described, one.SIZE, one.BK, one.STAGES, num_warps=4)
     torch.testing.assert_close(c, a @ b, rtol=1e-2, atol=1e-1)
     found = phases(prof.trace)
-    told(found, table, "Gluon")
+    report(found, table, "Gluon")
     whole(found)
     steps = one.SIZE // one.BK
     blocks = grid[0] * grid[1]
@@ -94,7 +94,7 @@ def test_a_cute_gemm_in_clusters_has_the_edges_of_its_example(table: Table) -> N
         one.matmul(*tensors, blocks, stream)
     torch.testing.assert_close(c, a @ b.T, rtol=1e-2, atol=1e-1)
     found = phases(prof.trace)
-    told(found, table, "CuTe DSL")
+    report(found, table, "CuTe DSL")
     assert found.wait_known.all()
     ready = edges.compare(prof.trace, "ask", "wait_ready", behind=(-1, 0))
     empty = edges.compare(prof.trace, "multiply", "wait_empty", one.STAGES, behind=(0, 1))
@@ -118,7 +118,7 @@ def test_cuda_cpp_with_tma_has_the_edges_of_its_example(table: Table) -> None:
         kernel((264,), (288,), (left, right, out, np.int32(left.size // 1024)))
     cupy.testing.assert_allclose(out[0], left @ right, rtol=1e-3)
     found = phases(prof.trace)
-    told(found, table, "CUDA C++")
+    report(found, table, "CUDA C++")
     whole(found)
     ready = edges.compare(prof.trace, "ask", "wait")
     room = edges.compare(prof.trace, "multiply", "room", 4)
@@ -142,7 +142,7 @@ def test_a_persistent_triton_matmul_has_a_phase_per_step(table: Table, apart: bo
         multiply[(132,)](a, b, c, size, size, size, **TILES, APART=apart, num_warps=warps, num_stages=3)
     torch.testing.assert_close(c, a @ b.T, rtol=1e-2, atol=1e-1)
     found = phases(prof.trace)
-    told(found, table, f"Triton{', warp-specialized' if apart else ''}")
+    report(found, table, f"Triton{', warp-specialized' if apart else ''}")
     whole(found)
     tiles, steps = (size // TILES["BM"]) * (size // TILES["BN"]), size // TILES["BK"]
     bytes = int(found.expected.sum())

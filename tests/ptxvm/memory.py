@@ -58,7 +58,7 @@ class Memory:
         self.log: list[Access] = []
 
     def allocate(self, name: str, size: int, *, space: str = "global", align: int = 256, base: int = 0) -> Allocation:
-        """New zeroed bytes behind all others, at least at `base`, with a guard band before and after."""
+        """New zeroed bytes after all others, at least at `base`, with a guard band before and after."""
         last = self._allocations[-1] if self._allocations else None
         start = max(base, (last.base + len(last.data) if last else 0x7F00_0000_0000) + GUARD)
         start = -(-start // align) * align

@@ -54,7 +54,7 @@ def _add(one: Instruction, registers: Registers) -> None:
     carries = []
     while rest[0].startswith(("P", "UP")):
         carries.append(rest.pop(0))
-    added = sum(registers.value(text) for text in rest)  # predicates behind the numbers are carries that come in
+    added = sum(registers.value(text) for text in rest)  # predicates after the numbers are carries in
     registers.put(result, added)
     for number, carry in enumerate(carries):
         registers.put(carry, (added >> 32) > number)

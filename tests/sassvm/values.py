@@ -63,7 +63,7 @@ class Registers:
         return self.get(text) | self.get(following(text)) << 32
 
     def put_many(self, name: str, value: int, words: int) -> None:
-        """Write a register and those behind it."""
+        """Write a register and those after it."""
         for number in range(words):
             self.put(following(name, number), value >> 32 * number)
 
@@ -72,7 +72,7 @@ class Registers:
 
 
 def following(name: str, number: int = 1) -> str:
-    """The register behind one."""
+    """The register after one."""
     if name in _ZEROS:
         return name
     kind, at = re.fullmatch(r"(\D+)(\d+)", name).groups()  # type: ignore[union-attr]  # every name fits

@@ -190,7 +190,7 @@ def test_measurements_with_lost_lanes_are_marked_as_doubtful(rows: ModuleType, r
 @needs_nvcc
 @needs_sass
 def test_work_moved_out_of_its_marks_is_detected(regions: ModuleType, tmp_path: Path) -> None:
-    """The same loops, with the work behind the end of its region, as a compiler might move it."""
+    """The same loops, with the work after the end of its region, as a compiler might move it."""
     source = regions.SOURCE.read_text()
     loose = re.sub(r"( *x = work\.step\(x, i\);[^\n]*\n)( *AFTER\(kind\);[^\n]*\n)", r"\2\1", source)
     assert loose != source

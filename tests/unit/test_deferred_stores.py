@@ -113,7 +113,7 @@ def text_of(shape: Shape, end: str = "jump", **options: Any) -> str:
     return plan.lower(source(shape, end), Recording(selection=Selection((PIPELINE,)), **options), frontend="test").text
 
 
-def test_records_of_an_iteration_are_stored_in_the_next_one_behind_its_products() -> None:
+def test_records_of_an_iteration_are_stored_in_the_next_one_after_its_products() -> None:
     text = text_of(Shape())
     loop = text[text.index("$CONSUME:") : text.rindex("bra $CONSUME")]
     shadow = loop[loop.rindex("wgmma.mma_async") : loop.index("wgmma.commit_group")]

@@ -50,7 +50,7 @@ def test_a_span_begins_in_one_warp_and_ends_in_another_and_in_another_function()
     assert not unpaired(trace)
 
 
-def test_spans_may_be_open_at_once_and_take_rows_of_their_own_in_a_timeline(tmp_path: Path) -> None:
+def test_spans_may_be_open_at_once_and_take_separate_rows_in_a_timeline(tmp_path: Path) -> None:
     trace = recorded(between_warps)
     start, end = trace.start_ticks, trace.start_ticks + trace.dur_cycles
     assert max(int(((start <= at) & (at < end)).sum()) for at in start) == 6

@@ -49,7 +49,7 @@ def test_a_killed_program_leaves_a_capture_where_its_memory_was_held(small: Path
     errors = program.communicate(timeout=60)[1]
     assert program.returncode == 128 + signal.SIGKILL, errors
     assert "consumer warps 1-3 of block 0 are in `wait_full` (value 7)" in errors
-    assert not any(small.iterdir()), "nothing is left that nobody can read"
+    assert not any(small.iterdir()), "no unreadable file is left"
     (kept,) = tmp_path.glob("kscope-*.kscope")
     assert f"kscope summary {kept.name}" in errors
     trace = kscope.load(kept)

@@ -74,7 +74,7 @@ def placed(*placements: str) -> Capture:
         (("fence", "fence"), ""),
     ],
 )
-def test_it_is_said_which_placement_recorded_a_kernel(
+def test_info_names_the_placement_of_each_kernel(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], placements: tuple[str, str], text: str
 ) -> None:
     path = tmp_path / "run.kscope"
@@ -108,7 +108,7 @@ def test_the_process_of_a_job_is_named(tmp_path: Path, capsys: pytest.CaptureFix
         assert info(replace(trace(), recorded=replace(trace().recorded, host=damaged))).process == ""
 
 
-def test_every_output_says_that_blocks_are_a_sample(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_every_output_states_that_blocks_are_a_sample(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow.parquet")
     for command in ("summary", "occupancy"):
         assert PART in " ".join(printed(capsys, command, SAMPLED).split())
@@ -358,7 +358,7 @@ def test_the_least_epilogue_is_never_above_the_most() -> None:
 @pytest.mark.parametrize(
     "argv", [("gaps",), ("overlap",), ("path", "--edge", "qk:softmax", "--block", "0,8"), ("compare", SAMPLED)]
 )
-def test_every_analysis_says_that_blocks_are_a_sample(
+def test_every_analysis_states_that_blocks_are_a_sample(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert PART in " ".join(printed(capsys, argv[0], SAMPLED, *argv[1:]).split())

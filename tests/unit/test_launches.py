@@ -164,7 +164,7 @@ def test_a_fault_names_the_kernels_with_a_launch_that_left_records_of_some_warps
     trace = decode(replace(synth.capture(*slabs), problems=(Problem("driver", "the context is broken"),)))
     assert [launch.missing for launch in trace.launches] == [3]
     (text,) = texts(trace)
-    assert text.startswith("kernel matmul: 1 launch recorded in part, at least 3 warps missing: the fault took their")
+    assert text.startswith("kernel matmul: 1 launch recorded in part, at least 3 warps missing: the fault lost their")
 
 
 BROKEN = (Problem("driver", "the context is broken"),)

@@ -52,7 +52,7 @@ def region(
 
 
 def loop(inside: Node, times: int = 9, shape: str = "bottom", before: int = 0, behind: int = 0) -> Node:
-    """A loop around one region, with arithmetic before and behind it."""
+    """A loop around one region, with arithmetic before and after it."""
     return Node("loop", (shape, times), ((*mixed(before), inside), mixed(behind)))
 
 

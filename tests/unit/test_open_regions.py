@@ -109,7 +109,7 @@ def test_placement_schedule_is_refused() -> None:
 
 
 def rows(body: str, recording: Recording = SURVIVE) -> tuple[list[np.ndarray], Host]:
-    """What stands in the second row of a warp's head, whenever it changes, and the host afterwards."""
+    """The second row of a warp's head, whenever it changes, and the host afterwards."""
     host = Host(Pool((Ring(12), Ring(4))), Sampling(), 7)
     out = host.memory.allocate("out", 64)
     low = lower(kernel(body), recording, frontend="t")

@@ -160,7 +160,7 @@ def test_problems_are_instants_on_the_last_row_of_the_gpu(tmp_path: Path) -> Non
     assert max(found.ranks, key=lambda path: found.ranks[path])[-1] == "problems of this recording"
 
 
-def test_an_unfinished_warp_says_so_in_its_name(tmp_path: Path) -> None:
+def test_an_unfinished_warp_is_marked_in_its_name(tmp_path: Path) -> None:
     [span] = spans(exported(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=None))), tmp_path))
     assert span.lane == "block 0 warp 0 (unfinished)"
 

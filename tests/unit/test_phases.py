@@ -65,7 +65,7 @@ def test_every_wait_is_joined_to_the_phase_that_it_is_for(shape: Shape) -> None:
         at = int(trace.bits[record]) & operations.ADDRESS_MASK
         seen[int(trace.warp[record]), at].append(NO_PHASE if phase == NO_PHASE else int(found.number[phase]))
     for (warp, at), numbers in seen.items():
-        before = NO_PHASE if warp == 0 else 0  # the producer's first wait is for buffers that nobody used yet
+        before = NO_PHASE if warp == 0 else 0  # the producer's first wait is for buffers that were never used
         steps = range(before, before + len(numbers) // LANES)
         assert numbers == [step for step in steps for _ in range(LANES)], (warp, at)
 

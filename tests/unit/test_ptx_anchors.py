@@ -114,7 +114,7 @@ def test_the_host_counts_them_with_and_without_compiled_loops(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("order", ["lockstep", "random"])
-def test_lanes_that_record_in_turn_have_anchors_of_their_own(order: Order) -> None:
+def test_lanes_that_record_in_turn_have_separate_anchors(order: Order) -> None:
     recording = Recording(strategy=Elected(any_lane=True), records=256)
     host = ran(looped(40), recording, Clocks(0, 0, (EDGE // 8,)), order)
     for slab in host.slabs():
@@ -150,7 +150,7 @@ def test_where_no_loop_needs_them_they_cost_nothing(nodes: Any, recording: Recor
     assert "ks_edge" not in text and "KS_SOON" not in text
 
 
-def test_a_loop_has_one_site_behind_its_last_block_with_records() -> None:
+def test_a_loop_has_one_site_after_its_last_block_with_records() -> None:
     inner = Node("loop", ("bottom", 3), (REGIONS * 3, ()))
     outer = Node("loop", ("bottom", 4), ((*REGIONS, inner, *REGIONS), ()))
     text = lower(written((outer,)).text(), Recording(), frontend="test").text

@@ -76,7 +76,7 @@ def test_lowering_keeps_all_user_text() -> None:
 
 
 def test_target_directives_in_comments_are_ignored() -> None:
-    """What settles a clock behind a barrier is for sm_90 and later."""
+    """The fence of a clock after a barrier is for sm_90 and later."""
     at_barrier = f"{ENTRY}\n{{{BODY.replace(ENTER, f'bar.sync 0;{chr(10)}{ENTER}')}}}\n"
     for before in ("", "// .target sm_50\n", "/* .target sm_50 */"):
         assert "fence.mbarrier_init" in lowered(f"{before}{HEAD}{at_barrier}").text

@@ -113,7 +113,7 @@ BATTERY = [
         {"order": "turns", "epoch": 0},
     )
 ]
-# a slab of three units ends behind the ring, by one
+# a slab of three units ends past the ring, by one
 BATTERY.append(replace(BATTERY[0], pool=Pool((Ring(3, head=6), Ring(5)))))
 # the start's clocks are farther apart than the end's
 BATTERY.append(replace(BATTERY[0], clocks=Clocks(steps=(1, 1, 400, 1, 1, 1, 1))))

@@ -107,7 +107,7 @@ def test_a_plot_is_the_report_in_a_frame(trace: kscope.Trace, tmp_path: Path) ->
     assert len(repr(shown)) < 200
 
 
-def test_a_plot_draws_at_most_its_limit_and_says_so(trace: kscope.Trace) -> None:
+def test_a_plot_draws_at_most_its_limit_and_reports_the_rest(trace: kscope.Trace) -> None:
     assert f"{len(trace) - 10:,} of {len(trace):,} records left out" in trace.plot(limit=10).html
     assert "left out" not in trace.plot().html
 

@@ -73,7 +73,7 @@ class Drawn:
 def with_phases(trace: T) -> tuple[T, Drawn]:
     """The trace with each phase as a span on a track of its barrier, in the row of its block's first warp.
 
-    A span begins with the first operation of a phase. Its name tells an exact end from an upper bound. Filtered
+    A span begins with the first operation of a phase. Its name distinguishes an exact end from an upper bound. Filtered
     traces, and those without records of auto="pipeline", are not changed.
     """
     nothing = Drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -88,7 +88,7 @@ def with_phases(trace: T) -> tuple[T, Drawn]:
     track = np.concatenate([trace.track, found.row.astype(np.int32)])
     ends = np.concatenate([trace.start_ticks + np.maximum(trace.dur_cycles, 0), end_ticks])
     own = np.arange(len(trace))
-    # records of a warp keep their order, and a phase comes behind those that ended before it
+    # records of a warp keep their order, and a phase comes after those that ended before it
     place = np.concatenate([own, _places(trace, found.row, end_ticks)])
     order = np.lexsort((ends, track, np.arange(len(track)) >= len(trace), place))
     at = np.empty(len(order), np.int64)
@@ -115,7 +115,7 @@ def with_phases(trace: T) -> tuple[T, Drawn]:
 
 
 def _places(trace: TraceData, row: Int64, end: Int64) -> Int64:
-    """For each phase the index of the record of its row behind which it comes; -1 for the first row's begin."""
+    """For each phase the index of the record of its row that it follows; -1 for the first row's begin."""
     ends = trace.start_ticks + np.maximum(trace.dur_cycles, 0)
     first, last = np.searchsorted(trace.track, [row, row + 1])
     place = np.empty(len(row), np.int64)

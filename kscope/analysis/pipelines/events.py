@@ -86,7 +86,7 @@ class Homes:
 
 
 def names(trace: TraceData) -> list[Named | None]:
-    """What each region's name says; None for regions of other kinds."""
+    """The operation in each region's name; None for regions of other kinds."""
     found = (operations.of_name(one.name) if one.known else None for one in trace.regions)
     values = (Kind.SPAN_VALUE, Kind.INSTANT_VALUE)
     return [name if one.kind in values else None for name, one in zip(found, trace.regions, strict=True)]

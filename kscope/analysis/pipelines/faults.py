@@ -57,7 +57,7 @@ def _missing_arrivals(trace: TraceData, found: Phases, ring: Ring, known: Roles)
     of_block = found.row[phase] == found.row[first]
     arriving = np.unique(trace.track[records[of_block & found.complete[phase]]])
     missing = np.setdiff1d(arriving, trace.track[records[phase == first]])
-    text = f"{_phase(found, first)} has {found.arrived[first]} of {found.needed[first]} arrivals, so nobody passes it"
+    text = f"{_phase(found, first)} has {found.arrived[first]} of {found.needed[first]} arrivals, so no warp passes it"
     if len(missing):
         role = sorted({known.names[int(known.code[row])] for row in missing})
         warps = number_ranges(sorted(trace.warps.warp[missing].tolist()))
@@ -73,9 +73,7 @@ def _missing_bytes(found: Phases, ring: Ring) -> list[str]:
     if not ring.copies or not differ.any() or not (found.copies[mine] > 0).any():
         return []
     first = int(mine[differ][0])
-    text = (
-        f"{_phase(found, first)} expects {found.expected[first]:,} bytes, and its copies bring {found.copied[first]:,}"
-    )
+    text = f"{_phase(found, first)} expects {found.expected[first]:,} bytes; its copies deliver {found.copied[first]:,}"
     more = int(differ.sum()) - 1
     return [f"bytes do not match: {text}" + (f"; so do those of {more} more phases" if more else "")]
 
@@ -104,7 +102,7 @@ def _waiting(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring
     what = f"its consumers spend {share:.0%} of their time in {stats.name}"
     if late > 0.5:
         return [
-            f"the producer issues late: {what}, and a free buffer lies there for {time_text(stats.late_ns)} "
+            f"the producer issues late: {what}, and a buffer is free for {time_text(stats.late_ns)} "
             f"(median) before a copy into it is issued: {late:.0%} of that wait"
         ]
     if stats.needed is None or (stats.needed <= stats.stages and not np.isfinite(stats.held_ns)):

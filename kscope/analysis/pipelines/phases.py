@@ -114,7 +114,7 @@ def phases(trace: TraceData) -> Phases:
         "barriers whose count of arrivals was not recorded: their phases are unknown": groups.uncounted,
         "barriers of blocks with missing records, whose arrivals can be counted in more than one way: their phases are "
         "unknown; record more (records=), or fewer blocks (block=)": groups.lost,
-        "waits that fit no phase: nothing is known of them": int(np.count_nonzero(~made.wait_known)) - groups.waits,
+        "waits that fit no phase: nothing is known about them": int(np.count_nonzero(~made.wait_known)) - groups.waits,
     }
     groups_of_work = committed(trace)
     branches = "sequences of groups of asynchronous work that warps commit in branches: which a wait is for is unknown"
@@ -159,7 +159,7 @@ def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) ->
 
 
 def _with_groups(trace: TraceData, made: Phases, found: Committed) -> Phases:
-    """The phases of barriers, and behind them those of groups."""
+    """The phases of barriers, followed by those of groups."""
     if not len(found.wait_record) and not len(found.row):
         return made
     ns = partial(trace.ns_of, found.row)

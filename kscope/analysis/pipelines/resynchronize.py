@@ -32,7 +32,7 @@ def ways_to_count(found: Events, needed: int) -> list[Way]:
     if not arrives.any() or not len(waits) or 2 * needed // steps > _MOST_WAYS:
         return []
     total = np.cumsum(found.weight * arrives)
-    # bytes may land later than any operation: only waits tell that such a phase is over
+    # bytes may land later than any operation: only waits show that such a phase is over
     prompt = not np.isin(found.operation, (be.EXPECT, be.EXPECT_TX, be.COPY, be.FOLLOW)).any()
     ways = []
     for missing in range(0, needed, int(steps)):

@@ -72,7 +72,7 @@ def _law(ring: RingStats) -> list[str]:
     held = f", held for {time_text(ring.held_ns)}" if math.isfinite(ring.held_ns) else ""
     return [
         f"{ring.name}: filled in {time_text(ring.latency_ns[0])}{held}, {time_text(ring.step_ns)} per step: "
-        f"{ring.needed} stages needed, {ring.stages} there"
+        f"{ring.needed} stages needed, {ring.stages} used"
     ]
 
 

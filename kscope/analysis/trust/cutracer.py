@@ -125,7 +125,7 @@ def read_chrome(path: Path) -> tuple[Event, ...]:
     try:
         events = trace_events(orjson.loads(bounded_reading.read_bytes(path)), path)
     except orjson.JSONDecodeError as error:
-        raise FormatError(f"{path} is no JSON ({error})") from None
+        raise FormatError(f"{path} is not JSON ({error})") from None
     return tuple(event for one in events if (event := _event(one)) is not None)
 
 
@@ -161,7 +161,7 @@ def write_log(launches: Iterable[tuple[Launch, tuple[int, int, int]]]) -> str:
 
 def write_chrome(trace: TraceData) -> bytes:
     """Spans of known duration as Proton writes them, which CUTracer reads: dur is cycles / 1000; ts is the begin of the
-    block in us, and from there cycles / 1000, too. "Init Time (ns)" tells the launches of a block apart.
+    block in us, and from there cycles / 1000, too. "Init Time (ns)" distinguishes the launches of a block.
     """
     at = np.flatnonzero(trace.is_span)
     names, warps = trace.region_names(), trace.warps

@@ -156,7 +156,7 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
             for number, (name, cycles, ns) in enumerate(zip(*columns, strict=True))
         ]
     remarks = (
-        *_notes(crooked, "regions that nest or cross: CUTracer cannot tell them apart"),
+        *_notes(crooked, "regions that nest or cross: CUTracer cannot distinguish them"),
         *_notes(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
         *_notes(shared, "regions that begin with the clock read that ends another: record them with live=True"),
         *_notes(unknown, "unknown durations"),

@@ -39,10 +39,10 @@ class Row:
 
     @property
     def records(self) -> str:
-        """``2 per launch``, ``1 per turn of attn.py:43``, ``1 per turn of attn.py:43 in attn.py:40``"""
+        """``2 per launch``, ``1 per iteration of attn.py:43``, ``1 per iteration of attn.py:43 in attn.py:40``"""
         if not self.loops:
             return f"{self.places} per launch"
-        return f"{self.places} per turn of {' in '.join(_short(loop) for loop in reversed(self.loops))}"
+        return f"{self.places} per iteration of {' in '.join(_short(loop) for loop in reversed(self.loops))}"
 
     @property
     def code(self) -> str:
@@ -98,7 +98,7 @@ def cost(kernel: KernelSites) -> Cost:
 
 
 def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, ...]:
-    """What the machine code alone says about regions of the source; selected ones follow the code."""
+    """Regions of the source as the machine code alone shows them; selected ones follow the code."""
     modules = tools.modules_in(marked)
     regions = [one for module in modules for one in module.regions if one.origin == "source"]
     layouts = [one for module in modules for one in module.layouts]

@@ -37,7 +37,7 @@ def add_output(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add SCRIPT, its arguments and -m, behind all other flags."""
+    """Add SCRIPT, its arguments and -m, after all other flags."""
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")

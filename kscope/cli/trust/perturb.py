@@ -33,7 +33,7 @@ def add(command: Command) -> None:
     )  # fmt: skip
     _compare(parser)
     recording_flags.add(parser)
-    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the capture and the kernels' builds there")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="write the capture and the kernels' builds there")
     parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # set by perturbed_program.py
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")

@@ -1,4 +1,4 @@
-"""Checks a kernel that was made to record: its instructions are those that were meant, and none is in the way."""
+"""Checks a kernel after insertion: its instructions are the intended ones, and none disturbs another."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
         holding: the replaced instructions, with what each holds.
 
     Raises:
-        UnsupportedError: the code is wrong; the message says where.
+        UnsupportedError: the code is wrong; the message has the address.
     """
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
     added, places = insert.added(before, insertion), insert.places(before, insertion)
     for one in function.instructions:
-        if one.at in added and not _meant(added[one.at], one):
-            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was meant")
+        if one.at in added and not _is_intended(added[one.at], one):
+            raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was inserted")
     new = added.keys()
     moves = insert.borrowed(before, insertion)
     moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
@@ -44,7 +44,7 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
         raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))
 
 
-def _meant(new: New, one: Instruction) -> bool:
+def _is_intended(new: New, one: Instruction) -> bool:
     """Whether nvdisasm reads what was meant: by its proof, or by the text that it was assembled from."""
     if new.proof is not None:
         return new.proof(one)
@@ -52,7 +52,7 @@ def _meant(new: New, one: Instruction) -> bool:
 
 
 def _text(one: Instruction) -> tuple[object, ...]:
-    """What an instruction's text says, apart from where it leads and how numbers are spelled; and its registers."""
+    """An instruction's text without its target and the spelling of numbers; and its registers."""
     operands = ", ".join(one.operands).replace("[RZ]", "[0x0]")  # how nvdisasm prints a constant's offset of 0
     key, values = forms.shape(one.code, "" if one.name == "BRA" else operands)
     numbers = tuple(value % (1 << 32) if isinstance(value, int) else value for value in values)
@@ -60,5 +60,5 @@ def _text(one: Instruction) -> tuple[object, ...]:
 
 
 def _registers(names: frozenset[str]) -> frozenset[str]:
-    """Without uniform ones: a text does not say that a descriptor has two."""
+    """Without uniform ones: a text does not show that a descriptor has two."""
     return frozenset(name for name in names if not name.startswith("U"))

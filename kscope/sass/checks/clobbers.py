@@ -1,4 +1,4 @@
-"""Checks that inserted instructions leave the function's own values alone, and find their own ones.
+"""Checks that inserted instructions overwrite no value of the function, and read only values that they wrote.
 
 Like hazards.py, independent of the code that placed them.
 """
@@ -55,7 +55,7 @@ def check(
         if one.at in begun:  # before, no register has a value that the code needs
             after = frozenset[str]().union(*(live[to] for to in flow[one.at]))
             found |= {
-                Hazard(one.at, one.at, f"{name} is overwritten, which the code still needs")
+                Hazard(one.at, one.at, f"{name} is overwritten, but the code still needs it")
                 for name in (one.writes & after) - held[one.at]
             }
             taken = {name for name in one.writes if name.startswith(_WARP_WIDE)} | _barriers(one)
@@ -67,13 +67,13 @@ def check(
             boards = {one.control.writes, one.control.reads} & counted
             found |= {Hazard(one.at, one.at, f"a DEPBAR counts scoreboard {board}") for board in boards}
         if one.name == "R2UR" and one.at not in whole and one.at not in compiled:
-            found.add(Hazard(one.at, one.at, "R2UR takes one lane's value where the lanes may have parted"))
+            found.add(Hazard(one.at, one.at, "R2UR takes one lane's value where the lanes may have diverged"))
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
-                found.add(Hazard(one.at, one.at, f"{name} is not there: USETMAXREG leaves {limit} registers"))
+                found.add(Hazard(one.at, one.at, f"{name} does not exist: USETMAXREG leaves {limit} registers"))
     found |= lost
     # before, all are without a value
-    found |= {one for one in _strangers(function, flow, new, borrowed, compiled) if one.at in begun}
+    found |= {one for one in _foreign_reads(function, flow, new, borrowed, compiled) if one.at in begun}
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
@@ -92,7 +92,7 @@ def _flow(function: Function) -> dict[int, tuple[int, ...]]:
 def _live(
     function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
 ) -> dict[int, _Names]:
-    """Registers that the function's own instructions still need, in front of each instruction."""
+    """Registers that the function's own instructions still need, before each instruction."""
     by_address = {one.at: one for one in function.instructions}
     live = dict.fromkeys(flow, frozenset[str]())
     changed = True
@@ -117,7 +117,7 @@ def _held(
     live: Mapping[int, _Names],
     begun: Set[int],
 ) -> tuple[dict[int, _Names], set[Hazard]]:
-    """The predicates that may be overwritten in front of each instruction, because a register holds their values; and
+    """The predicates that may be overwritten before each instruction, because a register holds their values; and
     own instructions that are reached before such a value is back.
     """
     by_address = {one.at: one for one in function.instructions}
@@ -143,7 +143,7 @@ def _held(
                 work.append(to)
     names = {at: frozenset(name for name, _ in held) for at, (held, _) in states.items()}
     lost = {
-        Hazard(at, at, f"{name} was overwritten, and is not back yet, where the code needs it")
+        Hazard(at, at, f"{name} was overwritten, and is not restored where the code needs it")
         for at, (_, gone) in states.items()
         if at not in new
         for name in gone & live[at]
@@ -174,7 +174,7 @@ def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]
     return frozenset(found)
 
 
-def _strangers(
+def _foreign_reads(
     function: Function,
     flow: Mapping[int, tuple[int, ...]],
     new: Set[int],
@@ -189,7 +189,7 @@ def _strangers(
         if at in new and before is not None and one.name not in _OF_THE_CODE:
             guard = _ANY if at in compiled else one.guard if one.guard in before else ""
             for name in sorted(one.reads - before[guard] - borrowed.get(at, frozenset())):
-                yield Hazard(at, at, f"{name} is read, which no inserted instruction wrote on every path")
+                yield Hazard(at, at, f"{name} is read, but no inserted instruction wrote it on every path")
 
 
 _ANY = "?"
@@ -203,7 +203,7 @@ a guard may hold ("@P6", "@!P0"); None for all registers, where it never does; a
 def _written(
     flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
 ) -> dict[int, dict[str, _Names] | None]:
-    """What inserted instructions may read in front of each instruction, by their guard."""
+    """What inserted instructions may read before each instruction, by their guard."""
     guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@!?P\d", one.guard)}
     states: dict[int, _Written | None] = dict.fromkeys(flow)
     states[0] = dict.fromkeys(("", _ANY, *guards), frozenset[str]())
@@ -234,7 +234,7 @@ def _both(one: _Names | None, other: _Names | None) -> _Names | None:
 
 
 def _after(one: Instruction, before: _Written, new: bool) -> _Written:
-    """What is written behind an instruction."""
+    """What is written after an instruction."""
     always = before[""]
     assert always is not None
     lost = frozenset(f"{at}{name}" for name in one.writes for at in ("@", "@!"))
@@ -256,7 +256,7 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
 
 
 def _taken(branch: Instruction, written: _Written, to: int) -> _Written:
-    """What is written on one way behind a branch of an inserted instruction, which knows its guard there."""
+    """What is written on one path after a branch of an inserted instruction, where its guard is known."""
     if not branch.conditional or branch.target == branch.at + BYTES:
         return written
     contrary = f"@{branch.guard[2:]}" if branch.guard[1] == "!" else f"@!{branch.guard[1:]}"

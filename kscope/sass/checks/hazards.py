@@ -1,4 +1,4 @@
-"""Checks that inserted instructions race with no other one: independent of the code that placed them.
+"""Checks that inserted instructions race with no other instruction; independent of the code that placed them.
 
 It walks every path of a function and keeps, for each register, which results are not there yet, which operands may not
 have been read yet, and how many cycles have passed at least. Latencies are those of latencies.py; an instruction of
@@ -17,7 +17,7 @@ from .latencies import Latencies
 COUNTED = 2
 """Cycles after which a scoreboard counts an instruction; one that waits for it earlier may find it at zero."""
 _LONGEST = 40
-"""Cycles after which every result of fixed latency is there."""
+"""Cycles after which every result of fixed latency is available."""
 _SETTLED = 12
 """Cycles after which no other write to a result's register can come first."""
 GUARD = 13
@@ -154,7 +154,7 @@ def check(function: Function, inserted: Collection[int] | None = None) -> tuple[
 
 
 def in_flight(function: Function) -> dict[int, frozenset[str]]:
-    """The registers that unfinished instructions read or write, in front of each instruction that can be reached."""
+    """The registers that unfinished instructions read or write, before each instruction that can be reached."""
     known = latencies.of(function.arch)
     settled = max(_SETTLED, *known.fixed.values(), 0)
     states = _states({one.at: one for one in function.instructions}, known)
@@ -166,7 +166,7 @@ def in_flight(function: Function) -> dict[int, frozenset[str]]:
 
 
 def _states(by_address: Mapping[int, Instruction], known: Latencies) -> dict[int, _State]:
-    """What is not finished in front of each instruction that can be reached, on any path."""
+    """What is not finished before each instruction that can be reached, on any path."""
     states: dict[int, _State] = {0: ({}, frozenset())}
     work = [0]
     while work:
@@ -200,7 +200,7 @@ def _waited(one: Instruction, flight: frozenset[_Pending]) -> frozenset[_Pending
 def _too_soon(
     one: Instruction, ages: Mapping[tuple[str, int], int], by_address: Mapping[int, Instruction], known: Latencies
 ) -> Iterator[Hazard]:
-    """Results of fixed latency that the instruction would read before they are there."""
+    """Results of fixed latency that the instruction would read too early."""
     for (register, earlier), age in ages.items():
         if register in one.reads and (needed := _needed(by_address[earlier], one, register, known)) > age:
             yield Hazard(one.at, earlier, f"{register} is read after {age} cycles; its result takes {needed}")

@@ -1,7 +1,7 @@
-"""How many cycles a result takes, by architecture: for the checker alone, independent of the code that places.
+"""How many cycles a result takes, by architecture: for the checkers, independent of the placing code.
 
 Distances are the shortest that ptxas keeps between an instruction and the first use of its result; docs/design/sass.md
-says in which code. What was seen too seldom has the longest number that was seen for it anywhere.
+lists the code. Instructions that were seen only a few times have the longest distance that was seen for them anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ALU = frozenset(
     {"FMNMX", "FSEL", "FSETP", "IADD3", "IMNMX", "ISETP", "LEA", "LOP3", "MOV", "PLOP3", "PRMT", "SEL", "SGXT", "SHF"}
     | {"VIADDMNMX", "VIMNMX"}
 )
-"""Instructions of two pipes. A result comes to the other pipe one cycle later: on all architectures, and without
+"""Instructions of two pipes. A result reaches the other pipe one cycle later: on all architectures, and without
 an exception in what ptxas made."""
 
 

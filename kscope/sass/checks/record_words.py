@@ -72,7 +72,7 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
 
 
 def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[int, Word]) -> _Ways:
-    """What is known behind an instruction, and which predicates are false; of a store, if it runs and if not."""
+    """What is known after an instruction, and which predicates are false; of a store, if it runs and if not."""
     guard = one.guard[1:]
     if one.conditional and guard in off:
         return ((state, off),)
@@ -90,7 +90,7 @@ def _contrary(name: str) -> str:
 
 
 def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
-    """The predicates that are false behind an instruction, on the way to an address."""
+    """The predicates that are false after an instruction, on the path to an address."""
     kept = off - one.writes - {f"!{name}" for name in one.writes}
     if not one.conditional and one.name in ("ISETP", "PLOP3") and off & implied(one):
         kept |= {name for name in one.writes if name[0] == "P"}
@@ -179,7 +179,7 @@ def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
         ):
             yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted: expected {word.more} more")
     elif word.clock and all(other != replace(word, clock=word.clock - 1) for other in state.values()):
-        yield Hazard(one.at, one.at, f"clock {word.clock} of row {about!r} is read before the one in front of it")
+        yield Hazard(one.at, one.at, f"clock {word.clock} of row {about!r} is read before the previous one")
     elif _stored(one):
         if word.more and all(count.more != word.more for count in counts):
             yield Hazard(one.at, one.at, f"the records of row {about!r} are not counted where it is stored")

@@ -1,4 +1,4 @@
-"""The control code of an instruction: 21 bits that tell the hardware how long to wait, and for what.
+"""The control code of an instruction: 21 bits with how long the hardware waits, and for what.
 
 The assembler, not the hardware, keeps results and uses apart. An instruction of fixed latency is followed by `stall`
 cycles at least until the next one is issued. One of variable latency (memory, special registers) names one of six

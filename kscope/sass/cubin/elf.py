@@ -195,7 +195,7 @@ def _entries(section: Section) -> list[Relocation]:
 
 def _cut(data: bytes, offset: int, size: int) -> bytes:
     if offset + size > len(data):
-        raise FormatError("damaged cubin: a part of it would lie behind its end")
+        raise FormatError("damaged cubin: a part of it would be past its end")
     return data[offset : offset + size]
 
 

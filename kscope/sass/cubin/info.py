@@ -153,7 +153,7 @@ def with_listed(attributes: Sequence[Attribute], listed: Sequence[tuple[int, tup
         places = addresses(old[number]) if number in old else ()
         masks = struct.unpack(f"<{len(places)}I", old[MASKS].payload) if number == WARPS and MASKS in old else ()
         if number == WARPS and len(masks) != len(places):
-            raise UnsupportedError("the cubin lists other warp-wide instructions than masks of them")
+            raise UnsupportedError("the cubin's lists of warp-wide instructions and of their masks differ")
         merged = sorted([*zip(places, masks or (_CONSTANT_MASK,) * len(places), strict=True), *new])
         lists = {number: [at for at, _ in merged]}
         if number == WARPS:
@@ -172,7 +172,7 @@ def with_more(attributes: Sequence[Attribute], more: Sequence[Attribute]) -> lis
 
 
 def _put(attributes: list[Attribute], new: Attribute) -> list[Attribute]:
-    """Replace the attribute of the same number; one that is new stands in front of the list of exits."""
+    """Replace the attribute of the same number; a new one is put before the list of exits."""
     if any(one.number == new.number for one in attributes):
         return [new if one.number == new.number else one for one in attributes]
     at = next((n for n, one in enumerate(attributes) if one.number == EXITS), len(attributes))

@@ -35,7 +35,7 @@ class _Layout:
         return self.places[at // BYTES * BYTES] + at % BYTES
 
     def within(self, at: int) -> int:
-        """The same for tables, which begin at the function's first byte whatever was inserted in front."""
+        """The same for tables, which begin at the function's first byte even if code was inserted before it."""
         return self.place(at) if at else 0
 
 
@@ -83,7 +83,7 @@ def borrowed(function: Function, insertion: Insertion) -> dict[int, frozenset[st
 
 
 def own(at: int) -> str:
-    """The label of one of the function's own instructions: a branch to it passes by what stands in front."""
+    """The label of one of the function's own instructions: a branch to it skips what was inserted before."""
     return f"own {at:x}"
 
 
@@ -119,7 +119,7 @@ def _ordered(items: Sequence[tuple[int, _Item | None]]) -> list[_Item]:
 
 
 def _code_end(function: Function) -> int:
-    """The address behind the last instruction that is no padding."""
+    """The address after the last instruction that is not padding."""
     last = len(function.instructions)
     while last and function.instructions[last - 1].opcode == _NOP:
         last -= 1

@@ -59,9 +59,9 @@ class Insertion:
     """What is inserted into a function.
 
     Attributes:
-        before: by the address of an instruction, what stands in front of it; branches to it lead to these first.
-        after: by the address of an instruction, what stands behind it; branches to the next one pass them by.
-        tail: code behind the function's own.
+        before: by the address of an instruction, what is inserted before it; branches to it go to these first.
+        after: by the address of an instruction, what is inserted after it; branches to the next one skip these.
+        tail: code after the function's.
         registers: registers a thread that the function needs now; None for as many as before.
         attributes: attributes without addresses that the function gets, unless it has them.
         controls: other control codes of the function's own instructions, by address.

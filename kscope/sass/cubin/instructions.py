@@ -48,7 +48,7 @@ class Instruction:
 
     @property
     def opcode(self) -> int:
-        """The lowest 12 bits, which tell instructions with different kinds of operands apart."""
+        """The lowest 12 bits, which distinguish instructions with different kinds of operands."""
         return self.word & 0xFFF
 
     @property
@@ -63,7 +63,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Function:
-    """A section of code: one kernel, and the functions that the assembler put behind it.
+    """A section of code: one kernel, and the functions that the assembler put after it.
 
     Attributes:
         name: the kernel's name.

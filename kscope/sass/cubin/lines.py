@@ -1,7 +1,7 @@
 """Line tables (DWARF 2, as ptxas writes them): which line each instruction comes from; the same for moved code.
 
 Of a table whose code was moved, only the opcodes that advance the address change: where more code lies between two
-rows, an additional advance stands in front.
+rows, an additional advance precedes them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _COMMA = re.compile(r",(?![^\[]*\])")
 _DESCRIBED = {"LDG": 32, "STG": 64, "ATOMG": 64, "RED": 64}
 """Instructions of global memory, and the lowest bit of the register of its descriptor."""
 _HAS_DESCRIPTOR, _DESCRIPTOR_BITS, _NO_UNIFORM, _PRINTS_DESCRIPTORS = 91, 6, 63, 90
-"""The bit that says that there is one; a register's bits; URZ; the first architecture for which nvdisasm prints it."""
+"""The bit that marks a descriptor; a register's bits; URZ; the first architecture for which nvdisasm prints it."""
 _PREDICATES = 7
 _FILES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
 _SECONDS = 120
@@ -136,7 +136,7 @@ def _completed(function: Function, file: elf.Elf) -> Function:
         raise FormatError(f"nvdisasm printed no registers of {function.name}")
     rest = expected[len(printed) :]
     if printed != expected[: len(printed)] or any(word & 0xFFF != _NOP for word in rest):
-        raise FormatError(f"nvdisasm printed another code of {function.name} than the file has")
+        raise FormatError(f"nvdisasm's code of {function.name} differs from the file's")
     if [one.at for one in function.instructions] != list(range(0, BYTES * len(printed), BYTES)):
         raise FormatError(f"nvdisasm printed the instructions of {function.name} in an unknown order")
     padding = tuple(Instruction(BYTES * at, word, "", "NOP", ()) for at, word in enumerate(rest, start=len(printed)))

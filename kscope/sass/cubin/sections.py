@@ -50,7 +50,7 @@ def check(file: elf.Elf, function: Function) -> None:
     found = architecture(file)
     if found not in _ARCHITECTURES:
         raise UnsupportedError(
-            f"the cubin is for sm_{found}; expected sm_80, sm_86, sm_89 or sm_90, whose encodings kscope knows"
+            f"the cubin is for sm_{found}; expected sm_80, sm_86, sm_89 or sm_90, whose encodings kscope has"
         )
     for section in file.sections:
         if not _known(section.name) and _CONSTANT.get(section.name) != section.content:
@@ -82,9 +82,9 @@ def _check_function(file: elf.Elf, function: Function) -> None:
     known = {one.at for one in function.instructions}
     for one in function.instructions:
         if one.name in _INDIRECT or (one.opcode & 0xFF0 in (0x940, 0x950) and one.name not in _DIRECT):
-            raise UnsupportedError(f"{function.name} cannot be moved: {one.name} at {one.at:#x} may lead anywhere")
+            raise UnsupportedError(f"{function.name} cannot be moved: {one.name} at {one.at:#x} has an unknown target")
         if one.target is not None and one.target not in known | {function.size}:
-            raise UnsupportedError(f"{function.name} cannot be moved: {one.name} at {one.at:#x} leads out of it")
+            raise UnsupportedError(f"{function.name} cannot be moved: {one.name} at {one.at:#x} branches out of it")
         if one.name in ("BRA", "BSSY") and one.opcode not in branches.RELATIVE:
             raise UnsupportedError(f"{function.name} cannot be moved: {one.name} at {one.at:#x} is of an unknown form")
     own = file.find(f".nv.info.{function.name}")

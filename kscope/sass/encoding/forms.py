@@ -1,7 +1,7 @@
 """Instructions from text, by forms that were learned from ptxas: what was not learned is refused.
 
 A form is an instruction's text with numbers in place of its registers and constants, the bits that all its examples
-have in common, and where each number stands. `forms_sm90.json` has those of sm_90; `forms_sm80.json` those of sm_80,
+have in common, and the bits of each number. `forms_sm90.json` has those of sm_90; `forms_sm80.json` those of sm_80,
 sm_86 and sm_89, most of which are the same. tests/unit/sass/learning.py made them from what ptxas assembles, and a test
 proves every form by random operands and nvdisasm. One form was not learned, see _RAN.
 """
@@ -35,14 +35,14 @@ _RAN = {
 }
 """Forms that no assembler of the architecture writes: that of sm_75 does, nvdisasm reads it, and it ran on an H100."""
 _SAME = "forms_sm90"
-"""What stands in place of forms that are the same there."""
+"""Replaces forms that are the same there."""
 _HIGHEST = {"R": 255, "UR": 63, "P": 7, "UP": 7}
 """Numbers of the registers that read as zero or true: RZ, URZ, PT, UPT."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """Where an operand's number stands: lowest bit, number of bits, and units in which it is counted."""
+    """The bits of an operand's number: lowest bit, number of bits, and units in which it is counted."""
 
     at: int
     bits: int

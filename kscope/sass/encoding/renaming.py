@@ -1,7 +1,7 @@
 """A piece of machine code with other registers.
 
-The register of an operand stands in one of four fields: of the result, and of the operands a, b and c. Three bits of
-the opcode tell where b and c are. Predicates have fields for two results and for three operands. What comes out is
+The register of an operand is in one of four fields: of the result, and of the operands a, b and c. Three bits of
+the opcode select where b and c are. Predicates have fields for two results and for three operands. What comes out is
 proved by nvdisasm, see same().
 """
 
@@ -112,7 +112,7 @@ def groups(instructions: tuple[Instruction, ...]) -> Iterator[tuple[int, int]]:
 
 
 def widths(one: Instruction, position: int, operand: str) -> Iterator[tuple[str, int, int]]:
-    """Each register of an operand with the number of registers that it stands for."""
+    """Each register of an operand with the number of registers that it denotes."""
     data = {"64": 2, "128": 4}.get(next((part for part in one.code.split(".")[1:] if part in ("64", "128")), ""), 1)
     for match in _TOKEN.finditer(operand):
         kind, number = match[1], ZERO[match[1]] if match[2] == "Z" else int(match[2])
@@ -132,7 +132,7 @@ def _operands(one: Instruction) -> Iterator[tuple[str, int, int]]:
     """Each register that an instruction names: its file, its number, and the lowest bit of its field."""
     fields = list(_fields(one))
     for position, operand in enumerate(one.operands):
-        if position > 1 or "[" in operand:  # the result is the first operand, or the second one behind a predicate
+        if position > 1 or "[" in operand:  # the result is the first operand, or the second one after a predicate
             fields = [field for field in fields if field[1] != _RESULT]
         for match in _TOKEN.finditer(operand):
             kind, number = match[1], ZERO[match[1]] if match[2] == "Z" else int(match[2])

@@ -74,7 +74,7 @@ def test_edges_by_hand_come_before_those_that_are_found(trace: kscope.Trace) -> 
     assert not any("pipeline" in step.via for step in found.steps)
 
 
-def test_gaps_name_what_waits_were_for_and_who_let_them_go_on(trace: kscope.Trace) -> None:
+def test_gaps_name_what_waits_were_for_and_which_role_ended_them(trace: kscope.Trace) -> None:
     rows = {row.role: row for row in gaps(trace).barriers}
     assert rows.keys() == {"producer", "consumer"}
     consumer = rows["consumer"]

@@ -144,7 +144,7 @@ def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[s
         ),
         (("trust", "overhead", WS, "--cost", "many"), "--cost many: expected cycles"),
         (("trust", "overhead", WS, "--cost", "2,28"), "0 <= inside <= cycles"),
-        (("compare", WS, WS, "--least", "x"), "--least x: expected a part"),
+        (("compare", WS, WS, "--least", "x"), "--least x: expected a fraction"),
         (("assert", WS, "laod.p99 < 1us"), "no region or kernel of that name"),
         (("trust", "ipc", WS, "--code", WS, "--cutracer-trace", WS), "no --cutracer-trace"),
     ],

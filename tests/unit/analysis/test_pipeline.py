@@ -132,7 +132,7 @@ def test_bytes_that_no_copy_brings_are_named() -> None:
     with kscope.profile(auto="pipeline") as prof:
         launch(kernel, block=32)
     (kernel_found,) = pipelines(prof.trace).kernels
-    assert "expects 8,192 bytes, and its copies bring 4,096" in kernel_found.findings[0]
+    assert "expects 8,192 bytes; its copies deliver 4,096" in kernel_found.findings[0]
 
 
 def test_waits_are_split_at_the_issue_and_at_the_landing() -> None:
@@ -175,7 +175,7 @@ def test_the_command_prints_the_findings_and_json(tmp_path: Path, capsys: pytest
     assert main(["pipeline", str(file)]) == 0
     text = capsys.readouterr().out
     assert "> too few stages" in text
-    assert "stages needed, 3 there" in text
+    assert "stages needed, 3 used" in text
     assert main(["pipeline", str(file), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["kernels"][0]["rings"][0]["barriers"]

@@ -30,7 +30,7 @@ BLOCKS, WARPS, TURNS = 4, 2, 10
 
 
 def moving(warp: Warp) -> None:
-    """Each block moves 1,000 bytes a turn, and then as many as its turn's number; warps take turns of their own."""
+    """Each block moves 1,000 bytes per iteration, and then as many as the iteration's number; warps are independent."""
     for turn in range(TURNS):
         with kscope.region("load", bytes=1000):
             warp.work(100)

@@ -182,7 +182,7 @@ def _metadata(device: Device, text: str) -> Any:
     return replace(synth.module(name="kernel"), variables=b'"variables":true' in code)
 
 
-def test_a_module_without_variables_says_so(device: Device, source: Callable[..., str]) -> None:
+def test_a_module_without_variables_is_marked_as_such(device: Device, source: Callable[..., str]) -> None:
     assert not _metadata(device, source(body='printf("%d", n); out[0] = n;')).variables
 
 

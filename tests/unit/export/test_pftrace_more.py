@@ -70,7 +70,7 @@ def test_rows_have_the_recording_cost_of_their_warp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("narrowed", ["filter", "limit"])
-def test_filters_do_not_change_what_a_row_says_about_its_warp(narrowed: str, tmp_path: Path) -> None:
+def test_filters_do_not_change_what_a_row_states_about_its_warp(narrowed: str, tmp_path: Path) -> None:
     records = [Rec("load", 1700, 1800), Rec("dot", 2000, 2100), Rec("load", 2200, 2300)]
     trace = decode(synth.capture(synth.slab(records, start=1000, end=9000), names=("load", "dot")))
     limit = 1 if narrowed == "limit" else None

@@ -165,7 +165,7 @@ def test_launches_on_two_streams_pair_by_the_order_of_enqueue(tmp_path: Path) ->
 
 
 def test_dependent_launches_that_overlap_on_one_stream_pair_and_keep_their_slices(tmp_path: Path) -> None:
-    """Programmatic dependent launch: the next kernel begins before the one in front of it has ended."""
+    """Programmatic dependent launch: the next kernel begins before the previous one has ended."""
     rng, begin, runs = np.random.default_rng(2), 1_000_000, []
     for at in range(200):
         claim = begin + int(rng.integers(300, 900))

@@ -328,7 +328,7 @@ def test_another_process_salvages_every_record_of_a_broken_context(bench: Make) 
     assert problem.kind == "driver" and "the records written until then are in the capture" in problem.text
 
 
-def test_a_broken_context_tells_which_launches_began_also_those_without_any_head(bench: Make) -> None:
+def test_a_broken_context_shows_which_launches_began_also_those_without_any_head(bench: Make) -> None:
     """What a fault may take first are the stores of its own launch."""
     rig = bench(salvaged=True).arm()
     Lane(rig.memory, block=1).run()
@@ -340,7 +340,7 @@ def test_a_broken_context_tells_which_launches_began_also_those_without_any_head
     assert {(launch.kernel, launch.grid_id) for launch in device.begun} == {(KERNEL, 2), (KERNEL, 5)}
 
 
-def test_a_healthy_context_tells_no_launches(bench: Make) -> None:
+def test_a_healthy_context_lists_no_launches(bench: Make) -> None:
     rig = bench(salvaged=True).arm()
     Lane(rig.memory, block=1).run()
     (device,) = rig.backend.collect(wait=True)

@@ -124,7 +124,7 @@ def test_bind_requires_the_file_if_the_module_has_no_names(rig: Bench) -> None:
 
 def test_names_that_cannot_be_read_are_reported(rig: Bench) -> None:
     rig.gpu.module(9, meta=b"not JSON\0")
-    with pytest.raises(FormatError, match="is no JSON"):
+    with pytest.raises(FormatError, match="is not JSON"):
         kscope.bind(module(9))
     assert rig.gpu.bound(9) == 0
     assert rig.backend.problems() == ()

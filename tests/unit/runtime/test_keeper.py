@@ -123,7 +123,7 @@ def test_a_session_that_ends_normally_leaves_neither_file_nor_process(rig: Rig) 
     assert not rig.file.path.exists() and not list(rig.file.path.parent.glob("*.look"))
 
 
-def test_a_reader_says_that_nobody_answers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_reports_that_the_keeper_does_not_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper_socket, "_ANSWER_TIMEOUT_S", 0.1)
     found = verdict(pool_reading.open_pool(rig.file.path))
     assert any("does not answer" in problem for problem in found.problems)

@@ -90,7 +90,7 @@ def test_an_open_claim_blocks_reuse_of_a_full_ring(bench: Bench) -> None:
     assert seen(device.lines)[18] == 1
 
 
-def test_a_ring_behind_an_open_slab_is_not_scanned(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_is_not_scanned_beyond_an_open_slab(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     Lane(bench.memory).claim().begin()
     for block in range(1, 20):
         Lane(bench.memory, block=block).run()

@@ -21,7 +21,7 @@ KERNELS = [
 
 
 @pytest.mark.parametrize(("name", "ptx", "arch", "moved", "computed"), KERNELS, ids=[one[0] for one in KERNELS])
-def test_a_turn_of_the_loop_does_the_work(
+def test_an_iteration_of_the_loop_does_the_work(
     tmp_path: Path, name: str, ptx: str, arch: str, moved: int, computed: int
 ) -> None:
     backends = pytest.importorskip("triton.backends.nvidia")

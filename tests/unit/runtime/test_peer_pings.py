@@ -1,4 +1,4 @@
-"""The kernels by which two GPUs compare timers: what stands between their clock readings in the machine code."""
+"""The kernels by which two GPUs compare timers: the instructions between their clock readings in the machine code."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_the_timer_is_read_before_the_signal_leaves_and_after_the_answer_came(tm
             elif one.name == "LDG" and "64" not in one.code and events and events[-1] != "look":
                 events.append("look")
         order[function.name] = events
-    assert order["ks_ping_asks"] == ["timer", "signal", "look", "timer", "keep"]
-    assert order["ks_ping_answers"][-3:] == ["timer", "signal", "keep"]
+    assert order["ks_ping_send"] == ["timer", "signal", "look", "timer", "keep"]
+    assert order["ks_ping_reply"][-3:] == ["timer", "signal", "keep"]
 
 
 class Driver:
@@ -109,9 +109,9 @@ def test_only_answered_rounds_count_and_the_program_s_context_stays(monkeypatch:
     theirs = side.map(4)
     side.start(theirs, 2, 1, True, 100, 1 << 20)
     assert side.readings().tolist() == np.arange(1, 21).reshape(10, 2).tolist()
-    assert driver.launched == [("ks_ping_asks", [64, 0xF000 + 128, 4096, 100, 1 << 20])]
+    assert driver.launched == [("ks_ping_send", [64, 0xF000 + 128, 4096, 100, 1 << 20])]
     side.start(theirs, 0, 0, False, 1 << 30, 1)
-    assert driver.launched[1] == ("ks_ping_answers", [0, 0xF000, 4096, peer_pings.MOST_ROUNDS, 1])
+    assert driver.launched[1] == ("ks_ping_reply", [0, 0xF000, 4096, peer_pings.MOST_ROUNDS, 1])
     assert driver.current == 7
 
 

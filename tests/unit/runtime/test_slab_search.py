@@ -26,7 +26,7 @@ slabs = st.tuples(
 
 
 def memory(expected: list[tuple[int, int, str, int]]) -> Units:
-    """Slabs one behind the other."""
+    """Slabs one after the other."""
     parts = []
     for log2, count, state, ended in expected:
         head = Head(cycles=None if state == "open" else 500, ns=ended - TIME, count=count)
@@ -110,7 +110,7 @@ def test_threads_find_the_same_slabs_as_numpy(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
 def test_slabs_in_damaged_memory_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What looks like a head inside of a slab, behind the place where the next thread begins."""
+    """What looks like a head inside a slab, after the place where the next thread begins."""
     monkeypatch.setattr(native, "threads", lambda short=False: 4)
     copied = large(100)
     inside = 16_384 + 20

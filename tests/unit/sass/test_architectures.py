@@ -135,7 +135,7 @@ def hazards_of(arch: int, *lines: Line) -> str:
 
 
 def after(cycles: int, first: str, then: str) -> tuple[Line, ...]:
-    """An instruction so many cycles behind another one."""
+    """An instruction so many cycles after another one."""
     waits = [("NOP", Control(stall=1))] * (cycles - 1)
     return (first, Control(stall=1)), *waits, (then, Control(stall=1))
 
@@ -166,7 +166,7 @@ def test_both_halves_of_a_wide_multiplication_take_longer_than_on_sm_90() -> Non
     assert "its result takes 5" in hazards_of(80, *after(4, *wide))
 
 
-def test_it_is_said_once_that_no_device_ran_it() -> None:
+def test_a_problem_reports_once_that_no_device_ran_it() -> None:
     one, other = (schedule_placement.unproved(arch) for arch in (80, 80))
     assert one == other and one.kernel is None and "sm_80" in one.text
     assert {90} == schedule_placement.PROVED
@@ -185,5 +185,5 @@ def test_what_nvdisasm_reads_otherwise_is_refused() -> None:
     for other in ("MOV R200, R202", "@P0 MOV R200, R201", "IADD3 R200, R201, R202, RZ"):
         wrong = replace(good, seen=writing.parsed(other))
         insertion = Insertion({kernel.instructions[3].at: [wrong]}, registers=210)
-        with pytest.raises(UnsupportedError, match="where another instruction was meant"):
+        with pytest.raises(UnsupportedError, match="where another instruction was inserted"):
             checking.check(insert.inserted(data, kernel, insertion), kernel, insertion, {})

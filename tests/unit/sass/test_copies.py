@@ -66,14 +66,14 @@ def test_a_computing_loop_has_one_copy(tool: str) -> None:
     assert not any(spot.guard for spot in found)
 
 
-def test_an_empty_region_stands_at_one_place() -> None:
+def test_an_empty_region_is_at_one_place() -> None:
     found = spots("empty", ASSEMBLERS[0])
     assert not isinstance(found, str), found
     begin, end = found
     assert begin.at == end.at and (begin.mark, end.mark) == (0, 1)
 
 
-def test_a_store_under_a_predicate_of_its_own_leaves_the_marks_without() -> None:
+def test_the_predicate_of_a_store_is_not_that_of_its_marks() -> None:
     found = spots("conditional_store", ASSEMBLERS[0])
     assert not isinstance(found, str), found
     assert [spot.guard for spot in found] == ["", ""]
@@ -81,7 +81,7 @@ def test_a_store_under_a_predicate_of_its_own_leaves_the_marks_without() -> None
 
 @pytest.mark.parametrize("tool", EACH)
 def test_an_exit_in_place_of_a_conditional_store_is_not_the_end_of_its_block(tool: str) -> None:
-    """Marks around the store stand in front of the exit, for all lanes."""
+    """Marks around the store are before the exit, for all lanes."""
     found = spots("last_store", tool)
     assert not isinstance(found, str), found
     machine = compiled(tool)["last_store"][1]
@@ -114,7 +114,7 @@ def test_what_cannot_be_proved_is_refused_by_name(name: str, said: str, tool: st
     assert found.startswith("region 'part': the code around its enter is") and said in found
 
 
-def test_two_branches_of_one_code_are_told_apart_or_refused() -> None:
+def test_two_branches_of_one_code_are_distinguished_or_refused() -> None:
     found = spots("merged", ASSEMBLERS[0])
     if isinstance(found, str):
         return

@@ -1,4 +1,4 @@
-"""Groups of blocks that run equally often, loops, and order within a turn of a loop."""
+"""Groups of blocks that run equally often, loops, and order within an iteration of a loop."""
 
 from __future__ import annotations
 

@@ -184,8 +184,8 @@ def test_without_something_it_is_rejected(missing: str, chosen: Sequence[tuple[s
     assert said in found(BRANCHING, record), missing
 
 
-def test_a_store_of_the_turn_before_is_waited_for() -> None:
-    """The end of a loop's body is in front of its beginning."""
+def test_a_store_of_the_previous_iteration_is_waited_for() -> None:
+    """The end of a loop's body precedes its beginning."""
 
     def record(kernel: Function) -> Insertion:
         (to,) = {one.target for one in kernel.instructions if one.name == "BRA" and (one.target or 0) < one.at}
@@ -203,7 +203,7 @@ def test_a_register_that_is_needed_later_is_not_free() -> None:
         (needed, *_) = sorted(one for one in next(later).reads if one[0] == "R")
         return Insertion({where.at: new((f"CS2R.32 {needed}, SR_CLOCKLO", SLOW))})
 
-    assert "is overwritten, which the code still needs" in found(BRANCHING, clock)
+    assert "is overwritten, but the code still needs it" in found(BRANCHING, clock)
 
 
 def test_a_register_that_a_load_will_write_is_not_free() -> None:
@@ -264,9 +264,9 @@ def test_uniform_registers_and_convergence_barriers_belong_to_the_warp() -> None
 
 
 def test_a_lane_gives_its_value_to_the_warp_only_where_the_warp_is_whole() -> None:
-    """R2UR takes the value of the lowest active lane: of lanes that have parted, the last ones' would stay."""
+    """R2UR takes the value of the lowest active lane: of lanes that have diverged, the last ones' would stay."""
     given = "R2UR UR59, R200", SLOW
-    assert "where the lanes may have parted" in found(BRANCHING, before("BAR", given))
+    assert "where the lanes may have diverged" in found(BRANCHING, before("BAR", given))
     written = ("MOV R200, RZ", SLOW)
     assert found(BRANCHING, lambda kernel: Insertion({kernel.instructions[1].at: new(written, given)})) == ""
 
@@ -295,20 +295,20 @@ def test_a_uniform_address_that_the_code_overwrites_is_lost() -> None:
         store = RECORD.replace("UR56", f"UR{used}")
         return Insertion({first: new((f"ULDC.64 UR{used}, c[0x0][0x208]", SLOW)), last: new((store, SLOW))})
 
-    assert f"UR{used} is read, which no inserted instruction wrote on every path" in found(BRANCHING, stored)
+    assert f"UR{used} is read, but no inserted instruction wrote it on every path" in found(BRANCHING, stored)
 
 
 def test_registers_that_the_warp_gave_back_are_not_used() -> None:
-    assert "R200 is not there: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
+    assert "R200 does not exist: USETMAXREG leaves 24 registers" in found(FEWER, before("BAR", (CLOCK, SLOW)))
 
 
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
         ("", ""),
-        ("save", "is overwritten, which the code still needs"),
-        ("restore", "was overwritten, and is not back yet, where the code needs it"),
-        ("its register", "was overwritten, and is not back yet, where the code needs it"),
+        ("save", "is overwritten, but the code still needs it"),
+        ("restore", "was overwritten, and is not restored where the code needs it"),
+        ("its register", "was overwritten, and is not restored where the code needs it"),
     ],
 )
 def test_a_predicate_may_be_overwritten_between_saving_and_restoring_it(missing: str, said: str) -> None:
@@ -331,7 +331,7 @@ def test_a_predicate_may_be_overwritten_between_saving_and_restoring_it(missing:
     assert said in found(BRANCHING, used) if said else found(BRANCHING, used) == ""
 
 
-def test_a_uniform_register_is_free_where_nothing_has_parted_the_warp() -> None:
+def test_a_uniform_register_is_free_where_the_warp_has_not_diverged() -> None:
     """If it has no value there."""
     (kernel,) = functions(assembled(BRANCHING))
     first = next(one.at for one in kernel.instructions if one.name in ("BRA", "EXIT"))
@@ -358,7 +358,7 @@ def test_an_inserted_value_that_the_code_overwrites_is_lost() -> None:
         first = new((f"MOV {written}, RZ", SLOW))
         return Insertion({0: first, named(kernel, "BAR").at: new((f"IADD3 R200, {written}, 0x10, RZ", SLOW))})
 
-    assert "is read, which no inserted instruction wrote on every path" in found(BRANCHING, kept)
+    assert "is read, but no inserted instruction wrote it on every path" in found(BRANCHING, kept)
 
 
 def test_a_value_written_on_one_path_only_is_missed() -> None:
@@ -368,14 +368,14 @@ def test_a_value_written_on_one_path_only_is_missed() -> None:
             {one_side: new((CLOCK, SLOW)), named(kernel, "BAR").at: new(("IADD3 R202, R200, 0x1, RZ", SLOW))}
         )
 
-    assert "R200 is read, which no inserted instruction wrote on every path" in found(BRANCHING, kept)
+    assert "R200 is read, but no inserted instruction wrote it on every path" in found(BRANCHING, kept)
 
 
 OPEN = "ISETP.NE.U32.AND P5, PT, R200, RZ, PT", SLOW
 
 
 def at_rest(*marks: tuple[str, Control]) -> Chosen:
-    """Code behind the kernel writes R202 if P5 is true; marks stand in front of the store."""
+    """Code after the kernel writes R202 if P5 is true; marks are before the store."""
 
     def chosen(kernel: Function) -> Insertion:
         first, store = kernel.instructions[1].at, named(kernel, "STG").at
@@ -389,8 +389,8 @@ def at_rest(*marks: tuple[str, Control]) -> Chosen:
 
 def test_what_the_claim_writes_is_read_only_under_the_predicate_that_leads_to_it() -> None:
     assert found(SPIN, at_rest(("@P5 MOV R203, R202", SLOW))) == ""
-    assert "R202 is read, which no inserted instruction wrote" in found(SPIN, at_rest(("MOV R203, R202", SLOW)))
-    assert "R202 is read, which no inserted" in found(SPIN, at_rest(("@!P5 MOV R203, R202", SLOW)))
+    assert "R202 is read, but no inserted instruction wrote" in found(SPIN, at_rest(("MOV R203, R202", SLOW)))
+    assert "R202 is read, but no inserted" in found(SPIN, at_rest(("@!P5 MOV R203, R202", SLOW)))
 
 
 def test_a_predicate_that_is_narrowed_from_another_one_counts_as_that_one() -> None:

@@ -21,7 +21,7 @@ NOP = controlled(0x7918, Control())
 
 
 def some_nops(function: Function, seed: int) -> Insertion:
-    """NOPs in front of a third of the instructions, behind a tenth, and behind the code."""
+    """NOPs before a third of the instructions, after a tenth, and after the code."""
     dice = random.Random(seed)
 
     def nops(share: float) -> dict[int, Sequence[New]]:
@@ -86,7 +86,7 @@ def test_kernels_of_the_contract_take_nops(name: str) -> None:
     check(data, kernel, some_nops(kernel, 3))
 
 
-def test_branches_lead_to_what_stands_before_and_pass_what_stands_behind() -> None:
+def test_branches_go_to_what_is_inserted_before_and_skip_what_is_inserted_after() -> None:
     data = assembled(BRANCHING)
     (kernel,) = functions(data)
     (to,) = {one.target for one in kernel.instructions if one.name == "BRA" and one.target and one.target < one.at}

@@ -1,4 +1,4 @@
-"""Where the instructions of marks stand among the kernel's own: what needs time stands behind those that take it."""
+"""Where the instructions of marks are among the kernel's: those that need time follow those that take it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END = "EXIT"
 
 
 def site(act: str, at: int, quad: int = 108, name: str = "part", **more: bool) -> Site:
-    """A mark in front of an instruction, by its number."""
+    """A mark before an instruction, by its number."""
     record = Record((name, ""), layout.record_id(name, layout.Kind.SPAN), False, False)
     spot = Spot(0, at * BYTES, 0, more.get("behind_wait", False))
     return Site(act, record, quad, True, spot, None, None, (None, None), more.get("waits", False))
@@ -39,11 +39,11 @@ def names(some: Sequence[New]) -> list[str]:
 
 
 def standing(made: Marks, name: str) -> Iterator[int]:
-    """The numbers of the own instructions in front of which instructions of this name stand."""
+    """The numbers of the kernel's instructions that inserted instructions of this name precede."""
     return (at // BYTES for at, some in sorted(made.before.items()) for one in names(some) if one == name)
 
 
-def test_a_store_stands_behind_own_instructions_that_take_its_clocks_time() -> None:
+def test_a_store_follows_instructions_of_the_kernel_that_take_its_clocks_time() -> None:
     function = listed(*COMPUTES, END)
     made = placed(function, site("enter", 1), site("exit", 4))
     assert list(standing(made, "CS2R")) == [1, 4]
@@ -52,21 +52,21 @@ def test_a_store_stands_behind_own_instructions_that_take_its_clocks_time() -> N
     assert "NOP" not in [name for some in made.before.values() for name in names(some)]
 
 
-def test_it_stands_in_the_block_of_its_mark() -> None:
+def test_it_is_in_the_block_of_its_mark() -> None:
     """And waits there, if that is short."""
     function = listed(*COMPUTES[:6], "BRA `(there)", *COMPUTES[:9], END, there=9)
     made = placed(function, site("exit", 4))
     assert list(standing(made, "STG")) == [6]
 
 
-def test_it_stands_in_front_of_a_blocks_last_instruction_if_a_branch_leads_behind_it() -> None:
-    """What stands behind it would also run on the way from there, where the record has no begin."""
+def test_it_is_before_a_blocks_last_instruction_if_a_branch_goes_after_it() -> None:
+    """Code after it would also run on the path from there, where the record has no begin."""
     function = listed(*COMPUTES[:3], "@P0 BRA `(there)", *COMPUTES[:4], *COMPUTES[:9], END, there=8)
     made = placed(function, site("enter", 4), site("exit", 6))
     assert list(standing(made, "STG")) == [7]
 
 
-def test_it_stands_in_front_of_the_next_mark_that_stores() -> None:
+def test_it_is_before_the_next_mark_that_stores() -> None:
     function = listed(*COMPUTES, END)
     made = placed(function, site("exit", 4), site("exit", 6, 112))
     first, second = standing(made, "STG")
@@ -76,7 +76,7 @@ def test_it_stands_in_front_of_the_next_mark_that_stores() -> None:
     assert order == ["R108", "R112"]
 
 
-def test_clocks_of_one_place_are_read_one_behind_the_other() -> None:
+def test_clocks_of_one_place_are_read_one_after_the_other() -> None:
     """In front of the first one's store, unless the second writes its registers."""
     function = listed(*COMPUTES, END)
     other = placed(function, site("exit", 4), site("enter", 4, 112))
@@ -87,8 +87,8 @@ def test_clocks_of_one_place_are_read_one_behind_the_other() -> None:
 
 
 @pytest.mark.parametrize(("follows", "nops"), [(COMPUTES, 0), (("LDG.E R2, desc[UR4][R4.64]", *COMPUTES), 1)])
-def test_behind_a_wait_a_clock_stands_where_the_warp_has_stopped(follows: Sequence[Line], nops: int) -> None:
-    """Behind own instructions that only compute, else behind a NOP."""
+def test_after_a_wait_a_clock_is_read_where_the_warp_has_stopped(follows: Sequence[Line], nops: int) -> None:
+    """After instructions of the kernel that only compute, else after a NOP."""
     function = listed("BAR.SYNC.DEFER_BLOCKING 0x0", *follows, END)
     made = placed(function, site("enter", 1, behind_wait=True))
     (clock,) = standing(made, "CS2R")
@@ -96,7 +96,7 @@ def test_behind_a_wait_a_clock_stands_where_the_warp_has_stopped(follows: Sequen
     assert [name for some in made.before.values() for name in names(some)].count("NOP") == nops
 
 
-def test_with_tensor_cores_a_store_stands_at_the_end_of_its_block() -> None:
+def test_with_tensor_cores_a_store_is_at_the_end_of_its_block() -> None:
     function = listed("HGMMA", *COMPUTES[:3], *("NOP",) * 30, END)
     tensor = placed(function, site("exit", 2))
     assert list(standing(tensor, "STG")) == [len(function.instructions) - 1]
@@ -106,7 +106,7 @@ def test_with_tensor_cores_a_store_stands_at_the_end_of_its_block() -> None:
 
 
 def test_a_begin_that_would_wait_for_a_store_reads_its_clock_into_a_register_that_the_kernel_leaves() -> None:
-    """The record's end waits instead, which is far behind the store; the clock is moved where the record is stored."""
+    """The record's end waits instead, which is long after the store; the clock is moved where the record is stored."""
     sites = [site("enter", 1, waits=True), site("exit", 4)]
     chosen = registers.Allocation(STATE, {("part", ""): 108}, {108: 1}, 114)
     enter, leave = aside.placed(sites, chosen, frozenset(range(30)), 255)

@@ -158,7 +158,7 @@ def test_the_line_table_is_the_users() -> None:
     assert {line for _, line in lines(out.data).values()} == {"70", "80"}
 
 
-def test_it_says_what_it_costs() -> None:
+def test_the_result_has_registers_warps_and_spots() -> None:
     out = made(ASSEMBLERS[0])
     before, now = out.registers
     assert before < now <= 64 and out.warps[1] <= out.warps[0]

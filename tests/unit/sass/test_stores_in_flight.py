@@ -30,19 +30,19 @@ def waits(*marks: tuple[str, int, int]) -> set[int]:
     return {spot.mark for spot in waiting(LOOP, uses(*marks))}
 
 
-def test_a_region_alone_in_a_loop_waits_for_the_turn_before() -> None:
+def test_a_region_alone_in_a_loop_waits_for_the_previous_iteration() -> None:
     assert waits(("enter", 0x10, 4), ("exit", 0x20, 4)) == {0}
 
 
 def test_the_last_two_stores_may_be_in_flight() -> None:
-    """Each store waits for the one before it, but may stand behind the next region's begin."""
+    """Each store waits for the previous one, but may follow the next region's begin."""
     two = ("enter", 0x10, 4), ("exit", 0x20, 4), ("enter", 0x20, 8), ("exit", 0x30, 8)
     three = ("enter", 0x10, 4), ("exit", 0x10, 4), ("enter", 0x20, 8), ("exit", 0x20, 8)
     assert waits(*two) == {0, 2}
     assert waits(*three, ("enter", 0x30, 12), ("exit", 0x30, 12)) == set()
 
 
-def test_clocks_of_one_place_may_be_read_in_front_of_all_its_stores() -> None:
+def test_clocks_of_one_place_may_be_read_before_all_its_stores() -> None:
     """So a region that begins where it was stored waits, whatever was stored in between."""
     marks = ("enter", 0x00, 4), ("enter", 0x00, 8), ("enter", 0x00, 12)
     ends = ("exit", 0x20, 4), ("exit", 0x20, 8), ("exit", 0x20, 12)

@@ -1,4 +1,4 @@
-"""Inserted instructions have as few cycles between them as they need, and stand among own ones while they wait."""
+"""Inserted instructions have as few cycles in between as they need, and wait among the kernel's instructions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BORDER = "BRA `()"
 
 
 def own(*stalls: int) -> list[Instruction]:
-    """Instructions of the kernel with these cycles behind them."""
+    """Instructions of the kernel with these cycles after them."""
     return [
         Instruction(16 * number, writing.new("NOP", Control(stall=stall)).word, "", "NOP", ())
         for number, stall in enumerate(stalls)
@@ -64,7 +64,7 @@ def test_a_scoreboard_is_waited_for_when_it_counts() -> None:
     assert control(made[0].word).stall == 2
 
 
-def test_behind_the_last_one_every_result_is_there() -> None:
+def test_after_the_last_one_every_result_is_available() -> None:
     (made,) = timing.tight([writing.new("MOV R1, R2")], 90)
     assert control(made.word).stall == 5
 
@@ -76,18 +76,18 @@ def placed(code: Sequence[New], ahead: Sequence[Instruction], begin: int = 0) ->
 RECORD = [writing.new(CLOCK), writing.new(STORE)]
 
 
-def test_a_store_stands_behind_own_instructions_that_take_the_time_of_its_clock() -> None:
+def test_a_store_follows_instructions_of_the_kernel_that_take_the_time_of_its_clock() -> None:
     assert placed(RECORD, own(2, 2, 3, 1, 1)) == [["CS2R"], [], [], ["STG"], [], []]
     (clock,), *_ = spreading.spread(RECORD, own(2, 2, 3, 1, 1), 90)
     assert control(clock.word).stall == 1
 
 
-def test_without_own_instructions_it_waits() -> None:
+def test_without_instructions_of_the_kernel_it_waits() -> None:
     (group,) = spreading.spread(RECORD, (), 90)
     assert [control(one.word).stall for one in group] == [8, 2]
     assert placed(RECORD, own(3)) == [["CS2R"], ["NOP", "STG"]]
 
 
-def test_a_clock_behind_a_barrier_stands_behind_own_instructions_or_waits() -> None:
+def test_a_clock_after_a_barrier_follows_instructions_of_the_kernel_or_waits() -> None:
     assert placed(RECORD[:1], own(4, 4), 8) == [[], [], ["CS2R"]]
     assert placed(RECORD[:1], (), 8) == [["NOP", "CS2R"]]

@@ -55,8 +55,8 @@ def test_a_predicate_is_back_only_if_its_bit_alone_was_saved() -> None:
 
     good = "ISETP.NE.U32.AND P0, PT, R200, RZ, PT"
     assert around("0x1", good) == ""
-    assert "P0 was overwritten, and is not back yet" in around("0x3", good)
-    assert "P0 was overwritten, and is not back yet" in around("0x1", good.replace(".AND", ".OR"))
+    assert "P0 was overwritten, and is not restored" in around("0x3", good)
+    assert "P0 was overwritten, and is not restored" in around("0x1", good.replace(".AND", ".OR"))
 
 
 def uniform(*branch: str) -> str:

@@ -127,7 +127,7 @@ def test_what_reads_the_kernels_registers_must_be_named() -> None:
     own = {one.word for one in functions(assembled(labels.labeled(MARKED).plain, ASSEMBLERS[0]))[0].instructions}
     new = frozenset(one.at for one in kernel.instructions if one.word not in own and one.target is None)
     said = "\n".join(map(str, clobbers.check(kernel, new)))
-    assert "is read, which no inserted instruction wrote on every path" in said
+    assert "is read, but no inserted instruction wrote it on every path" in said
 
 
 MANY = 96
@@ -173,7 +173,7 @@ def test_records_use_registers_that_are_free_there() -> None:
 
 
 def test_the_kernel_waits_for_the_store_of_a_lent_record_where_it_uses_its_registers_next() -> None:
-    """Whatever marks stand in between: those that begin a region wait for nothing."""
+    """For any marks in between: those that begin a region wait for nothing."""
     (kernel,) = functions(assembled(FULL, ASSEMBLERS[0], ()))
     loads = [one for one in kernel.instructions if one.name == "LDG"]
     (name,) = loads[40].writes
@@ -192,5 +192,5 @@ def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.Mon
         return replace(found, quads={("turn", ""): address // 4 * 4})
 
     monkeypatch.setattr(recording, "_chosen", chosen)
-    with pytest.raises(UnsupportedError, match=r"overwritten, which the code still needs|may still be read"):
+    with pytest.raises(UnsupportedError, match=r"overwritten, but the code still needs it|may still be read"):
         made(ASSEMBLERS[0], FULL)

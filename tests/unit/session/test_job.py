@@ -36,7 +36,7 @@ def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
     done = finished(*first, late)
     assert [code for _, _, code in done] == [0, 0, 0], done
     began = {int(out.split()[1]): int(out.split()[2]) for out, _, _ in done}
-    assert min(began.values()) > after  # nobody began before the last one was there
+    assert min(began.values()) > after  # no rank began before the last one was there
     for rank in range(3):
         own = tmp_path / "run" / f"rank={rank:04}"
         assert {one.name for one in own.iterdir() if one.name[0] != "."} >= {"clock.json", "train.kscope"}
@@ -94,7 +94,7 @@ def test_everybody_gets_everybody_s_value_in_every_turn(tmp_path: Path) -> None:
     assert found == [[[[rank, turn] for rank in range(4)] for turn in range(20)]] * 4
 
 
-def test_a_missing_rank_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_missing_rank_is_an_error_with_that_reason(tmp_path: Path) -> None:
     rendezvous = Rendezvous(tmp_path, Place(0, 2), 0.3)
     with pytest.raises(UsageError, match=r"did not arrive within 0 s"):
         rendezvous.gather()
@@ -127,18 +127,18 @@ class Side:
     def clear(self, slot: int) -> None:
         self.cleared.append(slot)
 
-    def start(self, theirs: int, their_slot: int, slot: int, asks: bool, rounds: int, patience: int) -> None:
+    def start(self, theirs: int, their_slot: int, slot: int, begins: bool, rounds: int, patience: int) -> None:
         assert self.cleared[-1] == slot
         if self.turns == self.fails:
             raise DriverError("cuLaunchKernel", "CUDA_ERROR_ILLEGAL_ADDRESS", 700)
-        self.started.append((theirs, their_slot, slot, asks, rounds, patience))
+        self.started.append((theirs, their_slot, slot, begins, rounds, patience))
 
     def readings(self) -> npt.NDArray[np.int64]:
-        _, _, _, asks, rounds, _ = self.started[-1]
+        _, _, _, begins, rounds, _ = self.started[-1]
         rng = np.random.default_rng(5)  # both sides draw the same truth
         begin = np.arange(rounds) * 2_000 + rng.integers(0, 100, rounds)
         there, back = rng.integers(600, 700, (2, rounds))
-        pair = (begin, begin + there + back) if asks else (begin + there, begin + there)
+        pair = (begin, begin + there + back) if begins else (begin + there, begin + there)
         self.turns += 1
         return np.stack(pair, axis=1) + self._ahead
 

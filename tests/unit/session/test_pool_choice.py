@@ -88,7 +88,7 @@ def test_the_densest_part_counts_and_not_the_mean() -> None:
     assert densest(one, prof.capture.epoch) == pytest.approx(GHZ * 1e6, rel=0.1)
 
 
-def test_the_capture_says_where_and_why(
+def test_the_capture_has_where_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KSCOPE_SURVIVE_FOLDER", str(tmp_path / "pools"))
@@ -100,7 +100,7 @@ def test_the_capture_says_where_and_why(
     assert "survive, sim0  shm (simulated memory is the host's)" in capsys.readouterr().out
 
 
-def test_a_pool_file_says_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_file_has_where_and_why_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KSCOPE_SURVIVE_FOLDER", str(tmp_path / "pools"))
     survival = Survival(Recording(survive="auto"), FEW, 1, 0, {})
     file = survival.open(H200, 1 << 16)

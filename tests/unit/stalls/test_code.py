@@ -44,7 +44,7 @@ def test_one_read_may_end_a_region_and_begin_the_next() -> None:
     assert found == [(), ("a",), ("a",), ("b",), ("b",), ()]
 
 
-def test_a_wait_s_loop_behind_the_kernel_s_end_is_in_its_region() -> None:
+def test_a_wait_s_loop_after_the_kernel_s_end_is_in_its_region() -> None:
     function = listing(
         "CS2R R2", "SYNCS P0", "@!P0 BRA 0x60", "CS2R R4", "STG R5", "EXIT",
         "SYNCS P0", "@!P0 BRA 0x60", "BRA 0x30", "BRA 0x90",
@@ -74,7 +74,7 @@ def test_a_subroutine_is_in_the_region_of_its_only_caller() -> None:
     assert opened(function, ("a", 0, 2))[5:] == [("a",), ("a",)]
 
 
-def test_code_behind_an_indirect_branch_goes_by_address() -> None:
+def test_code_after_an_indirect_branch_is_assigned_by_address() -> None:
     function = listing("CS2R R2", "BRX R3", "FADD R3", "CS2R R4", "EXIT")
     assert opened(function, ("a", 0, 3))[2:] == [("a",), ("a",), ()]
 
@@ -164,7 +164,7 @@ def test_code_by_nvcc_has_regions_and_lines(cubin: bytes) -> None:
         for word in ("SYNCS", "MUFU", "BAR", "IMAD")
     }
     assert {function.stack(one) for one in code["SYNCS"]} == {("outer", "wait")} and len(code["SYNCS"]) > 1
-    assert max(code["SYNCS"]) > max(code["BAR"])  # the loop stands behind the kernel's end
+    assert max(code["SYNCS"]) > max(code["BAR"])  # the loop is after the kernel's end
     assert {function.stack(one) for one in code["MUFU"]} == {("outer",)}
     assert {function.stack(one) for one in code["BAR"]} == {()}
     in_helper = [one for one, _ in enumerate(function.at) if function.chain(one)[:1] and function.chain(one)[0][1] == 3]
@@ -185,7 +185,7 @@ def test_regions_know_what_their_code_moves_and_a_capture_keeps_it(cubin: bytes)
 
 
 @needs_nvcc
-def test_a_function_that_is_not_there_says_so(cubin: bytes) -> None:
+def test_a_missing_function_is_reported(cubin: bytes) -> None:
     known, missing = code_map.described([SampledFunction("before"), SampledFunction("none")], cubin, ())
     assert known.at and known.regions == () and NO_PLACE not in known.place
     assert missing.why_unknown == "its module has no function of this name"

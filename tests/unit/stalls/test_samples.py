@@ -163,7 +163,7 @@ def test_the_period_is_in_the_options_and_needs_stalls() -> None:
             kscope.profile(stalls=True, period=wrong)  # type: ignore[arg-type]  # the point of the test
 
 
-def test_a_session_that_sampled_nothing_says_so() -> None:
+def test_a_session_that_sampled_nothing_reports_it() -> None:
     with kscope.profile(stalls=True) as prof:
         kscope_sim.launch(programs.three, 1, 32, (0,))
     assert any(one.kind == "unsampled" and "no stall was sampled" in one.text for one in prof.trace.problems)

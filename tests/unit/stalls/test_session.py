@@ -37,7 +37,7 @@ def test_a_text_without_a_file_is_kept() -> None:
     assert with_sources([function("work")]) == ((function("work"),), {"kern.cu": text("work")})
 
 
-def test_texts_that_share_a_name_are_told_apart_by_their_kernels() -> None:
+def test_texts_that_share_a_name_are_distinguished_by_their_kernels() -> None:
     for name in ("first", "second", "third"):
         source_texts.keep("kern.cu", text(name))
     functions, texts = with_sources(

@@ -59,7 +59,7 @@ def test_other_suffixes_and_the_capture_itself_are_refused(
     assert main(["stalls", path, "-o", path]) == 2
 
 
-def test_the_summary_shows_stalls_when_asked(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_shows_stalls_if_requested(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", path]) == 0
     assert "long_scoreboard" not in capsys.readouterr().out
     assert main(["summary", path, "--stalls"]) == 0

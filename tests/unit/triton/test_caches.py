@@ -123,7 +123,7 @@ def test_the_disk_cache_returns_the_current_states_kernel(frontend, order):
 @pytest.mark.parametrize("kernel", [kernel, in_gluon], ids=["triton", "gluon"])
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_compilation_is_unaffected_by_a_concurrent_state_change(frontend, monkeypatch, kernel, before, after):
-    """As another thread's enable() or disable() would: behind the key on disk, before the stages."""
+    """As another thread's enable() or disable() would: after the key on disk, before the stages."""
     texts = {}
     for state in (before, after):
         monkeypatch.setenv("TRITON_CACHE_DIR", f"{os.environ['TRITON_CACHE_DIR']}.")

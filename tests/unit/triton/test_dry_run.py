@@ -68,7 +68,7 @@ def test_a_dry_run_lists_kernels_places_and_costs_every_time(dry):
     head, found, foot = rows(first.stdout, "softmax")
     assert head == "softmax (triton, sm_90a): 6 places, 5 regions"
     assert (
-        found[f"wait {FILE}:{LOAD}", f"1 per turn of {FILE}:{LOOP}"] == "3"
+        found[f"wait {FILE}:{LOAD}", f"1 per iteration of {FILE}:{LOOP}"] == "3"
     )  # the wait, its barrier, and the fence before the clock
     assert re.fullmatch(r"\d+ to \d+, which branch", found[f"load {FILE}:{LOAD}", "1 per launch"])
     assert re.fullmatch(r"  with all marks: \d+ -> \d+ registers, \d+ -> \d+ instructions", foot)
@@ -95,7 +95,7 @@ def test_lines_and_kernels_are_selected_and_what_matches_none_is_named(dry):
     assert done.returncode == 0, done.stderr
     assert "the script speaks ['--auto']" in done.stdout
     _, found, _ = rows(done.stdout, "softmax")
-    assert list(found) == [("max", f"1 per turn of {FILE}:{LOOP}")]
+    assert list(found) == [("max", f"1 per iteration of {FILE}:{LOOP}")]
     assert "leaving (triton, sm_90a): nothing to mark" in done.stdout
     assert "region no=other.py:7: no kernel has an operation at these lines" in done.stdout
 

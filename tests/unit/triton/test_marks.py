@@ -111,7 +111,7 @@ def persistent(a, b, c, tiles, K, BM: tl.constexpr, BK: tl.constexpr):
             tl.store(c + (tile * BM + rows)[:, None] * BM + rows[None, :], total)
 
 
-@pytest.mark.filterwarnings("ignore:kscope.*took apart")
+@pytest.mark.filterwarnings("ignore:kscope.*split region")
 def test_regions_of_flattened_loops_are_named_with_the_remedy_and_those_inside_are_recorded(compiler):
     types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "tiles": "i32", "K": "i32", "BM": 128, "BK": 64}
     kernel = compiler(persistent, 90, {"num_stages": 3, "num_warps": 8}, **types)

@@ -45,6 +45,7 @@ class LaunchLines:
         self.on_launch: Callable[[int], None] | None = None
         self._kinds = dict[str, int]()  # by file
         self._depth = 1  # from add() to the program's frame, the last time
+        self._launchers = set[str | None]()  # modules whose functions a program calls to launch
         self._numbers = dict[Key, int]()
         self._places = list[tuple[CodeType, int]]()  # by number: code, which a key's id is of, and instruction
         self._launched = defaultdict[int, list[int]](list)
@@ -61,25 +62,24 @@ class LaunchLines:
     def add(self, kernel: int) -> None:
         """A kernel was launched by the caller's callers, and records.
 
-        A line takes long to compute, and a frame some 100 ns to look at: of most launches two frames are enough.
+        Looking at a frame takes some 100 ns, so most launches look at one: if it launched before, and the function
+        that it calls is a launcher's, it is the program's innermost frame.
         """
         if self.on_launch is not None:
             self.on_launch(kernel)
         if not self.enabled:
             return
+        depth = self._depth
         try:
-            frame = stacks.outward(self._depth)
-            below = stacks.outward(self._depth - 1)
+            frame = stacks.outward(depth)
+            number = self._numbers.get((id(frame.f_code), frame.f_lasti, get_ident()))
         except ValueError:
-            frame = below = stacks.outward(0)
-        code, kinds = frame.f_code, self._kinds
-        if kinds.get(code.co_filename) != _PROGRAM or kinds.get(below.f_code.co_filename) != _OF_LAUNCHER:
+            number = None
+        if number is None or stacks.module(depth - 1) not in self._launchers:
             frame = self._search(stacks.outward(0))
-            code = frame.f_code
-        key = id(code), frame.f_lasti, get_ident()
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._number(key, code)
+            if _LAUNCHERS.fullmatch((name := stacks.module(self._depth - 1) or "").partition(".")[0]):
+                self._launchers.add(name)
+            number = self._number((id(frame.f_code), frame.f_lasti, get_ident()), frame.f_code)
         self._launched[kernel].append(number)
 
     def stack(self, most: int) -> list[LaunchLine]:

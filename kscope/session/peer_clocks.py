@@ -55,10 +55,10 @@ class Effort:
     patience: int
 
 
-THOROUGH = Effort(2000, 16, 1 << 30)
-"""At both ends: about 5 ms, and at most half a second."""
-QUICK = Effort(200, 4, 1 << 26)
-"""While the script runs: about half a millisecond in one thread, and at most 40 ms if the other GPU has no room for its
+THOROUGH = Effort(4000, 16, 1 << 30)
+"""At both ends: about 10 ms, and at most half a second."""
+QUICK = Effort(400, 4, 1 << 26)
+"""While the script runs: about a millisecond in one thread, and at most 40 ms if the other GPU has no room for its
 thread.
 """
 

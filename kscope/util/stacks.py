@@ -11,6 +11,15 @@ outward: Callable[[int], FrameType] = vars(sys)["_getframe"]
 """The frame so far outward of the caller's, which is 0. Raises ValueError if there is none."""
 
 
+def _module(depth: int) -> str | None:
+    name: str | None = outward(depth + 1).f_globals.get("__name__")
+    return name
+
+
+module: Callable[[int], str | None] = vars(sys).get("_getframemodulename", _module)
+"""The module of the function so far outward of the caller's. Python 3.12 has a faster way than a look at its frame."""
+
+
 def own() -> Iterator[FrameType]:
     """The frames of this thread, the innermost first."""
     return _outward(inspect.currentframe())  # a frame that refers to itself would keep all of them alive

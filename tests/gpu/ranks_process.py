@@ -3,9 +3,10 @@
     python -m gpu.ranks_process FOLDER
 
 Rank 1's `delayed` takes DELAY_NS longer in every second step. All steps are launched before the first one begins, so
-no host delays a rank. Each rank writes saw.RANK.npy: for each step, whether the other one's signal was there when it
-looked for the first time, right after it had sent its own. Who saw it came last; if both or none did, they came within
-the time that a signal takes.
+no host delays a rank. WARMUP steps before them are recorded, too: code and the other GPU's memory take 100 us when they
+are used for the first time. Each rank writes saw.RANK.npy: for each of the STEPS, whether the other one's signal was
+there when it looked for the first time, right after it had sent its own. Who saw it came last; if both or none did, they
+came within the time that a signal takes.
 """
 
 from __future__ import annotations
@@ -80,13 +81,13 @@ def main(rank: int, folder: str, barrier: Any) -> None:
         compute[(1,)](out, delay)
         peer_barrier[(1,)](mine, peer, turn, 1 - rank, saw)
 
-    barrier.wait()
     gate[(1,)](flag.data_ptr())
-    for _ in range(WARMUP):
-        step(0)
-    torch.cuda.synchronize()
-    flag.zero_()
+    barrier.wait()
     with kscope.profile(f"{folder}/step.%r.kscope"):
+        for _ in range(WARMUP):
+            step(0)
+        torch.cuda.synchronize()
+        flag.zero_()
         gate[(1,)](flag.data_ptr())
         for at in range(STEPS):
             step(DELAY_NS if rank == 1 and at % 2 else 0)

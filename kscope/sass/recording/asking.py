@@ -39,6 +39,12 @@ _CONTROL = ("ctl lo", "ctl hi")
 _ASK_LABEL, _LOOK_LABEL, _ANSWER_LABEL = "claim", "look", "answer"
 _DECLARED = "\t.reg .b32 ks_clo, ks_glo, ks_ghi, ks_opened, ks_asked;\n"
 _UNIFORM = 60
+_EVERY = 8
+"""Of the places for the look, those that are tried."""
+_MOST = 24, 28
+"""Registers for each part: with fewer, ptxas keeps some in a stack."""
+_SAMPLED = 1 << 8
+"""In the byte of what the seal needs that the claim fills later: this warp asked."""
 
 
 def text(kernel: ptx.Kernel) -> str:
@@ -49,23 +55,35 @@ def text(kernel: ptx.Kernel) -> str:
     ask = (
         f"{declared}{fragments.doors_in(fragments.between(kernel))}{fragments.begun()}{fragments.units(kernel)}"
         f"\tmov.u32 ks_limit, 0;\n{ptx.attempt(kernel, True, asks=True)}"
-        "\t{ .reg .b32 ks_x; mov.b64 {ks_clo, ks_x}, ks_c; mov.b64 {ks_glo, ks_ghi}, ks_g; mov.u32 ks_opened, ks_epoch;"
-        " vote.sync.any.pred ks_full, ks_on, 0xffffffff; selp.b32 ks_asked, 1, 0, ks_full; }\n"
+        "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_clo, ks_x}, ks_c; mov.b64 {ks_glo, ks_ghi}, ks_g;"
+        " mov.u32 ks_opened, ks_epoch;"
+        f" selp.b32 ks_x, {_SAMPLED}, 0, ks_on; or.b32 ks_w, ks_w, ks_x;"
+        # block 0's first warp writes the launch's entry, also if it does not record
+        " mov.u32 ks_x, %ctaid.x; mov.u32 ks_y, %ctaid.y; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %ctaid.z;"
+        " or.b32 ks_x, ks_x, ks_y; shr.u32 ks_y, ks_thread, 5; or.b32 ks_x, ks_x, ks_y;"
+        " setp.eq.or.u32 ks_full, ks_x, 0, ks_on; vote.sync.any.pred ks_full, ks_full, 0xffffffff;"
+        " selp.b32 ks_asked, 1, 0, ks_full; }\n"
         f"{fragments.doors_out((*_kept(kernel), 'asked', *_ANSWER))}\tret;\n"
     )
     look = (
         f"{declared}{fragments.doors_in((*_kept(kernel), *_CONTROL, *_ANSWER))}"
         "\tmov.b64 ks_c, {ks_clo, ks_clo}; mov.b64 ks_g, {ks_glo, ks_ghi}; mov.u32 ks_epoch, ks_opened;\n"
-        f"{ptx.looks(kernel)}{ptx.claim(kernel, True)}{fragments.slab(kernel)}{ptx.again(kernel)}"
+        f"{ptx.looks(kernel)}\t{{ .reg .b32 ks_x; and.b32 ks_x, ks_w, {_SAMPLED}; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;"
+        " mov.pred ks_try, ks_on; }\n"
+        f"{ptx.claim(kernel, True)}{fragments.slab(kernel)}{ptx.again(kernel)}"
     )
-    return "".join(f".visible .entry {name}()\n{{\n{body}}}\n" for name, body in ((ASK, ask), (LOOK, look)))
+    parts = (ASK, _MOST[0], ask), (LOOK, _MOST[1], look)
+    return "".join(f".visible .entry {name}() .maxnreg {most}\n{{\n{body}}}\n" for name, most, body in parts)
 
 
 def read(file: elf.Elf, functions: Mapping[str, Function]) -> Parts | None:
     """Both parts from the cubin that ptxas made of their text; None if they are not in it."""
     if ASK not in functions:
         return None
-    ask, look = (fragments.read(file, functions[name]) for name in (ASK, LOOK))
+    try:
+        ask, look = (fragments.read(file, functions[name]) for name in (ASK, LOOK))
+    except UnsupportedError:  # too few registers
+        return None
     return Parts(_apart(_apart(ask, -2), -1), look)
 
 
@@ -161,7 +179,7 @@ def placed(
     known = claim_registers.Known(function, valued, flying)
     first = min(stores, default=function.size)
     for at in (*range(claiming.latest(function, first), 0, -claiming.STEP), 0):
-        for looked in looking.places(function, at, stores)[:: claiming.STEP // 16]:
+        for looked in [one for one in looking.places(function, at, stores) if looking.waits(function, at, one)][::_EVERY]:
             try:
                 given = _Given(
                     known, parts, kernel, allocation, control, _answer(function, at, looked, idle[looked]),

@@ -9,7 +9,7 @@ from itertools import chain
 from ...errors import UnsupportedError
 from ..cubin.control import SCOREBOARDS
 from ..cubin.instructions import BYTES, Function, Instruction
-from . import fragments, registers
+from . import fragments, looking, registers
 from .fragments import Fragment
 
 PREDICATES = 7
@@ -86,7 +86,9 @@ def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
 
     uses = [board for one in ahead for board in _used(one)]
     free.sort(key=lambda board: (behind_uses(board), uses.count(board)))
-    return {board: free[board % len(free)] for board in SCOREBOARDS}, free[0], behind_uses(free[0])
+    # a wait for one that counts the kernel's own loads would wait for these
+    some = [board for board in free if board in looking.idle(function)[at]] or free
+    return {board: some[board % len(some)] for board in SCOREBOARDS}, free[0], behind_uses(free[0])
 
 
 def _used(one: Instruction) -> list[int]:

@@ -8,6 +8,8 @@ from ..checks import parting
 from ..checks.hazards import successors
 from ..cubin.instructions import Function, Instruction
 
+_LOADS = frozenset({"LDG", "LDGSTS", "LD", "ATOMG"})
+_WAITS = frozenset({"BAR", "DEPBAR", "SYNCS", "WARPGROUP"})
 _Flow = Mapping[int, tuple[int, ...]]
 
 
@@ -29,8 +31,22 @@ def places(function: Function, after: int, stores: Sequence[int]) -> list[int]:
     for some in passed:
         common &= some
     whole = parting.whole(flow, by_address, frozenset())
-    found = [at for at in common if after in before[at] and at != after and at in whole and at not in _behind(flow, at)]
+    found = [at for at in common if after in before[at] and at != after and at in whole]
+    found = [at for at in found if at not in _behind(flow, at)]
     return sorted(found, key=lambda at: -len(before[at]))
+
+
+def waits(function: Function, after: int, at: int) -> bool:
+    """Whether the kernel waits for memory or other warps between two instructions, of which one runs behind the other:
+    then the answer of a claim comes meanwhile.
+    """
+    boards, found = set[int](), False
+    for one in function.instructions:
+        if after <= one.at < at:
+            found |= bool(one.control.waits & boards) or one.name in _WAITS
+        if one.name in _LOADS and one.at < at and one.control.writes is not None:
+            boards.add(one.control.writes)
+    return found
 
 
 def flow_of(function: Function) -> dict[int, tuple[int, ...]]:
@@ -47,8 +63,17 @@ def flow_of(function: Function) -> dict[int, tuple[int, ...]]:
 
 def reached(function: Function, at: int) -> frozenset[int]:
     """The instructions from which a way leads to one."""
-    flow = flow_of(function)
-    return frozenset(one for one in flow if at in _behind(flow, one))
+    flow, before = flow_of(function), dict[int, list[int]]()
+    for one, ways in flow.items():
+        for to in ways:
+            before.setdefault(to, []).append(one)
+    found, work = set[int](), list(before.get(at, ()))
+    while work:
+        one = work.pop()
+        if one not in found:
+            found.add(one)
+            work += before.get(one, ())
+    return frozenset(found)
 
 
 def _behind(flow: _Flow, at: int) -> set[int]:

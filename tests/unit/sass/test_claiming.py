@@ -62,10 +62,10 @@ def placed(stores: int = FAR, most: int = 255) -> claiming.Claim:
 
 
 def insertion(found: claiming.Claim) -> Insertion:
-    put = {0: found.begin}
-    put[found.loaded] = (*put.get(found.loaded, ()), *found.load)
-    put[found.at] = (*put.get(found.at, ()), *found.test)
-    return Insertion(put, tail=claiming.back(found, put, len(put[found.at])), registers=250)
+    put = {0: [*found.begin]}
+    put[found.loaded] = [*put.get(found.loaded, ()), *found.load]
+    put[found.at] = [*put.get(found.at, ()), *found.test]
+    return Insertion(put, tail=claiming.back(found, put), registers=250)
 
 
 def inserted(found: claiming.Claim) -> list[Instruction]:
@@ -117,7 +117,7 @@ def test_a_shut_gate_costs_a_test_and_a_branch() -> None:
     found = placed()
     assert [one.seen.name for one in found.test if one.seen] == ["ISETP", "BRA"]
     assert found.test[-1].to in [one.label for one in found.behind]
-    assert insert.own(found.at) in [one.to for one in claiming.back(found, {}, 0)]
+    assert insert.own(found.at) in [one.to for one in claiming.back(found, {found.at: [*found.test]})]
 
 
 def test_a_predicate_with_a_value_is_kept_meanwhile() -> None:
@@ -187,7 +187,7 @@ def test_it_comes_back_to_the_mark_that_stands_behind_the_test() -> None:
     """In front of the own instruction, where it would pass the mark by."""
     found = placed()
     put = {found.at: [*found.test, writing.new("CS2R.32 R200, SR_CLOCKLO")]}
-    ways = [one.to for one in claiming.back(found, put, len(found.test))]
+    ways = [one.to for one in claiming.back(found, put)]
     assert put[found.at][-1].label in ways and insert.own(found.at) not in ways
 
 

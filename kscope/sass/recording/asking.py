@@ -13,7 +13,7 @@ uniform registers. Only where one lane of a warp records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ... import ptx
@@ -176,31 +176,32 @@ def placed(
     if parts is None or not allocation.state.uniform:
         return
     valued, flying, idle = lending.live(function), hazards.in_flight(function), looking.idle(function)
-    known = claim_registers.Known(function, valued, flying)
-    first = min(stores, default=function.size)
-    for at in (*range(claiming.latest(function, first), 0, -claiming.STEP), 0):
-        for looked in [one for one in looking.places(function, at, stores) if looking.waits(function, at, one)][::_EVERY]:
+    known, room = claim_registers.Known(function, valued, flying), most - registers.EXTRA
+    late = claiming.latest(function, min(stores, default=function.size))
+    kept = _uniform(function, kernel, allocation.state)
+    for looked in looking.places(function, stores)[::_EVERY]:
+        asks = [at for at in (*range(late, 0, -claiming.STEP), 0) if looking.waits(function, at, looked)]
+        if not asks or not kept:
+            continue
+        given = _Given(known, parts, kernel, allocation, control, _answer(function, late, looked, idle[looked]), kept, idle)
+        try:
+            before = looking.reached(function, looked)
+            look = _answered(given, looked, _written(opened, before.__contains__))
+        except UnsupportedError:
+            continue
+        for at in asks if look.highest < room else ():
             try:
-                given = _Given(
-                    known, parts, kernel, allocation, control, _answer(function, at, looked, idle[looked]),
-                    _uniform(function, kernel, allocation.state), idle,
-                )  # fmt: skip
-                ask = _asked(given, at, _written(opened, lambda one, at=at: one < at))
-                before = looking.reached(function, looked)
-                look = _answered(given, looked, _written(opened, before.__contains__))
+                ask = _asked(given, at, _written(opened, at.__gt__))
             except UnsupportedError:
                 continue
-            found = replace(
-                ask, behind=(*ask.behind, *look.behind), looked=looked, look=look.test,
-                highest=max(ask.highest, look.highest),
-            )  # fmt: skip
-            if found.highest < most - registers.EXTRA:
-                yield found
+            if ask.highest < room:
+                behind, highest = (*ask.behind, *look.behind), max(ask.highest, look.highest)
+                yield replace(ask, behind=behind, looked=looked, look=look.test, highest=highest)
                 break
 
 
-def _written(opened: Mapping[int, frozenset[int]], before: object) -> frozenset[int]:
-    return frozenset[int]().union(*(some for at, some in opened.items() if before(at)))  # type: ignore[operator]
+def _written(opened: Mapping[int, frozenset[int]], before: Callable[[int], bool]) -> frozenset[int]:
+    return frozenset[int]().union(*(some for at, some in opened.items() if before(at)))
 
 
 def _answer(function: Function, at: int, looked: int, idle: frozenset[int]) -> int:
@@ -211,7 +212,7 @@ def _answer(function: Function, at: int, looked: int, idle: frozenset[int]) -> i
 
 
 def _uniform(function: Function, kernel: ptx.Kernel, state: State) -> dict[str, int]:
-    """Registers for what the answer needs: those of the slab's address and clocks first."""
+    """Registers for what the answer needs: those of the slab's address and clocks first; empty if there are too few."""
     used = {name for one in function.instructions for name in one.reads | one.writes}
     base = int(state.base[2:])
     found = {"clo": base, "glo": base + 1, "w": int(state.clocks[2:])}
@@ -221,7 +222,7 @@ def _uniform(function: Function, kernel: ptx.Kernel, state: State) -> dict[str, 
     for name in _kept(kernel):
         if name not in found:
             if not free:
-                raise UnsupportedError(f"{function.name} leaves no uniform registers for the claim")
+                return {}
             found[name] = free.pop(0)
     return found
 

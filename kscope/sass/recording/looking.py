@@ -13,13 +13,11 @@ _WAITS = frozenset({"BAR", "DEPBAR", "SYNCS", "WARPGROUP"})
 _Flow = Mapping[int, tuple[int, ...]]
 
 
-def places(function: Function, after: int, stores: Sequence[int]) -> list[int]:
-    """Instructions that run once in every warp, whole, behind one of the entry's and in front of all exits and stores
-    of records; the last one first.
+def places(function: Function, stores: Sequence[int]) -> list[int]:
+    """Instructions that run once in every warp, whole, in front of all exits and stores of records; the last one first.
 
     Args:
         function: the kernel.
-        after: the instruction of the entry.
         stores: the instructions at which records are stored.
     """
     flow = flow_of(function)
@@ -31,8 +29,7 @@ def places(function: Function, after: int, stores: Sequence[int]) -> list[int]:
     for some in passed:
         common &= some
     whole = parting.whole(flow, by_address, frozenset())
-    found = [at for at in common if after in before[at] and at != after and at in whole]
-    found = [at for at in found if at not in _behind(flow, at)]
+    found = [at for at in common if at in whole and at not in _behind(flow, at)]
     return sorted(found, key=lambda at: -len(before[at]))
 
 

@@ -91,8 +91,7 @@ def _ring() -> str:
     """Loads that are the same for every slab of a stripe."""
     return (
         # two loads: one wide load would be copied at once, and so waited for
-        f"\t@ks_try ld.global.u64 ks_ring, {stripe('base')};\n"
-        f"\t@ks_try ld.global.u32 ks_mask, {stripe('mask')};\n"
+        f"\t@ks_try ld.global.u64 ks_ring, {stripe('base')};\n\t@ks_try ld.global.u32 ks_mask, {stripe('mask')};\n"
     )
 
 

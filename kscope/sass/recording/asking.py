@@ -68,8 +68,8 @@ def text(kernel: ptx.Kernel) -> str:
     look = (
         f"{declared}{fragments.doors_in((*_kept(kernel), *_CONTROL, *_ANSWER))}"
         "\tmov.b64 ks_c, {ks_clo, ks_clo}; mov.b64 ks_g, {ks_glo, ks_ghi}; mov.u32 ks_epoch, ks_opened;\n"
-        f"{ptx.looks(kernel)}\t{{ .reg .b32 ks_x; and.b32 ks_x, ks_w, {_SAMPLED}; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;"
-        " mov.pred ks_try, ks_on; }\n"
+        f"{ptx.looks(kernel)}\t{{ .reg .b32 ks_x; and.b32 ks_x, ks_w, {_SAMPLED};"
+        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on; mov.pred ks_try, ks_on; }\n"
         f"{ptx.claim(kernel, True)}{fragments.slab(kernel)}{ptx.again(kernel)}"
     )
     parts = (ASK, _MOST[0], ask), (LOOK, _MOST[1], look)
@@ -183,7 +183,8 @@ def placed(
         asks = [at for at in (*range(late, 0, -claiming.STEP), 0) if looking.waits(function, at, looked)]
         if not asks or not kept:
             continue
-        given = _Given(known, parts, kernel, allocation, control, _answer(function, late, looked, idle[looked]), kept, idle)
+        answer = _answer(function, late, looked, idle[looked])
+        given = _Given(known, parts, kernel, allocation, control, answer, kept, idle)
         try:
             before = looking.reached(function, looked)
             look = _answered(given, looked, _written(opened, before.__contains__))
@@ -205,7 +206,9 @@ def _written(opened: Mapping[int, frozenset[int]], before: Callable[[int], bool]
 
 
 def _answer(function: Function, at: int, looked: int, idle: frozenset[int]) -> int:
-    """The scoreboard of the answer: the kernel waits for it least until it is looked at, and uses none of these then."""
+    """The scoreboard of the answer: the kernel waits for it least until it is looked at. idle: those that it does not
+    use there.
+    """
     between = [one for one in function.instructions if at <= one.at < looked]
     free = registers.uncounted(function)
     return min(free, key=lambda board: (board not in idle, sum(board in one.control.waits for one in between)))
@@ -342,9 +345,7 @@ def _looks(state: State, answer: int, needed: frozenset[str]) -> list[New]:
     return timing.tight([test, state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_ANSWER_LABEL)], state.arch)
 
 
-def _names(
-    given: _Given, part: Fragment, second: Mapping[int, int], at: int
-) -> tuple[Names, tuple[int, ...]]:
+def _names(given: _Given, part: Fragment, second: Mapping[int, int], at: int) -> tuple[Names, tuple[int, ...]]:
     function = given.known.function
     uniform = claim_registers.uniform(function, part.used("UR"), at, given.uniform)
     predicates, saved = claim_registers.predicates(function, part, at)

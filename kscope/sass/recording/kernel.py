@@ -165,9 +165,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         except UnsupportedError:  # of both parts, a checker may refuse what one part may do
             continue
     else:
-        out, insertion, count = finished(
-            claiming.placed(function, claim, kernel, chosen, opened, stores, block, most)
-        )
+        out, insertion, count = finished(claiming.placed(function, claim, kernel, chosen, opened, stores, block, most))
     out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
     warps = (_warps(before, function.arch), _warps(count, function.arch))
     return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)

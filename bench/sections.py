@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of all sections. quick: fewer repeats. kernels: of the sections `triton` and `placement`; empty for all."""
+    """Settings of all sections. quick: fewer repeats. kernels: of `triton` and `placement`; empty for all."""
 
     folder: Path
     arch: str

@@ -19,103 +19,21 @@ from dataclasses import dataclass, replace
 from ... import ptx
 from ...errors import UnsupportedError
 from ..checks import hazards
-from ..cubin import elf
 from ..cubin.control import SCOREBOARDS, Control, control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import Function
-from ..encoding import renaming
 from ..encoding.renaming import Names
 from . import beginning, claim_registers, claiming, fragments, lending, looking, registers, timing
+from .claim_parts import ANSWER, CONTROL, Parts, kept
 from .claiming import Claim
 from .fragments import Fragment
 from .registers import State
 
-ASK, LOOK = "kscope_ask", "kscope_look"
-"""The kernels of both parts."""
-_KEPT = ("clo", "glo", "ghi", "w", "opened", "stripe")
-"""What the answer needs: words of the entry's clocks, what the seal needs of them, the epoch, the claimed stripe."""
-_ANSWER = ("p", "limit")
-_CONTROL = ("ctl lo", "ctl hi")
-_ASK_LABEL, _LOOK_LABEL, _ANSWER_LABEL = "claim", "look", "answer"
-_DECLARED = "\t.reg .b32 ks_clo, ks_glo, ks_ghi, ks_opened, ks_asked;\n"
+_ANSWER_LABEL = "answer"
 _UNIFORM = 60
+"""Uniform registers from here on have other uses."""
 _EVERY = 8
 """Of the places for the look, those that are tried."""
-_MOST = 24, 28
-"""Registers for each part: with fewer, ptxas keeps some in a stack."""
-_SAMPLED = 1 << 8
-"""In the byte of what the seal needs that the claim fills later: this warp asked."""
-
-
-def text(kernel: ptx.Kernel) -> str:
-    """PTX of both kernels, without the head of a module; empty where a kernel claims in one part."""
-    if not fragments.alone(kernel):
-        return ""
-    declared = f"{ptx.declarations(kernel, ())}{_DECLARED}\t.reg .b32 ks_d;\n"
-    ask = (
-        f"{declared}{fragments.doors_in(fragments.between(kernel))}{fragments.begun()}{fragments.units(kernel)}"
-        f"\tmov.u32 ks_limit, 0;\n{ptx.attempt(kernel, True, asks=True)}"
-        "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_clo, ks_x}, ks_c; mov.b64 {ks_glo, ks_ghi}, ks_g;"
-        " mov.u32 ks_opened, ks_epoch;"
-        f" selp.b32 ks_x, {_SAMPLED}, 0, ks_on; or.b32 ks_w, ks_w, ks_x;"
-        # block 0's first warp writes the launch's entry, also if it does not record
-        " mov.u32 ks_x, %ctaid.x; mov.u32 ks_y, %ctaid.y; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %ctaid.z;"
-        " or.b32 ks_x, ks_x, ks_y; shr.u32 ks_y, ks_thread, 5; or.b32 ks_x, ks_x, ks_y;"
-        " setp.eq.or.u32 ks_full, ks_x, 0, ks_on; vote.sync.any.pred ks_full, ks_full, 0xffffffff;"
-        " selp.b32 ks_asked, 1, 0, ks_full; }\n"
-        f"{fragments.doors_out((*_kept(kernel), 'asked', *_ANSWER))}\tret;\n"
-    )
-    look = (
-        f"{declared}{fragments.doors_in((*_kept(kernel), *_CONTROL, *_ANSWER))}"
-        "\tmov.b64 ks_c, {ks_clo, ks_clo}; mov.b64 ks_g, {ks_glo, ks_ghi}; mov.u32 ks_epoch, ks_opened;\n"
-        f"{ptx.looks(kernel)}\t{{ .reg .b32 ks_x; and.b32 ks_x, ks_w, {_SAMPLED};"
-        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on; mov.pred ks_try, ks_on; }\n"
-        f"{ptx.claim(kernel, True)}{fragments.slab(kernel)}{ptx.again(kernel)}"
-    )
-    parts = (ASK, _MOST[0], ask), (LOOK, _MOST[1], look)
-    return "".join(f".visible .entry {name}() .maxnreg {most}\n{{\n{body}}}\n" for name, most, body in parts)
-
-
-def read(file: elf.Elf, functions: Mapping[str, Function]) -> Parts | None:
-    """Both parts from the cubin that ptxas made of their text; None if they are not in it."""
-    if ASK not in functions:
-        return None
-    try:
-        ask, look = (fragments.read(file, functions[name]) for name in (ASK, LOOK))
-    except UnsupportedError:  # too few registers
-        return None
-    return Parts(_apart(_apart(ask, -2), -1), look)
-
-
-def _apart(ask: Fragment, number: int) -> Fragment:
-    """The first part with a register of its own for a word of the answer, which is on its way when the part ends.
-
-    Args:
-        ask: the part.
-        number: the word's place among all that goes, from the last one on.
-    """
-    door = sorted(ask.goes, key=ask.goes.__getitem__)[number]
-    old, new = ask.register(door), max(ask.used("R")) + 1
-    names, code = Names({old: new}, {}, {}), list(ask.instructions)
-    for place in range(len(code) - 1, -1, -1):
-        one = code[place]
-        if one.at == door or (f"R{old}" in one.writes and one.at < door):
-            code[place] = replace(renaming.seen(one, names), target=one.target)
-        elif f"R{old}" in one.reads and one.at < door:
-            break
-    return replace(ask, instructions=tuple(code))
-
-
-def _kept(kernel: ptx.Kernel) -> tuple[str, ...]:
-    return (*_KEPT, "last") if kernel.sized else _KEPT
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Both parts as ptxas assembled them."""
-
-    ask: Fragment
-    look: Fragment
 
 
 @dataclass(frozen=True)
@@ -178,13 +96,13 @@ def placed(
     valued, flying, idle = lending.live(function), hazards.in_flight(function), looking.idle(function)
     known, room = claim_registers.Known(function, valued, flying), most - registers.EXTRA
     late = claiming.latest(function, min(stores, default=function.size))
-    kept = _uniform(function, kernel, allocation.state)
+    registers_kept = _uniform(function, kernel, allocation.state)
     for looked in looking.places(function, stores)[::_EVERY]:
         asks = [at for at in (*range(late, 0, -claiming.STEP), 0) if looking.waits(function, at, looked)]
-        if not asks or not kept:
+        if not asks or not registers_kept:
             continue
         answer = _answer(function, late, looked, idle[looked])
-        given = _Given(known, parts, kernel, allocation, control, answer, kept, idle)
+        given = _Given(known, parts, kernel, allocation, control, answer, registers_kept, idle)
         try:
             before = looking.reached(function, looked)
             look = _answered(given, looked, _written(opened, before.__contains__))
@@ -222,7 +140,7 @@ def _uniform(function: Function, kernel: ptx.Kernel, state: State) -> dict[str, 
     if state.last is not None:
         found["last"] = int(state.last[2:])
     free = [n for n in range(_UNIFORM - 1, -1, -1) if f"UR{n}" not in used and n not in {*state.uniform}]
-    for name in _kept(kernel):
+    for name in kept(kernel):
         if name not in found:
             if not free:
                 return {}
@@ -239,9 +157,9 @@ def _asked(given: _Given, at: int, written: frozenset[int]) -> Claim:
     early, late = claim_registers.free(given.known, at, written, state.registers | of_ids)
     _, gate, loaded = claim_registers.boards(function, at)
     boards = given.boards(at)
-    outs = (*_kept(kernel), "asked", *_ANSWER)
+    outs = (*kept(kernel), "asked", *ANSWER)
     there = claim_registers.left_there(ask, {outs.index("p"): state.offset, outs.index("limit"): state.address})
-    if len(there) != len(_ANSWER):
+    if len(there) != len(ANSWER):
         raise UnsupportedError("ptxas moves the claim's answer")
     late = [one for one in late if one not in there.values()]
     second = claim_registers.blocks(ask, early, late, there)
@@ -266,7 +184,7 @@ def _asked(given: _Given, at: int, written: frozenset[int]) -> Claim:
             asked.append(number)
         return [state.new(f"R2UR UR{given.kept[name]}, R{number}")] if name in given.kept else []
 
-    code, behind = fragments.spliced(ask, (values, outs), names, boards, comes, goes, f"{_ASK_LABEL} ", True)
+    code, behind = fragments.spliced(ask, (values, outs), names, boards, comes, goes, f"{claiming.LABEL} ", True)
     if behind or not _last(ask, outs.index("asked")):
         raise UnsupportedError("ptxas moves the claim's answer")
     code = _counted(code, given, gate)
@@ -281,7 +199,7 @@ def _asked(given: _Given, at: int, written: frozenset[int]) -> Claim:
     rest = () if state.on is not None else (*claiming.at_rest(state), *_zeros(given), *ids)
     needed = registers.needed_predicates(function)[at]
     test = [*rest, *claiming.opens(state, begin.where[values[0]], gate, needed)]
-    cold = timing.tight([*_labeled(state, _ASK_LABEL, [*keep, *code]), *after], function.arch)
+    cold = timing.tight([*_labeled(state, claiming.LABEL, [*keep, *code]), *after], function.arch)
     highest = max(*begin.where.values(), *second.values(), *left[: len(saved)])
     parts = claiming.together(begin, test, loaded, at, function.arch)
     return Claim(*parts, tuple(cold), loaded, at, highest)
@@ -291,7 +209,7 @@ def _answered(given: _Given, at: int, written: frozenset[int]) -> Claim:
     """The look in front of an instruction, and the second part."""
     function, look, kernel, state = given.known.function, given.parts.look, given.kernel, given.state
     _, late = claim_registers.free(given.known, at, written, state.registers)
-    comes_in, goes_out = (*_kept(kernel), *_CONTROL, *_ANSWER), fragments.state(kernel)
+    comes_in, goes_out = (*kept(kernel), *CONTROL, *ANSWER), fragments.state(kernel)
     place = {"p": state.offset, "limit": state.address}
     doors = {comes_in[n]: number for door in look.comes for n, number in look.enters(door)}
     there = {doors[name]: register for name, register in place.items()}
@@ -306,9 +224,9 @@ def _answered(given: _Given, at: int, written: frozenset[int]) -> Claim:
     def comes(name: str, number: int) -> list[New]:
         if name in place:
             return [] if place[name] == number else [state.new(f"MOV R{number}, R{place[name]}")]
-        if name in _CONTROL:
+        if name in CONTROL:
             load = [state.new(f"ULDC.64 UR{registers.DESCRIPTOR}, c[0x3][{given.control:#x}]")]
-            half = _CONTROL.index(name)
+            half = CONTROL.index(name)
             return [*load[half:], state.new(f"MOV R{number}, UR{registers.DESCRIPTOR + half}")]
         return [state.new(f"MOV R{number}, UR{given.kept[name]}")]
 
@@ -325,7 +243,7 @@ def _answered(given: _Given, at: int, written: frozenset[int]) -> Claim:
         *claiming.knows(state),
         *give,
         *ids,
-        state.new("BRA `()", Control(stall=5), to=_LOOK_LABEL),
+        state.new("BRA `()", Control(stall=5), to=claiming.LOOKED),
     ]
     cold = timing.tight([*_labeled(state, _ANSWER_LABEL, [*keep, *code]), *after, *behind], function.arch)
     test = _looks(state, given.answer, registers.needed_predicates(function)[at])

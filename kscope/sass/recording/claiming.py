@@ -32,7 +32,7 @@ _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
-_LABEL, BACK, _LOOKED = "claim", "back", "look"
+LABEL, BACK, LOOKED = "claim", "back", "look"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def back(claim: Claim, put: dict[int, list[New]]) -> tuple[New, ...]:
     """
     behind = claim.behind
     places = [(claim.at, claim.test or claim.begin, BACK)]
-    places += [] if claim.looked is None else [(claim.looked, claim.look, _LOOKED)]
+    places += [] if claim.looked is None else [(claim.looked, claim.look, LOOKED)]
     for at, test, label in places:
         here = put.get(at, [])
         behind_test = here.index(test[-1]) + 1 if test[-1] in here else len(here)
@@ -180,7 +180,7 @@ def _at(
         into = register_of(state, name)
         return [] if into == f"R{number}" else [state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")]
 
-    code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
+    code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{LABEL} ")
     after = [
         *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
         *knows(state),
@@ -195,7 +195,7 @@ def _at(
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]
-    start = [replace(first, label=_LABEL)] if not first.label else [state.new("NOP", label=_LABEL), first]
+    start = [replace(first, label=LABEL)] if not first.label else [state.new("NOP", label=LABEL), first]
     cold = timing.tight([*start, *rest, *after, *behind], function.arch)
     parts = together(begin, test, loaded, at, function.arch)
     return Claim(*parts, tuple(cold), loaded, at, highest)
@@ -243,7 +243,7 @@ def opens(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[N
     waits = Control(waits=frozenset({gate}))
     return [
         state.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{epoch}, RZ, PT", waits),
-        state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_LABEL),
+        state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=LABEL),
     ]
 
 

@@ -27,6 +27,7 @@ from ..placing import code, labels, paths, place
 from . import (
     aside,
     asking,
+    claim_parts,
     claiming,
     ending,
     fragments,
@@ -94,14 +95,14 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     regions.check(labeled, kernel.specs[0])
     found, paired = regions.records(labeled), regions.together(code.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
-    texts = labeled.plain, labeled.text + fragments.text(kernel) + asking.text(kernel)
+    texts = labeled.plain, labeled.text + fragments.text(kernel) + claim_parts.text(kernel)
     with ThreadPoolExecutor(len(texts)) as pool:
         data, tagged = pool.map(assemble, texts, (False, True))
     file, labeled_file = elf.read(data), elf.read(tagged)
     read = {one.name: one for one in reading.functions(tagged)}
     function = read[labeled.kernel.name]
     claim = fragments.read(labeled_file, read[fragments.NAME])
-    parts = asking.read(labeled_file, read)
+    parts = claim_parts.read(labeled_file, read)
     sections.check(file, function)
     _check_same_code(file, labeled_file, function)
     if 0 in function.targets:
@@ -131,8 +132,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         count = max(before, chosen.count, highest + 1 + registers.EXTRA)
         controls, put = dict[int, Control](), dict[int, list[New]]()
         put[0] = [*where.begin]
-        for at, some in ((where.loaded, where.load), (where.at, where.test), (where.looked, where.look)):
-            put.setdefault(at or 0, []).extend(some)
+        for place, part in ((where.loaded, where.load), (where.at, where.test), (where.looked, where.look)):
+            put.setdefault(place or 0, []).extend(part)
         made = marking.placed(function, sites, writer, frozenset({where.at, where.looked}), free.busy)
         for at, some in made.before.items():
             put.setdefault(at, []).extend(some)

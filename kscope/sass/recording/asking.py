@@ -231,8 +231,7 @@ def _answered(given: _Given, at: int, written: frozenset[int]) -> Claim:
         return [state.new(f"MOV R{number}, UR{given.kept[name]}")]
 
     def goes(name: str, number: int) -> list[New]:
-        into = claiming.register_of(state, name)
-        return [] if into == f"R{number}" else [state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")]
+        return claiming.moved(state, name, number)
 
     code, behind = fragments.spliced(
         look, (comes_in, goes_out), names, given.boards(at), comes, goes, f"{_ANSWER_LABEL} "
@@ -260,7 +259,8 @@ def _looks(state: State, answer: int, needed: frozenset[str]) -> list[New]:
     if not free:
         raise UnsupportedError("the kernel needs every predicate where it would look at the claim's answer")
     test = state.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{state.lane}, RZ, PT", Control(waits=waits))
-    return timing.tight([test, state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_ANSWER_LABEL)], state.arch)
+    goes = state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_ANSWER_LABEL)
+    return timing.tight([test, replace(goes, slab=True)], state.arch)
 
 
 def _names(given: _Given, part: Fragment, second: Mapping[int, int], at: int) -> tuple[Names, tuple[int, ...]]:

@@ -177,8 +177,7 @@ def _at(
         return [] if where[name] == number else [state.new(f"MOV R{number}, R{where[name]}")]
 
     def goes(name: str, number: int) -> list[New]:
-        into = register_of(state, name)
-        return [] if into == f"R{number}" else [state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")]
+        return moved(state, name, number)
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{LABEL} ")
     after = [
@@ -227,7 +226,7 @@ def at_rest(state: State) -> list[New]:
     """What a lane knows if the gate is shut, in a kernel without a predicate for it."""
     return [
         *(state.new(f"MOV R{number}, RZ") for number in sorted(state.registers)),
-        *(state.new(f"UMOV UR{number}, URZ") for number in sorted(state.uniform)),
+        *(replace(state.new(f"UMOV UR{number}, URZ"), slab=True) for number in sorted(state.uniform)),
     ]
 
 
@@ -268,6 +267,15 @@ def kept_predicates(state: State, predicates: tuple[int, ...], free: list[int]) 
     return keep, give
 
 
+def moved(state: State, name: str, number: int) -> list[New]:
+    """A value of the claim comes to the register in which a lane keeps it. number: the register where it is."""
+    into = register_of(state, name)
+    if into == f"R{number}":
+        return []
+    move = state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")
+    return [replace(move, slab=into == state.base)]
+
+
 def register_of(state: State, name: str) -> str:
     """The register of a value of the state."""
     high = f"R{state.address + (not state.uniform)}"
@@ -281,5 +289,5 @@ def knows(state: State) -> list[New]:
     high = f"R{state.address + (not state.uniform)}"
     found = [] if state.on is None else [state.new(f"ISETP.NE.U32.AND P{state.on}, PT, {high}, RZ, PT")]
     if state.uniform:
-        found.append(state.new(f"R2UR UR{int(state.base[2:]) + 1}, {high}"))
+        found.append(replace(state.new(f"R2UR UR{int(state.base[2:]) + 1}, {high}"), slab=True))
     return found if state.mine is None else [*found, state.new(f"MOV R{state.mine}, {high}")]

@@ -132,8 +132,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         count = max(before, chosen.count, highest + 1 + registers.EXTRA)
         controls, put = dict[int, Control](), dict[int, list[New]]()
         put[0] = [*where.begin]
-        for place, part in ((where.loaded, where.load), (where.at, where.test), (where.looked, where.look)):
-            put.setdefault(place or 0, []).extend(part)
+        for where_at, part in ((where.loaded, where.load), (where.at, where.test), (where.looked, where.look)):
+            put.setdefault(where_at or 0, []).extend(part)
         made = marking.placed(function, sites, writer, frozenset({where.at, where.looked}), free.busy)
         for at, some in made.before.items():
             put.setdefault(at, []).extend(some)

@@ -95,24 +95,6 @@ LOOP:
 }}
 """
 """What stores the record of a region has no room before the next one of the same name, which a loop begins with."""
-_MANY = range(24)
-ASKING = f"""{HEAD}{ptx.control_symbol()}.visible .entry asking(.param .u64 p, .param .u32 n) .reqntid 128
-{{
-    .reg .pred %p<4>; .reg .b32 %r<12>, %v<{len(_MANY)}>; .reg .b64 %d<6>;
-    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0; mov.u32 %r5, 0;
-    mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2;
-{ENTER.format("sum")}    {" ".join(f"ld.global.u32 %v{n}, [%d3+{512 * n}];" for n in _MANY)}
-LOOP:
-    .pragma "nounroll";
-    ld.global.u32 %r4, [%d3]; add.u32 %r5, %r5, %r4; add.u64 %d3, %d3, 512; add.u32 %r3, %r3, 1;
-    setp.lt.u32 %p1, %r3, %r1; @%p1 bra LOOP;
-    {" ".join(f"xor.b32 %r5, %r5, %v{n};" for n in _MANY)}
-{EXIT.format("sum")}{ENTER.format("store")}    st.global.u32 [%d3+1024], %r5;
-{EXIT.format("store")}    ret;
-}}
-"""
-"""Warps stay together up to the first record, and there are registers: the claim is asked for in front of the loads, and
-its answer looked at behind the loop."""
 SIZED = replace(KERNEL, size_offset="4096")
 
 

@@ -46,11 +46,20 @@ LOOP:
 }}
 """
 """All warps stay together up to the first record, and the registers are enough."""
-LEAVING = TEXT.replace(ENTER.format("sum"), f"    setp.eq.u32 %p2, %r1, 0; @%p2 bra DONE;\n{ENTER.format('sum')}").replace(
-    "    ret;", "DONE:\n    ret;"
-)
+LEAVING = TEXT.replace(
+    ENTER.format("sum"), f"    setp.eq.u32 %p2, %r1, 0; @%p2 bra DONE;\n{ENTER.format('sum')}"
+).replace("    ret;", "DONE:\n    ret;")
 """Launches of no turn leave in front of everything."""
 PARTED = LEAVING.replace("setp.eq.u32 %p2, %r1, 0;", "setp.eq.u32 %p2, %r2, 0;")
+TWO = TEXT.replace(
+    "    ret;",
+    "".join(
+        f"{ENTER.format(name)}    st.global.u32 [%d3+{at}], %r5;\n{EXIT.format(name)}"
+        for name, at in (("a", 4096), ("b", 8192))
+    )
+    + "    ret;",
+)
+"""More records than a row has."""
 SIZED = replace(KERNEL, size_offset="4096")
 
 
@@ -125,7 +134,11 @@ def test_lanes_whose_answer_is_no_try_again(pool: Pool, slabs: Any) -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling.of(range(1, 2), None, None), Sampling.of(slice(0, None, 2), (0, 3), None), Sampling.of(None, (1,), (1, 5))],
+    [
+        Sampling.of(range(1, 2), None, None),
+        Sampling.of(slice(0, None, 2), (0, 3), None),
+        Sampling.of(None, (1,), (1, 5)),
+    ],
 )
 def test_what_is_not_sampled_asks_for_nothing(sampling: Sampling) -> None:
     """The first warp still writes the launch's entry."""
@@ -156,7 +169,8 @@ def test_an_answer_that_is_not_waited_for_is_refused() -> None:
 
     def hasty(*given: Any) -> Any:
         return [
-            replace(one, word=controlled(one.word, replace(control(one.word), waits=frozenset()))) for one in real(*given)
+            replace(one, word=controlled(one.word, replace(control(one.word), waits=frozenset())))
+            for one in real(*given)
         ]
 
     with patch.object(asking, "_looks", hasty):
@@ -168,7 +182,7 @@ def test_a_store_in_front_of_the_answer_is_refused() -> None:
         return [max(stores)]
 
     with patch.object(looking, "places", late):
-        assert any("written" in one or "slab" in one for one in refused())
+        assert any("written" in one or "slab" in one for one in refused(TWO))
 
 
 def test_an_exit_in_front_of_the_answer_is_refused() -> None:
@@ -222,4 +236,3 @@ def test_the_answer_has_a_scoreboard_that_the_kernel_does_not_wait_for() -> None
     own = [one for one in function.instructions if one.name == "IMAD" and one.at < atomic.at]
     assert atomic.control.writes is not None
     assert all(atomic.control.writes not in one.control.waits for one in own)
-

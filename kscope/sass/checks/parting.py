@@ -21,8 +21,8 @@ _VOTES = frozenset({"VOTE", "VOTEU"})
 _PARTS, _MEET = frozenset({"BRA", "EXIT"}), frozenset({"BSSY", "BSYNC"})
 """Own instructions that part a warp only where their predicates differ, and those that part none."""
 _OF_BLOCKS = ("SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z")
-_LOOSE = ""
-"""Lanes that parted at a branch behind which no barrier of inserted code collects them."""
+_OWN, _LOOSE = "own ", ""
+"""Regions of the kernel's own barriers; lanes that parted at a branch behind which no barrier of inserted code collects them."""
 
 _Flow = Mapping[int, tuple[int, ...]]
 _State = tuple[int, tuple[str, ...], frozenset[str]]
@@ -49,6 +49,9 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
         one = by_address[at]
         parted[at] |= apart
         if at not in new:
+            if one.name in _MEET:  # in between, the barrier is in use
+                region = frozenset({f"{_OWN}{one.operands[0]}"})
+                apart = apart | region if one.name == "BSSY" else apart - region
             astray |= apart  # in own code before they meet
             if one.name in CONTROL_FLOW and not _together(one, same[at]):
                 apart |= {_LOOSE}

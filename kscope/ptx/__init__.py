@@ -27,7 +27,7 @@ from . import deferred as deferred
 from . import loop_records as loop_records
 from . import operations as operations
 from .anchor import anchor, anchor_now, due
-from .claim import again, attempt, claim, late, looks
+from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
 from .kernel import Kernel, Slot
 from .reading import READINGS, Reading
@@ -55,7 +55,6 @@ __all__ = [
     "guarded",
     "late",
     "leave",
-    "looks",
     "loop_records",
     "metadata_symbol",
     "open_word",

@@ -14,9 +14,8 @@ _LAST_SM = wire.MAX_SMS - 1
 
 
 # if gate.epoch and strategy(warp, lane) and sampled: p = atom.add(stripe.head, units)    -- asynchronous
-def attempt(kernel: Kernel, opened: bool = False, asks: bool = False) -> str:
-    """Select the recording lanes and make their first claim. opened: only where the gate is open. asks: what is only
-    read when the answer is there is left to looks().
+def attempt(kernel: Kernel, opened: bool = False) -> str:
+    """Select the recording lanes and make their first claim. opened: only where the gate is open.
 
     Placed before the kernel's first memory access: after a burst of loads, its round trip would take microseconds. It
     waits only for entry()'s loads. Here and in claim() whole warps take the branches: if one lane diverged, it would
@@ -42,22 +41,8 @@ def attempt(kernel: Kernel, opened: bool = False, asks: bool = False) -> str:
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
         f"{text}"
         f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n{_units(kernel)}"
-        f"{_ask(kernel.units) if asks else _take(kernel.units)}"
+        f"{_take(kernel.units)}"
         "KS_OFF:\n\t}\n"
-    )
-
-
-def looks(kernel: Kernel) -> str:
-    """In front of claim(), where attempt() only asked: the lanes, and the ring of their stripe. A warp of which no lane
-    asked does not come here, and of the others only one lane records.
-    """
-    return (
-        "\t{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-        f"{_select_lanes(kernel, True)}"
-        "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid; mov.pred ks_try, ks_on;\n"
-        f"\tld.global.u32 ks_stripes, {gate('stripes')};\n{_units(kernel)}"
-        f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n{_ring()}"
-        "\t}\n"
     )
 
 
@@ -76,22 +61,13 @@ def _stripe(kernel: Kernel) -> str:
 
 def _take(units: str) -> str:
     """The ks_try lanes claim from ks_stripe; claim() looks at the result."""
-    return f"{_ask(units)}{_ring()}"
-
-
-def _ask(units: str) -> str:
     return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
         f"\t@ks_try ld.volatile.global.u32 ks_limit, {stripe('limit')};\n"
-    )
-
-
-def _ring() -> str:
-    """Loads that are the same for every slab of a stripe."""
-    return (
         # two loads: one wide load would be copied at once, and so waited for
-        f"\t@ks_try ld.global.u64 ks_ring, {stripe('base')};\n\t@ks_try ld.global.u32 ks_mask, {stripe('mask')};\n"
+        f"\t@ks_try ld.global.u64 ks_ring, {stripe('base')};\n"
+        f"\t@ks_try ld.global.u32 ks_mask, {stripe('mask')};\n"
     )
 
 

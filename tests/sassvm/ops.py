@@ -70,11 +70,10 @@ def _compare(one: Instruction, registers: Registers) -> None:
     if "EX" in parts:
         (less,) = (bool(registers.value(text)) for text in low)
         found = less if x == y else _COMPARED[parts[1]](x, y)
-    combine = any if "OR" in parts else all
-    assert {"AND", "OR"} & {*parts}, one
+    assert "AND" in parts, one
     base = registers.value(combined)
-    registers.put(result, combine((found, base)))
-    registers.put(other, combine((not found, base)))
+    registers.put(result, found and base)
+    registers.put(other, not found and base)
 
 
 def _select(one: Instruction, registers: Registers) -> None:

@@ -9,7 +9,7 @@ from ..cubin import insert, reading
 from ..cubin.insertion import Insertion, New, Word
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import forms
-from . import clobbers, hazards, record_words, slabs
+from . import clobbers, hazards, record_words
 
 
 def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, Word]) -> None:
@@ -39,7 +39,6 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
         *hazards.check(function, new | moves.keys()),
         *clobbers.check(function, new, moves, {at for at, one in added.items() if one.proof is not None}),
         *record_words.check(function, words),
-        *slabs.check(function, new, {at for at, one in added.items() if one.slab}),
     )
     if found:
         raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))

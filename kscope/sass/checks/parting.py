@@ -18,11 +18,8 @@ _SAME = frozenset(
 """Instructions whose results are the same in every lane if their operands are; all others, such as those that read a
 lane's number or claim memory, may differ."""
 _VOTES = frozenset({"VOTE", "VOTEU"})
-_PARTS, _MEET = frozenset({"BRA", "EXIT"}), frozenset({"BSSY", "BSYNC"})
-"""Own instructions that part a warp only where their predicates differ, and those that part none."""
-_OF_BLOCKS = ("SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z")
-_OWN, _LOOSE = "own ", ""
-"""Regions of the kernel's own barriers; lanes that parted at a branch behind which no barrier of inserted code collects them."""
+_LOOSE = ""
+"""Lanes that parted at a branch behind which no barrier of inserted code collects them."""
 
 _Flow = Mapping[int, tuple[int, ...]]
 _State = tuple[int, tuple[str, ...], frozenset[str]]
@@ -49,11 +46,8 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
         one = by_address[at]
         parted[at] |= apart
         if at not in new:
-            if one.name in _MEET:  # in between, the barrier is in use
-                region = frozenset({f"{_OWN}{one.operands[0]}"})
-                apart = apart | region if one.name == "BSSY" else apart - region
             astray |= apart  # in own code before they meet
-            if one.name in CONTROL_FLOW and not _together(one, same[at]):
+            if one.name in CONTROL_FLOW:
                 apart |= {_LOOSE}
         elif one.name == "BSSY":
             barriers = (*_without(barriers, one.operands[0]), one.operands[0])
@@ -66,22 +60,12 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
     return frozenset(at for at, found in parted.items() if not found & astray)
 
 
-def _together(one: Instruction, same: frozenset[str]) -> bool:
-    """Whether all lanes of a warp go the same way behind an instruction of the kernel's own."""
-    if one.name in _MEET:
-        return True
-    guard = one.guard.lstrip("@!")
-    return one.name in _PARTS and (not one.conditional or guard in same or guard.startswith("U"))
-
-
 def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(one for one in barriers if one != name)
 
 
 def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> dict[int, frozenset[str]]:
-    """The registers that have the same value in every lane, in front of each instruction, as long as no own instruction
-    has parted them. Of own loads nothing is known.
-    """
+    """The registers that inserted code gave the same value in every lane, in front of each instruction."""
     states: dict[int, frozenset[str]] = {0: frozenset()}
     work = [0]
     while work:
@@ -97,11 +81,7 @@ def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
 
 def _after(one: Instruction, before: frozenset[str], new: bool) -> frozenset[str]:
     zero = one.code.startswith("CS2R") and one.operands[-1] == "SRZ"
-    of_block = one.name in ("S2R", "S2UR") and one.operands[-1] in _OF_BLOCKS
     reads = one.reads - (frozenset() if one.name not in _VOTES else one.reads - {one.guard.lstrip("@!")})
-    if not new:  # an own uniform register is the warp's
-        reads = frozenset(name for name in reads if not name.startswith("U"))
-    known = one.name in (_SAME if new else _SAME - {"LDG"})
-    if (zero or known or of_block) and reads <= before:
+    if new and (zero or one.name in _SAME) and reads <= before:
         return before | (one.writes & before if one.conditional else one.writes)
     return before - one.writes

@@ -49,7 +49,7 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
         one = by_address[at]
         for state, false in _ways(one, states[place], off, words):
             for to in successors(one):
-                way = (to, false_behind(one, false, to) & guards)
+                way = (to, _off(one, false, to) & guards)
                 if to not in by_address or (one.conditional and one.guard[1:] in false and to == one.target):
                     continue
                 before = states.get(way)
@@ -89,7 +89,7 @@ def _contrary(name: str) -> str:
     return name[1:] if name[0] == "!" else f"!{name}"
 
 
-def false_behind(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
+def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
     """The predicates that are false behind an instruction, on the way to an address."""
     kept = off - one.writes - {f"!{name}" for name in one.writes}
     if not one.conditional and one.name in ("ISETP", "PLOP3") and off & implied(one):

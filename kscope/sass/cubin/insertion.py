@@ -40,8 +40,6 @@ class New:
         listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
         borrowed: registers of the function's own that it reads.
         word_of: which record's word it writes, or which record it stores; None for neither.
-        slab: it writes a word of the address of the warp's slab, or that there is none; or it is a branch of warps
-            that have one.
         proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
         seen: what it reads and writes; None if nothing depends on it.
     """
@@ -54,7 +52,6 @@ class New:
     word_of: Word | None = None
     proof: Callable[[Instruction], bool] | None = None
     seen: Instruction | None = None
-    slab: bool = False
 
 
 @dataclass(frozen=True)

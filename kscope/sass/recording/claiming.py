@@ -12,7 +12,7 @@ or without the registers, claims at its entry. If the gate is shut, the claim do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ... import ptx
@@ -24,15 +24,15 @@ from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
-from . import beginning, claim_registers, fragments, lending, registers, timing
+from . import beginning, claim_registers, fragments, lending, registers, straightening, timing
 from .fragments import Fragment
 from .registers import State
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
-STEP = 8 * BYTES
+_STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
-LABEL, BACK, LOOKED = "claim", "back", "look"
+_LABEL, _BACK = "claim", "back"
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,20 @@ class Claim:
         load: what stands at `loaded`.
         test: what stands at `at`.
         behind: what stands behind the kernel: the claim.
+        aside: the parts of the claim that rarely run.
         loaded: the instruction that the loads of the gate stand in front of.
         at: the instruction that the test stands in front of.
         highest: the highest number of a register that begin and claim use.
-        looked: the instruction that the look at the answer stands in front of, see asking.py; None where the claim does
-            not come back before it has one.
-        look: what stands there.
     """
 
     begin: tuple[New, ...]
     load: tuple[New, ...]
     test: tuple[New, ...]
     behind: tuple[New, ...]
+    aside: tuple[New, ...]
     loaded: int
     at: int
     highest: int
-    looked: int | None = None
-    look: tuple[New, ...] = ()
 
 
 def placed(
@@ -89,7 +86,7 @@ def placed(
         UnsupportedError: it cannot be placed at the entry either.
     """
     known = claim_registers.Known(function, lending.live(function), hazards.in_flight(function))
-    for at in (*range(latest(function, stores), 0, -STEP), 0):
+    for at in (*range(_late(function, stores), 0, -_STEP), 0):
         written = frozenset[int]().union(*(some for first, some in opened.items() if first < at))
         try:
             found = _at(known, claim, kernel, allocation, control, at, written)
@@ -102,27 +99,22 @@ def placed(
     raise AssertionError("the entry is always tried")
 
 
-def back(claim: Claim, put: dict[int, list[New]]) -> tuple[New, ...]:
+def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
     """The claim's code, which goes back to what stands behind the test: a mark may stand there, or an own instruction.
 
     Args:
         claim: the claim.
-        put: what stands in front of each instruction; the ones behind the test, and behind the look, get labels.
+        put: what stands in front of each instruction; the one behind the test gets a label.
+        tested: how many instructions stand there up to the test.
     """
-    behind = claim.behind
-    places = [(claim.at, claim.test or claim.begin, BACK)]
-    places += [] if claim.looked is None else [(claim.looked, claim.look, LOOKED)]
-    for at, test, label in places:
-        here = put.get(at, [])
-        behind_test = here.index(test[-1]) + 1 if test[-1] in here else len(here)
-        if behind_test < len(here):
-            here[behind_test] = replace(here[behind_test], label=label)
-        else:
-            behind = tuple(replace(one, to=insert.own(at)) if one.to == label else one for one in behind)
-    return behind
+    here = put.get(claim.at, [])
+    if tested < len(here):
+        here[tested] = replace(here[tested], label=_BACK)
+        return claim.behind
+    return tuple(replace(one, to=insert.own(claim.at)) if one.to == _BACK else one for one in claim.behind)
 
 
-def latest(function: Function, stores: int) -> int:
+def _late(function: Function, stores: int) -> int:
     """In front of the first wait for memory in the entry's block, if it loads before; else at the block's end; never
     behind the first mark that stores, and never where a branch leads to, which may be a loop's.
     """
@@ -151,19 +143,19 @@ def _at(
 ) -> Claim:
     function, state = known.function, allocation.state
     values = fragments.between(kernel)
-    ids = ids_of(allocation, written)
+    ids = _ids(allocation, written)
     of_ids = {int(name[1:]) for one in ids if one.seen and state.on is None for name in one.seen.writes}
     early, late = claim_registers.free(known, at, written, state.registers | of_ids)
     boards, gate, loaded = claim_registers.boards(function, at)
     descriptor = fragments.descriptor(claim)
-    state_names = fragments.state(kernel)
-    kept = {n: register_of(state, name) for n, name in enumerate(state_names)}
+    state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
+    kept = {n: _of(state, name) for n, name in enumerate(state_names)}
     there = claim_registers.left_there(claim, {n: int(one[1:]) for n, one in kept.items() if one[0] == "R"})
     second = claim_registers.blocks(claim, early, late, there, state.registers)
     stays = claim_registers.stays(claim, values, second, frozenset(early))
     used = frozenset(second.values()) - claim_registers.untouched(claim, second)
     others = [one for one in early if one not in used]
-    begin = beginning.begun(kernel, stays, others, gate, control, free_predicate(function, loaded), descriptor)
+    begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, loaded), descriptor)
     where = begin.where
     uniform = claim_registers.uniform(function, claim.used("UR"), at, state.uniform)
     predicates, saved = claim_registers.predicates(function, claim, at)
@@ -171,49 +163,43 @@ def _at(
     left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
-    keep, give = kept_predicates(state, saved, left)
+    keep, give = _kept(state, saved, left)
 
     def comes(name: str, number: int) -> list[New]:
         return [] if where[name] == number else [state.new(f"MOV R{number}, R{where[name]}")]
 
     def goes(name: str, number: int) -> list[New]:
-        return moved(state, name, number)
+        into = _of(state, name)
+        return [] if into == f"R{number}" else [state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")]
 
-    code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{LABEL} ")
+    code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
         *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
-        *knows(state),
+        *_recording(state),
         *give,  # from registers in which ids may be from here on
         *ids,
-        state.new("BRA `()", Control(stall=5), to=BACK),
+        state.new("BRA `()", Control(stall=5), to=_BACK),
     ]
     epoch = where[values[0]]
     test = [
-        *(() if state.on is not None else (*at_rest(state), *ids)),
-        *opens(state, epoch, gate, registers.needed_predicates(function)[at]),
+        *(() if state.on is not None else (*_at_rest(state), *ids)),
+        *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
-    first, *rest = [*keep, *code]
-    start = [replace(first, label=LABEL)] if not first.label else [state.new("NOP", label=LABEL), first]
-    cold = timing.tight([*start, *rest, *after, *behind], function.arch)
-    parts = together(begin, test, loaded, at, function.arch)
-    return Claim(*parts, tuple(cold), loaded, at, highest)
-
-
-def together(
-    begin: beginning.Begin, test: Sequence[New], loaded: int, at: int, arch: int
-) -> tuple[tuple[New, ...], tuple[New, ...], tuple[New, ...]]:
-    """Begin, loads of the gate and test; with all waits in between where they stand at one place."""
+    row, aside = straightening.straight([*code], function.arch)
+    first, *rest = [*keep, *row]
+    start = [replace(first, label=_LABEL)] if not first.label else [state.new("NOP", label=_LABEL), first]
+    cold, rare = (timing.tight(one, function.arch) for one in ([*start, *rest, *after], [*aside, *behind]))
     begins, loads = begin.clocks, begin.loads
+    parts = [timing.tight(one, function.arch) for one in (begins, loads, test)]
+    if loaded == at:  # with all waits in between
+        parts = [parts[0], [], timing.tight([*loads, *test], function.arch)]
     if not at:
-        return tuple(timing.tight([*begins, *loads, *test], arch)), (), ()
-    if loaded == at:
-        return tuple(timing.tight(begins, arch)), (), tuple(timing.tight([*loads, *test], arch))
-    first, second, third = (tuple(timing.tight(one, arch)) for one in (begins, loads, test))
-    return first, second, third
+        parts = [timing.tight([*begins, *loads, *test], function.arch), [], []]
+    return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), tuple(rare), loaded, at, highest)
 
 
-def free_predicate(function: Function, at: int) -> int:
+def _predicate(function: Function, at: int) -> int:
     """A predicate that is free in front of an instruction."""
     needed = registers.needed_predicates(function)[at]
     for number in range(claim_registers.PREDICATES):
@@ -222,15 +208,15 @@ def free_predicate(function: Function, at: int) -> int:
     raise UnsupportedError("the kernel needs every predicate where it would load the gate")
 
 
-def at_rest(state: State) -> list[New]:
+def _at_rest(state: State) -> list[New]:
     """What a lane knows if the gate is shut, in a kernel without a predicate for it."""
     return [
         *(state.new(f"MOV R{number}, RZ") for number in sorted(state.registers)),
-        *(replace(state.new(f"UMOV UR{number}, URZ"), slab=True) for number in sorted(state.uniform)),
+        *(state.new(f"UMOV UR{number}, URZ") for number in sorted(state.uniform)),
     ]
 
 
-def opens(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[New]:
+def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[New]:
     """A branch to the claim if the gate is open."""
     free = (
         [one for one in range(claim_registers.PREDICATES) if f"P{one}" not in needed]
@@ -242,11 +228,11 @@ def opens(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[N
     waits = Control(waits=frozenset({gate}))
     return [
         state.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{epoch}, RZ, PT", waits),
-        state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=LABEL),
+        state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_LABEL),
     ]
 
 
-def ids_of(allocation: registers.Allocation, written: frozenset[int]) -> list[New]:
+def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]:
     """The ids and values of records that have registers of their own; of others, marks write all words."""
     keys = {quad: key for key, quad in allocation.quads.items()}
     return [
@@ -259,7 +245,7 @@ def ids_of(allocation: registers.Allocation, written: frozenset[int]) -> list[Ne
     ]
 
 
-def kept_predicates(state: State, predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
+def _kept(state: State, predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
     """Instructions that keep predicates in registers, and that bring them back."""
     pairs = list(zip(predicates, free, strict=False))
     keep = [state.new(f"P2R R{into}, PR, RZ, {1 << one:#x}") for one, into in pairs]
@@ -267,16 +253,7 @@ def kept_predicates(state: State, predicates: tuple[int, ...], free: list[int]) 
     return keep, give
 
 
-def moved(state: State, name: str, number: int) -> list[New]:
-    """A value of the claim comes to the register in which a lane keeps it. number: the register where it is."""
-    into = register_of(state, name)
-    if into == f"R{number}":
-        return []
-    move = state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")
-    return [replace(move, slab=into == state.base)]
-
-
-def register_of(state: State, name: str) -> str:
+def _of(state: State, name: str) -> str:
     """The register of a value of the state."""
     high = f"R{state.address + (not state.uniform)}"
     number = {"base lo": state.base, "base hi": high, "clocks": state.clocks, "last": state.last}[name]
@@ -284,10 +261,10 @@ def register_of(state: State, name: str) -> str:
     return number
 
 
-def knows(state: State) -> list[New]:
+def _recording(state: State) -> list[New]:
     """A lane without a slab has the high word 0."""
     high = f"R{state.address + (not state.uniform)}"
     found = [] if state.on is None else [state.new(f"ISETP.NE.U32.AND P{state.on}, PT, {high}, RZ, PT")]
     if state.uniform:
-        found.append(replace(state.new(f"R2UR UR{int(state.base[2:]) + 1}, {high}"), slab=True))
+        found.append(state.new(f"R2UR UR{int(state.base[2:]) + 1}, {high}"))
     return found if state.mine is None else [*found, state.new(f"MOV R{state.mine}, {high}")]

@@ -48,32 +48,19 @@ def between(kernel: ptx.Kernel) -> tuple[str, ...]:
 
 def text(kernel: ptx.Kernel) -> str:
     """PTX of the claim's kernel, without the head of a module."""
-    return (
-        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{doors_in(between(kernel))}"
-        f"{begun()}{units(kernel)}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{slab(kernel)}"
-        f"{ptx.again(kernel)}}}\n"
-    )
-
-
-def units(kernel: ptx.Kernel) -> str:
-    """In front of an attempt: ptxas may read the slab's units early."""
-    return "\tmov.u32 ks_units, 0;\n" if kernel.sized else ""
-
-
-def slab(kernel: ptx.Kernel) -> str:
-    """Stores of what a lane knows of its slab; without one, it has the high word 0."""
     last = f"shl.b32 ks_last, ks_last, {LOG2_RECORD};" if kernel.sized else ""
-    return (
+    units = "\tmov.u32 ks_units, 0;\n" if kernel.sized else ""  # ptxas may read it early
+    # a lane without a slab has the high word 0
+    goes = (
         f"\t{last} .reg .b32 ks_clocks; mov.u32 ks_clocks, ks_w;\n"
         "\t{ .reg .b32 ks_x, ks_y; mov.b64 {ks_x, ks_y}, ks_base; selp.b32 ks_y, ks_y, 0, ks_on;"
         " mov.b64 ks_base, {ks_x, ks_y}; }\n"
-        f"{doors_out(state(kernel))}"
+        f"{_out(STATE if kernel.sized else STATE[:-1])}"
     )
-
-
-def state(kernel: ptx.Kernel) -> tuple[str, ...]:
-    """The values that a kernel's claim leaves."""
-    return STATE if kernel.sized else STATE[:-1]
+    return (
+        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
+        f"{_begun()}{units}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{goes}{ptx.again(kernel)}}}\n"
+    )
 
 
 def alone(kernel: ptx.Kernel) -> bool:
@@ -81,7 +68,7 @@ def alone(kernel: ptx.Kernel) -> bool:
     return kernel.arch >= _UNIFORM_OPERANDS and AllThreads().spec not in kernel.specs and not kernel.late
 
 
-def begun() -> str:
+def _begun() -> str:
     """What the seal needs of the entry's clocks, see ptx.entry(): the anchor is not 2^32 cycles wide."""
     step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
     return (
@@ -91,7 +78,7 @@ def begun() -> str:
     )
 
 
-def doors_in(names: tuple[str, ...]) -> str:
+def _in(names: tuple[str, ...]) -> str:
     """Loads of these values: one for those that a begin has in a row of registers, so that they may stay there."""
     text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_x0, ks_x1, ks_x2, ks_x3; mov.u64 ks_door, {_IN};\n"
     for row in rows(names):
@@ -114,7 +101,7 @@ def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         number += many
 
 
-def doors_out(names: tuple[str, ...]) -> str:
+def _out(names: tuple[str, ...]) -> str:
     """Stores of these values."""
     text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_lo, ks_hi; mov.u64 ks_door, {_OUT};\n"
     for number, name in enumerate(names):

@@ -26,8 +26,6 @@ from ..encoding import forms
 from ..placing import code, labels, paths, place
 from . import (
     aside,
-    asking,
-    claim_parts,
     claiming,
     ending,
     fragments,
@@ -95,14 +93,13 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     regions.check(labeled, kernel.specs[0])
     found, paired = regions.records(labeled), regions.together(code.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
-    texts = labeled.plain, labeled.text + fragments.text(kernel) + claim_parts.text(kernel)
+    texts = labeled.plain, labeled.text + fragments.text(kernel)
     with ThreadPoolExecutor(len(texts)) as pool:
         data, tagged = pool.map(assemble, texts, (False, True))
     file, labeled_file = elf.read(data), elf.read(tagged)
     read = {one.name: one for one in reading.functions(tagged)}
     function = read[labeled.kernel.name]
     claim = fragments.read(labeled_file, read[fragments.NAME])
-    parts = claim_parts.read(labeled_file, read)
     sections.check(file, function)
     _check_same_code(file, labeled_file, function)
     if 0 in function.targets:
@@ -122,51 +119,38 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
     waiting = stores_in_flight.waiting(function, uses)
     sites = aside.placed([replace(one, waits=one.spot in waiting) for one in sites], chosen, free.busy, most)
+    where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
     end = ending.end(state, records.last(state, kernel.last))
+    highest = max(where.highest, ending.highest(end) if plan.counts else 0)
+    highest = max(highest, *(one.aside or 0 for one in sites), 0)
+    count = max(before, chosen.count, highest + 1 + registers.EXTRA)
+    controls, put = dict[int, Control](), dict[int, list[New]]()
+    put[0] = [*where.begin]
+    put.setdefault(where.loaded, []).extend(where.load)
+    put.setdefault(where.at, []).extend(where.test)
+    tested = len(put[where.at])
     writer = records.Writer(state, records.last(state, kernel.last))
-
-    def finished(where: claiming.Claim) -> tuple[bytes, Insertion, int]:
-        """The cubin that claims there, checked; what was inserted; registers a thread."""
-        highest = max(where.highest, ending.highest(end) if plan.counts else 0)
-        highest = max(highest, *(one.aside or 0 for one in sites), 0)
-        count = max(before, chosen.count, highest + 1 + registers.EXTRA)
-        controls, put = dict[int, Control](), dict[int, list[New]]()
-        put[0] = [*where.begin]
-        for where_at, part in ((where.loaded, where.load), (where.at, where.test), (where.looked, where.look)):
-            put.setdefault(where_at or 0, []).extend(part)
-        made = marking.placed(function, sites, writer, frozenset({where.at, where.looked}), free.busy)
-        for at, some in made.before.items():
-            put.setdefault(at, []).extend(some)
-        for at in chosen.waits:
-            put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
-        for one in function.instructions:
-            if one.name == "EXIT":
-                put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
-                controls |= ending.read_before(function, one.at, state)
-        controls |= _counted(function, put, controls)
-        insertion = Insertion(
-            put,
-            made.after,
-            [*claiming.back(where, put), *end],
-            registers=count,
-            attributes=claim.stack,
-            controls=controls,
-            replaced=made.replaced,
-        )
-        out = insert.inserted(data, function, insertion)
-        checking.check(out, function, insertion, made.holding)
-        return out, insertion, count
-
-    opened, block = _opened(sites), _control(file)
-    stored = [one.spot.at for one in plan.placed if one.act not in marking.STARTS]
-    for where in asking.placed(function, parts, kernel, chosen, opened, stored, block, most):
-        try:
-            out, insertion, count = finished(where)
-            break
-        except UnsupportedError:  # of both parts, a checker may refuse what one part may do
-            continue
-    else:
-        out, insertion, count = finished(claiming.placed(function, claim, kernel, chosen, opened, stores, block, most))
+    made = marking.placed(function, sites, writer, where.at, free.busy)
+    for at, some in made.before.items():
+        put.setdefault(at, []).extend(some)
+    for at in chosen.waits:
+        put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
+    for one in function.instructions:
+        if one.name == "EXIT":
+            put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
+            controls |= ending.read_before(function, one.at, state)
+    controls |= _counted(function, put, controls)
+    insertion = Insertion(
+        put,
+        made.after,
+        [*claiming.back(where, put, tested), *end, *where.aside],
+        registers=count,
+        attributes=claim.stack,
+        controls=controls,
+        replaced=made.replaced,
+    )
+    out = insert.inserted(data, function, insertion)
+    checking.check(out, function, insertion, made.holding)
     out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
     warps = (_warps(before, function.arch), _warps(count, function.arch))
     return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..checks import hazards
@@ -46,16 +46,14 @@ class Marks:
     holding: dict[int, Word] = field(default_factory=dict)
 
 
-def placed(
-    function: Function, sites: Sequence[Site], writer: Writer, claims: Set[int | None], used: frozenset[int]
-) -> Marks:
+def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int, used: frozenset[int]) -> Marks:
     """Place the instructions of all marks.
 
     Args:
         function: the kernel without its marks.
         sites: copies of marks, in the order in which those of one place stand there.
         writer: writes their instructions.
-        claims: the instructions in front of which the kernel claims its slab, or looks at the claim's answer.
+        claim: the instruction in front of which the kernel claims its slab.
         used: registers that the kernel uses.
     """
     needed = registers.needed_predicates(function)
@@ -67,7 +65,7 @@ def placed(
         made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
         known = clocks.get(spot.at)
         lent = bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
-        ahead, open_end = _ahead(function, sites[number:], claims, known.at if known else spot.at)
+        ahead, open_end = _ahead(function, sites[number:], claim, known.at if known else spot.at)
         ahead = [] if lent else ahead
         on, many = _on(writer, site, ahead, needed)
         delay = 0
@@ -218,16 +216,14 @@ def _with(read: New, new: New) -> int:
     return controlled(read.word, replace(control(read.word), stall=control(new.word).stall))
 
 
-def _ahead(
-    function: Function, sites: Sequence[Site], claims: Set[int | None], start: int
-) -> tuple[list[Instruction], bool]:
+def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) -> tuple[list[Instruction], bool]:
     """The own instructions that the first site's instructions may stand behind: those in front of the next mark that
     stores, or uses its registers. And whether it is not such a mark that ends them.
     """
     site, *others = sites
     targets, found = function.targets, list[Instruction]()
     for one in function.instructions[start // BYTES :][:_FAR]:
-        entered = one.at != start and (one.at in targets or one.at in claims)
+        entered = one.at != start and (one.at in targets or one.at == claim)
         if any(
             (other.spot.next in (one.at, site.spot.at) and (other.act not in STARTS or other.quad == site.quad))
             or (one.at in (other.spot.value, other.spot.when) and other.quad == site.quad)

@@ -62,10 +62,11 @@ def placed(stores: int = FAR, most: int = 255) -> claiming.Claim:
 
 
 def insertion(found: claiming.Claim) -> Insertion:
-    put = {0: [*found.begin]}
-    put[found.loaded] = [*put.get(found.loaded, ()), *found.load]
-    put[found.at] = [*put.get(found.at, ()), *found.test]
-    return Insertion(put, tail=claiming.back(found, put), registers=250)
+    put = {0: found.begin}
+    put[found.loaded] = (*put.get(found.loaded, ()), *found.load)
+    put[found.at] = (*put.get(found.at, ()), *found.test)
+    tail = [*claiming.back(found, put, len(put[found.at])), *found.aside]
+    return Insertion(put, tail=tail, registers=250)
 
 
 def inserted(found: claiming.Claim) -> list[Instruction]:
@@ -117,7 +118,26 @@ def test_a_shut_gate_costs_a_test_and_a_branch() -> None:
     found = placed()
     assert [one.seen.name for one in found.test if one.seen] == ["ISETP", "BRA"]
     assert found.test[-1].to in [one.label for one in found.behind]
-    assert insert.own(found.at) in [one.to for one in claiming.back(found, {found.at: [*found.test]})]
+    assert insert.own(found.at) in [one.to for one in claiming.back(found, {}, 0)]
+
+
+def test_what_mostly_runs_stands_in_one_row() -> None:
+    """The caches of instructions fetch ahead along it: sampling, another try and the launch's entry stand behind it."""
+    found, rare = placed(), ("REDG", "UIMAD", "BSSY")
+    row = [one.seen.name for one in found.behind if one.seen]
+    assert row.count("ATOMG") == 1 and "REDG" not in row and len(row) < 100
+    assert row.count("BRA") <= 5 and row[-1] == "BRA"
+    behind = [one.seen.name for one in found.aside if one.seen]
+    assert all(name in behind for name in rare) and len(behind) > 100
+
+
+def test_the_claim_waits_for_no_scoreboard_that_counts_the_kernels_loads() -> None:
+    """Else it would ask when these are there."""
+    function, found = kernel(), placed()
+    loading = {one.control.writes for one in function.instructions if one.name == "LDG"}
+    until = next(n for n, one in enumerate(found.behind) if one.seen and one.seen.name == "ATOMG")
+    assert loading
+    assert not loading & {board for one in found.behind[: until + 1] for board in control(one.word).waits}
 
 
 def test_a_predicate_with_a_value_is_kept_meanwhile() -> None:
@@ -187,7 +207,7 @@ def test_it_comes_back_to_the_mark_that_stands_behind_the_test() -> None:
     """In front of the own instruction, where it would pass the mark by."""
     found = placed()
     put = {found.at: [*found.test, writing.new("CS2R.32 R200, SR_CLOCKLO")]}
-    ways = [one.to for one in claiming.back(found, put)]
+    ways = [one.to for one in claiming.back(found, put, len(found.test))]
     assert put[found.at][-1].label in ways and insert.own(found.at) not in ways
 
 

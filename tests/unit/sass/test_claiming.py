@@ -132,12 +132,24 @@ def test_what_mostly_runs_stands_in_one_row() -> None:
 
 
 def test_the_claim_waits_for_no_scoreboard_that_counts_the_kernels_loads() -> None:
-    """Else it would ask when these are there."""
-    function, found = kernel(), placed()
-    loading = {one.control.writes for one in function.instructions if one.name == "LDG"}
-    until = next(n for n, one in enumerate(found.behind) if one.seen and one.seen.name == "ATOMG")
-    assert loading
-    assert not loading & {board for one in found.behind[: until + 1] for board in control(one.word).waits}
+    """Else it would ask when these are there. If all do, it shares them."""
+    function, at = kernel(), placed().at
+    ahead = [one.at for one in function.instructions if one.at < at]
+
+    def counted(boards: range) -> set[int]:
+        """The claim's scoreboards in a kernel that has these in use."""
+        loading = dict(zip(reversed(ahead), boards, strict=False))
+        code = tuple(
+            replace(one, word=controlled(one.word, Control(stall=4, writes=loading.get(one.at))))
+            if one.at < at
+            else one
+            for one in function.instructions
+        )
+        return set(claim_registers.boards(replace(function, instructions=code), at)[0].values())
+
+    assert len(ahead) > 6
+    assert counted(range(4)) == {4, 5} and counted(range(1, 6)) == {0}
+    assert counted(range(6)) == set(range(6))
 
 
 def test_a_predicate_with_a_value_is_kept_meanwhile() -> None:

@@ -51,7 +51,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
     parser.add_argument(
-        "--kernels", type=names, default=(), metavar="NAME,...", help=f"of triton: {', '.join(KERNELS)}"
+        "--kernels", type=names, default=(), metavar="NAME,...", help=f"of triton and placement: {', '.join(KERNELS)}"
     )
     parser.add_argument("--json", type=Path, default=Path("bench-gpu.json"))
     parser.add_argument("--arch", default="sm_90a")

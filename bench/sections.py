@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of all sections. quick: fewer repeats. kernels: of the section `triton`; empty for all."""
+    """Settings of all sections. quick: fewer repeats. kernels: of `triton` and `placement`; empty for all."""
 
     folder: Path
     arch: str
@@ -36,6 +36,9 @@ PARTS: dict[str, Part] = {
     "triton": Part(
         "on_triton", 60, ("torch", "triton", "ncu"), "nine kernels, from GEMMs to short warps (--kernels); Proton", True
     ),
+    "placement": Part(
+        "on_placement", 60, ("torch", "triton"), "both placements of the kernels of triton, in CUDA graphs (--kernels)"
+    ),
     "loops": Part("on_loops", 35, ("torch", "triton"), "a region in Triton's loop; Proton as it ships", True),
     "inflight": Part("on_regions", 10, ("nvcc",), "a region with loads and with TMA copies under way; peers", True),
     "everywhere": Part(
@@ -52,4 +55,4 @@ PARTS: dict[str, Part] = {
 KERNELS = (
     "matmul", "attention", "persistent", "layernorm", "tasks", "softmax", "splitk", "backward", "grouped",
 )  # fmt: skip
-"""Kernels of the section `triton`."""
+"""Kernels of the sections `triton` and `placement`."""

@@ -149,7 +149,7 @@ def of_growth(rows: Sequence[Row]) -> Lines:
 TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
     "regions": of_places, "inflight": of_places, "nested": of_cycles, "warps": of_cycles, "loops": of_cycles,
     "numba": of_places, "triton": of_kernels, "everywhere": of_languages, "cute": of_launches, "cuda": of_launches,
-    "growth": of_growth,
+    "growth": of_growth, "placement": of_launches,
 }  # fmt: skip
 """Table builders by section."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ...errors import UnsupportedError
+from ..checks import hazards
 from ..cubin.control import SCOREBOARDS
 from ..cubin.instructions import BYTES, Function, Instruction
 from . import fragments, registers
@@ -74,8 +75,9 @@ def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
     """Scoreboards of the claim, of which none is counted in flight by a DEPBAR; the gate's; and the instruction in
     front of which the gate's load stands.
 
-    That is where the kernel first waits for a scoreboard, or behind its last use of the gate's in front of the claim:
-    the kernel must not wait for the gate together with what it waits for itself.
+    The claim's own count nothing of the kernel there, as far as there are such: a wait for another one would wait for
+    the kernel's loads. The gate's load stands where the kernel first waits for a scoreboard, or behind its last use of
+    the gate's in front of the claim: the kernel must not wait for the gate together with what it waits for itself.
     """
     free = registers.uncounted(function)
     ahead = [one for one in function.instructions if one.at < at]
@@ -86,7 +88,25 @@ def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
 
     uses = [board for one in ahead for board in _used(one)]
     free.sort(key=lambda board: (behind_uses(board), uses.count(board)))
-    return {board: free[board % len(free)] for board in SCOREBOARDS}, free[0], behind_uses(free[0])
+    counting = _counting(function).get(at, frozenset())
+    some = [board for board in free if board not in counting] or free
+    return {board: some[board % len(some)] for board in SCOREBOARDS}, free[0], behind_uses(free[0])
+
+
+def _counting(function: Function) -> dict[int, frozenset[int]]:
+    """The scoreboards that may count something of the kernel in front of each instruction."""
+    by_address = {one.at: one for one in function.instructions}
+    found: dict[int, frozenset[int]] = {0: frozenset()}
+    work = [0]
+    while work:
+        one = by_address[work.pop()]
+        code = one.control
+        after = found[one.at] - code.waits | {board for board in (code.writes, code.reads) if board is not None}
+        for to in hazards.successors(one):
+            if to in by_address and not (to in found and after <= found[to]):
+                found[to] = found.get(to, frozenset()) | after
+                work.append(to)
+    return found
 
 
 def _used(one: Instruction) -> list[int]:

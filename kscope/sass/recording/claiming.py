@@ -24,7 +24,7 @@ from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
-from . import beginning, claim_registers, fragments, lending, registers, timing
+from . import beginning, claim_registers, fragments, lending, registers, straightening, timing
 from .fragments import Fragment
 from .registers import State
 
@@ -44,6 +44,7 @@ class Claim:
         load: what stands at `loaded`.
         test: what stands at `at`.
         behind: what stands behind the kernel: the claim.
+        aside: the parts of the claim that rarely run.
         loaded: the instruction that the loads of the gate stand in front of.
         at: the instruction that the test stands in front of.
         highest: the highest number of a register that begin and claim use.
@@ -53,6 +54,7 @@ class Claim:
     load: tuple[New, ...]
     test: tuple[New, ...]
     behind: tuple[New, ...]
+    aside: tuple[New, ...]
     loaded: int
     at: int
     highest: int
@@ -184,16 +186,17 @@ def _at(
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
-    first, *rest = [*keep, *code]
+    row, aside = straightening.straight([*code], function.arch)
+    first, *rest = [*keep, *row]
     start = [replace(first, label=_LABEL)] if not first.label else [state.new("NOP", label=_LABEL), first]
-    cold = timing.tight([*start, *rest, *after, *behind], function.arch)
+    cold, rare = (timing.tight(one, function.arch) for one in ([*start, *rest, *after], [*aside, *behind]))
     begins, loads = begin.clocks, begin.loads
     parts = [timing.tight(one, function.arch) for one in (begins, loads, test)]
     if loaded == at:  # with all waits in between
         parts = [parts[0], [], timing.tight([*loads, *test], function.arch)]
     if not at:
         parts = [timing.tight([*begins, *loads, *test], function.arch), [], []]
-    return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), loaded, at, highest)
+    return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), tuple(rare), loaded, at, highest)
 
 
 def _predicate(function: Function, at: int) -> int:

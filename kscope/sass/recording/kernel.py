@@ -143,7 +143,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     insertion = Insertion(
         put,
         made.after,
-        [*claiming.back(where, put, tested), *end],
+        [*claiming.back(where, put, tested), *end, *where.aside],
         registers=count,
         attributes=claim.stack,
         controls=controls,

@@ -103,7 +103,7 @@ class Line:
         end = max([self.times[-1] + least(self.made[-1]), *map(self._there, self.results)]) if self.made else 0
         end = max([end, *(at + _COUNTED for at in self.counted.values())])  # what follows may wait for any of them
         found = list[New]()
-        for new, at, then in zip(self.made, self.times, [*self.times[1:], end], strict=True):
+        for new, at, then in zip(self.made, self.times, [*self.times[1:], *[end] * bool(self.made)], strict=True):
             stall = min(then - at, LONGEST)
             found.append(replace(new, word=controlled(new.word, replace(control(new.word), stall=stall))))
             found += nops(then - at - stall)

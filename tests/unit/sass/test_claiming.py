@@ -65,7 +65,8 @@ def insertion(found: claiming.Claim) -> Insertion:
     put = {0: found.begin}
     put[found.loaded] = (*put.get(found.loaded, ()), *found.load)
     put[found.at] = (*put.get(found.at, ()), *found.test)
-    return Insertion(put, tail=claiming.back(found, put, len(put[found.at])), registers=250)
+    tail = [*claiming.back(found, put, len(put[found.at])), *found.aside]
+    return Insertion(put, tail=tail, registers=250)
 
 
 def inserted(found: claiming.Claim) -> list[Instruction]:
@@ -118,6 +119,37 @@ def test_a_shut_gate_costs_a_test_and_a_branch() -> None:
     assert [one.seen.name for one in found.test if one.seen] == ["ISETP", "BRA"]
     assert found.test[-1].to in [one.label for one in found.behind]
     assert insert.own(found.at) in [one.to for one in claiming.back(found, {}, 0)]
+
+
+def test_what_mostly_runs_stands_in_one_row() -> None:
+    """The caches of instructions fetch ahead along it: sampling, another try and the launch's entry stand behind it."""
+    found, rare = placed(), ("REDG", "UIMAD", "BSSY")
+    row = [one.seen.name for one in found.behind if one.seen]
+    assert row.count("ATOMG") == 1 and "REDG" not in row and len(row) < 100
+    assert row.count("BRA") <= 5 and row[-1] == "BRA"
+    behind = [one.seen.name for one in found.aside if one.seen]
+    assert all(name in behind for name in rare) and len(behind) > 100
+
+
+def test_the_claim_waits_for_no_scoreboard_that_counts_the_kernels_loads() -> None:
+    """Else it would ask when these are there. If all do, it shares them."""
+    function, at = kernel(), placed().at
+    ahead = [one.at for one in function.instructions if one.at < at]
+
+    def counted(boards: range) -> set[int]:
+        """The claim's scoreboards in a kernel that has these in use."""
+        loading = dict(zip(reversed(ahead), boards, strict=False))
+        code = tuple(
+            replace(one, word=controlled(one.word, Control(stall=4, writes=loading.get(one.at))))
+            if one.at < at
+            else one
+            for one in function.instructions
+        )
+        return set(claim_registers.boards(replace(function, instructions=code), at)[0].values())
+
+    assert len(ahead) > 6
+    assert counted(range(4)) == {4, 5} and counted(range(1, 6)) == {0}
+    assert counted(range(6)) == set(range(6))
 
 
 def test_a_predicate_with_a_value_is_kept_meanwhile() -> None:

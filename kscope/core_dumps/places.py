@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ class Spot:
         function: its name; empty if the address is in no module.
         offset: from the function's beginning, in bytes; the address itself outside of functions.
         text: the instruction; empty if it is unknown.
-        chain: the source line and the calls that were inlined around it; empty if it is unknown.
+        chain: the source line and the calls that were inlined around it; empty if it is unknown. Lines of headers of the
+            CUDA toolkit and of kscope are left out where the line that uses them is known.
         regions: open regions, outermost first.
     """
 
@@ -48,6 +51,7 @@ class Places:
 
 
 _Code = tuple[Image, elf.Symbol]
+_HEADERS = re.compile(r"/include/(crt/|sm_\d+_\w+\.hpp$|cooperative_groups|cuda/|nv/)|\bkscope\.cuh$")
 
 
 def places(dump: Dump, addresses: Iterable[tuple[int, int]]) -> Places:
@@ -63,10 +67,7 @@ def places(dump: Dump, addresses: Iterable[tuple[int, int]]) -> Places:
             code[image, one.name] = one
             if one.why_unknown:
                 problems.append(f"{one.name}: its source lines are not known: {one.why_unknown}")
-    spots = {
-        at: _spot(at[1], *known[at], code) if at in known else Spot("", at[1])
-        for at in wanted
-    }  # fmt: skip
+    spots = {at: _spot(at[1], *known[at], code) if at in known else Spot("", at[1]) for at in wanted}
     return Places(spots, tuple(dict.fromkeys(problems)))
 
 
@@ -80,9 +81,8 @@ def _functions(dump: Dump, wanted: list[tuple[int, int]]) -> tuple[dict[tuple[in
             problems.append(str(error))
             continue
         for symbol in symbols:
-            for at in wanted:
-                if at[0] == image.device and symbol.at <= at[1] < symbol.at + symbol.size:
-                    found[at] = image, symbol
+            low, high = (bisect_left(wanted, (image.device, at)) for at in (symbol.at, symbol.at + symbol.size))
+            found |= dict.fromkeys(wanted[low:high], (image, symbol))
     return found, problems
 
 
@@ -94,8 +94,14 @@ def _described(cubin: bytes, names: set[str]) -> list[SampledFunction]:
 
 def _spot(address: int, image: Image, symbol: elf.Symbol, code: Mapping[tuple[Image, str], SampledFunction]) -> Spot:
     one, offset = code[image, symbol.name], address - symbol.at
-    (number,) = one.index(np.array([address], np.int64)).tolist()
+    (number,) = one.index(np.array([address % (1 << 63)], np.int64)).tolist()
     if number < 0:
         return Spot(symbol.name, offset)
     regions = tuple(split(name)[0] for name in one.stack(number))
-    return Spot(symbol.name, offset, one.text[number], one.chain(number), regions)
+    return Spot(symbol.name, offset, one.text[number], _own(one.chain(number)), regions)
+
+
+def _own(chain: tuple[Place, ...]) -> tuple[Place, ...]:
+    """Without headers that a line of the program uses, such as that of atomicAdd()."""
+    first = next((number for number, (file, _) in enumerate(chain) if not _HEADERS.search(file)), 0)
+    return chain[first:]

@@ -191,11 +191,10 @@ def _row(sections: Sections, found: dict[int, Rows], table: int, member: int) ->
 
 
 def _warp(row: np.void, lanes: Rows, device: int, sm: int, grid: Grid, block: int) -> Warp:
-    bit = np.uint32(1) << lanes["lane"]
-    valid = lanes[(bit & row["valid"]) != 0] if row["valid"] else lanes
-    active = lanes[(bit & row["active"]) != 0]
+    bit = np.uint32(1) << (lanes["lane"] % _WARP)
+    valid, active = (lanes[(bit & row[mask]) != 0] for mask in ("valid", "active"))
     failed = valid[valid["exception"] != 0]
-    at = int((failed if len(failed) else active if len(active) else valid)["pc"][0])
+    at = int(next(some for some in (failed, active, valid, lanes) if len(some))["pc"][0])
     why = exception(int(failed["exception"][0])) if len(failed) else ""
     others = valid[valid["pc"] != at]
     addresses, counts = np.unique(others["pc"], return_counts=True)

@@ -36,7 +36,7 @@ SECTION = np.dtype(
     ]
 )  # fmt: skip
 MAGIC, CORE, CUDA_ABI, CUDA_MACHINE = b"\x7fELF\x02", 4, 0x33, 190
-_STRINGS = ".strtab"
+_STRTAB, _STRINGS = 3, ".strtab"
 _MORE = 0xFFFF
 """Number of the section of names where the first section has it."""
 
@@ -73,7 +73,7 @@ LANES = _table(
     15, "lntbl", 36, pc=("<u8", 0), lane=("<u4", 16), thread=("(3,)<u4", 20), exception=("<u4", 32)
 )  # fmt: skip
 MODULES = _table(16, "modtbl", 8, handle=("<u8", 0))
-META = _table(22, "meta", 32, driver=("(2,)<u4", 8), time=("<u4", 28))
+META = _table(22, "meta", 16, driver=("(2,)<u4", 8))
 
 
 class Sections:
@@ -103,15 +103,12 @@ class Sections:
         if names >= count:
             raise FormatError(f"{path}: damaged: section {names:,} would have the names of {count:,} sections")
         self._names = self.body(names)
-        self._strings = next((self.body(one) for one in self._numbers(3) if self.name(one) == _STRINGS), self._names)
-
-    def _numbers(self, kind: int) -> list[int]:
-        found: list[int] = np.flatnonzero(self.all["kind"] == kind).tolist()
-        return found
+        self._strings = next((self.body(one) for one in self.of(_STRTAB) if self.name(one) == _STRINGS), self._names)
 
     def of(self, kind: int) -> list[int]:
         """Numbers of the sections of a kind, in the order of the file."""
-        return self._numbers(kind)
+        found: list[int] = np.flatnonzero(self.all["kind"] == kind).tolist()
+        return found
 
     def info(self, number: int) -> int:
         """What the section is about: a row of the table that it belongs to."""
@@ -119,7 +116,10 @@ class Sections:
 
     def link(self, number: int) -> int:
         """The number of the section with the table that it belongs to."""
-        return int(self.all["link"][number])
+        found = int(self.all["link"][number])
+        if found >= len(self.all):
+            raise FormatError(f"{self.path}: damaged: section {number:,} belongs to section {found:,} of {len(self.all):,}")
+        return found
 
     def name(self, number: int) -> str:
         """The section's name."""
@@ -141,11 +141,15 @@ class Sections:
             FormatError: they are shorter than those of the first driver with all fields, or not whole.
         """
         row = self.all[number]
-        return self._rows(int(row["at"]), int(row["size"]), table.row, int(row["row"]), f"table {table.name}")
+        return self._rows(int(row["at"]), int(row["size"]), table.row, self._step(number), f"table {table.name}")
 
     def has(self, table: Table, number: int) -> bool:
         """Whether the rows of a section have all of these fields."""
-        return bool(self.all["row"][number] >= table.row.itemsize)
+        return self._step(number) >= table.row.itemsize
+
+    def _step(self, number: int) -> int:
+        """Bytes of a row; a section without rows is one."""
+        return int(self.all["row"][number] or self.all["size"][number])
 
     def _rows(self, at: int, size: int, row: np.dtype[Any], step: int, what: str) -> Rows:
         if not size:

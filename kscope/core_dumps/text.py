@@ -8,6 +8,9 @@ from ..util.text import counted
 from .verdict import Group, LaunchState, Verdict
 
 
+_MOST_CALLS = 3
+
+
 def lines(found: Verdict) -> Iterator[str]:
     """The verdict, line by line."""
     driver = f", driver {found.driver}" if found.driver else ""
@@ -38,5 +41,7 @@ def sentence(group: Group) -> str:
     region = f" in `{group.region}`" if group.region else ""
     source = f": {group.source}" if group.source else ""
     where = f"{group.where}{source}" if group.where else f"{', '.join(group.code)} of {group.function or 'no module'}"
-    rest = "".join(f"; {one.lanes} lanes of each at {one.where or one.code}" for one in group.elsewhere)
-    return f"{who}{failed} {'were' if several else 'was'}{region} at {where}{rest}"
+    lanes = "lanes of each" if several else "of its lanes"
+    called = f", called from {', '.join(group.called[:_MOST_CALLS])}" if group.called else ""
+    rest = "".join(f"; {one.lanes} {lanes} at {one.where or one.code}" for one in group.elsewhere)
+    return f"{who}{failed} {'were' if several else 'was'}{region} at {where}{called}{rest}"

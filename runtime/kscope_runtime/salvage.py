@@ -102,8 +102,8 @@ class SalvagedMemory:
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment and import path, without what would record the new process."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KSCOPE")}
+    """This process's environment and import path, without what would record or dump the new process."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KSCOPE") and "COREDUMP" not in name}
     roots = (str(Path(module).parents[1]) for module in (__file__, kscope.__file__))
     return {**kept, "PYTHONPATH": os.pathsep.join([*roots, *filter(None, sys.path)])}
 

@@ -1,0 +1,80 @@
+"""Core dumps of a GPU as files: written from rows, and recorded ones without memory and registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kscope.core_dumps import tables
+from kscope.core_dumps.tables import HEADER, SECTION, Sections, Table
+
+STRTAB, EXTENDED = 3, 0xFFFF
+KEPT = {one.kind for one in (tables.DEVICES, tables.CONTEXTS, tables.SMS, tables.GRIDS, tables.BLOCKS, tables.WARPS,
+                             tables.LANES, tables.MODULES, tables.META)} | {tables.IMAGE}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section: its name, kind, content, the part that it belongs to and the row there, bytes of a row."""
+
+    name: str
+    kind: int
+    body: bytes = b""
+    link: int = 0
+    info: int = 0
+    row: int = 0
+
+
+def write(path: Path, parts: Sequence[Part], *, extended: bool = False) -> Path:
+    """Write a dump of these parts; links count from 1, as section 0 is none. extended: with more than 65,000 sections'
+    way to say how many there are."""
+    names = b"\0" + b"".join(one.name.encode() + b"\0" for one in [*parts, Part(".shstrtab", STRTAB)])
+    every = [Part("", 0), *parts, Part(".shstrtab", STRTAB, names)]
+    rows, at, out = np.zeros(len(every), SECTION), HEADER.itemsize, bytearray(HEADER.itemsize)
+    for number, one in enumerate(every):
+        name = 0 if not number else names.index(b"\0" + one.name.encode() + b"\0") + 1
+        rows[number] = (name, one.kind, 0, 0, at, len(one.body), one.link, one.info, 0, one.row)
+        out += one.body
+        at += len(one.body)
+    count, last = len(every), len(every) - 1
+    if extended:
+        rows[0]["size"], rows[0]["link"], count, last = count, last, 0, EXTENDED
+    head = np.zeros(1, HEADER)
+    head[0] = (tables.MAGIC, tables.CUDA_ABI, tables.CORE, tables.CUDA_MACHINE, at, SECTION.itemsize, count, last)
+    out[: HEADER.itemsize] = head.tobytes()
+    path.write_bytes(bytes(out) + rows.tobytes())
+    return path
+
+
+def rows(table: Table, *values: dict[str, Any], more: int = 0) -> bytes:
+    """Rows of a table, with `more` bytes that a newer driver appends to each."""
+    made = np.zeros(len(values), table.row)
+    for row, fields in zip(made, values, strict=True):
+        for name, value in fields.items():
+            row[name] = value
+    return b"".join(row.tobytes() + bytes(more) for row in made)
+
+
+def part(name: str, table: Table, link: int, info: int, *values: dict[str, Any], more: int = 0) -> Part:
+    """A table of a dump."""
+    return Part(name, table.kind, rows(table, *values, more=more), link, info, table.row.itemsize + more)
+
+
+def reduced(path: Path, to: Path, images: Iterable[int]) -> Path:
+    """A recorded dump with what is read of it: no memory, no registers, and only these modules."""
+    sections, kept = Sections(path), dict[int, int]()
+    parts = list[Part]()
+    for number in range(1, len(sections.all)):
+        row = sections.all[number]
+        strings = row["kind"] == STRTAB and sections.name(number) == ".strtab"
+        image = row["kind"] == tables.IMAGE
+        if not strings and (row["kind"] not in KEPT or (image and row["info"] not in images)):
+            continue
+        parts.append(Part(sections.name(number), int(row["kind"]), sections.body(number).tobytes(), int(row["link"]),
+                          int(row["info"]), int(row["row"])))  # fmt: skip
+        kept[number] = len(parts)
+    return write(to, [replace(one, link=kept.get(one.link, 0)) for one in parts])

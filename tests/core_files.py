@@ -78,3 +78,41 @@ def reduced(path: Path, to: Path, images: Iterable[int]) -> Path:
                           int(row["info"]), int(row["row"])))  # fmt: skip
         kept[number] = len(parts)
     return write(to, [replace(one, link=kept.get(one.link, 0)) for one in parts])
+
+
+GRID = {"number": 7, "entry": 0, "blocks": (2, 3, 1), "threads": (64, 2, 1)}
+LANE = {"lane": 0, "thread": (32, 1, 0)}
+
+
+def one_warp(
+    path: Path, image: bytes = b"", *, lane: dict[str, Any] = LANE, warp: dict[str, Any] | None = None,
+    sm: dict[str, Any] | None = None, more: int = 0, extended: bool = False, old: bool = False,
+) -> Path:  # fmt: skip
+    """A dump of one warp, of block (1, 2, 0), at the beginning of the first module.
+
+    Args:
+        path: the file to write.
+        image: the module.
+        lane, warp, sm: fields of its rows.
+        more: bytes that a newer driver has in each row.
+        extended: as write() has it.
+        old: without what SMs report.
+    """
+    sms = tables.SMS if old else tables.FAULTS
+    warp_row = {"valid": 1, "active": 1, **(warp or {})}
+    return write(
+        path,
+        [
+            Part(".strtab", STRTAB, b"\0a device\0"),
+            part(".cudbg.devtbl", tables.DEVICES, 0, 0, {"name": 1, "ordinal": 0}, more=more),
+            part(".cudbg.ctxtbl.dev0", tables.CONTEXTS, 2, 0, {"id": 1}, more=more),
+            part(".cudbg.modtbl.dev0.ctx0", tables.MODULES, 3, 0, {"handle": 1}, more=more),
+            Part(".cudbg.relfimg.dev0.ctx0", tables.IMAGE, image, 4, 0),
+            part(".cudbg.gridtbl.dev0", tables.GRIDS, 2, 0, GRID, {**GRID, "number": 8}, more=more),
+            part(".cudbg.smtbl.dev0", sms, 2, 0, {"number": 5, **(sm or {})}, more=more),
+            part(".cudbg.ctatbl.dev0.sm0", tables.BLOCKS, 7, 0, {"grid": 7, "index": (1, 2, 0)}, more=more),
+            part(".cudbg.wptbl.dev0.sm0.cta0", tables.WARPS, 8, 0, warp_row, more=more),
+            part(".cudbg.lntbl.dev0.sm0.cta0.wp0", tables.LANES, 9, 0, lane, more=more),
+        ],
+        extended=extended,
+    )

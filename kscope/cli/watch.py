@@ -34,7 +34,7 @@ def add(command: Command) -> None:
     parser.add_argument(
         "program", metavar="PID|FILE", nargs="?",
         help="a process, or a pool file (default: the newest of this user); with --core also a core dump",
-    )
+    )  # fmt: skip
     parser.add_argument("--every", metavar="SECONDS", default="1", help="how often to look (default: 1)")
     parser.add_argument("--once", action="store_true", help="look once, and do not wait to see what changes")
     parser.add_argument("--json", action="store_true", help="one JSON object per look")

@@ -25,8 +25,8 @@ class Spot:
         function: its name; empty if the address is in no module.
         offset: from the function's beginning, in bytes; the address itself outside of functions.
         text: the instruction; empty if it is unknown.
-        chain: the source line and the calls that were inlined around it; empty if it is unknown. Lines of headers of the
-            CUDA toolkit and of kscope are left out where the line that uses them is known.
+        chain: the source line and the calls that were inlined around it; empty if it is unknown. Lines of headers of
+            the CUDA toolkit and of kscope are left out where the line that uses them is known.
         regions: open regions, outermost first.
     """
 

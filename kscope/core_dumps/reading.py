@@ -200,7 +200,8 @@ def _warp(row: np.void, lanes: Rows, device: int, sm: int, grid: Grid, block: in
     addresses, counts = np.unique(others["pc"], return_counts=True)
     number = _linear(lanes["thread"][0], grid.threads) // _WARP
     pc = int(row["pc"]) if why and row["known"] else at
-    return Warp(device, sm, grid.number, block, number, pc, tuple(zip(addresses.tolist(), counts.tolist(), strict=True)), why)
+    elsewhere = tuple(zip(addresses.tolist(), counts.tolist(), strict=True))
+    return Warp(device, sm, grid.number, block, number, pc, elsewhere, why)
 
 
 def _linear(index: object, of: tuple[int, int, int]) -> int:

@@ -20,7 +20,8 @@ from .tables import is_complete
 
 ENABLE, PIPE, FILE = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "CUDA_COREDUMP_PIPE", "CUDA_COREDUMP_FILE"
 _ON_EXCEPTION, _FLAGS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_GENERATION_FLAGS"
-_LEFT_OUT = "skip_nonrelocated_elf_images", *(f"skip_{one}_memory" for one in ("global", "shared", "local", "constbank"))
+_MEMORY = "global", "shared", "local", "constbank"
+_LEFT_OUT = "skip_nonrelocated_elf_images", *(f"skip_{one}_memory" for one in _MEMORY)
 """What the driver dumps otherwise: code without addresses, and memory, which may be all of the GPU's."""
 _DEFAULT_PIPE, _DEFAULT_FILE = "corepipe.cuda.%h.%p", "core_%t_%h_%p.nvcudmp"
 _TURN_S, _BEGIN_S, _GROW_S = 0.02, 30.0, 60.0
@@ -72,7 +73,7 @@ def targets(pid: int) -> list[Target]:
             variables = _variables(one)
         except PermissionError:
             if one == pid:
-                raise UsageError(f"--core {pid}: the process runs as another user; only that user may dump it") from None
+                raise UsageError(f"--core {pid}: the process is another user's; only that user may dump it") from None
             continue
         except OSError:  # it has ended
             continue
@@ -87,7 +88,7 @@ def targets(pid: int) -> list[Target]:
             " already, or its driver is older than CUDA 12"
         )
     raise UsageError(
-        f"--core {pid}: the program was not started for a core dump: start it with kscope run --core, or with {ENABLE}=1"
+        f"--core {pid}: the program was not started for a dump: start it with kscope run --core, or with {ENABLE}=1"
     )
 
 
@@ -119,7 +120,7 @@ def _awaited(target: Target, before: Mapping[Path, tuple[int, int]]) -> Path:
         if now != seen:
             seen, until = now, time.monotonic() + _GROW_S
         if gone or time.monotonic() > until:
-            have = f"{[*now][0]} is not complete" if now else f"there is no {target.file}"
+            have = f"{next(iter(now))} is not complete" if now else f"there is no {target.file}"
             why = "the program has ended" if gone else "the driver writes nothing"
             raise UsageError(f"--core {target.pid}: {why}, and {have}: is there room on the disk?")
         time.sleep(_TURN_S)

@@ -118,7 +118,9 @@ class Sections:
         """The number of the section with the table that it belongs to."""
         found = int(self.all["link"][number])
         if found >= len(self.all):
-            raise FormatError(f"{self.path}: damaged: section {number:,} belongs to section {found:,} of {len(self.all):,}")
+            raise FormatError(
+                f"{self.path}: damaged: section {number:,} belongs to {found:,} of {len(self.all):,} sections"
+            )
         return found
 
     def name(self, number: int) -> str:
@@ -155,13 +157,16 @@ class Sections:
         if not size:
             return np.zeros(0, row)
         if step < row.itemsize or size % step:
-            raise FormatError(f"{self.path}: damaged: {size:,} bytes of {what} in rows of {step}, at least {row.itemsize}")
+            raise FormatError(
+                f"{self.path}: damaged: {size:,} bytes of {what} in rows of {step}, not {row.itemsize} or more"
+            )
         body = self._cut(at, size, what).reshape(-1, step)
         return np.ascontiguousarray(body[:, : row.itemsize]).view(row)[:, 0]
 
     def _cut(self, at: int, size: int, what: str) -> Bytes:
         if at > len(self._data) or size > len(self._data) - at:
-            raise FormatError(f"{self.path}: cut short: {what} would be {size:,} bytes at {at:,} of {len(self._data):,}")
+            whole = len(self._data)
+            raise FormatError(f"{self.path}: cut short: {what} would be {size:,} bytes at {at:,} of {whole:,}")
         return self._data[at : at + size]
 
 
@@ -186,7 +191,7 @@ def _mapped(path: Path) -> Bytes:
     try:
         info = os.fstat(file)
         if not stat.S_ISREG(info.st_mode) or not info.st_size:
-            raise FormatError(f"{path}: not a core dump of a GPU: " + ("an empty file" if not info.st_size else "no file"))
+            raise FormatError(f"{path}: not a core dump of a GPU; expected a file with content")
         return np.frombuffer(mmap.mmap(file, info.st_size, prot=mmap.PROT_READ), np.uint8)
     finally:
         os.close(file)

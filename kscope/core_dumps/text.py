@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from ..util.text import counted
 from .verdict import Group, LaunchState, Verdict
 
-
 _MOST_CALLS = 3
 
 
@@ -28,8 +27,8 @@ def launch_line(launch: LaunchState) -> str:
     """A launch: how many of its blocks were running."""
     if not launch.warps:
         return f"{launch.kernel}, launch {launch.number}: none of its {counted(launch.blocks, 'block')} was running"
-    running = f"{launch.running:,} of {counted(launch.blocks, 'block')} {'was' if launch.running == 1 else 'were'} running"
-    return f"{launch.kernel}, launch {launch.number}: {running}, with {counted(launch.warps, 'warp')}"
+    running = f"{launch.running:,} of {counted(launch.blocks, 'block')} {'was' if launch.running == 1 else 'were'}"
+    return f"{launch.kernel}, launch {launch.number}: {running} running, with {counted(launch.warps, 'warp')}"
 
 
 def sentence(group: Group) -> str:

@@ -114,7 +114,8 @@ def verdict(path: Path) -> Verdict:
     at = [(one.device, pc) for one in dump.warps for pc in (one.pc, *(pc for pc, _ in one.others))]
     faults = [(one.device, one.pc) for one in dump.faults if one.pc]
     found = places(dump, [*entries, *at, *faults])
-    launches = tuple(_launch(dump, grid, found) for grid in sorted(dump.grids, key=lambda one: (one.device, one.number)))
+    grids = sorted(dump.grids, key=lambda one: (one.device, one.number))
+    launches = tuple(_launch(dump, grid, found) for grid in grids)
     return Verdict(
         file=str(path),
         device=", ".join(dump.devices),
@@ -205,4 +206,5 @@ def _faults(dump: Dump, found: Places) -> Iterator[str]:
 def _without_lines(launches: Sequence[LaunchState], found: Places) -> Iterator[str]:
     names = {group.function for one in launches for group in one.groups if group.where is None and group.function}
     if names and not found.problems:
-        yield f"{counted(len(names), 'function')} without source lines: {', '.join(sorted(names)[:4])}; compile with -lineinfo"
+        few = ", ".join(sorted(names)[:_MOST_CODE])
+        yield f"{counted(len(names), 'function')} without source lines: {few}; compile with -lineinfo"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import CLOCK
 from waiting import PATIENCE_S, wait_until
 
 import kscope
@@ -37,22 +38,6 @@ EXPECTED: dict[str, tuple[int, set[tuple[Any, ...]]]] = {
     "trap": (1, {WAITS_FOR_ROOM, CULPRIT, *OTHERS}),
     "address": (1, {WAITS_FOR_ROOM, CULPRIT, *OTHERS}),
 }
-CLOCK = """
-import sys
-from pathlib import Path
-from kscope.cli import main
-from kscope.cli.running import supervised
-
-class Time:
-    "A minute has passed once the program hangs."
-    @staticmethod
-    def monotonic():
-        return 60.0 * Path("hangs").exists()
-
-supervised.time, supervised._LOOK_S = Time, 0.05
-sys.exit(main(sys.argv[1:]))
-"""
-"""`kscope run` whose --timeout 1m needs no minute, and is long enough on every machine."""
 
 
 @pytest.fixture

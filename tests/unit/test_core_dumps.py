@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_files import STRTAB, Part, part, write
+from core_files import LANE, one_warp
 from nvcc import MARKS, compiled, needs_nvcc
 
 from kscope.capture.samples import SampledFunction
@@ -51,7 +51,8 @@ def test_every_warp_is_where_cuda_gdb_has_it(language: str, block: int, tmp_path
     assert [(one.block, one.number, one.pc) for one in dump.warps if one.block == block] == theirs
     lanes = re.findall(r"^\*? +\d+ +(?:active|divergent) +(0x\S+)", said, re.M)
     (first,) = [one for one in dump.warps if (one.block, one.number) == (block, 0)]
-    assert sorted([first.pc, *(pc for pc, count in first.others for _ in range(count))]) == sorted(int(at, 16) for at in lanes)
+    ours = [first.pc, *(pc for pc, count in first.others for _ in range(count))]
+    assert sorted(ours) == sorted(int(pc, 16) for pc in lanes)
     [grid] = dump.grids
     assert (grid.number, grid.blocks, grid.threads) == (4, (64, 1, 1), (128, 1, 1))
     assert f"SM {first.sm}" in said and dump.devices == ("NVIDIA H200 0",) and dump.driver == "580.159"
@@ -83,7 +84,7 @@ def test_code_without_lines_is_shown_as_instructions_with_the_lanes_that_went_el
     found = verdict(unpacked("cupy", tmp_path))
     assert found.problems == ("1 function without source lines: pipeline; compile with -lineinfo",)
     first, second = found.launches[0].groups
-    assert text.sentence(first).startswith("warp 0 of block 49 was at 0x590 ISETP.GE.AND P1, PT, R2, 0x3, PT of pipeline")
+    assert text.sentence(first).startswith("warp 0 of block 49 was at 0x590 ISETP.GE.AND P1, PT, R2, 0x3, PT of ")
     assert text.sentence(first).endswith("; 31 of its lanes at 0x7d0 WARPSYNC.COLLECTIVE R7, `(.L_x_25)")
     assert (second.warps, [one.lanes for one in second.elsewhere]) == ("1-3", [31])
 
@@ -97,48 +98,21 @@ def test_without_a_disassembler_the_kernel_and_its_offset_are_known(
     assert {one.code for one in found.launches[0].groups} == {("0x250",), ("0x2d0",), ("0x610",), ("0x690",)}
 
 
-GRID = {"number": 7, "entry": 0, "blocks": (2, 3, 1), "threads": (64, 2, 1)}
-LANE = {"lane": 0, "thread": (32, 1, 0)}
-
-
-def made(path: Path, image: bytes = b"", *, lane: dict[str, Any] = LANE, warp: dict[str, Any] | None = None,
-         sm: dict[str, Any] | None = None, more: int = 0, extended: bool = False, old: bool = False) -> Path:  # fmt: skip
-    """A dump of one warp, of block (1, 2, 0), at the beginning of the first module."""
-    strings = Part(".strtab", STRTAB, b"\0a device\0")
-    sms = part(".cudbg.smtbl.dev0", tables.SMS if old else tables.FAULTS, 2, 0, {"number": 5, **(sm or {})}, more=more)
-    return write(
-        path,
-        [
-            strings,
-            part(".cudbg.devtbl", tables.DEVICES, 0, 0, {"name": 1, "ordinal": 0}, more=more),
-            part(".cudbg.ctxtbl.dev0", tables.CONTEXTS, 2, 0, {"id": 1}, more=more),
-            part(".cudbg.modtbl.dev0.ctx0", tables.MODULES, 3, 0, {"handle": 1}, more=more),
-            Part(".cudbg.relfimg.dev0.ctx0", tables.IMAGE, image, 4, 0),
-            part(".cudbg.gridtbl.dev0", tables.GRIDS, 2, 0, GRID, {**GRID, "number": 8}, more=more),
-            sms,
-            part(".cudbg.ctatbl.dev0.sm0", tables.BLOCKS, 7, 0, {"grid": 7, "index": (1, 2, 0)}, more=more),
-            part(".cudbg.wptbl.dev0.sm0.cta0", tables.WARPS, 8, 0, {"valid": 1, "active": 1, **(warp or {})}, more=more),
-            part(".cudbg.lntbl.dev0.sm0.cta0.wp0", tables.LANES, 9, 0, lane, more=more),
-        ],
-        extended=extended,
-    )
-
-
 @pytest.mark.parametrize("more", [0, 8])
 @pytest.mark.parametrize("extended", [False, True])
 def test_rows_of_newer_drivers_and_a_million_sections_are_read(more: int, extended: bool, tmp_path: Path) -> None:
-    dump = read(made(tmp_path / "a.core", more=more, extended=extended))
+    dump = read(one_warp(tmp_path / "a.core", more=more, extended=extended))
     assert dump.devices == ("a device 0",) and dump.driver == ""
     assert dump.warps == (reading.Warp(0, 5, 7, 5, 3, 0),), "block 1 + 2 * 2, and thread 32 + 64 * 1 is of warp 3"
 
 
 def test_drivers_that_do_not_know_faults_of_sms_are_read(tmp_path: Path) -> None:
-    dump = read(made(tmp_path / "a.core", old=True))
+    dump = read(one_warp(tmp_path / "a.core", old=True))
     assert dump.warps == (reading.Warp(0, 5, 7, 5, 3, 0),) and dump.faults == ()
 
 
 def test_a_launch_without_warps_has_not_begun_or_has_ended(tmp_path: Path) -> None:
-    found = verdict(made(tmp_path / "a.core"))
+    found = verdict(one_warp(tmp_path / "a.core"))
     assert text.launch_line(found.launches[1]) == "the kernel at 0x0, launch 8: none of its 6 blocks was running"
 
 
@@ -176,7 +150,7 @@ def at(image: bytes, instruction: str) -> int:
 @pytest.mark.usefixtures("needs_nvdisasm")
 def test_a_warp_in_marked_code_has_its_region(tmp_path: Path) -> None:
     image = marked(tmp_path)
-    found = verdict(made(tmp_path / "a.core", image, lane={**LANE, "pc": at(image, "NANOSLEEP")}))
+    found = verdict(one_warp(tmp_path / "a.core", image, lane={**LANE, "pc": at(image, "NANOSLEEP")}))
     assert text.sentence(found.launches[0].groups[0]).startswith("warp 3 of block 5 was in `wait_full` at ")
     assert (found.launches[0].groups[0].where or "").endswith("unit.cu:10"), "not the toolkit's header"
 
@@ -208,7 +182,7 @@ FAILURES: dict[str, tuple[dict[str, Any], Callable[[Verdict], str], str]] = {
 @pytest.mark.parametrize("case", FAILURES)
 def test_why_a_kernel_failed_is_said_first(case: str, tmp_path: Path) -> None:
     changed, said, expected = FAILURES[case]
-    assert said(verdict(made(tmp_path / "a.core", **changed))).startswith(expected)
+    assert said(verdict(one_warp(tmp_path / "a.core", **changed))).startswith(expected)
 
 
 @pytest.mark.parametrize("size", [0, 40, 64, 1000, 30_000])
@@ -216,7 +190,7 @@ def test_a_dump_that_is_cut_short_is_refused(size: int, tmp_path: Path) -> None:
     file = unpacked("triton", tmp_path)
     whole = file.read_bytes()
     file.write_bytes(whole[:size])
-    with pytest.raises(FormatError, match="triton.core"):
+    with pytest.raises(FormatError, match=r"triton\.core"):
         verdict(file)
     assert not tables.is_complete(file)
     file.write_bytes(whole[:40] + bytes(8) + whole[48:])
@@ -228,7 +202,7 @@ def test_every_damaged_byte_of_the_tables_is_refused_or_read_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tools, "find", lambda tool: (_ for _ in ()).throw(MissingError("none")))
-    good = made(tmp_path / "a.core", b"\x7fELF" + bytes(60)).read_bytes()
+    good = one_warp(tmp_path / "a.core", b"\x7fELF" + bytes(60)).read_bytes()
     refused = 0
     for place in range(0, len(good), 3):
         (tmp_path / "a.core").write_bytes(good[:place] + bytes([good[place] ^ 0xFF]) + good[place + 1 :])
@@ -246,7 +220,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not a core dump of a GPU" in capsys.readouterr().err
     assert main(["watch", "--core", str(tmp_path / "none.core")]) == 2
     assert "none.core" in capsys.readouterr().err
-    assert main(["watch", str(made(tmp_path / "a.core"))]) == 2
+    assert main(["watch", str(one_warp(tmp_path / "a.core"))]) == 2
     assert "kscope watch --core" in capsys.readouterr().err
     assert main(["watch", "--core"]) == 2
     assert "kscope watch --core PID|FILE" in capsys.readouterr().err

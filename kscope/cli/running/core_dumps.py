@@ -1,4 +1,4 @@
-"""`kscope run --core`: the program's GPU is dumped on request, at the time-out and when a kernel fails, and explained."""
+"""`kscope run --core`: the GPU is dumped on request, at the time-out and when a kernel fails, and explained."""
 
 from __future__ import annotations
 

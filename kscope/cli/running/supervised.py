@@ -1,4 +1,4 @@
-"""`kscope run --survive`, `--timeout` and `--core`: runs the program in a child, and prints where its warps were if it fails.
+"""`kscope run --survive`, `--timeout` and `--core`: runs the program in a child, and says where its warps were.
 
 Only another process can report on a program that was killed. This one waits, forwards signals, and prints the verdict
 when the child dies by a signal, fails on the device, or takes too long.

@@ -235,3 +235,28 @@ def test_what_cannot_be_watched_is_an_error_that_says_what_to_do(
 def test_a_timeout_that_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"--timeout={typed}", str(PROGRAM), "none"]) == 2
     assert f"--timeout {typed}: expected a time" in capsys.readouterr().err
+
+
+NOT_NEEDED = {
+    "numpy.ma", "socket", "subprocess", "kscope.analysis", "kscope.capture.expand", "kscope.capture.samples",
+    "kscope.core_dumps", "kscope.machine_code", "kscope.report", "kscope.session", "kscope.trace",
+}  # fmt: skip
+"""What takes longer to load than the answer to find."""
+ANSWERS = r"""
+import sys
+from kscope.cli import main
+code = main(["watch", "--once", sys.argv[1]])
+print(*sys.modules, sep="\n", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_the_first_answer_waits_for_nothing_that_it_does_not_need(pools: Path, tmp_path: Path) -> None:
+    start("kill", tmp_path, "--survive", "shm").communicate(timeout=PATIENCE_S)
+    (file,) = pools.iterdir()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ANSWERS, str(file)], env=env, capture_output=True, text=True, check=True
+    )
+    assert "in `wait_full` (value 7)" in done.stdout
+    assert not NOT_NEEDED & {*done.stderr.splitlines()}

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from core_kernels import BLOCKS, marked  # noqa: E402
+from core_kernels import BLOCKS, marked
 
-import kscope  # noqa: E402
+import kscope
 
 
 def run(survive: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import CLOCK
 from waiting import wait_until
 
 from kscope.core_dumps.verdict import LaunchState, verdict
@@ -24,28 +25,35 @@ def line(text: str) -> int:
     return next(number for number, one in enumerate(PROGRAM.read_text().splitlines(), 1) if f"# {text}" in one)
 
 
-def started(what: str, folder: Path, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kscope", "run", "--core", *flags, str(PROGRAM), what]
-    env = {**os.environ, "KSCOPE_SURVIVE_FOLDER": str(folder / "pools")}
-    return subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+def started(what: str, folder: Path, *flags: str) -> subprocess.Popen[bytes]:
+    """kscope run --core; its messages are in said.txt."""
+    run = ["-c", CLOCK, "run"] if "--timeout" in flags else ["-m", "kscope", "run"]
+    command = [sys.executable, *run, "--core", *flags, str(PROGRAM), what]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (folder / "said.txt").open("wb") as said:
+        return subprocess.Popen(command, cwd=folder, env=env, stderr=said)
+
+
+def said(folder: Path) -> str:
+    return (folder / "said.txt").read_text()
 
 
 def dumped(what: str, folder: Path, table: Table | None = None) -> dict[str, Any]:
     """What kscope watch --core says of a kernel that hangs."""
     program = started(what, folder)
     try:
-        wait_until(lambda: (folder / f"launched_{what}").exists() or program.poll() is not None)
-        assert program.poll() is None, program.communicate()[1]
+        wait_until(lambda: (folder / "hangs").exists() or program.poll() is not None)
+        assert program.poll() is None, said(folder)
         time.sleep(0.5)
         began = time.monotonic()
         command = [sys.executable, "-m", "kscope", "watch", "--core", "--json", str(program.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         took = time.monotonic() - began
         assert done.returncode == 0, done.stderr
-        errors = program.communicate(timeout=60)[1]
+        program.wait(60)
     finally:
         program.kill()
-    assert program.returncode == 128 + 6 and "ends it" in done.stderr, errors
+    assert program.returncode == 128 + 6 and "ends it" in done.stderr, said(folder)
     (file,) = folder.glob("*.core")
     if table is not None:
         table(f"core dump, {what}", f"{took:.2f} s, {file.stat().st_size / 1e6:.1f} MB")
@@ -87,16 +95,14 @@ def test_warps_of_all_sms_are_dumped(tmp_path: Path, table: Table) -> None:
 
 
 def test_a_kernel_that_fails_is_dumped_where_it_failed(tmp_path: Path) -> None:
-    errors = started("fails", tmp_path).communicate(timeout=300)[1]
+    started("fails", tmp_path).wait(300)
     (file,) = tmp_path.glob("*.core")
     found = verdict(file)
     failed: list[LaunchState] = [one for one in found.launches if any(group.exception for group in one.groups)]
-    assert failed or any("illegal address" in problem for problem in found.problems), errors
-    assert f":{line('triton fails here')}" in errors
+    assert failed or any("illegal address" in problem for problem in found.problems), said(tmp_path)
+    assert f":{line('triton fails here')}" in said(tmp_path)
 
 
 def test_the_time_out_dumps(tmp_path: Path) -> None:
-    program = started("plain", tmp_path, "--timeout", "40s")
-    errors = program.communicate(timeout=300)[1]
-    assert program.returncode == 124
-    assert f"warps 0-3 of block 5 were at {PROGRAM}:{line('triton waits here')}" in errors
+    assert started("plain", tmp_path, "--timeout", "1m").wait(300) == 124, said(tmp_path)
+    assert f"warps 0-3 of block 5 were at {PROGRAM}:{line('triton waits here')}" in said(tmp_path)

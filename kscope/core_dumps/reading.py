@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import FormatError
 from . import tables
 from .tables import Rows, Sections
 
@@ -185,7 +186,7 @@ def _row(sections: Sections, found: dict[int, Rows], table: int, member: int) ->
     """The row of a table that a section belongs to. Raises FormatError if there is none."""
     number = sections.info(member)
     if table not in found or number >= len(found[table]):
-        raise tables.FormatError(f"{sections.path}: damaged: section {member:,} belongs to no row of {table:,}")
+        raise FormatError(f"{sections.path}: damaged: section {member:,} belongs to no row of {table:,}")
     row: np.void = found[table][number]
     return row
 

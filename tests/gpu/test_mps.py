@@ -1,8 +1,7 @@
-"""survive= under MPS, whose server shares one context of the GPU between processes: a private daemon serves this test."""
+"""survive= under MPS, whose server shares the GPU between processes: a private daemon serves these tests."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -51,9 +50,8 @@ def test_warps_are_seen_while_they_wait_and_the_program_ends_as_without_mps(
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         monkeypatch.setenv("KSCOPE_SURVIVE_FOLDER", folder)
         command = [sys.executable, str(PROGRAM), survive]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
-        ) as program:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as program:
             try:
                 assert program.stdout is not None
                 assert program.stdout.readline() == "launched\n", program.communicate()[1]

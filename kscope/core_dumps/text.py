@@ -40,7 +40,7 @@ def sentence(group: Group) -> str:
     region = f" in `{group.region}`" if group.region else ""
     source = f": {group.source}" if group.source else ""
     where = f"{group.where}{source}" if group.where else f"{', '.join(group.code)} of {group.function or 'no module'}"
-    lanes = "lanes of each" if several else "of its lanes"
+    threads = "threads of each" if several else "of its threads"
     called = f", called from {', '.join(group.called[:_MOST_CALLS])}" if group.called else ""
-    rest = "".join(f"; {one.lanes} {lanes} at {one.where or one.code}" for one in group.elsewhere)
+    rest = "".join(f"; {one.threads} {threads} at {one.where or one.code}" for one in group.elsewhere)
     return f"{who}{failed} {'were' if several else 'was'}{region} at {where}{called}{rest}"

@@ -19,9 +19,9 @@ _MOST_GROUPS, _MOST_RANGES, _MOST_CODE = 64, 8, 4
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Lanes of the warps of a group that are not at its line: how many a warp, and where."""
+    """Threads of a group's warps that are not at its line: how many of each warp, and where."""
 
-    lanes: int
+    threads: int
     where: str | None
     code: str
 
@@ -42,7 +42,7 @@ class Group:
         block_count: how many blocks they are of.
         sms: on which SMs.
         exception: why they failed; None if they did not.
-        elsewhere: of their lanes, those that are at another line.
+        elsewhere: of their threads, those that are at another line.
     """
 
     region: str | None

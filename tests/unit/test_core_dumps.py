@@ -85,8 +85,8 @@ def test_code_without_lines_is_shown_as_instructions_with_the_lanes_that_went_el
     assert found.problems == ("1 function without source lines: pipeline; compile with -lineinfo",)
     first, second = found.launches[0].groups
     assert text.sentence(first).startswith("warp 0 of block 49 was at 0x590 ISETP.GE.AND P1, PT, R2, 0x3, PT of ")
-    assert text.sentence(first).endswith("; 31 of its lanes at 0x7d0 WARPSYNC.COLLECTIVE R7, `(.L_x_25)")
-    assert (second.warps, [one.lanes for one in second.elsewhere]) == ("1-3", [31])
+    assert text.sentence(first).endswith("; 31 of its threads at 0x7d0 WARPSYNC.COLLECTIVE R7, `(.L_x_25)")
+    assert (second.warps, [one.threads for one in second.elsewhere]) == ("1-3", [31])
 
 
 def test_without_a_disassembler_the_kernel_and_its_offset_are_known(

@@ -8,8 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..capture.samples import Place, SampledFunction
 from ..errors import FormatError
 from ..machine_code import code_map, elf, tools
@@ -94,8 +92,8 @@ def _described(cubin: bytes, names: set[str]) -> list[SampledFunction]:
 
 def _spot(address: int, image: Image, symbol: elf.Symbol, code: Mapping[tuple[Image, str], SampledFunction]) -> Spot:
     one, offset = code[image, symbol.name], address - symbol.at
-    (number,) = one.index(np.array([address % (1 << 63)], np.int64)).tolist()
-    if number < 0:
+    number = bisect_left(one.at, address)
+    if number == len(one.at) or one.at[number] != address:
         return Spot(symbol.name, offset)
     regions = tuple(split(name)[0] for name in one.stack(number))
     return Spot(symbol.name, offset, one.text[number], _own(one.chain(number)), regions)

@@ -24,7 +24,7 @@ _MEMORY = "global", "shared", "local", "constbank"
 _LEFT_OUT = "skip_nonrelocated_elf_images", *(f"skip_{one}_memory" for one in _MEMORY)
 """What the driver dumps otherwise: code without addresses, and memory, which may be all of the GPU's."""
 _DEFAULT_PIPE, _DEFAULT_FILE = "corepipe.cuda.%h.%p", "core_%t_%h_%p.nvcudmp"
-_TURN_S, _BEGIN_S, _GROW_S = 0.02, 30.0, 60.0
+_TURN_S, _BEGIN_S, _GROW_S = 0.02, 120.0, 120.0
 """Seconds between two looks at the file, until it is there, and until it grows again."""
 
 
@@ -157,7 +157,8 @@ def _written(path: Path) -> tuple[int, int]:
 def _variables(pid: int) -> dict[str, str]:
     """The environment that a process was started with."""
     content = (processes.PROC / str(pid) / "environ").read_bytes().decode("utf-8", "surrogateescape")
-    return dict(one.partition("=")[::2] for one in content.split("\0") if "=" in one)
+    pairs = (one.partition("=") for one in content.split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
 
 
 def _descendants(pid: int) -> Iterator[int]:

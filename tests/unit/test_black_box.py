@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from kscope.capture.pools.pool_reading import open_pool
 from kscope.cli import main
 from kscope.watching import text
 from kscope.watching.observing import Observer
-from kscope.watching.verdict import Verdict, verdict
+from kscope.watching.verdict import Group, Verdict, verdict
 
 PROGRAM = Path(__file__).with_name("black_box_program.py")
 IN_FULL = ("consumer", "in", "wait_full", (7, 7), "1-3")
@@ -155,6 +156,14 @@ def test_each_state_has_its_words(pools: Path) -> None:
     assert "warp 1 of block 0 has begun and recorded nothing yet" in found
     assert "warp 2 of block 0 has finished; the last region was `load` (value 2)" in found
     assert "warp 3 of block 0 is in `multiply` (value 2.5) at " in found
+
+
+def test_a_wait_for_a_barrier_names_it() -> None:
+    value = float(3 << 24 | 1 << 18 | 0x1A40)
+    group = Group("in", "pipeline wait gemm.py:46", "gemm.py:46", None, "0", "7", 1, 1, (value, value), "2", None)
+    said = "in `pipeline wait gemm.py:46` (barrier 0x1a40 of the cluster's block 3, parity 1) at gemm.py:46"
+    assert said in text.sentence(group)
+    assert "(values 0 to 64)" in text.sentence(replace(group, values=(0, 64)))
 
 
 def test_two_looks_tell_progress(pools: Path) -> None:

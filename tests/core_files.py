@@ -85,7 +85,8 @@ LANE = {"lane": 0, "thread": (32, 1, 0)}
 
 
 def one_warp(
-    path: Path, image: bytes = b"", *, lane: dict[str, Any] = LANE, warp: dict[str, Any] | None = None,
+    path: Path, image: bytes = b"", *, lane: dict[str, Any] = LANE, others: Sequence[dict[str, Any]] = (),
+    warp: dict[str, Any] | None = None,
     sm: dict[str, Any] | None = None, more: int = 0, extended: bool = False, old: bool = False,
 ) -> Path:  # fmt: skip
     """A dump of one warp, of block (1, 2, 0), at the beginning of the first module.
@@ -94,6 +95,7 @@ def one_warp(
         path: the file to write.
         image: the module.
         lane, warp, sm: fields of its rows.
+        others: rows of further lanes.
         more: bytes that a newer driver has in each row.
         extended: as write() has it.
         old: without what SMs report.
@@ -112,7 +114,7 @@ def one_warp(
             part(".cudbg.smtbl.dev0", sms, 2, 0, {"number": 5, **(sm or {})}, more=more),
             part(".cudbg.ctatbl.dev0.sm0", tables.BLOCKS, 7, 0, {"grid": 7, "index": (1, 2, 0)}, more=more),
             part(".cudbg.wptbl.dev0.sm0.cta0", tables.WARPS, 8, 0, warp_row, more=more),
-            part(".cudbg.lntbl.dev0.sm0.cta0.wp0", tables.LANES, 9, 0, lane, more=more),
+            part(".cudbg.lntbl.dev0.sm0.cta0.wp0", tables.LANES, 9, 0, lane, *others, more=more),
         ],
         extended=extended,
     )

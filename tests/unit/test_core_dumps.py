@@ -111,6 +111,13 @@ def test_drivers_that_do_not_know_faults_of_sms_are_read(tmp_path: Path) -> None
     assert dump.warps == (reading.Warp(0, 5, 7, 5, 3, 0),) and dump.faults == ()
 
 
+def test_a_warp_is_where_its_active_lanes_are_and_lanes_that_have_ended_are_nowhere(tmp_path: Path) -> None:
+    lanes = [{**LANE, "lane": number, "pc": pc} for number, pc in enumerate((0x100, 0x40, 0x100, 0x200))]
+    masks = {"valid": 0b0111, "active": 0b0010}
+    (warp,) = read(one_warp(tmp_path / "a.core", lane=lanes[0], others=lanes[1:], warp=masks)).warps
+    assert (warp.pc, warp.others) == (0x40, ((0x100, 2),))
+
+
 def test_a_launch_without_warps_has_not_begun_or_has_ended(tmp_path: Path) -> None:
     found = verdict(one_warp(tmp_path / "a.core"))
     assert text.launch_line(found.launches[1]) == "the kernel at 0x0, launch 8: none of its 6 blocks was running"

@@ -1,4 +1,4 @@
-"""Core dumps: what cuda-gdb says of two recorded ones, regions and failures in written ones, and damaged ones."""
+"""Core dumps of an H200 beside what cuda-gdb says of them, written ones, and damaged ones."""
 
 from __future__ import annotations
 
@@ -77,6 +77,31 @@ def test_a_triton_kernel_without_marks_has_the_source_line_of_every_warp(
     group = answer["launches"][0]["groups"][0]
     assert (group["where"], group["count"], group["sms"]) == ("/src/kscope/bench/faults_triton.py:21", 4, "86")
     assert group["code"] == ["0x250 @P1 ERRBAR", "0x2d0 LDS R8, [UR4]"]
+
+
+@pytest.mark.usefixtures("needs_nvdisasm")
+@pytest.mark.parametrize(
+    ("dump", "said"),
+    [
+        ("marked", ["warps 0-3 of block 5 were in `wait_full` at /src/kscope/tests/gpu/core_kernels.py:54"]),
+        (
+            "fails",
+            [
+                "warp 1 of block 5 failed (illegal address), was at /src/kscope/tests/gpu/core_kernels.py:64",
+                "warps 0,2-3 of block 5 were at /src/kscope/tests/gpu/core_kernels.py:64",
+            ],
+        ),
+    ],
+)
+def test_regions_and_failures_of_recorded_dumps(dump: str, said: list[str], tmp_path: Path) -> None:
+    (launch,) = verdict(unpacked(dump, tmp_path)).launches
+    assert [text.sentence(group) for group in launch.groups] == said
+
+
+@pytest.mark.usefixtures("needs_nvdisasm")
+def test_the_instruction_that_failed_is_known(tmp_path: Path) -> None:
+    (launch,) = verdict(unpacked("fails", tmp_path)).launches
+    assert launch.groups[0].code == ("0x120 LDG.E R2, desc[UR4][R2.64]",), "the others have gone on"
 
 
 @pytest.mark.usefixtures("needs_nvdisasm")

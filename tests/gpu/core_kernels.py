@@ -35,6 +35,21 @@ extern "C" __global__ void waits(int* flags, int* out) {
 """
 
 
+MBARRIER = r"""
+extern "C" __global__ void waits(int* flags, int* out) {
+  __shared__ alignas(8) unsigned long long full;
+  unsigned at = (unsigned)__cvta_generic_to_shared(&full);
+  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+  __syncthreads();
+  unsigned done = blockIdx.x != 5;
+  while (!done)
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done) : "r"(at) : "memory");
+  out[blockIdx.x] = 2;
+}
+"""
+
+
 @triton.jit
 def plain(flags, out):
     block = tl.program_id(0)
@@ -77,7 +92,8 @@ def run(what: str) -> None:
         import cupy
 
         options = ("-lineinfo", "-I" + kscope.cuda_include(), "--std=c++17")
-        kernel = cupy.RawKernel(MARKED if what == "cupy_marked" else SOURCE, "waits", options=options)
+        source = {"cupy_marked": MARKED, "cupy_barrier": MBARRIER}.get(what, SOURCE)
+        kernel = cupy.RawKernel(source, "waits", options=options)
         flags, out = cupy.zeros(1, cupy.int32), cupy.zeros(BLOCKS, cupy.int32)
         kernel((BLOCKS,), (128,), (flags, out))
         wait = cupy.cuda.runtime.deviceSynchronize

@@ -113,8 +113,12 @@ class Emitter:
         loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
         owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)
         if mark.act == "enter" and is_wait(mark):
-            begun = ptx.operations.begin(self.kernel, slot, mark.operand or "0")
-            return self._opened(text, begun, slot, mark, owner) if self._stays(mark) else text + begun
+            text += ptx.operations.begin(self.kernel, slot, mark.operand or "0")
+            if not self.recording.survive:
+                return text
+            # what ended before stays in registers: lanes that have no buffer yet would lose it
+            stores = self.kernel.lane_0 if is_of_lane_0(mark) else owner
+            return self._claim() + text + ptx.open_word(self.kernel, slot, mark.operand, stores)
         if mark.act == "enter" and waits(mark):
             text += self._shadow(self.deferral.shadows[i]) if i in self.deferral.shadows else ""
             return text + ptx.operations.drain(self.kernel, slot, mark.operand or "0")
@@ -124,10 +128,11 @@ class Emitter:
             ended = self.ended if i in self.shared else None
             elect = self.kernel.elects(mark.strategy)
             entered = ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended, mark.type)
-            if not self._stays(mark):
+            if mark.name not in self.opens:
                 return text + entered
+            claimed = self._flush() + self._claim()  # what ended before is known where this warp stays here
             claimed_late = ptx.late(self.kernel, [f"ks_w{slot.index}"]) if elect else ""
-            return self._opened(text, entered + claimed_late, slot, mark, owner)
+            return f"{claimed}{text}{entered}{claimed_late}{ptx.open_word(self.kernel, slot, mark.operand, owner)}"
         kind = slot.kind
         elected = self.kernel.elects(mark.strategy) and gets_buffer(mark)
         if mark.act == "success":
@@ -148,17 +153,7 @@ class Emitter:
         self.ended = slot
         if i in self.deferral.later and all(record.may_stay for record in self.pending):
             return text
-        return text + self._flush(keep=0 if mark.act == "exit" and self._stays(mark) else self.limit)
-
-    def _stays(self, mark: Mark) -> bool:
-        """Whether a warp may stay in a region, so that its enter is stored at once, and its record where it ends."""
-        return mark.name in self.opens or (self.recording.survive is not None and is_wait(mark))
-
-    def _opened(self, text: str, entered: str, slot: ptx.Slot, mark: Mark, owner: str) -> str:
-        """The enter of such a region: what ended before is stored first."""
-        stores = self.kernel.lane_0 if is_of_lane_0(mark) else owner
-        before = self._flush() + self._claim()
-        return f"{before}{text}{entered}{ptx.open_word(self.kernel, slot, mark.operand, stores)}"
+        return text + self._flush(keep=0 if mark.act == "exit" and mark.name in self.opens else self.limit)
 
     def _slot(self, i: int, mark: Mark) -> ptx.Slot:
         return self.slots[key_of(mark, self.depths.get(i, 0))]

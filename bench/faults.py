@@ -6,6 +6,8 @@
 A trial is a process (faults_program.py) whose kernel hangs or dies: a seed draws which warp of which block does what at
 which slot. It is explained if `kscope watch` names the role, region, value and block of the culprit, while the kernel
 hangs and when the process is gone; after the death of a process also that it is gone, and what the host launched last.
+The last line is how long a new process of `kscope watch --once` took, from its start to its end, beside the other
+trials that run at once.
 Languages that are not installed are left out. --simulator needs no GPU.
 """
 
@@ -16,6 +18,7 @@ import importlib.util
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -90,8 +93,8 @@ def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
     return ""
 
 
-def explained(trial: Trial) -> str:
-    """Run a trial. Returns what was wrong, or nothing."""
+def explained(trial: Trial, answers: list[float] | None = None) -> str:
+    """Run a trial. Returns what was wrong, or nothing. Adds to answers how long `kscope watch` took, in seconds."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="kscope-faults-") as folder:
         paths = os.pathsep.join([*sys.path[:4], *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
         environment = {**os.environ, "KSCOPE_SURVIVE_FOLDER": folder, "PYTHONPATH": paths}
@@ -103,20 +106,22 @@ def explained(trial: Trial) -> str:
             ) as program,
         ):  # fmt: skip
             try:
-                found = _watched(trial, program, Path(folder))
+                found = _watched(trial, program, Path(folder), answers)
             finally:
                 program.kill()
             errors.seek(0)
             return f"{found}; {errors.read()[-600:].strip()}" if found else ""
 
 
-def _watched(trial: Trial, program: subprocess.Popen[str], folder: Path) -> str:
+def _watched(trial: Trial, program: subprocess.Popen[str], folder: Path, answers: list[float] | None) -> str:
     assert program.stdin is not None and program.stdout is not None
     if "launched" not in program.stdout.readline():
         return "it did not launch"
     if trial.fault in HANGS:
         if found := _until_explained(trial, folder, gone=False, patience=_SEEN_S):
             return f"while it hangs: {found}"
+        if answers is not None:
+            answers.append(_answer_s([*folder.glob("*.pool")][-1]))
         if trial.fault in HOST:
             program.stdin.write("die\n")
             program.stdin.flush()
@@ -128,6 +133,15 @@ def _watched(trial: Trial, program: subprocess.Popen[str], folder: Path) -> str:
         return f"it did not end in {_END_S:.0f} s"
     found = _until_explained(trial, folder, gone=True, patience=_SEEN_S if trial.survive == "keeper" else 0.0)
     return found and f"when it is gone: {found}"
+
+
+def _answer_s(pool: Path) -> float:
+    """Seconds from the start of `kscope watch` to its end."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:4])}
+    began = time.monotonic()
+    command = [sys.executable, "-m", "kscope", "watch", "--once", str(pool)]
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - began
 
 
 def _until_explained(trial: Trial, folder: Path, *, gone: bool, patience: float) -> str:
@@ -177,21 +191,26 @@ def main() -> int:
         for number in range(options.trials) for fault in options.faults for language in languages
     ]  # fmt: skip
 
+    answers = list[float]()
+
     def run(trial: Trial) -> str | None:
-        return None if time.monotonic() > until else explained(trial)
+        return None if time.monotonic() > until else explained(trial, answers)
 
     with ThreadPoolExecutor(options.at_once) as threads:
         results = dict(zip(trials, threads.map(run, trials), strict=True))
-    return report(results, options.json)
+    return report(results, answers, options.json)
 
 
-def report(results: dict[Trial, str | None], path: Path | None) -> int:
+def report(results: dict[Trial, str | None], answers: list[float], path: Path | None) -> int:
     """Print how many were explained. Returns 0 if all were, and all were run."""
     done = Counter((one.language, one.fault) for one, found in results.items() if found is not None)
     good = Counter((one.language, one.fault) for one, found in results.items() if found == "")
     for language, fault in dict.fromkeys((one.language, one.fault) for one in results):
         print(f"{language:<10} {fault:<8} {good[language, fault]} of {done[language, fault]}")
     print(f"all        {'':<8} {good.total()} of {done.total()}, {len(results) - done.total()} not run")
+    if answers:
+        middle, worst = (f"{1e3 * one:.0f} ms" for one in (statistics.median(answers), max(answers)))
+        print(f"kscope watch answered within {middle} (median), {worst} (worst) of {len(answers)}")
     for trial, found in [(trial, found) for trial, found in results.items() if found][:10]:
         print(f"! {trial.language} {trial.fault}, seed {trial.seed}: {found}")
     if path is not None:

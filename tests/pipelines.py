@@ -14,7 +14,7 @@ from ptxvm.mbarriers import Barriers
 import kscope
 from kscope.capture.capture import Capture
 from kscope.capture.model import DeviceCapture
-from kscope.instrument.recording import Recording
+from kscope.instrument.recording import Recording, Survive
 from kscope.instrument.selection.auto import Selection
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import lower
@@ -111,16 +111,17 @@ ret;
 
 
 @lru_cache
-def lowered(source: str, records: int | Literal["auto"] = 1024) -> Lowered:
+def lowered(source: str, records: int | Literal["auto"] = 1024, survive: Survive | None = None) -> Lowered:
     """The text with records of auto="pipeline"."""
-    return lower(source, Recording(records=records, selection=Selection((PIPELINE,))), frontend="test")
+    return lower(source, Recording(records=records, survive=survive, selection=Selection((PIPELINE,))), frontend="test")
 
 
 def recorded(
-    shape: Shape, seed: int = 0, records: int | Literal["auto"] = 1024, order: Order = "random"
-) -> tuple[kscope.Trace, Barriers]:
+    shape: Shape, seed: int = 0, records: int | Literal["auto"] = 1024, order: Order = "random",
+    survive: Survive | None = None,
+) -> tuple[kscope.Trace, Barriers]:  # fmt: skip
     """Run a kernel; its trace, and its barriers, which know when phases were over."""
-    made = lowered(shape.source or text(shape), records)
+    made = lowered(shape.source or text(shape), records, survive)
     host, barriers = Host(Pool((Ring(14), Ring(14)))), Barriers(seed, (1, Random(seed).choice([60, 2000])))
     grid = Grid((1, 1, 1), (32 * (1 + shape.consumers), 1, 1))
     out = host.memory.allocate("out", 64)

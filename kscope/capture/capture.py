@@ -46,9 +46,9 @@ def load_capture(
     from .pools import pool_file
 
     if pool_file.is_pool_file(path):
-        from .pools import keeper_socket, pool_reading  # of few captures
+        from .pools import keeper_socket, pool_capture, pool_reading  # of few captures
 
         pool = pool_reading.open_pool(path)
         keeper_socket.refresh(pool)
-        return Capture(**vars(pool_reading.capture_of(pool)))
+        return Capture(**vars(pool_capture.capture_of(pool)))
     return Capture(**vars(file.read(path, max_bytes=max_bytes, step=step)))

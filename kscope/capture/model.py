@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..util.portable import clean
 from . import layout, wire
-from .samples import Samples
+
+if TYPE_CHECKING:
+    from .samples import Samples
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     typed = sys.argv[1:] if argv is None else argv
     word = next((word for word in typed if not word.startswith("-")), None)
+    if word == "watch" and "numpy" not in sys.modules:  # to answer soon: numpy would start a thread on each core
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     known = any(word in members for members in GROUPS.values())
     options, rest = parser(word if known else "" if word is None else None).parse_known_args(typed)
     if rest:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..capture.pools import pool_folder
 from ..capture.pools.pool_reading import Pool, open_pool
-from ..errors import UsageError
+from ..errors import FormatError, UsageError
 from ..util import processes
 from ..util.text import counted, is_number
 from ..watching import text
@@ -32,12 +32,18 @@ def add(command: Command) -> None:
         " and after it died. Uses no CUDA.",
     )  # fmt: skip
     parser.add_argument(
-        "program", metavar="PID|FILE", nargs="?", help="a process, or a pool file (default: the newest of this user)"
-    )
+        "program", metavar="PID|FILE", nargs="?",
+        help="a process, or a pool file (default: the newest of this user); with --core also a core dump",
+    )  # fmt: skip
     parser.add_argument("--every", metavar="SECONDS", default="1", help="how often to look (default: 1)")
     parser.add_argument("--once", action="store_true", help="look once, and do not wait to see what changes")
     parser.add_argument("--json", action="store_true", help="one JSON object per look")
     parser.add_argument("--top", metavar="N", type=int, help="the first N of each list of --json (100)")
+    parser.add_argument(
+        "--core", action="store_true",
+        help="every warp's source line, of a program without marks that kscope run --core has started: has the driver"
+        " dump its GPU, which ENDS the program; or read such a dump",
+    )  # fmt: skip
     parser.add_argument(
         "--serve", metavar="PORT", type=port, help="a live page on 127.0.0.1 until Ctrl-C; 0: any free port"
     )
@@ -55,6 +61,10 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.list:
         return _list()
+    if options.core:
+        from . import watch_core  # runs a disassembler
+
+        return watch_core.show(options)
     every, pools = _seconds(options.every), find(options.program)
     if options.serve is not None:
         from . import watch_page  # imports the report
@@ -93,7 +103,7 @@ def find(program: str | None) -> list[Pool]:
             )
         return newest
     if not program.isdecimal() or Path(program).exists():
-        return [open_pool(program)]
+        return [_opened(program)]
     pids = [int(program), *processes.children(int(program))]
     paths = next((found for pid in pids if (found := pool_folder.of_process(pid))), [])
     if not paths:
@@ -103,6 +113,17 @@ def find(program: str | None) -> list[Pool]:
         )
     pools = [open_pool(path) for path in paths]
     return [pool for pool in pools if pool.epoch == pools[-1].epoch]
+
+
+def _opened(path: str) -> Pool:
+    try:
+        return open_pool(path)
+    except FormatError:
+        from ..core_dumps.tables import is_core_dump  # only for the error
+
+        if is_core_dump(Path(path)):
+            raise UsageError(f"{path}: a core dump of a GPU, not a pool file: kscope watch --core {path}") from None
+        raise
 
 
 def _list() -> int:

@@ -12,7 +12,8 @@ from functools import partial
 from .. import report
 from ..capture.capture import Capture
 from ..capture.pools import keeper_socket
-from ..capture.pools.pool_reading import Pool, capture_of
+from ..capture.pools.pool_capture import capture_of
+from ..capture.pools.pool_reading import Pool
 from ..trace import decode
 from ..watching import page
 from ..watching.observing import Observer

@@ -113,7 +113,12 @@ class Emitter:
         loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
         owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)
         if mark.act == "enter" and is_wait(mark):
-            return text + ptx.operations.begin(self.kernel, slot, mark.operand or "0")
+            text += ptx.operations.begin(self.kernel, slot, mark.operand or "0")
+            if not self.recording.survive:
+                return text
+            # what ended before stays in registers: lanes that have no buffer yet would lose it
+            stores = self.kernel.lane_0 if is_of_lane_0(mark) else owner
+            return self._claim() + text + ptx.open_word(self.kernel, slot, mark.operand, stores)
         if mark.act == "enter" and waits(mark):
             text += self._shadow(self.deferral.shadows[i]) if i in self.deferral.shadows else ""
             return text + ptx.operations.drain(self.kernel, slot, mark.operand or "0")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import tempfile
 from bisect import bisect_right
 from collections import defaultdict
@@ -22,8 +21,6 @@ from .segments import Stack, segments
 from .source_lines import body, lines, texts
 from .work import region_work
 
-_SYMBOL = struct.Struct("<IBBHQQ")
-_FUNCTION_TYPE = 2
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 
 
@@ -55,27 +52,11 @@ def described(
 
 
 def _disassembly(cubin: bytes, names: set[str]) -> str:
-    numbers = [number for number, name in _symbols(cubin) if name in names]
+    numbers = [one.number for one in elf.functions(cubin) if one.name in names]
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, "module.cubin")
         path.write_bytes(cubin)
         return tools.with_lines(path, numbers)
-
-
-def _symbols(cubin: bytes) -> list[tuple[int, str]]:
-    """Index and name of each function in the symbol table."""
-    try:
-        found = dict(elf.sections(cubin))
-        table, strings = found[".symtab"], found[".strtab"]
-        rows = [_SYMBOL.unpack_from(table, at) for at in range(0, len(table), _SYMBOL.size)]
-        named = [(row[0], row[1] & 15) for row in rows]
-        return [
-            (number, strings[at : strings.index(b"\0", at)].decode("utf-8", "replace"))
-            for number, (at, kind) in enumerate(named)
-            if kind == _FUNCTION_TYPE
-        ]
-    except (KeyError, ValueError, IndexError, struct.error) as error:
-        raise FormatError(f"its module is no cubin that kscope can read ({error})") from None
 
 
 def _function(
@@ -110,8 +91,8 @@ def _by_segments(
     runs: Sequence[tuple[int, Stack | None]], ranged: Mapping[int, Stack], names: Collection[str]
 ) -> dict[int, Stack]:
     """The regions of each instruction by its text; of kscope's own none."""
-    begins = [at for at, _ in runs]
-    found = {at: runs[max(0, bisect_right(begins, at) - 1)][1] or () for at in ranged}
+    begins, base = [at for at, _ in runs], min(ranged, default=0)  # a module in memory has addresses
+    found = {at: runs[max(0, bisect_right(begins, at - base) - 1)][1] or () for at in ranged}
     return {at: tuple(name for name in stack if name in names) for at, stack in found.items()}
 
 

@@ -88,3 +88,17 @@ def of_name(name: str) -> Named | None:
         of=fixed.get("of", ""),
         where=found[3] or "",
     )
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """What a value says: the barrier's shared address, the rank in its cluster of the block that has it, the parity."""
+
+    address: int
+    parity: int
+    block: int
+
+
+def barrier(value: int) -> Barrier:
+    """The barrier of a record's value."""
+    return Barrier(value & ADDRESS_MASK, value >> PARITY_SHIFT & 1, value >> BLOCK_SHIFT & 0xFF)

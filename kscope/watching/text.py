@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from ..capture.pools.pool_reading import HostLaunch
+from ..marks.operations import barrier, of_name
 from ..util.text import counted
 from .verdict import BEHIND, FINISHED, IN, Group, LaunchState, Verdict
 
@@ -64,8 +65,8 @@ def sentence(group: Group) -> str:
     warps = f"warp {group.warps}" if group.warps.isdecimal() else f"warps {group.warps}"
     role = f"{group.role} " if group.role else ""
     who = f"{role}{warps} of {blocks}"
-    value = ""
-    if shown := values(group):
+    value = f" ({known})" if (known := _barrier(group)) else ""
+    if not value and (shown := values(group)):
         value = f" (value{'s' * (' ' in shown)} {shown})"
     region = f"`{group.region}`{value}" if group.region else "a region without a name"
     if group.state == IN:
@@ -81,6 +82,18 @@ def sentence(group: Group) -> str:
     if group.unchanged_s is not None and group.state != FINISHED and group.unchanged_s >= 0.05:
         since = f", unchanged for {group.unchanged_s:.1f} s"
     return f"{who} {where}{place}{since}"
+
+
+def _barrier(group: Group) -> str:
+    """The barrier that a wait of auto="pipeline" is for; empty for other regions, and for several barriers."""
+    operation = of_name(group.region or "")
+    if operation is None or operation.operation != "wait" or group.values is None:
+        return ""
+    least, most = (barrier(int(one)) for one in group.values)
+    if least != most:
+        return ""
+    of = f" of the cluster's block {least.block}" if least.block else ""
+    return f"barrier {least.address:#x}{of}, parity {least.parity}"
 
 
 def values(group: Group) -> str:

@@ -17,6 +17,7 @@ from ..capture.pools.pool_reading import HostLaunch, Pool, journal, kept, launch
 from ..marks.grammar import ROLE_TRACK, split
 from ..marks.strategies import MAX_WARPS
 from ..marks.wide import CODES, floats, joined
+from ..util.arrays import distinct
 from ..util.text import number_ranges
 from .observing import Observer
 from .warps import Warps, warps
@@ -211,7 +212,7 @@ def _launches(
         launch = found.launch[mine[0]]
         nx, yz = int(launch["nctaid_x"]), int(launch["nctaid_yz"])
         before = headers[(headers["grid_id"] == grid) & (grid != 0)]
-        numbers = np.union1d(found.block[mine], _linear(before))
+        numbers = distinct(np.concatenate([found.block[mine], _linear(before)]))
         done = int(found.finished[mine].sum())
         made.append(
             LaunchState(
@@ -255,13 +256,15 @@ def _groups(
     region, last = found.region[mine], found.last[mine]
     is_in = ~found.finished[mine] & (region != 0) & ~found.left[mine]
     state = np.select([found.finished[mine], is_in, last != 0], [3, 0, 1], 2)
-    numbers, number = np.unique(np.where(is_in, region, last), return_inverse=True)
+    each = np.where(is_in, region, last)
+    numbers = distinct(each)
+    number = np.searchsorted(numbers, each)
     value = np.where(is_in, found.word["value"][mine], found.last_value[mine]).astype(np.int64)
     place = (state * len(known) + role) * len(numbers) + number
     made = list[Group]()
-    for where in np.unique(place).tolist():
+    for where in distinct(place).tolist():
         rows = np.flatnonzero(place == where)
-        values = np.unique(value[rows])
+        values = distinct(value[rows])
         parts = [rows] if len(values) > _MOST_VALUES else [rows[value[rows] == one] for one in values]
         at, place_role = divmod(where, len(numbers))[1], where // len(numbers)
         what = _STATES[place_role // len(known)], int(numbers[at]), known[place_role % len(known)]
@@ -282,7 +285,7 @@ def _group(
     found: Warps, rows: np.ndarray, state: str, number: int, role: str | None, names: _Names, since: np.ndarray | None
 ) -> Group:
     name, where, kind = names.region(int(found.launch["kernel"][rows[0]]), number)
-    blocks = np.unique(found.block[rows])
+    blocks = distinct(found.block[rows])
     values = None
     if kind is not None and (state == IN or not found.last_more[rows].any()):
         words = np.where(state == IN, found.word["value"][rows], found.last_value[rows]).astype(np.uint32)
@@ -292,11 +295,11 @@ def _group(
         region=name,
         where=where,
         role=role,
-        warps=number_ranges(np.unique(found.warp[rows]).tolist(), 8),
+        warps=number_ranges(distinct(found.warp[rows]).tolist(), 8),
         blocks=number_ranges(blocks.tolist(), 8),
         count=len(rows),
         block_count=len(blocks),
         values=values,
-        sms=number_ranges(np.unique(found.sm[rows]).tolist(), 8),
+        sms=number_ranges(distinct(found.sm[rows]).tolist(), 8),
         unchanged_s=None if since is None else float(since[rows].min()),
     )

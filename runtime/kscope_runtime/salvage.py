@@ -7,6 +7,7 @@ descriptors is open, so a process started after the fault maps it and copies it 
 from __future__ import annotations
 
 import os
+import re
 import select
 import struct
 import subprocess
@@ -102,8 +103,9 @@ class SalvagedMemory:
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment and import path, without what would record the new process."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KSCOPE")}
+    """This process's environment and import path, without what would record or dump the new process."""
+    left_out = re.compile("KSCOPE|CUDA_.*COREDUMP")
+    kept = {name: value for name, value in os.environ.items() if not left_out.match(name)}
     roots = (str(Path(module).parents[1]) for module in (__file__, kscope.__file__))
     return {**kept, "PYTHONPATH": os.pathsep.join([*roots, *filter(None, sys.path)])}
 

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 import kscope
+from kscope.marks.operations import barrier
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.append(str(BENCH))
@@ -65,6 +67,28 @@ def test_another_terminal_is_answered_while_all_blocks_hang(memory: Path, table:
     (found,) = map(json.loads, answer.stdout.splitlines())
     groups = [group for launch in found["launches"] for group in launch["groups"]]
     assert any((group["state"], group["region"]) == ("in", "wait_full") for group in groups), groups
+
+
+def test_a_barrier_that_nobody_marked_is_named(memory: Path, tmp_path: Path) -> None:
+    flags = ["--survive", "shm", "--kinds", "pipeline", "-o", str(tmp_path / "run.kscope")]
+    program = [str(Path(__file__).with_name("core_kernels.py")), "cupy_barrier"]
+    command = [sys.executable, "-m", "kscope", "run", *flags, *program]
+    watch = [sys.executable, "-m", "kscope", "watch", "--once", "--json"]
+    with subprocess.Popen(command, env=environment(memory), cwd=tmp_path) as running:
+        try:
+            wait_until(lambda: (tmp_path / "hangs").exists() or running.poll() is not None)
+            time.sleep(1)
+            env = environment(memory)
+            answer = subprocess.run([*watch, str(running.pid)], env=env, capture_output=True, text=True, check=True)
+        finally:
+            running.kill()
+    groups = [group for launch in json.loads(answer.stdout)["launches"] for group in launch["groups"]]
+    waits = [
+        group for group in groups if group["state"] == "in" and (group["region"] or "").startswith("pipeline wait")
+    ]
+    assert [group["blocks"] for group in waits] == ["5"], groups
+    waits_for = barrier(int(waits[0]["values"][0]))
+    assert waits_for.parity == 0 and waits_for.address % 8 == 0, waits_for
 
 
 SMALL = """import os

@@ -6,6 +6,11 @@ make gpu PYTEST_ARGS='-k two_gpus'
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -226,6 +231,27 @@ def test_pauses_resets_and_snapshots_are_of_both_gpus(k: ModuleType, both: dict[
         assert [len(prof.trace.filter(device=device)) for device in (0, 1)] == [2 * each, 2 * each]
         prof.reset()
         launch()
+    assert [len(prof.trace.filter(device=device)) for device in (0, 1)] == [each, each]
+
+
+@pytest.mark.parametrize("survive", ["shm", "keeper"])
+def test_each_gpu_has_its_own_file_that_another_process_reads(
+    survive: Any, k: ModuleType, both: dict[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        monkeypatch.setenv("KSCOPE_SURVIVE_FOLDER", folder)
+        with kscope.profile(survive=survive) as prof:
+            for device in (0, 1):
+                with torch.cuda.device(device):
+                    k.four[(BLOCKS,)](both[device], num_warps=WARPS)
+            sync()
+            watch = [sys.executable, "-m", "kscope", "watch", "--once", "--json", str(os.getpid())]
+            answer = subprocess.run(watch, capture_output=True, text=True, check=True).stdout
+        assert [json.loads(line)["device"][-1] for line in answer.splitlines()] == ["0", "1"]
+        assert not list(Path(folder).glob("*.pool"))
+    each = BLOCKS * WARPS * k.RECORDS
     assert [len(prof.trace.filter(device=device)) for device in (0, 1)] == [each, each]
 
 

@@ -28,6 +28,8 @@ from kscope.capture.capture import Capture, load_capture
 from kscope.capture.file import FIRST_LINE
 from kscope.capture.layout import header_check
 from kscope.cli.common import recording_flags as flags
+from kscope.core_dumps import text as core_text
+from kscope.core_dumps.verdict import verdict as core_verdict
 from kscope.errors import KscopeError, UsageError
 from kscope.instrument.options import Options
 from kscope.instrument.recording import Recording
@@ -154,6 +156,14 @@ def library(data: bytes, folder: Path) -> None:
         tools.builds(path)
 
 
+def dump(data: bytes, folder: Path) -> None:
+    """A core dump of a GPU."""
+    path = folder / "x.core"
+    path.write_bytes(data)
+    with suppress(KscopeError):
+        list(core_text.lines(core_verdict(path)))
+
+
 def code(data: bytes, folder: Path) -> None:
     """A disassembly and cuobjdump's usage output of a kernel."""
     text = data.decode("utf-8", "replace")
@@ -211,7 +221,7 @@ TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
         capture, head, words, metadata, histogram, log, chrome, code, condition, arguments, recording, buffers,
-        arrays, proton, library,
+        arrays, proton, library, dump,
     )
 }  # fmt: skip
 

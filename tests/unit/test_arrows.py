@@ -15,6 +15,7 @@ FLOORS = (
     {"capture"},
     {"watching"},
     {"machine_code"},
+    {"core_dumps"},
     {"instrument"},
     {"language", "ptx"},
     {"sass"},

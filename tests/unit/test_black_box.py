@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import CLOCK
 from waiting import PATIENCE_S, wait_until
 
 import kscope
@@ -20,7 +22,7 @@ from kscope.capture.pools.pool_reading import open_pool
 from kscope.cli import main
 from kscope.watching import text
 from kscope.watching.observing import Observer
-from kscope.watching.verdict import Verdict, verdict
+from kscope.watching.verdict import Group, Verdict, verdict
 
 PROGRAM = Path(__file__).with_name("black_box_program.py")
 IN_FULL = ("consumer", "in", "wait_full", (7, 7), "1-3")
@@ -37,22 +39,6 @@ EXPECTED: dict[str, tuple[int, set[tuple[Any, ...]]]] = {
     "trap": (1, {WAITS_FOR_ROOM, CULPRIT, *OTHERS}),
     "address": (1, {WAITS_FOR_ROOM, CULPRIT, *OTHERS}),
 }
-CLOCK = """
-import sys
-from pathlib import Path
-from kscope.cli import main
-from kscope.cli.running import supervised
-
-class Time:
-    "A minute has passed once the program hangs."
-    @staticmethod
-    def monotonic():
-        return 60.0 * Path("hangs").exists()
-
-supervised.time, supervised._LOOK_S = Time, 0.05
-sys.exit(main(sys.argv[1:]))
-"""
-"""`kscope run` whose --timeout 1m needs no minute, and is long enough on every machine."""
 
 
 @pytest.fixture
@@ -172,6 +158,14 @@ def test_each_state_has_its_words(pools: Path) -> None:
     assert "warp 3 of block 0 is in `multiply` (value 2.5) at " in found
 
 
+def test_a_wait_for_a_barrier_names_it() -> None:
+    value = float(3 << 24 | 1 << 18 | 0x1A40)
+    group = Group("in", "pipeline wait gemm.py:46", "gemm.py:46", None, "0", "7", 1, 1, (value, value), "2", None)
+    said = "in `pipeline wait gemm.py:46` (barrier 0x1a40 of the cluster's block 3, parity 1) at gemm.py:46"
+    assert said in text.sentence(group)
+    assert "(values 0 to 64)" in text.sentence(replace(group, values=(0, 64)))
+
+
 def test_two_looks_tell_progress(pools: Path) -> None:
     observer, rates = Observer(), list[float | None]()
 
@@ -250,3 +244,28 @@ def test_what_cannot_be_watched_is_an_error_that_says_what_to_do(
 def test_a_timeout_that_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"--timeout={typed}", str(PROGRAM), "none"]) == 2
     assert f"--timeout {typed}: expected a time" in capsys.readouterr().err
+
+
+NOT_NEEDED = {
+    "numpy.ma", "socket", "subprocess", "kscope.analysis", "kscope.capture.expand", "kscope.capture.samples",
+    "kscope.core_dumps", "kscope.machine_code", "kscope.report", "kscope.session", "kscope.trace",
+}  # fmt: skip
+"""What takes longer to load than the answer to find."""
+ANSWERS = r"""
+import sys
+from kscope.cli import main
+code = main(["watch", "--once", sys.argv[1]])
+print(*sys.modules, sep="\n", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_the_first_answer_waits_for_nothing_that_it_does_not_need(pools: Path, tmp_path: Path) -> None:
+    start("kill", tmp_path, "--survive", "shm").communicate(timeout=PATIENCE_S)
+    (file,) = pools.iterdir()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ANSWERS, str(file)], env=env, capture_output=True, text=True, check=True
+    )
+    assert "in `wait_full` (value 7)" in done.stdout
+    assert not NOT_NEEDED & {*done.stderr.splitlines()}

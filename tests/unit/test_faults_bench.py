@@ -75,11 +75,12 @@ def test_seeds_draw_different_places(faults: Any) -> None:
 
 def test_what_was_not_explained_is_counted_and_printed(faults: Any, capsys: pytest.CaptureFixture[str]) -> None:
     trials = [faults.Trial("cupy", "trap", seed, "shm") for seed in range(3)]
-    assert faults.report(dict(zip(trials, ("", "nobody is there", None), strict=True)), None) == 1
+    assert faults.report(dict(zip(trials, ("", "nobody is there", None), strict=True)), [0.3, 0.1, 0.2], None) == 1
     shown = capsys.readouterr().out
     assert "cupy       trap     1 of 2" in shown and "1 not run" in shown
+    assert "answered within 200 ms (median), 300 ms (worst) of 3" in shown
     assert "! cupy trap, seed 1: nobody is there" in shown
-    assert faults.report({trials[0]: ""}, None) == 0
+    assert faults.report({trials[0]: ""}, [], None) == 0
 
 
 @cache

@@ -17,8 +17,10 @@ from kscope.capture.open_words import torn
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
+from kscope.instrument.selection.auto import Selection
 from kscope.lowering.plan import lower
 from kscope.marks.grammar import Mark, parse
+from kscope.marks.operations import PIPELINE, Barrier, barrier
 from kscope.marks.strategies import parse_strategy
 
 SURVIVE = Recording(survive="shm")
@@ -166,6 +168,28 @@ def test_a_predicate_holds_for_the_word_as_well() -> None:
     assert [len(rows(f"mov.u32 %r3, {held};\n{guarded}")[0]) for held in ("%tid.y", "%ntid.y")] == [1, 2], (
         "the end is always there"
     )
+
+
+BARRIER = "mov.u32 %r4, 64; mbarrier.init.shared::cta.b64 [%r4], 1; mov.u32 %r5, 1;\n"
+PIPELINES = replace(SURVIVE, selection=Selection((PIPELINE,)))
+
+
+def test_a_wait_for_a_barrier_without_a_mark_says_which_barrier_and_parity() -> None:
+    low = lower(kernel(BARRIER + TRY_WAIT), PIPELINES, frontend="t")
+    (name,) = [one.name for one in low.meta.regions if " wait " in one.name]
+    *words, _ = rows(BARRIER + TRY_WAIT, PIPELINES)[0]
+    (found,) = np.array(words).view(wire.OPEN)[:, 0]
+    assert found["id"] >> 4 == layout.name_hash(name)
+    assert barrier(int(found["value"])) == Barrier(address=64, parity=1, block=0)
+
+
+@pytest.mark.skipif(ptxas() is None, reason="needs ptxas: pip install triton, or put it on PATH")
+def test_waits_for_barriers_assemble() -> None:
+    assert not complaint(lower(kernel(BARRIER + TRY_WAIT), PIPELINES, frontend="t").text, "90")
+
+
+def test_ordinary_sessions_do_not_store_that_a_warp_waits_for_a_barrier() -> None:
+    assert "ks_seq" not in lower(kernel(BARRIER + TRY_WAIT), replace(PIPELINES, survive=None), frontend="t").text
 
 
 @pytest.mark.skipif(ptxas() is None, reason="needs ptxas: pip install triton, or put it on PATH")

@@ -14,6 +14,7 @@ from ptxvm.profile import THOROUGH
 
 import kscope
 from kscope.analysis.pipelines.phases import NO_PHASE, Phases, phases
+from kscope.instrument.recording import Survive
 from kscope.marks import operations
 
 SHAPES = [Shape(loop=loop, stages=stages, dynamic=stages == 2) for loop in LOOPS for stages in (1, 2, 3)]
@@ -55,8 +56,10 @@ def test_a_million_completions_are_inside_their_intervals(part: int) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.loop}-{shape.stages}")
-def test_every_wait_is_joined_to_the_phase_that_it_is_for(shape: Shape) -> None:
-    trace, _ = pipelines.recorded(shape, 3)
+@pytest.mark.parametrize("survive", [None, "shm"])
+def test_every_wait_is_joined_to_the_phase_that_it_is_for(shape: Shape, survive: Survive | None) -> None:
+    """Also where each wait is stored when it begins."""
+    trace, _ = pipelines.recorded(shape, 3, survive=survive)
     found = phases(trace)
     assert found.wait_known.all()
     assert len(found.wait_record) == LANES * (1 + shape.consumers) * shape.steps

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .pool_reading import Pool
+
+if TYPE_CHECKING:
+    import socket
 
 _SUFFIX, _DONE = ".look", b"k"
 _ANSWER_TIMEOUT_S = 5.0
@@ -18,6 +21,8 @@ _TURN_S = 0.02
 
 def listen(path: Path) -> socket.socket:
     """The socket of a pool file's keeper."""
+    import socket  # also below: most pool files have none
+
     forget(path)
     made = socket.socket(socket.AF_UNIX)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -55,6 +60,8 @@ def refresh(pool: Pool) -> str:
 
 
 def _asked(path: Path) -> bool:
+    import socket
+
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

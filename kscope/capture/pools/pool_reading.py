@@ -17,12 +17,9 @@ import orjson
 from ... import native
 from ...errors import FormatError, UsageError
 from ...util import processes
-from ...util.text import counted
 from .. import layout, metadata, wire
-from ..clock_rows import Layouts
-from ..expand import Expander, Lines
-from ..heads import Ints, Units, apart, finished, is_head, log2_of, sizes
-from ..model import CaptureData, DeviceCapture, ModuleMeta, Problem
+from ..heads import Ints, Units, apart, is_head, log2_of, sizes
+from ..model import ModuleMeta
 from .pool_file import (
     BATCH,
     BOOK_AT,
@@ -223,7 +220,7 @@ _CHUNK = 1 << 14
 """Units that a thread searches at a time, as in claims.c."""
 
 
-def kept(pool: Pool) -> tuple[Lines, int]:
+def kept(pool: Pool) -> tuple[npt.NDArray[np.uint32], int]:
     """The drained slabs in the file, oldest first, (n, 16) uint32; and the number of batches that were overwritten."""
     found: dict[int, npt.NDArray[np.uint32]] = {}
     lines = pool.kept[: len(pool.kept) // layout.LINE * layout.LINE].view(np.uint32).reshape(-1, layout.LINE // 4)
@@ -240,56 +237,3 @@ def kept(pool: Pool) -> tuple[Lines, int]:
     all_of_them = [found[number] for number in sorted(found)]
     lost = int(pool.state["batches"][0]) - len(found)
     return np.concatenate([np.zeros((0, layout.LINE // 4), np.uint32), *all_of_them]), max(0, lost)
-
-
-def capture_of(pool: Pool) -> CaptureData:
-    """The records of a pool file, as the capture of a session that was cut short."""
-    entries = journal(pool)
-    device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
-    host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})
-    at = slabs(pool)
-    units = pool.units
-    before, lost = kept(pool)
-    heads = units[at]
-    described = modules(entries)
-    expander = Expander(pool.epoch, int(pool.header["max_clock_khz"]) / 1e6, layouts=Layouts(described))
-    entry = pool.book[heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)]
-    stripe, position = np.full(len(at), wire.MAX_SMS + 1, np.uint32), at.astype(np.uint32)
-    lines = np.concatenate([before, expander.expand(units, at, entry, stripe, position)])
-    open_ = int((~finished(heads)).sum())
-    problems = [_cut(pool, open_), *expander.problems()]
-    if lost:
-        text = f"{counted(lost, 'batch')} of drained records were overwritten: the pool file keeps the newest"
-        problems.append(Problem("overwritten", text, lost))
-    problems += [
-        Problem("driver", str(one["text"])) for one in entries if one.get("kind") == "problem" and "text" in one
-    ]
-    found = DeviceCapture(
-        ordinal=int(pool.header["device"]),
-        name=str(device.get("name", "")),
-        lines=lines,
-        sms=int(pool.header["sms"]),
-        tick_ns=int(pool.header["tick_ns"]),
-        max_clock_khz=int(pool.header["max_clock_khz"]),
-    )
-    options, facts = host.get("options"), host.get("facts")
-    return CaptureData(
-        epoch=pool.epoch,
-        devices=(found,),
-        modules=described,
-        options=options if isinstance(options, dict) else {},
-        problems=tuple(problems),
-        host=facts if isinstance(facts, dict) else {},
-    )
-
-
-def _cut(pool: Pool, unfinished: int) -> Problem:
-    process = f"process {pool.pid}"
-    if pool.has_ended:
-        why = f"{process} ended its session; this is what its pool held then"
-    elif pool.is_running():
-        why = f"{process} is still running: this is a part of its session, up to now"
-    else:
-        why = f"{process} is gone and did not end its session: the recording is cut there"
-    warps = f"; {counted(unfinished, 'warp')} had not finished" if unfinished else ""
-    return Problem("unclosed", f"{why}{warps} (kscope watch {pool.path})", max(1, unfinished))

@@ -1,4 +1,4 @@
-"""`kscope run --survive` and `--timeout`: runs the program in a child, and prints where its warps were if it fails.
+"""`kscope run --survive`, `--timeout` and `--core`: runs the program in a child, and says where its warps were.
 
 Only another process can report on a program that was killed. This one waits, forwards signals, and prints the verdict
 when the child dies by a signal, fails on the device, or takes too long.
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from . import launched
 from .program import note
 
 if TYPE_CHECKING:
+    from .core_dumps import CoreDumps
     from .left_pools import LeftPools
     from .torch_dumps import TorchDumps
 
@@ -39,10 +41,15 @@ _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add --timeout."""
+    """Add --timeout and --core."""
     parser.add_argument(
         "--timeout", metavar="TIME",
         help="end a program that takes longer (60s, 10m) and show where its warps are; implies --survive shm",
+    )  # fmt: skip
+    parser.add_argument(
+        "--core", action="store_true",
+        help="have the driver dump the GPU, which ENDS the program: when kscope watch --core asks, at --timeout, and"
+        " when a kernel fails; shows the source line of every warp, without marks",
     )  # fmt: skip
 
 
@@ -51,20 +58,33 @@ def is_required(options: argparse.Namespace) -> bool:
     if os.environ.pop(_CHILD, None):
         held_memory.held_by(os.getppid())
         return False
-    return bool(options.timeout or options.survive or os.environ.get(SURVIVE_VARIABLE))
+    return bool(options.timeout or options.core or options.survive or os.environ.get(SURVIVE_VARIABLE))
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command line in a child. Returns its exit code. Raises UsageError for a wrong --timeout."""
     most = None if options.timeout is None else duration(options.timeout)
+    with _core_dumps() if options.core else nullcontext() as cores:
+        return _run(options, most, cores)
+
+
+def _core_dumps() -> CoreDumps:
+    from .core_dumps import CoreDumps  # only with --core
+
+    return CoreDumps()
+
+
+def _run(options: argparse.Namespace, most: float | None, cores: CoreDumps | None) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     try:
         child = subprocess.Popen(
             [sys.executable, str(Path(launched.__file__).with_name("__main__.py")), *options.typed],
-            env={**os.environ, _CHILD: "1"},
+            env={**os.environ, **(cores.environment if cores else {}), _CHILD: "1"},
             preexec_fn=lambda: _as_child(before),
         )
-        return _wait(child, None if most is None else time.monotonic() + most, options.timeout)
+        if cores and not options.quiet:
+            note(f"--core: kscope watch --core {os.getpid()} shows where every warp is, and ends the program")
+        return _wait(child, None if most is None else time.monotonic() + most, options.timeout, cores)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -74,7 +94,7 @@ def _as_child(mask: set[int | signal.Signals]) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
-def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None) -> int:
+def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None, cores: CoreDumps | None) -> int:
     from .left_pools import LeftPools  # meanwhile the child starts
     from .torch_dumps import TorchDumps
 
@@ -85,6 +105,8 @@ def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None
         if left <= 0:
             note(f"timeout: the program has run for {typed}; ending it")
             pools.show()
+            if cores:
+                cores.take(child.pid)
             _end(child)
             pools.keep()
             return TIMED_OUT
@@ -100,6 +122,8 @@ def _wait(child: subprocess.Popen[bytes], until: float | None, typed: str | None
         note(f"the program was ended by {signal.Signals(-child.returncode).name}")
     _beside(dumps, pools)
     pools.show()
+    if cores:
+        cores.show()
     pools.keep()
     return child.returncode if child.returncode >= 0 else BY_SIGNAL - child.returncode
 

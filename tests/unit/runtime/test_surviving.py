@@ -9,7 +9,7 @@ import pytest
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.pools import pool_reading
+from kscope.capture.pools import pool_capture, pool_reading
 from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
@@ -51,7 +51,7 @@ def armed(bench: Make, files: Files, *, salvaged: bool = False) -> Bench:
 
 def blocks(files: Files, at: int = 0) -> list[int]:
     """Blocks whose slabs a reader of the file finds."""
-    (device,) = pool_reading.capture_of(pool_reading.open_pool(files.made[at].path)).devices
+    (device,) = pool_capture.capture_of(pool_reading.open_pool(files.made[at].path)).devices
     return sorted(slabs.find(device.lines, 1)[0].header["ctaid_x"].tolist())
 
 

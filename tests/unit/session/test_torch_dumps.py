@@ -92,8 +92,9 @@ def test_where_the_warps_are_is_written_beside_the_dump_of_torch(pools: Path, tm
     (traces / "nccl_trace_rank_1").write_bytes(b"of an earlier run")
     where = {"TORCH_FR_DUMP_TEMP_FILE": str(traces / "nccl_trace_rank_"), "RANK": "1", "WORLD_SIZE": "2"}
     command = [sys.executable, "-m", "kscope", "run", "--survive", "shm", "-o", str(tmp_path / "run.kscope")]
+    env = {**os.environ, **where, "PYTHONPATH": os.pathsep.join(sys.path)}
     program = subprocess.Popen(
-        [*command, str(PROGRAM), "signal"], env={**os.environ, **where}, stderr=subprocess.PIPE, text=True
+        [*command, str(PROGRAM), "signal"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
     )
     beside = traces / "kscope_rank_1.txt"
     try:

@@ -1,0 +1,68 @@
+"""The records of a pool file (pool_file.py) as a capture: that of a session that was cut short, or still records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...util.text import counted
+from .. import wire
+from ..clock_rows import Layouts
+from ..expand import Expander
+from ..heads import finished
+from ..model import CaptureData, DeviceCapture, Problem
+from .pool_reading import Pool, journal, kept, modules, slabs
+
+
+def capture_of(pool: Pool) -> CaptureData:
+    """The records of a pool file, as the capture of a session that was cut short."""
+    entries = journal(pool)
+    device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
+    host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})
+    at = slabs(pool)
+    units = pool.units
+    before, lost = kept(pool)
+    heads = units[at]
+    described = modules(entries)
+    expander = Expander(pool.epoch, int(pool.header["max_clock_khz"]) / 1e6, layouts=Layouts(described))
+    entry = pool.book[heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)]
+    stripe, position = np.full(len(at), wire.MAX_SMS + 1, np.uint32), at.astype(np.uint32)
+    lines = np.concatenate([before, expander.expand(units, at, entry, stripe, position)])
+    open_ = int((~finished(heads)).sum())
+    problems = [_cut(pool, open_), *expander.problems()]
+    if lost:
+        text = f"{counted(lost, 'batch')} of drained records were overwritten: the pool file keeps the newest"
+        problems.append(Problem("overwritten", text, lost))
+    problems += [
+        Problem("driver", str(one["text"])) for one in entries if one.get("kind") == "problem" and "text" in one
+    ]
+    found = DeviceCapture(
+        ordinal=int(pool.header["device"]),
+        name=str(device.get("name", "")),
+        lines=lines,
+        sms=int(pool.header["sms"]),
+        tick_ns=int(pool.header["tick_ns"]),
+        max_clock_khz=int(pool.header["max_clock_khz"]),
+    )
+    options, facts = host.get("options"), host.get("facts")
+    return CaptureData(
+        epoch=pool.epoch,
+        devices=(found,),
+        modules=described,
+        options=options if isinstance(options, dict) else {},
+        problems=tuple(problems),
+        host=facts if isinstance(facts, dict) else {},
+    )
+
+
+def _cut(pool: Pool, unfinished: int) -> Problem:
+    process = f"process {pool.pid}"
+    if pool.has_ended:
+        why = f"{process} ended its session; this is what its pool held then"
+    elif pool.is_running():
+        why = f"{process} is still running: this is a part of its session, up to now"
+    else:
+        why = f"{process} is gone and did not end its session: the recording is cut there"
+    warps = f"; {counted(unfinished, 'warp')} had not finished" if unfinished else ""
+    return Problem("unclosed", f"{why}{warps} (kscope watch {pool.path})", max(1, unfinished))

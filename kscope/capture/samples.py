@@ -79,6 +79,7 @@ class SampledFunction:
         kernel: the id of the kernel with marks that it is; None for others.
         at: offsets of its instructions, ascending; empty if the code is unknown.
         text: each instruction as the disassembler prints it.
+        live: general registers that hold a value at each instruction; empty if they were not counted.
         place: of each instruction, index into `places`; -1 for none.
         places: source lines, each as a chain: the line, then the calls that were inlined around it.
         opened: of each instruction, index into `stacks`.
@@ -95,6 +96,7 @@ class SampledFunction:
     kernel: int | None = None
     at: tuple[int, ...] = ()
     text: tuple[str, ...] = ()
+    live: tuple[int, ...] = ()
     place: tuple[int, ...] = ()
     places: tuple[tuple[Place, ...], ...] = ()
     opened: tuple[int, ...] = ()

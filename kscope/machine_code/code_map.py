@@ -15,7 +15,9 @@ from ..capture.model import RegionMeta, RowLayout
 from ..capture.samples import NO_PLACE, CodeRegion, Place, SampledFunction
 from ..errors import FormatError, MissingError
 from ..marks.grammar import split
+from ..util.parallel import map_ahead
 from . import elf, tools
+from .live_registers import live_registers
 from .open_regions import open_regions
 from .sass import Function, Site, functions, sites
 from .segments import Stack, segments
@@ -40,26 +42,40 @@ def described(
     """
     regions, rows = tuple(regions), tuple(layouts)
     try:
-        text = _disassembly(cubin, {one.name for one in sampled})
+        text, counted = _disassembly(cubin, {one.name for one in sampled})
     except (MissingError, FormatError, OSError) as error:
         return [replace(one, why_unknown=str(error)) for one in sampled]
     code = {one.name: one for one in functions(text)}
     printed, placed, known = texts(text), lines(text), {split(one.name)[0]: one for one in regions}
+    live = live_registers(counted)
     ids = {record_id(one.name, kind): split(one.name)[0] for one in regions for kind in _SPANS}
     return [
-        _function(one, code[one.name], printed[one.name], placed[one.name], ids, rows, known, segments(cubin, one.name))
+        _function(
+            replace(one, live=tuple(live.get(one.name, {}).get(at, 0) for at in sorted(printed[one.name]))),
+            code[one.name],
+            printed[one.name],
+            placed[one.name],
+            ids,
+            rows,
+            known,
+            segments(cubin, one.name),
+        )
         if one.name in code
         else replace(one, why_unknown="its module has no function of this name")
         for one in sampled
     ]
 
 
-def _disassembly(cubin: bytes, names: set[str]) -> str:
+def _disassembly(cubin: bytes, names: set[str]) -> tuple[str, str]:
+    """The code with its source lines, and with its live registers."""
     numbers = [number for number, name in _symbols(cubin) if name in names]
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, "module.cubin")
         path.write_bytes(cubin)
-        return tools.with_lines(path, numbers)
+        with_lines, with_registers = map_ahead(
+            lambda tool: tool(path, numbers), (tools.with_lines, tools.with_live_registers)
+        )
+        return with_lines, with_registers
 
 
 def _symbols(cubin: bytes) -> list[tuple[int, str]]:

@@ -57,6 +57,12 @@ def with_lines(path: Path, functions: Sequence[int] = ()) -> str:
     return _text("nvdisasm", ("-c", "-gi", *only), path)
 
 
+def with_live_registers(path: Path, functions: Sequence[int] = ()) -> str:
+    """As with_lines(), with the number of live registers behind each instruction instead of its source line."""
+    only = ("-fun", ",".join(map(str, functions))) if functions else ()
+    return _text("nvdisasm", ("-c", "-plr", "-lrm", "count", *only), path)
+
+
 def resources(path: Path) -> str:
     """The output of `cuobjdump -res-usage` for a cubin; a text file is returned unchanged."""
     return _text("cuobjdump", ("-res-usage",), path)

@@ -155,6 +155,29 @@ def test_annotate_shows_the_source_beside_its_samples(
     assert "title='long_scoreboard 100.0%'" in page
 
 
+def test_annotate_shows_executed_instructions_and_the_most_registers_of_each_line(
+    capture: Capture, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = _function(capture)
+    work = [one for one in range(len(function.at)) if function.chain(one)[0][1] == programs.line("warp.work(6000")]
+    counted = changed(capture, live=tuple(40 + one if one in work else 7 for one in range(len(function.at))))
+    [file] = annotate(decode(counted), _samples(counted)).files
+    assert {line.number: line.registers for line in file.lines}[programs.line("warp.work(6000")] == 40 + max(work)
+    rows = _samples(capture).rows
+    issued = rows["reason"] == _samples(capture).reasons.index("selected")
+    assert sum(line.executed for line in file.lines) == pytest.approx(1) and rows["count"][issued].sum() > 0
+    for line in file.lines:
+        assert line.executed * rows["count"][issued].sum() == pytest.approx(line.samples and line.samples * line.issued)
+    counted.save(tmp_path / "run.kscope")
+    for columns, shown in (("140", True), ("80", False)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["annotate", str(tmp_path / "run.kscope")]) == 0
+        text = capsys.readouterr().out
+        assert ("executed  registers" in text) == shown and (f"{40 + max(work):>9}  long" in text) == shown
+    assert main(["annotate", str(tmp_path / "run.kscope"), "-o", str(tmp_path / "x.html")]) == 0
+    assert f"<td>{40 + max(work)}<td>" in (tmp_path / "x.html").read_text()
+
+
 def test_the_page_shows_names_of_files_and_kernels_as_text(capture: Capture, tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>"
     places = tuple(((f"/{hostile}.py", line),) for [(_, line)] in _function(capture).places)

@@ -1,7 +1,8 @@
-"""The time of each span as samples see it.
+"""The time of each span as samples see it, in clock cycles: samplers count cycles, which are no ns where an SM changes
+its clock.
 
-Each period a sampler takes one warp of each partition of an SM. A warp that is alone in its SM is taken each time, one
-of sixteen in a partition each sixteenth time: time counts by the warps that are alive.
+Each period a sampler takes one warp of an SM. A warp that is alone in its SM is taken each time, one of sixteen each
+sixteenth time: time counts by the warps that are alive.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ import numpy.typing as npt
 
 from ...tracedata.data import TraceData
 from ...tracedata.nesting import children_weight
-from ...util.arrays import Float, Int64
-from ..warp_stats import warp_ends
+from ...util.arrays import Int64
 from .stalls import all_warps
 
 _PART = 1024
-"""Steps of a ns: weights are whole numbers, so that nested ones subtract exactly."""
+"""Steps of a tick: weights are whole numbers, so that nested ones subtract exactly."""
 
 
 def own_times(trace: TraceData, spans: Int64) -> Int64:
@@ -27,25 +27,23 @@ def own_times(trace: TraceData, spans: Int64) -> Int64:
     took = trace.dur_cycles[spans]
     seen = took
     if all_warps(trace) and trace.recorded.clock == "gpu":
-        begin = trace.start_ns[spans]
-        seen = _weighed(trace, track, begin, begin + trace.dur_ns[spans])
+        seen = _weighed(trace, track, start, start + took)
     held, _ = children_weight(start, start + took, track, seen)
     return seen - held
 
 
-def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Float, end: Float) -> Int64:
-    """The integral of 1 over the warps of the SM that are alive."""
+def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Int64, end: Int64) -> Int64:
+    """The integral of 1 over the warps of the SM that are alive. Warps of an SM read the same clock."""
     warps = trace.warps
     place = warps.device.astype(np.int64) << 32 | warps.sm
     rows = np.arange(len(warps))
     first = np.flatnonzero(warps.lane == warps.lane.min(initial=0)) if len(np.unique(warps.lane)) > 1 else rows
-    ends = np.fmax(warp_ends(trace), warps.start_ns)
     found = np.zeros(len(track))
     order = np.argsort(place[track], kind="stable")
     sms, edges = np.unique(place[track][order], return_index=True)
     for sm, at in zip(sms.tolist(), np.split(order, edges[1:]), strict=True):
         alive = first[place[first] == sm]
-        moments = np.concatenate([warps.start_ns[alive], ends[alive]])
+        moments = np.concatenate([warps.first_tick[alive], np.maximum(warps.last_tick, warps.first_tick)[alive]])
         by_time = np.argsort(moments, kind="stable")
         count = np.cumsum(np.where(by_time < len(alive), 1, -1))
         moments = moments[by_time]

@@ -10,6 +10,7 @@ import traces
 
 from kscope.analysis.samples.sampled_time import own_times
 from kscope.trace import Trace
+from kscope.tracedata.curves import Curves
 
 
 def shares(trace: Trace) -> dict[str, float]:
@@ -29,6 +30,19 @@ def two(**more: object) -> Trace:
 def test_the_time_of_a_warp_that_is_alone_counts_twice_that_of_two() -> None:
     found = shares(two())
     assert found == {"load": pytest.approx(0.5, abs=1e-3), "wait": pytest.approx(0.5, abs=1e-3)}
+
+
+def test_time_counts_in_cycles_where_the_sm_has_changed_its_clock() -> None:
+    """Samplers count cycles: a region at half the clock takes twice the time, and no more samples."""
+    trace = two()
+    first, middle, last = (int(tick) for tick in np.unique([*trace.start_ticks, trace.warps.last_tick.max()]))
+    slower = Curves(np.array([0, 3]), np.array([first, middle, last]), np.array([0.0, 1000.0, 3000.0]))
+    bent = replace(
+        trace, curves=slower, warps=replace(trace.warps, curve=np.zeros(len(trace.warps), np.int32))
+    )  # fmt: skip
+    waits = bent.region_names()[bent.region] == "wait"
+    assert bent.dur_ns[waits][0] > 1.3 * bent.dur_ns[~waits].max()
+    assert shares(bent) == shares(trace)
 
 
 def test_where_some_warps_did_not_record_time_counts_as_it_is() -> None:

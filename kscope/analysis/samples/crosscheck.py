@@ -21,8 +21,9 @@ from ...util.arrays import Int64
 from ..shown import Shown
 from ..warp_regions import SPANS
 from .sampled_time import own_times
+from .stalls import all_warps
 
-Verdict = Literal["agrees", "moved", "empty", "perturbed", "unknown"]
+Verdict = Literal["agrees", "moved", "empty", "partial", "perturbed", "unknown"]
 
 AGREES = 0.01
 """Shares that differ by less agree, whatever the intervals."""
@@ -48,8 +49,9 @@ class Crossed:
         margin: half width of the 95 % interval of their difference.
         count: samples in the region.
         verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "empty": no
-            instruction is between its clock readings; "perturbed": the shares differ for another reason;
-            "unknown": its clock readings were not found, or it has too few samples.
+            instruction is between its clock readings; "partial": the shares differ, and only some warps recorded,
+            while all were sampled; "perturbed": the shares differ for another reason; "unknown": its clock readings
+            were not found, or it has too few samples.
         foreign: instructions inside it that belong to other lines, most sampled first.
         missing: instructions of its lines that are outside.
         moved_in: share of its samples at foreign instructions; NaN if its lines are unknown.
@@ -110,7 +112,7 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
     """
     rows, problems = list[Crossed](), list[str]()
     spans = np.flatnonzero(trace.is_span)
-    seen = own_times(trace, spans)
+    seen, every = own_times(trace, spans), all_warps(trace)
     names = sorted({region.name for region in trace.regions if region.kind in SPANS})
     by_id: dict[int, list[int]] = {}
     for number, function in enumerate(samples.functions):
@@ -123,7 +125,7 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
             why = samples.functions[own[0]].why_unknown if own else "it has no samples"
             problems.append(f"kernel {name}: {why}")
             continue
-        rows += _kernel(name, _clocks(trace, spans, seen, index, names), samples, known)
+        rows += _kernel(name, _clocks(trace, spans, seen, index, names), samples, known, every=every)
     return Crosscheck(tuple(rows), tuple(problems))
 
 
@@ -151,7 +153,10 @@ def _clocks(
     return {one: (float(share[at]), float(error[at])) for at, one in enumerate(names) if present[at]}
 
 
-def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int]) -> list[Crossed]:
+def _kernel(
+    name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], *, every: bool
+) -> list[Crossed]:
+    """The rows of a kernel. every: all its warps recorded."""
     inside = dict.fromkeys(clocks, 0)
     code = [_sampled(samples, one) for one in members]
     for one in code:
@@ -168,7 +173,7 @@ def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples,
         rows.append(
             Crossed(
                 name, region, share, sampled, margin, inside[region],
-                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out),
+                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, every=every),
                 _named(foreign), _named(missing), moved_in, moved_out,
             )
         )  # fmt: skip
@@ -176,8 +181,9 @@ def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples,
 
 
 def _verdict(
-    code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float
-) -> Verdict:
+    code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float,
+    *, every: bool,
+) -> Verdict:  # fmt: skip
     code = list(code)
     if all(not one.has(region) for one in code):
         return "unknown"
@@ -187,7 +193,9 @@ def _verdict(
         return "moved"
     if math.isnan(difference):
         return "unknown"
-    return "agrees" if difference <= max(AGREES, margin) else "perturbed"
+    if difference <= max(AGREES, margin):
+        return "agrees"
+    return "perturbed" if every else "partial"
 
 
 def _sampled(samples: Samples, number: int) -> WeighedCode:

@@ -121,12 +121,28 @@ def test_a_region_without_instructions_is_empty_and_one_without_readings_unknown
     assert crossed(changed(capture, unresolved=("load",)))["load"].verdict == "unknown"
 
 
-def test_shares_that_differ_without_moved_instructions_are_perturbed(capture: Capture) -> None:
+def loading_more(capture: Capture) -> Capture:
+    """The capture with twice the samples of its load."""
     samples = _samples(capture)
     more = samples.rows.copy()
     more["count"][more["reason"] == samples.reasons.index("long_scoreboard")] *= 2
-    found = crossed(replace(capture, samples=replace(samples, rows=more)))
+    return replace(capture, samples=replace(samples, rows=more))
+
+
+def test_shares_that_differ_without_moved_instructions_are_perturbed(capture: Capture) -> None:
+    found = crossed(loading_more(capture))
     assert {found[name].verdict for name in ("load", "math")} == {"perturbed"}
+
+
+def test_shares_of_some_warps_that_differ_from_those_of_all_are_partial(
+    capture: Capture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = replace(loading_more(capture), options={"block": [0, 1, 1]})
+    assert {crossed(some)[name].verdict for name in ("load", "math")} == {"partial"}
+    some.save(tmp_path / "some.kscope")
+    assert main(["crosscheck", str(tmp_path / "some.kscope")]) == 1
+    assert "only some warps recorded, and all were sampled" in " ".join(capsys.readouterr().out.split())
+    assert {row.verdict for row in crossed(replace(capture, options={"block": [0, 1, 1]})).values()} == {"agrees"}
 
 
 def test_a_kernel_without_samples_is_a_problem(capture: Capture) -> None:

@@ -7,7 +7,7 @@ or the marks change what they measure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,10 +110,30 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
         trace: the recording.
         samples: of the same capture.
     """
-    rows, problems = list[Crossed](), list[str]()
     spans = np.flatnonzero(trace.is_span)
     seen, every = own_times(trace, spans), all_warps(trace)
     names = sorted({region.name for region in trace.regions if region.kind in SPANS})
+
+    def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
+        return _kernel(name, _clocks(trace, spans, seen, index, names), samples, known, every=every)
+
+    return _each(trace, samples, rows)
+
+
+def doubts(trace: TraceData, samples: Samples) -> Iterator[str]:
+    """As crosscheck().doubts, which need no clocks."""
+
+    def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
+        unknown = float("nan"), float("nan")
+        regions = {one.name: unknown for number in known for one in samples.functions[number].regions}
+        return _kernel(name, regions, samples, known, every=True)
+
+    return _each(trace, samples, rows).doubts
+
+
+def _each(trace: TraceData, samples: Samples, compared: Callable[[str, int, list[int]], list[Crossed]]) -> Crosscheck:
+    """The rows of all kernels; compared() takes a kernel's name, its index, and its functions with code."""
+    rows, problems = list[Crossed](), list[str]()
     by_id: dict[int, list[int]] = {}
     for number, function in enumerate(samples.functions):
         if function.kernel is not None:
@@ -125,7 +145,7 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
             why = samples.functions[own[0]].why_unknown if own else "it has no samples"
             problems.append(f"kernel {name}: {why}")
             continue
-        rows += _kernel(name, _clocks(trace, spans, seen, index, names), samples, known, every=every)
+        rows += compared(name, index, known)
     return Crosscheck(tuple(rows), tuple(problems))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kscope.analysis.samples.annotated import annotate
-from kscope.analysis.samples.crosscheck import Crossed, crosscheck
+from kscope.analysis.samples.crosscheck import Crossed, crosscheck, doubts
 from kscope.capture.capture import Capture
 from kscope.capture.samples import SampledFunction, Samples
 from kscope.cli import main
@@ -100,6 +100,17 @@ def test_instructions_of_other_lines_inside_a_region_are_named(tmp_path: Path, c
     text = " ".join(capsys.readouterr().out.split())
     assert "! kernel three: region load: " in text and "samples are at other lines' instructions; kscope" in text
     assert "! kernel three: region math: 99% of its lines' samples are outside of it" in text
+
+
+def test_doubts_need_no_clocks(capture: Capture) -> None:
+    function = _function(capture)
+    load = next(one for one in range(len(function.at)) if function.stack(one) == ("load",))
+    opened = tuple(function.opened[load] if "math" in function.stack(one) else number
+                   for one, number in enumerate(function.opened))  # fmt: skip
+    for one in (capture, changed(capture, opened=opened)):
+        trace, samples = decode(one), _samples(one)
+        assert list(doubts(trace, samples)) == list(crosscheck(trace, samples).doubts)
+        assert bool(list(doubts(trace, samples))) == (one is not capture)
 
 
 def test_instructions_of_the_header_of_marks_are_nobody_s(capture: Capture) -> None:

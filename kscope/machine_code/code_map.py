@@ -6,7 +6,7 @@ import struct
 import tempfile
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,32 +50,32 @@ def described(
     live = live_registers(counted)
     ids = {record_id(one.name, kind): split(one.name)[0] for one in regions for kind in _SPANS}
     return [
-        _function(
-            replace(one, live=tuple(live.get(one.name, {}).get(at, 0) for at in sorted(printed[one.name]))),
-            code[one.name],
-            printed[one.name],
-            placed[one.name],
-            ids,
-            rows,
-            known,
-            segments(cubin, one.name),
-        )
+        _function(one, code[one.name], printed[one.name], placed[one.name], live.get(one.name, {}), ids, rows, known,
+                  segments(cubin, one.name))
         if one.name in code
         else replace(one, why_unknown="its module has no function of this name")
         for one in sampled
-    ]
+    ]  # fmt: skip
 
 
 def _disassembly(cubin: bytes, names: set[str]) -> tuple[str, str]:
-    """The code with its source lines, and with its live registers."""
+    """The code with its source lines, and with its live registers: empty where the disassembler does not count them,
+    as version 13 does not in code of version 12.
+    """
     numbers = [number for number, name in _symbols(cubin) if name in names]
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, "module.cubin")
         path.write_bytes(cubin)
-        with_lines, with_registers = map_ahead(
-            lambda tool: tool(path, numbers), (tools.with_lines, tools.with_live_registers)
-        )
+        readers: tuple[Callable[[Path, Sequence[int]], str], ...] = (tools.with_lines, _counted)
+        with_lines, with_registers = map_ahead(lambda read: read(path, numbers), readers)
         return with_lines, with_registers
+
+
+def _counted(path: Path, numbers: Sequence[int]) -> str:
+    try:
+        return tools.with_live_registers(path, numbers)
+    except FormatError:
+        return ""
 
 
 def _symbols(cubin: bytes) -> list[tuple[int, str]]:
@@ -96,7 +96,7 @@ def _symbols(cubin: bytes) -> list[tuple[int, str]]:
 
 def _function(
     sampled: SampledFunction, code: Function, printed: Mapping[int, str], placed: Mapping[int, tuple[Place, ...]],
-    ids: Mapping[int, str], rows: tuple[RowLayout, ...], known: Mapping[str, RegionMeta],
+    live: Mapping[int, int], ids: Mapping[int, str], rows: tuple[RowLayout, ...], known: Mapping[str, RegionMeta],
     runs: Sequence[tuple[int, Stack | None]],
 ) -> SampledFunction:  # fmt: skip
     found = sites(code, ids, rows)
@@ -112,6 +112,7 @@ def _function(
         sampled,
         at=at,
         text=tuple(printed[one] for one in at),
+        live=tuple(live.get(one, 0) for one in at) if live else (),
         place=tuple(chain_number[placed[one]] if one in placed else NO_PLACE for one in at),
         places=chains,
         opened=tuple(stack_number[opened.get(one, ())] for one in at),

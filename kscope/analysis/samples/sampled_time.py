@@ -1,8 +1,8 @@
 """The time of each span as samples see it, in clock cycles: samplers count cycles, which are no ns where an SM changes
 its clock.
 
-Each period a sampler takes one warp of an SM. A warp that is alone in its SM is taken each time, one of sixteen each
-sixteenth time: time counts by the warps that are alive.
+Each partition of an SM has a sampler, which takes one of its warps each period. A warp that is alone there is taken
+each time, one of four each fourth time: time counts by the warps that are alive in the partition.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ...tracedata.nesting import children_weight
 from ...util.arrays import Int64
 from .stalls import all_warps
 
+PARTITIONS = 4
+"""Of an SM: warps of a block take turns."""
 _PART = 1024
 """Steps of a tick: weights are whole numbers, so that nested ones subtract exactly."""
 
@@ -33,16 +35,18 @@ def own_times(trace: TraceData, spans: Int64) -> Int64:
 
 
 def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Int64, end: Int64) -> Int64:
-    """The integral of 1 over the warps of the SM that are alive. Warps of an SM read the same clock."""
+    """The integral of 1 over the warps of the partition that are alive. Warps of an SM read the same clock."""
     warps = trace.warps
-    place = warps.device.astype(np.int64) << 32 | warps.sm
+    place = _places(trace)
     rows = np.arange(len(warps))
     first = np.flatnonzero(warps.lane == warps.lane.min(initial=0)) if len(np.unique(warps.lane)) > 1 else rows
+    first = first[np.argsort(place[first], kind="stable")]
     found = np.zeros(len(track))
     order = np.argsort(place[track], kind="stable")
-    sms, edges = np.unique(place[track][order], return_index=True)
-    for sm, at in zip(sms.tolist(), np.split(order, edges[1:]), strict=True):
-        alive = first[place[first] == sm]
+    places, edges = np.unique(place[track][order], return_index=True)
+    low, high = (np.searchsorted(place[first], places, side) for side in ("left", "right"))
+    for number, at in enumerate(np.split(order, edges[1:])):
+        alive = first[low[number] : high[number]]
         moments = np.concatenate([warps.first_tick[alive], np.maximum(warps.last_tick, warps.first_tick)[alive]])
         by_time = np.argsort(moments, kind="stable")
         count = np.cumsum(np.where(by_time < len(alive), 1, -1))
@@ -51,3 +55,11 @@ def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Int64, end: 
         total = np.concatenate([[0.0], np.cumsum(share[:-1] * np.diff(moments))])
         found[at] = np.interp(end[at], moments, total) - np.interp(begin[at], moments, total)
     return np.rint(found * _PART).astype(np.int64)
+
+
+def _places(trace: TraceData) -> Int64:
+    """The partition of each warp; the SM alone where blocks have no whole turns, and begin at any partition."""
+    warps = trace.warps
+    sm = (warps.device.astype(np.int64) << 32 | warps.sm) * PARTITIONS
+    whole = -(-warps.threads.prod(axis=1) // 32) % PARTITIONS == 0
+    return sm + warps.warp % PARTITIONS if whole.all() else sm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from nvcc import compiled, needs_nvcc
 from kscope.capture import sample_section
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.capture.samples import NO_PLACE, ROW, SampledFunction, Samples
-from kscope.errors import MissingError
+from kscope.errors import FormatError, MissingError
 from kscope.instrument.backend import Backend
 from kscope.instrument.sampled import SampledCode
 from kscope.machine_code import code_map, sass, source_lines, tools
@@ -183,6 +184,18 @@ def test_each_instruction_knows_how_many_registers_hold_a_value(cubin: bytes) ->
     used = {int(number) for text in function.text for number in re.findall(r"\bR([0-9]+)", text)}
     assert 0 < max(function.live) <= max(used) + 1
     assert function.live[-1] == 0 and "NOP" in function.text[-1], "the padding needs none"
+
+
+@needs_nvcc
+def test_code_whose_registers_the_disassembler_does_not_count_has_the_rest(
+    cubin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> str:
+        raise FormatError("nvdisasm refused it: Cannot print life ranges as flow analysis is disabled")
+
+    [counted] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    monkeypatch.setattr(tools, "with_live_registers", refused)
+    assert code_map.described([SampledFunction("k")], cubin, REGIONS) == [replace(counted, live=())]
 
 
 def test_live_registers_are_the_first_column_of_the_disassembler_s_table() -> None:

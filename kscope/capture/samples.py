@@ -147,8 +147,8 @@ class Samples:
         elsewhere: samples in code that has no records, such as the driver's.
         left_out: samples of instructions that exceeded the table's limit.
         sources: text of the source files that the instructions are from, by path; without those that could not be read.
-        windows: (w,) WINDOW, the same samples by when they were taken, in order of time; of a GPU, between two reads, each about 0.1 s
-            after they were taken.
+        windows: (w,) WINDOW, the same samples by when they were taken, in order of time; of a GPU, between two reads,
+            each about 0.1 s after they were taken.
     """
 
     period: int

@@ -34,6 +34,9 @@ _GROUPS = 20
 _Z = 1.96
 _LEAST = 50
 """Fewer samples do not show that instructions were moved."""
+_LEAST_EACH = 10
+"""Samples of each warp. Samplers take warps in turns, the same ones at the same time of each launch: with fewer,
+regions in which warps of an SM do different things have other shares."""
 _MOST_NAMED = 5
 
 
@@ -51,7 +54,7 @@ class Crossed:
         verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "empty": no
             instruction is between its clock readings; "partial": the shares differ, and only some warps recorded,
             while all were sampled; "perturbed": the shares differ for another reason; "unknown": its clock readings
-            were not found, or it has too few samples.
+            were not found, it has no samples, or the shares differ and each warp has too few samples.
         foreign: instructions inside it that belong to other lines, most sampled first.
         missing: instructions of its lines that are outside.
         moved_in: share of its samples at foreign instructions; NaN if its lines are unknown.
@@ -112,10 +115,12 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
     """
     spans = np.flatnonzero(trace.is_span)
     seen, every = own_times(trace, spans), all_warps(trace)
+    warps = np.bincount(trace.warps.kernel[trace.warps.lane == trace.warps.lane.min(initial=255)]) if every else None
     names = sorted({region.name for region in trace.regions if region.kind in SPANS})
 
     def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
-        return _kernel(name, _clocks(trace, spans, seen, index, names), samples, known, every=every)
+        clocks = _clocks(trace, spans, seen, index, names)
+        return _kernel(name, clocks, samples, known, 0 if warps is None else int(warps[index]))
 
     return _each(trace, samples, rows)
 
@@ -126,7 +131,7 @@ def doubts(trace: TraceData, samples: Samples) -> Iterator[str]:
     def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
         unknown = float("nan"), float("nan")
         regions = {one.name: unknown for number in known for one in samples.functions[number].regions}
-        return _kernel(name, regions, samples, known, every=True)
+        return _kernel(name, regions, samples, known, 0)
 
     return _each(trace, samples, rows).doubts
 
@@ -174,15 +179,16 @@ def _clocks(
 
 
 def _kernel(
-    name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], *, every: bool
+    name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], warps: int
 ) -> list[Crossed]:
-    """The rows of a kernel. every: all its warps recorded."""
+    """The rows of a kernel. warps: how many it had in all launches; 0 if only some recorded."""
     inside = dict.fromkeys(clocks, 0)
     code = [_sampled(samples, one) for one in members]
     for one in code:
         for region in inside:
             inside[region] += one.inside(region)
     total = sum(inside.values())
+    differs: Verdict = "partial" if not warps else "perturbed" if total >= _LEAST_EACH * warps else "unknown"
     rows = []
     for region, (share, error) in sorted(clocks.items(), key=lambda item: -item[1][0]):
         sampled = inside[region] / total if total else float("nan")
@@ -193,7 +199,7 @@ def _kernel(
         rows.append(
             Crossed(
                 name, region, share, sampled, margin, inside[region],
-                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, every=every),
+                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, differs),
                 _named(foreign), _named(missing), moved_in, moved_out,
             )
         )  # fmt: skip
@@ -202,7 +208,7 @@ def _kernel(
 
 def _verdict(
     code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float,
-    *, every: bool,
+    differs: Verdict,
 ) -> Verdict:  # fmt: skip
     code = list(code)
     if all(not one.has(region) for one in code):
@@ -213,9 +219,7 @@ def _verdict(
         return "moved"
     if math.isnan(difference):
         return "unknown"
-    if difference <= max(AGREES, margin):
-        return "agrees"
-    return "perturbed" if every else "partial"
+    return "agrees" if difference <= max(AGREES, margin) else differs
 
 
 def _sampled(samples: Samples, number: int) -> WeighedCode:

@@ -145,6 +145,21 @@ def test_shares_that_differ_without_moved_instructions_are_perturbed(capture: Ca
     assert {found[name].verdict for name in ("load", "math")} == {"perturbed"}
 
 
+def test_shares_that_differ_where_each_warp_has_few_samples_are_unknown(
+    capture: Capture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sampler takes warps in turns: a few samples of each are of the same moments of every launch."""
+    more = loading_more(capture)
+    rows = _samples(more).rows.copy()
+    rows["count"] //= 600
+    few = replace(more, samples=replace(_samples(more), rows=rows))
+    assert rows["count"].sum() < 10 * len(decode(few).warps) < _samples(more).rows["count"].sum()
+    assert {crossed(few)[name].verdict for name in ("load", "math")} == {"unknown"}
+    few.save(tmp_path / "few.kscope")
+    assert main(["crosscheck", str(tmp_path / "few.kscope")]) == 1
+    assert "each warp has few samples: pass a shorter period" in " ".join(capsys.readouterr().out.split())
+
+
 def test_shares_of_some_warps_that_differ_from_those_of_all_are_partial(
     capture: Capture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,7 +84,8 @@ def _function(found: object) -> SampledFunction:
         _refuse("a function", found)
     get: dict[str, Any] = {"regions": [], "unresolved": [], "why_unknown": "", "stacks": [[]], "kernel": None, **found}
     lists = {
-        name: _list(get.get(name, []), name) for name in ("at", "text", "place", "places", "opened", "stacks", "ranged")
+        name: _list(get.get(name, []), name)
+        for name in ("at", "text", "live", "place", "places", "opened", "stacks", "ranged")
     }
     places = tuple(tuple(_place(one) for one in _list(chain, "a place")) for chain in lists["places"])
     regions = tuple(_region(one) for one in _list(get["regions"], "regions"))
@@ -93,9 +94,8 @@ def _function(found: object) -> SampledFunction:
         for stack in lists["stacks"]
     )
     at = tuple(_number(one, "an offset", 0, _MOST) for one in lists["at"])
-    if any(
-        len(lists[name]) != len(at) for name in ("text", "place", "opened", *(("ranged",) if lists["ranged"] else ()))
-    ) or list(at) != sorted(set(at)):
+    each = ("text", "place", "opened", *(name for name in ("live", "ranged") if lists[name]))
+    if any(len(lists[name]) != len(at) for name in each) or list(at) != sorted(set(at)):
         _refuse("a function's instructions", get.get("name"))
     kernel = get["kernel"]
     return SampledFunction(
@@ -103,6 +103,7 @@ def _function(found: object) -> SampledFunction:
         kernel=None if kernel is None else _number(kernel, "a kernel's id", 0, (1 << 64) - 1),
         at=at,
         text=tuple(_text(one, "an instruction") for one in lists["text"]),
+        live=tuple(_number(one, "a number of registers", 0, _MOST) for one in lists["live"]),
         place=tuple(_number(one, "a place", NO_PLACE, len(places) - 1) for one in lists["place"]),
         places=places,
         opened=tuple(_number(one, "an instruction's regions", 0, len(stacks) - 1) for one in lists["opened"]),

@@ -79,6 +79,7 @@ class SampledFunction:
         kernel: the id of the kernel with marks that it is; None for others.
         at: offsets of its instructions, ascending; empty if the code is unknown.
         text: each instruction as the disassembler prints it.
+        live: general registers that hold a value at each instruction; empty if they were not counted.
         place: of each instruction, index into `places`; -1 for none.
         places: source lines, each as a chain: the line, then the calls that were inlined around it.
         opened: of each instruction, index into `stacks`.
@@ -95,6 +96,7 @@ class SampledFunction:
     kernel: int | None = None
     at: tuple[int, ...] = ()
     text: tuple[str, ...] = ()
+    live: tuple[int, ...] = ()
     place: tuple[int, ...] = ()
     places: tuple[tuple[Place, ...], ...] = ()
     opened: tuple[int, ...] = ()
@@ -145,7 +147,8 @@ class Samples:
         elsewhere: samples in code that has no records, such as the driver's.
         left_out: samples of instructions that exceeded the table's limit.
         sources: text of the source files that the instructions are from, by path; without those that could not be read.
-        windows: (w,) WINDOW, the same samples by when they were taken, in order of time; of a GPU, between two reads.
+        windows: (w,) WINDOW, the same samples by when they were taken, in order of time; of a GPU, between two reads,
+            each about 0.1 s after they were taken.
     """
 
     period: int

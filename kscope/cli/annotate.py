@@ -16,6 +16,9 @@ from .common import filters, json_output, outputs
 from .common.command_parser import Command
 from .stalls import add_capture, add_mark, sampled
 
+_WIDE = 110
+"""Columns of a terminal that also has room for each line's executed instructions and registers."""
+
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
@@ -51,6 +54,7 @@ def _data(found: analysis.Annotated) -> dict[str, object]:
 
 
 def _text(found: analysis.Annotated, width: int) -> Iterator[str]:
+    more = width >= _WIDE
     kernels = ", ".join(cut(name, 60) for name in found.kernels)
     yield f"{counted(found.total, 'sample')} in {kernels}" if found.total else "no samples"
     for file in found.files:
@@ -58,13 +62,16 @@ def _text(found: analysis.Annotated, width: int) -> Iterator[str]:
         yield cut(f"{file.path}: {counted(file.samples, 'sample')}", width)
         if not file.known:
             yield f"  {analysis.UNREAD}"
-        yield f"  {'share':>6}  {'waits for':<26}  {'line':>5}"
+        code = f"{'executed':>8}  {'registers':>9}  " if more else ""
+        yield f"  {'share':>6}  {code}{'waits for':<26}  {'line':>5}"
         for line in file.lines:
             share = part_text(line.share) if line.samples else ""
             reasons = cut(reasons_text(line, 2), 26)
-            yield cut(f"  {share:>6}  {reasons:<26}  {line.number:>5}  {line.text}", width).rstrip()
+            executed = part_text(line.executed) if line.samples else ""
+            code = f"{executed:>8}  {line.registers or '':>9}  " if more else ""
+            yield cut(f"  {share:>6}  {code}{reasons:<26}  {line.number:>5}  {line.text}", width).rstrip()
             for one in line.begins:
                 about = f"{one.name}: {time_text(one.mean_ns)} a time, {part_text(one.share)} of its warps' time"
-                yield cut(f"  {'':>6}  {'':<26}  {'':>5}    ^ {about}", width)
+                yield cut(f"  {'':>6}  {' ' * len(code)}{'':<26}  {'':>5}    ^ {about}", width)
     for name, count in found.elsewhere.items():
         yield cut(f"{name}: {counted(count, 'sample')} without a source line", width)

@@ -45,9 +45,9 @@ def summary(options: argparse.Namespace) -> int:
     waits = trace.stalls() if options.stalls else None
     doubts = list[str]()
     if trace.samples is not None and not trace.filtered:
-        from ..analysis.samples.crosscheck import crosscheck  # of few captures
+        from ..analysis.samples import crosscheck  # of few captures
 
-        doubts += crosscheck(trace, trace.samples).doubts
+        doubts += crosscheck.doubts(trace, trace.samples)
     if options.json:
         data = found.to_dict(options.top or json_output.MOST)
         data |= {} if waits is None else {"stalls": waits.to_dicts()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from ..capture.model import RegionMeta, RowLayout
 from ..capture.samples import NO_PLACE, CodeRegion, Place, SampledFunction
 from ..errors import FormatError, MissingError
 from ..marks.grammar import split
+from ..util.parallel import map_ahead
 from . import elf, tools
+from .live_registers import live_registers
 from .open_regions import open_regions
 from .sass import Function, Site, functions, sites
 from .segments import Stack, segments
@@ -37,31 +39,45 @@ def described(
     """
     regions, rows = tuple(regions), tuple(layouts)
     try:
-        text = _disassembly(cubin, {one.name for one in sampled})
+        text, counted = _disassembly(cubin, {one.name for one in sampled})
     except (MissingError, FormatError, OSError) as error:
         return [replace(one, why_unknown=str(error)) for one in sampled]
     code = {one.name: one for one in functions(text)}
     printed, placed, known = texts(text), lines(text), {split(one.name)[0]: one for one in regions}
+    live = live_registers(counted)
     ids = {record_id(one.name, kind): split(one.name)[0] for one in regions for kind in _SPANS}
     return [
-        _function(one, code[one.name], printed[one.name], placed[one.name], ids, rows, known, segments(cubin, one.name))
+        _function(one, code[one.name], printed[one.name], placed[one.name], live.get(one.name, {}), ids, rows, known,
+                  segments(cubin, one.name))
         if one.name in code
         else replace(one, why_unknown="its module has no function of this name")
         for one in sampled
-    ]
+    ]  # fmt: skip
 
 
-def _disassembly(cubin: bytes, names: set[str]) -> str:
+def _disassembly(cubin: bytes, names: set[str]) -> tuple[str, str]:
+    """The code with its source lines, and with its live registers: empty where the disassembler does not count them,
+    as version 13 does not in code of version 12.
+    """
     numbers = [one.number for one in elf.functions(cubin) if one.name in names]
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, "module.cubin")
         path.write_bytes(cubin)
-        return tools.with_lines(path, numbers)
+        readers: tuple[Callable[[Path, Sequence[int]], str], ...] = (tools.with_lines, _counted)
+        with_lines, with_registers = map_ahead(lambda read: read(path, numbers), readers)
+        return with_lines, with_registers
+
+
+def _counted(path: Path, numbers: Sequence[int]) -> str:
+    try:
+        return tools.with_live_registers(path, numbers)
+    except FormatError:
+        return ""
 
 
 def _function(
     sampled: SampledFunction, code: Function, printed: Mapping[int, str], placed: Mapping[int, tuple[Place, ...]],
-    ids: Mapping[int, str], rows: tuple[RowLayout, ...], known: Mapping[str, RegionMeta],
+    live: Mapping[int, int], ids: Mapping[int, str], rows: tuple[RowLayout, ...], known: Mapping[str, RegionMeta],
     runs: Sequence[tuple[int, Stack | None]],
 ) -> SampledFunction:  # fmt: skip
     found = sites(code, ids, rows)
@@ -77,6 +93,7 @@ def _function(
         sampled,
         at=at,
         text=tuple(printed[one] for one in at),
+        live=tuple(live.get(one, 0) for one in at) if live else (),
         place=tuple(chain_number[placed[one]] if one in placed else NO_PLACE for one in at),
         places=chains,
         opened=tuple(stack_number[opened.get(one, ())] for one in at),

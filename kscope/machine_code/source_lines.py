@@ -15,7 +15,7 @@ from pathlib import Path
 from ..capture.samples import Place
 
 _AT = re.compile(r'(?:File|inlined at) "([^"]*)", line ([0-9]+)')
-_SECTION = re.compile(r"^\s*(?:\.section\s+\.text\.([^,\s]+)\s*,|Function : (\S+))")
+SECTION = re.compile(r"^\s*(?:\.section\s+\.text\.([^,\s]+)\s*,|Function : (\S+))")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
 _COMMENT = "//##"
 _MOST_BYTES = 4 << 20
@@ -27,7 +27,7 @@ def lines(text: str) -> dict[str, dict[int, tuple[Place, ...]]]:
     own: dict[int, tuple[Place, ...]] = {}
     chain, continued = list[Place](), False
     for line in text.splitlines():
-        if match := _SECTION.match(line):
+        if match := SECTION.match(line):
             own, chain, continued = found.setdefault(match[1] or match[2], {}), [], False
         elif (comment := line.find(_COMMENT)) >= 0:
             if not continued:
@@ -48,7 +48,7 @@ def texts(text: str) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {}
     own: dict[int, str] = {}
     for line in text.splitlines():
-        if match := _SECTION.match(line):
+        if match := SECTION.match(line):
             own = found.setdefault(match[1] or match[2], {})
         elif match := _INSTRUCTION.search(line):
             own[int(match[1], 16)] = " ".join(match[2].split())

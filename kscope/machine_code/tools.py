@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,17 +28,22 @@ def find(tool: str) -> str:
     Raises:
         MissingError: it is not installed; the message names the command that installs it.
     """
-    folders = os.pathsep.join([*cuda_folders(), "/usr/local/cuda/bin"])
-    if found := shutil.which(tool) or shutil.which(tool, path=folders):
+    for found in _all(tool):
         return found
-    for package, folder in _PACKAGES.items():
-        spec = find_spec(package)
-        for home in (spec.submodule_search_locations or []) if spec else []:
-            if found := shutil.which(tool, path=str(Path(home, folder))):
-                return found
     raise MissingError(
         f"{tool} is not installed: it comes with the CUDA toolkit, and with pip install nvidia-cuda-{tool}"
     )
+
+
+def _all(tool: str) -> Iterator[str]:
+    """The tool on PATH, in toolkits, and in packages; none twice."""
+    folders = os.pathsep.join([*cuda_folders(), "/usr/local/cuda/bin"])
+    places: list[str | None] = [None, folders]
+    for package, folder in _PACKAGES.items():
+        spec = find_spec(package)
+        homes = (spec.submodule_search_locations or ()) if spec else ()
+        places += [str(Path(home, folder)) for home in homes]
+    yield from dict.fromkeys(found for place in places if (found := shutil.which(tool, path=place)))
 
 
 def disassembly(path: Path) -> str:
@@ -55,6 +60,21 @@ def with_lines(path: Path, functions: Sequence[int] = ()) -> str:
     """
     only = ("-fun", ",".join(map(str, functions))) if functions else ()
     return _text("nvdisasm", ("-c", "-gi", *only), path)
+
+
+def with_live_registers(path: Path, functions: Sequence[int] = ()) -> str:
+    """As with_lines(), with the number of live registers behind each instruction instead of its source line.
+
+    A disassembler counts them in code of its major version only, so all that are installed are tried.
+    """
+    only = ("-fun", ",".join(map(str, functions))) if functions else ()
+    refused = FormatError(f"{path}: no nvdisasm")
+    for program in _all("nvdisasm"):
+        try:
+            return _text(program, ("-c", "-plr", "-lrm", "count", *only), path)
+        except FormatError as error:
+            refused = error
+    raise refused
 
 
 def resources(path: Path) -> str:
@@ -98,7 +118,7 @@ def binary(path: Path) -> bool:
 def _text(tool: str, flags: Sequence[str], path: Path) -> str:
     if not binary(path):
         return bounded_reading.read_bytes(path).decode("utf-8", "replace")
-    command = [find(tool), *flags, str(path)]
+    command = [tool if os.sep in tool else find(tool), *flags, str(path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS, errors="replace")
     except subprocess.TimeoutExpired:

@@ -67,7 +67,8 @@ def _legend(colors: dict[str, str]) -> str:
 
 
 def _file(file: File, colors: dict[str, str]) -> str:
-    head = "<tr><th>line<th class=source>source<th>samples<th>share<th>why<th>issued<th>instructions"
+    columns = ("samples", "share", "why", "issued", "executed", "registers", "instructions")
+    head = f"<tr><th>line<th class=source>source{''.join(f'<th>{name}' for name in columns)}"
     unread = "" if file.known else f"<p class=dim>{UNREAD}</p>"
     rows = "\n".join(_line(line, colors) for line in file.lines)
     return f"<h2>{_text(file.path)}</h2>{unread}<table>{head}\n{rows}</table>"
@@ -81,12 +82,13 @@ def _line(line: Line, colors: dict[str, str]) -> str:
         code = "\n".join(f"{count:>10,}  {_text(text)}" for text, count in line.code[:_MOST_CODE])
         more = f"\n  + {len(line.code) - _MOST_CODE} more" if len(line.code) > _MOST_CODE else ""
         source = f"<details><summary>{_text(line.text) or '&nbsp;'}</summary><pre>{code}{more}</pre></details>"
-    cells = ["", "", "", ""]
+    cells = [""] * 5
     if line.samples:
         cells = [f"{line.samples:,}", part_text(line.share), _bar(line, colors), part_text(line.issued)]
-    count = f"{line.instructions:,}" if line.instructions else ""
+        cells.append(part_text(line.executed))
+    counts = (f"{count:,}" if count else "" for count in (line.registers, line.instructions))
     return f"<tr><td class=number>{line.number}<td class=source>{source}{notes}" + "".join(
-        f"<td>{cell}" for cell in (*cells, count)
+        f"<td>{cell}" for cell in (*cells, *counts)
     )
 
 

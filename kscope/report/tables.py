@@ -79,7 +79,8 @@ def _source(trace: TraceData, samples: Samples) -> Table:
         (
             f"{Path(file.path).name}:{line.number}" if several else f"{line.number}",
             part_text(line.share) if line.samples else "", line.text, reasons_text(line, 2),
-            f"{line.samples:,}" if line.samples else "", f"{line.instructions:,}" if line.instructions else "",
+            f"{line.samples:,}" if line.samples else "", part_text(line.executed) if line.samples else "",
+            f"{line.registers:,}" if line.registers else "", f"{line.instructions:,}" if line.instructions else "",
         )
         for file in found.files
         for line in file.lines
@@ -87,7 +88,8 @@ def _source(trace: TraceData, samples: Samples) -> Table:
     note = "Lines with their samples; kscope annotate also shows the instructions of each line."
     if found.elsewhere:
         note += f" {counted(sum(found.elsewhere.values()), 'sample')} without a source line."
-    return _table("source", ("line", "share", "source", "waits for", "samples", "instructions"), 4, rows, note)
+    head = ("line", "share", "source", "waits for", "samples", "executed", "registers", "instructions")
+    return _table("source", head, 4, rows, note)
 
 
 def _roles(trace: TraceData) -> Table:

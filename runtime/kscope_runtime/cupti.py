@@ -20,7 +20,7 @@ from kscope.util.text import install_command
 u8, u32, u64, size_t = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
 pointer = ctypes.c_void_p
 
-PERIOD, SCRATCH, HARDWARE_BUFFER, MODE, START_STOP, BUFFER = 1, 3, 4, 5, 6, 8
+PERIOD, SCRATCH, HARDWARE_BUFFER, MODE, START_STOP, BUFFER, THREAD_SLEEP = 1, 3, 4, 5, 6, 8, 9
 """Attributes of CUpti_PCSamplingConfigurationAttributeType."""
 CONTINUOUS = 1
 REASON_BYTES = 128

@@ -27,6 +27,9 @@ from .sample_times import SampleTimes
 
 _TURN_S = 0.05
 """Seconds between two reads."""
+_SLEEP_MS = 10
+"""Between two turns of the library's threads, which empty the hardware's buffer. The library's default is 100: a read
+returns samples of 200 ms ago, or none until the end."""
 _MOST_READS = 1 << 10
 """Reads in a round, and at the end."""
 _PREFIX = "stalled_"
@@ -77,15 +80,16 @@ class ContextSampler:
             self._last, self._next = Buffer(len(self._reasons)), Buffer(len(self._reasons))
             subsets = [index for index, name in self._reasons.items() if name.endswith(NOT_ISSUED)]
             self._subsets = np.array(subsets, np.int64)
-            library.configure(
-                context,
-                {
-                    cupti.PERIOD: period.bit_length() - 1,
-                    cupti.MODE: cupti.CONTINUOUS,
-                    cupti.START_STOP: 1,
-                    cupti.BUFFER: ctypes.addressof(self._last.data),
-                },
-            )
+            values = {
+                cupti.PERIOD: period.bit_length() - 1,
+                cupti.MODE: cupti.CONTINUOUS,
+                cupti.START_STOP: 1,
+                cupti.BUFFER: ctypes.addressof(self._last.data),
+            }
+            try:
+                library.configure(context, values | {cupti.THREAD_SLEEP: _SLEEP_MS})
+            except DriverError:  # a library that does not know the attribute
+                library.configure(context, values)
         except BaseException:
             library.disable(context)
             raise

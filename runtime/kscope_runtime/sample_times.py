@@ -16,7 +16,9 @@ MOST_ROWS = 1 << 16
 
 
 class SampleTimes:
-    """Samples per function between two rounds of reading, UNIX ns. Neighbors are joined when there are too many."""
+    """Samples per function between two rounds of reading that found some, UNIX ns: they are read a while after they
+    were taken. Neighbors are joined when there are too many.
+    """
 
     def __init__(self) -> None:
         self._windows: list[tuple[int, int, Counter[int]]] = []
@@ -34,14 +36,14 @@ class SampleTimes:
         self._new.update(dict(zip(which.tolist(), sums.tolist(), strict=True)))
 
     def turn(self) -> None:
-        """Those that were added were taken since the previous round, or since start()."""
+        """Those that were added were taken since the previous round that had some, or since start()."""
         end = time.time_ns()
         if self._new and end > self._begin:
             self._windows.append((self._begin, end, self._new))
             self._new = Counter()
             if len(self._windows) > MOST_WINDOWS or sum(len(one) for _, _, one in self._windows) > MOST_ROWS:
                 self._join()
-        self._begin = max(end, self._begin)
+            self._begin = end
 
     def end(self) -> None:
         """Those that were added were taken before the last round."""

@@ -90,7 +90,7 @@ def softmax_in(language: str) -> Callable[[], Any]:
 
 CAPTURES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "matmul": (matmul, {"block": range(4)}),
-    "stalls": (matmul, {"block": range(4), "stalls": True, "period": 64}),
+    "stalls": (matmul, {"block": range(4), "stalls": True, "period": 128, "kernel": "matmul"}),
     "attention": (attention, {"block": range(0, 512, 128)}),
     "warp_specialized": (warp_specialized, {"block": range(4)}),
     "four": (four, {}),

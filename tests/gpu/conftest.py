@@ -14,6 +14,7 @@ ALONE = {
     "test_activity_join.py": "CUPTI serves one process",
     "test_perturb.py": "compares times",
     "test_stalls.py": "CUPTI serves one process",
+    "test_stalls_shares.py": "CUPTI serves one process",
     "test_torch_merge.py": "CUPTI serves one process",
     "test_triton.py::test_launches_of_a_compiled_function_wait_for_room_and_are_counted": "waits for the GPU",
     "test_torture.py::test_a_gpu_that_is_nearly_full_records_less_and_counts_the_rest": "fills the device memory",

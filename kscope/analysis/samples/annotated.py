@@ -36,6 +36,9 @@ class Line:
         share: of all samples of the kernels shown.
         issued: share of its samples in which the warp issued an instruction; NaN without samples.
         reasons: samples by reason, most first, without the issued ones.
+        executed: share of the instructions that the kernels shown executed, by the samples in which one issued; NaN
+            without any.
+        registers: the most that hold a value at one of its instructions; 0 if they were not counted.
         instructions: how many of the machine code are from this line.
         regions: innermost regions of its samples, most first.
         begins: regions that begin here, with their times.
@@ -48,6 +51,8 @@ class Line:
     share: float = 0.0
     issued: float = float("nan")
     reasons: dict[str, int] = field(default_factory=dict)
+    executed: float = float("nan")
+    registers: int = 0
     instructions: int = 0
     regions: tuple[str, ...] = ()
     begins: tuple[RegionTime, ...] = ()
@@ -79,8 +84,17 @@ class _Found:
     samples: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     instructions: int = 0
+    registers: int = 0
     regions: dict[str, int] = field(default_factory=dict)
     code: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Samples of all lines, and those in which an instruction issued."""
+
+    samples: int
+    issued: int
 
 
 def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
@@ -98,7 +112,9 @@ def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
         rows = whole[whole["function"] == number]
         for instruction in range(len(function.at)) if len(rows) else ():
             if (place := user_place(function, instruction)) is not None:
-                found.setdefault(place[0], {}).setdefault(place[1], _Found()).instructions += 1
+                line = found.setdefault(place[0], {}).setdefault(place[1], _Found())
+                line.instructions += 1
+                line.registers = max(line.registers, function.live[instruction] if function.live else 0)
         at = function.index(rows["pc"])
         for one, reason, count in zip(at.tolist(), rows["reason"].tolist(), rows["count"].tolist(), strict=True):
             place = user_place(function, one)
@@ -112,7 +128,9 @@ def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
             _count(line.code, f"{function.at[one]:#06x} {function.text[one]}", count)
     total = sum(line.samples for lines in found.values() for line in lines.values()) + sum(elsewhere.values())
     times = _times(trace)
-    files = [_file(path, lines, samples.sources.get(path), total, times, around) for path, lines in found.items()]
+    issues = [number for number, name in enumerate(samples.reasons) if name == ISSUED]
+    every = _Whole(total, int(whole["count"][np.isin(whole["reason"], issues)].sum()))
+    files = [_file(path, lines, samples.sources.get(path), every, times, around) for path, lines in found.items()]
     files = [one for one in files if one.samples]
     sampled = {int(one) for one in np.unique(whole["function"])}
     names = tuple(one.name for number, one in enumerate(samples.functions) if number in sampled)
@@ -133,25 +151,28 @@ def _times(trace: TraceData) -> dict[str, list[RegionTime]]:
 
 
 def _file(
-    path: str, found: dict[int, _Found], source: str | None, total: int, times: dict[str, list[RegionTime]], around: int
-) -> File:
+    path: str, found: dict[int, _Found], source: str | None, whole: _Whole, times: dict[str, list[RegionTime]],
+    around: int,
+) -> File:  # fmt: skip
     text = [] if source is None else source.splitlines()
     numbers = [number for number in found if number > 0]
     first, last = max(1, min(numbers, default=1) - around), max(numbers, default=0) + around
     shown = range(first, min(last, len(text)) + 1) if text else sorted(numbers)
     lines = [
-        _line(number, text[number - 1] if 0 < number <= len(text) else "", found.get(number, _Found()), total,
+        _line(number, text[number - 1] if 0 < number <= len(text) else "", found.get(number, _Found()), whole,
               tuple(times.get(f"{path}:{number}", ())))
         for number in shown
     ]  # fmt: skip
     return File(path, tuple(lines), sum(one.samples for one in found.values()), source is not None)
 
 
-def _line(number: int, text: str, found: _Found, total: int, begins: tuple[RegionTime, ...]) -> Line:
+def _line(number: int, text: str, found: _Found, whole: _Whole, begins: tuple[RegionTime, ...]) -> Line:
     waits = {name: count for name, count in _most(found.reasons) if name != ISSUED}
+    issued = found.reasons.get(ISSUED, 0)
     return Line(
-        number, text, found.samples, found.samples / total if total else 0.0,
-        found.reasons.get(ISSUED, 0) / found.samples if found.samples else float("nan"), waits, found.instructions,
+        number, text, found.samples, found.samples / whole.samples if whole.samples else 0.0,
+        issued / found.samples if found.samples else float("nan"), waits,
+        issued / whole.issued if whole.issued else float("nan"), found.registers, found.instructions,
         tuple(name for name, _ in _most(found.regions)), begins, tuple(_most(found.code)),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ or the marks change what they measure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,8 +21,9 @@ from ...util.arrays import Int64
 from ..shown import Shown
 from ..warp_regions import SPANS
 from .sampled_time import own_times
+from .stalls import all_warps
 
-Verdict = Literal["agrees", "moved", "empty", "perturbed", "unknown"]
+Verdict = Literal["agrees", "moved", "empty", "partial", "perturbed", "unknown"]
 
 AGREES = 0.01
 """Shares that differ by less agree, whatever the intervals."""
@@ -33,6 +34,9 @@ _GROUPS = 20
 _Z = 1.96
 _LEAST = 50
 """Fewer samples do not show that instructions were moved."""
+_LEAST_EACH = 10
+"""Samples of each warp. Samplers take warps in turns, the same ones at the same time of each launch: with fewer,
+regions in which warps of an SM do different things have other shares."""
 _MOST_NAMED = 5
 
 
@@ -48,8 +52,9 @@ class Crossed:
         margin: half width of the 95 % interval of their difference.
         count: samples in the region.
         verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "empty": no
-            instruction is between its clock readings; "perturbed": the shares differ for another reason;
-            "unknown": its clock readings were not found, or it has too few samples.
+            instruction is between its clock readings; "partial": the shares differ, and only some warps recorded,
+            while all were sampled; "perturbed": the shares differ for another reason; "unknown": its clock readings
+            were not found, it has no samples, or the shares differ and each warp has too few samples.
         foreign: instructions inside it that belong to other lines, most sampled first.
         missing: instructions of its lines that are outside.
         moved_in: share of its samples at foreign instructions; NaN if its lines are unknown.
@@ -108,10 +113,32 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
         trace: the recording.
         samples: of the same capture.
     """
-    rows, problems = list[Crossed](), list[str]()
     spans = np.flatnonzero(trace.is_span)
-    seen = own_times(trace, spans)
+    seen, every = own_times(trace, spans), all_warps(trace)
+    warps = np.bincount(trace.warps.kernel[trace.warps.lane == trace.warps.lane.min(initial=255)]) if every else None
     names = sorted({region.name for region in trace.regions if region.kind in SPANS})
+
+    def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
+        clocks = _clocks(trace, spans, seen, index, names)
+        return _kernel(name, clocks, samples, known, 0 if warps is None else int(warps[index]))
+
+    return _each(trace, samples, rows)
+
+
+def doubts(trace: TraceData, samples: Samples) -> Iterator[str]:
+    """As crosscheck().doubts, which need no clocks."""
+
+    def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
+        unknown = float("nan"), float("nan")
+        regions = {one.name: unknown for number in known for one in samples.functions[number].regions}
+        return _kernel(name, regions, samples, known, 0)
+
+    return _each(trace, samples, rows).doubts
+
+
+def _each(trace: TraceData, samples: Samples, compared: Callable[[str, int, list[int]], list[Crossed]]) -> Crosscheck:
+    """The rows of all kernels; compared() takes a kernel's name, its index, and its functions with code."""
+    rows, problems = list[Crossed](), list[str]()
     by_id: dict[int, list[int]] = {}
     for number, function in enumerate(samples.functions):
         if function.kernel is not None:
@@ -123,7 +150,7 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
             why = samples.functions[own[0]].why_unknown if own else "it has no samples"
             problems.append(f"kernel {name}: {why}")
             continue
-        rows += _kernel(name, _clocks(trace, spans, seen, index, names), samples, known)
+        rows += compared(name, index, known)
     return Crosscheck(tuple(rows), tuple(problems))
 
 
@@ -151,13 +178,17 @@ def _clocks(
     return {one: (float(share[at]), float(error[at])) for at, one in enumerate(names) if present[at]}
 
 
-def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int]) -> list[Crossed]:
+def _kernel(
+    name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], warps: int
+) -> list[Crossed]:
+    """The rows of a kernel. warps: how many it had in all launches; 0 if only some recorded."""
     inside = dict.fromkeys(clocks, 0)
     code = [_sampled(samples, one) for one in members]
     for one in code:
         for region in inside:
             inside[region] += one.inside(region)
     total = sum(inside.values())
+    differs: Verdict = "partial" if not warps else "perturbed" if total >= _LEAST_EACH * warps else "unknown"
     rows = []
     for region, (share, error) in sorted(clocks.items(), key=lambda item: -item[1][0]):
         sampled = inside[region] / total if total else float("nan")
@@ -168,7 +199,7 @@ def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples,
         rows.append(
             Crossed(
                 name, region, share, sampled, margin, inside[region],
-                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out),
+                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, differs),
                 _named(foreign), _named(missing), moved_in, moved_out,
             )
         )  # fmt: skip
@@ -176,8 +207,9 @@ def _kernel(name: str, clocks: dict[str, tuple[float, float]], samples: Samples,
 
 
 def _verdict(
-    code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float
-) -> Verdict:
+    code: Iterable[WeighedCode], region: str, difference: float, margin: float, moved_in: float, moved_out: float,
+    differs: Verdict,
+) -> Verdict:  # fmt: skip
     code = list(code)
     if all(not one.has(region) for one in code):
         return "unknown"
@@ -187,7 +219,7 @@ def _verdict(
         return "moved"
     if math.isnan(difference):
         return "unknown"
-    return "agrees" if difference <= max(AGREES, margin) else "perturbed"
+    return "agrees" if difference <= max(AGREES, margin) else differs
 
 
 def _sampled(samples: Samples, number: int) -> WeighedCode:

@@ -1,7 +1,8 @@
-"""The time of each span as samples see it.
+"""The time of each span as samples see it, in clock cycles: samplers count cycles, which are no ns where an SM changes
+its clock.
 
-Each period a sampler takes one warp of each partition of an SM. A warp that is alone in its SM is taken each time, one
-of sixteen in a partition each sixteenth time: time counts by the warps that are alive.
+Each partition of an SM has a sampler, which takes one of its warps each period. A warp that is alone there is taken
+each time, one of four each fourth time: time counts by the warps that are alive in the partition.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import numpy.typing as npt
 
 from ...tracedata.data import TraceData
 from ...tracedata.nesting import children_weight
-from ...util.arrays import Float, Int64
-from ..warp_stats import warp_ends
+from ...util.arrays import Int64
 from .stalls import all_warps
 
+PARTITIONS = 4
+"""Of an SM: warps of a block take turns."""
 _PART = 1024
-"""Steps of a ns: weights are whole numbers, so that nested ones subtract exactly."""
+"""Steps of a tick: weights are whole numbers, so that nested ones subtract exactly."""
 
 
 def own_times(trace: TraceData, spans: Int64) -> Int64:
@@ -27,25 +29,25 @@ def own_times(trace: TraceData, spans: Int64) -> Int64:
     took = trace.dur_cycles[spans]
     seen = took
     if all_warps(trace) and trace.recorded.clock == "gpu":
-        begin = trace.start_ns[spans]
-        seen = _weighed(trace, track, begin, begin + trace.dur_ns[spans])
+        seen = _weighed(trace, track, start, start + took)
     held, _ = children_weight(start, start + took, track, seen)
     return seen - held
 
 
-def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Float, end: Float) -> Int64:
-    """The integral of 1 over the warps of the SM that are alive."""
+def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Int64, end: Int64) -> Int64:
+    """The integral of 1 over the warps of the partition that are alive. Warps of an SM read the same clock."""
     warps = trace.warps
-    place = warps.device.astype(np.int64) << 32 | warps.sm
+    place = _places(trace)
     rows = np.arange(len(warps))
     first = np.flatnonzero(warps.lane == warps.lane.min(initial=0)) if len(np.unique(warps.lane)) > 1 else rows
-    ends = np.fmax(warp_ends(trace), warps.start_ns)
+    first = first[np.argsort(place[first], kind="stable")]
     found = np.zeros(len(track))
     order = np.argsort(place[track], kind="stable")
-    sms, edges = np.unique(place[track][order], return_index=True)
-    for sm, at in zip(sms.tolist(), np.split(order, edges[1:]), strict=True):
-        alive = first[place[first] == sm]
-        moments = np.concatenate([warps.start_ns[alive], ends[alive]])
+    places, edges = np.unique(place[track][order], return_index=True)
+    low, high = (np.searchsorted(place[first], places, side) for side in ("left", "right"))
+    for number, at in enumerate(np.split(order, edges[1:])):
+        alive = first[low[number] : high[number]]
+        moments = np.concatenate([warps.first_tick[alive], np.maximum(warps.last_tick, warps.first_tick)[alive]])
         by_time = np.argsort(moments, kind="stable")
         count = np.cumsum(np.where(by_time < len(alive), 1, -1))
         moments = moments[by_time]
@@ -53,3 +55,11 @@ def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Float, end: 
         total = np.concatenate([[0.0], np.cumsum(share[:-1] * np.diff(moments))])
         found[at] = np.interp(end[at], moments, total) - np.interp(begin[at], moments, total)
     return np.rint(found * _PART).astype(np.int64)
+
+
+def _places(trace: TraceData) -> Int64:
+    """The partition of each warp; the SM alone where blocks have no whole turns, and begin at any partition."""
+    warps = trace.warps
+    sm = (warps.device.astype(np.int64) << 32 | warps.sm) * PARTITIONS
+    whole = -(-warps.threads.prod(axis=1) // 32) % PARTITIONS == 0
+    return sm + warps.warp % PARTITIONS if whole.all() else sm

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from kscope.errors import MissingError, UnsupportedError
+from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.instrument import images
 from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table, sample_times
 from kscope_runtime.cupti import Data
@@ -385,6 +385,35 @@ def test_samples_have_the_window_between_two_reads() -> None:
     assert counts == [("k", 7), ("other", 2), ("k", 17)]  # without the subset; the last buffer's with the last window
     assert before <= windows["begin"][0] and windows["end"][1] <= middle <= windows["end"][2] <= time.time_ns()
     assert int(windows["count"].sum()) == len(code.samples)
+
+
+def test_a_window_begins_where_the_last_one_with_samples_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read returns samples of some time before it: turns that found none say nothing."""
+    now = iter(range(100))
+    monkeypatch.setattr(sample_times.time, "time_ns", lambda: 1000 * next(now))
+    times = SampleTimes()
+    for count in (0, 0, 5, 0, 0, 0, 7):
+        if count:
+            times.add(np.array([0]), np.array([count], np.uint64))
+        times.turn()
+    assert times.rows().tolist() == [(0, 3000, 0, 5), (3000, 7000, 0, 7)]
+
+
+def test_the_library_s_threads_take_samples_often_if_it_can() -> None:
+    library = FakeCupti()
+    sampler(library).end(wait=True)
+    assert library.configured[cupti.THREAD_SLEEP] == 10
+
+    class Older(FakeCupti):
+        def configure(self, context: int, values: dict[int, int]) -> None:
+            if cupti.THREAD_SLEEP in values:
+                raise DriverError("cuptiPCSamplingSetConfigurationAttribute", "CUPTI_ERROR_INVALID_OPERATION", 4, "")
+            super().configure(context, values)
+
+    older = Older(late=[Sampled("k", 16, {3: 5})])
+    found = sampler(older)
+    found.end(wait=True)
+    assert cupti.THREAD_SLEEP not in older.configured and counts(found) == {("k", 16, "long_scoreboard"): 5}
 
 
 def test_a_long_recording_has_a_bounded_number_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from nvcc import compiled, needs_nvcc
 from kscope.capture import sample_section
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.capture.samples import NO_PLACE, ROW, SampledFunction, Samples
-from kscope.errors import MissingError
+from kscope.errors import FormatError, MissingError
 from kscope.instrument.backend import Backend
 from kscope.instrument.sampled import SampledCode
 from kscope.machine_code import code_map, sass, source_lines, tools
+from kscope.machine_code.live_registers import live_registers
 from kscope.machine_code.open_regions import open_regions
 from kscope.machine_code.sass import Site
 from kscope.session.kernel_filter import Patterns
@@ -173,6 +175,39 @@ def test_code_by_nvcc_has_regions_and_lines(cubin: bytes) -> None:
     lines = {region.name: (region.first, region.last) for region in function.regions}
     assert lines["math"][0] == line('"math"') and lines["math"][1] >= line("helper((int)x")
     assert lines["outer"][0] <= lines["wait"][0] and lines["wait"][1] <= lines["outer"][1]
+
+
+@needs_nvcc
+def test_each_instruction_knows_how_many_registers_hold_a_value(cubin: bytes) -> None:
+    [function] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    assert len(function.live) == len(function.at)
+    used = {int(number) for text in function.text for number in re.findall(r"\bR([0-9]+)", text)}
+    assert 0 < max(function.live) <= max(used) + 1
+    assert function.live[-1] == 0 and "NOP" in function.text[-1], "the padding needs none"
+
+
+@needs_nvcc
+def test_code_whose_registers_the_disassembler_does_not_count_has_the_rest(
+    cubin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> str:
+        raise FormatError("nvdisasm refused it: Cannot print life ranges as flow analysis is disabled")
+
+    [counted] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    monkeypatch.setattr(tools, "with_live_registers", refused)
+    assert code_map.described([SampledFunction("k")], cubin, REGIONS) == [replace(counted, live=())]
+
+
+def test_live_registers_are_the_first_column_of_the_disassembler_s_table() -> None:
+    text = """
+.text.a:
+        .section        .text.a,"ax",@progbits       // | GPR   | PRED   | UGPR   | UPRED   |
+        /*0000*/                   LDC R1, c[0x0] ;  // |   12  |        |    2   |         |
+        /*0010*/                   EXIT ;            // |       |   1    |        |         |
+        .section        .text.b,"ax",@progbits       // |       |        |        |         |
+        /*0000*/                   NOP ;             // |    3  |        |        |         |
+"""
+    assert live_registers(text) == {"a": {0: 12, 16: 0}, "b": {0: 3}}
 
 
 @needs_nvcc

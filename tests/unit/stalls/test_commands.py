@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kscope.analysis.samples.annotated import annotate
-from kscope.analysis.samples.crosscheck import Crossed, crosscheck
+from kscope.analysis.samples.crosscheck import Crossed, crosscheck, doubts
 from kscope.capture.capture import Capture
 from kscope.capture.samples import SampledFunction, Samples
 from kscope.cli import main
@@ -102,6 +102,17 @@ def test_instructions_of_other_lines_inside_a_region_are_named(tmp_path: Path, c
     assert "! kernel three: region math: 99% of its lines' samples are outside of it" in text
 
 
+def test_doubts_need_no_clocks(capture: Capture) -> None:
+    function = _function(capture)
+    load = next(one for one in range(len(function.at)) if function.stack(one) == ("load",))
+    opened = tuple(function.opened[load] if "math" in function.stack(one) else number
+                   for one, number in enumerate(function.opened))  # fmt: skip
+    for one in (capture, changed(capture, opened=opened)):
+        trace, samples = decode(one), _samples(one)
+        assert list(doubts(trace, samples)) == list(crosscheck(trace, samples).doubts)
+        assert bool(list(doubts(trace, samples))) == (one is not capture)
+
+
 def test_instructions_of_the_header_of_marks_are_nobody_s(capture: Capture) -> None:
     function = _function(capture)
     load = next(one for one, text in enumerate(function.text) if "work" in text and function.stack(one) == ("load",))
@@ -121,12 +132,43 @@ def test_a_region_without_instructions_is_empty_and_one_without_readings_unknown
     assert crossed(changed(capture, unresolved=("load",)))["load"].verdict == "unknown"
 
 
-def test_shares_that_differ_without_moved_instructions_are_perturbed(capture: Capture) -> None:
+def loading_more(capture: Capture) -> Capture:
+    """The capture with twice the samples of its load."""
     samples = _samples(capture)
     more = samples.rows.copy()
     more["count"][more["reason"] == samples.reasons.index("long_scoreboard")] *= 2
-    found = crossed(replace(capture, samples=replace(samples, rows=more)))
+    return replace(capture, samples=replace(samples, rows=more))
+
+
+def test_shares_that_differ_without_moved_instructions_are_perturbed(capture: Capture) -> None:
+    found = crossed(loading_more(capture))
     assert {found[name].verdict for name in ("load", "math")} == {"perturbed"}
+
+
+def test_shares_that_differ_where_each_warp_has_few_samples_are_unknown(
+    capture: Capture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sampler takes warps in turns: a few samples of each are of the same moments of every launch."""
+    more = loading_more(capture)
+    rows = _samples(more).rows.copy()
+    rows["count"] //= 600
+    few = replace(more, samples=replace(_samples(more), rows=rows))
+    assert rows["count"].sum() < 10 * len(decode(few).warps) < _samples(more).rows["count"].sum()
+    assert {crossed(few)[name].verdict for name in ("load", "math")} == {"unknown"}
+    few.save(tmp_path / "few.kscope")
+    assert main(["crosscheck", str(tmp_path / "few.kscope")]) == 1
+    assert "each warp has few samples: pass a shorter period" in " ".join(capsys.readouterr().out.split())
+
+
+def test_shares_of_some_warps_that_differ_from_those_of_all_are_partial(
+    capture: Capture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = replace(loading_more(capture), options={"block": [0, 1, 1]})
+    assert {crossed(some)[name].verdict for name in ("load", "math")} == {"partial"}
+    some.save(tmp_path / "some.kscope")
+    assert main(["crosscheck", str(tmp_path / "some.kscope")]) == 1
+    assert "only some warps recorded, and all were sampled" in " ".join(capsys.readouterr().out.split())
+    assert {row.verdict for row in crossed(replace(capture, options={"block": [0, 1, 1]})).values()} == {"agrees"}
 
 
 def test_a_kernel_without_samples_is_a_problem(capture: Capture) -> None:
@@ -153,6 +195,29 @@ def test_annotate_shows_the_source_beside_its_samples(
     page = (tmp_path / "x.html").read_text()
     assert "<script" not in page and "warp.work(6000, why=&quot;long_scoreboard&quot;)" in page
     assert "title='long_scoreboard 100.0%'" in page
+
+
+def test_annotate_shows_executed_instructions_and_the_most_registers_of_each_line(
+    capture: Capture, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = _function(capture)
+    work = [one for one in range(len(function.at)) if function.chain(one)[0][1] == programs.line("warp.work(6000")]
+    counted = changed(capture, live=tuple(40 + one if one in work else 7 for one in range(len(function.at))))
+    [file] = annotate(decode(counted), _samples(counted)).files
+    assert {line.number: line.registers for line in file.lines}[programs.line("warp.work(6000")] == 40 + max(work)
+    rows = _samples(capture).rows
+    issued = rows["reason"] == _samples(capture).reasons.index("selected")
+    assert sum(line.executed for line in file.lines) == pytest.approx(1) and rows["count"][issued].sum() > 0
+    for line in file.lines:
+        assert line.executed * rows["count"][issued].sum() == pytest.approx(line.samples and line.samples * line.issued)
+    counted.save(tmp_path / "run.kscope")
+    for columns, shown in (("140", True), ("80", False)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["annotate", str(tmp_path / "run.kscope")]) == 0
+        text = capsys.readouterr().out
+        assert ("executed  registers" in text) == shown and (f"{40 + max(work):>9}  long" in text) == shown
+    assert main(["annotate", str(tmp_path / "run.kscope"), "-o", str(tmp_path / "x.html")]) == 0
+    assert f"<td>{40 + max(work)}<td>" in (tmp_path / "x.html").read_text()
 
 
 def test_the_page_shows_names_of_files_and_kernels_as_text(capture: Capture, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_shares_of_the_regions_where_warps_stay_agree_within_a_point(trace: ksco
     assert abs(rows["mainloop"].clocks - rows["mainloop"].samples) < 0.01
     assert rows["load"].verdict == "moved"  # the pipeline issues its copies elsewhere
     assert any("LDGSTS" in one for one in rows["load"].missing)
+    assert rows["dot"].verdict == "agrees"
 
 
 @pytest.mark.parametrize("command", ["stalls", "crosscheck", "annotate"])

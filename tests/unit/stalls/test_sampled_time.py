@@ -10,6 +10,7 @@ import traces
 
 from kscope.analysis.samples.sampled_time import own_times
 from kscope.trace import Trace
+from kscope.tracedata.curves import Curves
 
 
 def shares(trace: Trace) -> dict[str, float]:
@@ -19,16 +20,40 @@ def shares(trace: Trace) -> dict[str, float]:
     return {str(name): float(own[names == name].sum() / own.sum()) for name in np.unique(names)}
 
 
-def two(**more: object) -> Trace:
-    """Both warps load for 1,000 ns; then one ends, and the other one waits for 1,000 ns."""
+def two(other: int = 4, **more: object) -> Trace:
+    """Both warps load for 1,000 ns; then warp 0 ends, and the other one waits for 1,000 ns."""
     short = traces.Lane(warp=0, end=2000, spans=[("load", 1000, 2000)])
-    long = traces.Lane(warp=1, end=3000, spans=[("load", 1000, 2000), ("wait", 2000, 3000)])
+    long = traces.Lane(warp=other, end=3000, spans=[("load", 1000, 2000), ("wait", 2000, 3000)])
     return traces.trace([short, long], **more)  # type: ignore[arg-type]  # passed on
 
 
 def test_the_time_of_a_warp_that_is_alone_counts_twice_that_of_two() -> None:
     found = shares(two())
     assert found == {"load": pytest.approx(0.5, abs=1e-3), "wait": pytest.approx(0.5, abs=1e-3)}
+
+
+def test_a_warp_of_another_partition_takes_no_samples() -> None:
+    """It has its own scheduler, and its own sampler: both are taken at each instant."""
+    assert shares(two(1)) == {"load": pytest.approx(2 / 3, abs=1e-3), "wait": pytest.approx(1 / 3, abs=1e-3)}
+
+
+def test_where_a_block_s_warps_are_no_multiple_of_four_partitions_are_unknown() -> None:
+    trace = two(1)
+    odd = replace(trace, warps=replace(trace.warps, threads=np.array([[96, 1, 1]] * 2)))
+    assert shares(odd) == {"load": pytest.approx(0.5, abs=1e-3), "wait": pytest.approx(0.5, abs=1e-3)}
+
+
+def test_time_counts_in_cycles_where_the_sm_has_changed_its_clock() -> None:
+    """Samplers count cycles: a region at half the clock takes twice the time, and no more samples."""
+    trace = two()
+    first, middle, last = (int(tick) for tick in np.unique([*trace.start_ticks, trace.warps.last_tick.max()]))
+    slower = Curves(np.array([0, 3]), np.array([first, middle, last]), np.array([0.0, 1000.0, 3000.0]))
+    bent = replace(
+        trace, curves=slower, warps=replace(trace.warps, curve=np.zeros(len(trace.warps), np.int32))
+    )  # fmt: skip
+    waits = bent.region_names()[bent.region] == "wait"
+    assert bent.dur_ns[waits][0] > 1.3 * bent.dur_ns[~waits].max()
+    assert shares(bent) == shares(trace)
 
 
 def test_where_some_warps_did_not_record_time_counts_as_it_is() -> None:

@@ -99,9 +99,18 @@ def test_the_page_has_a_tab_of_stalls(trace: Trace) -> None:
 
 def test_the_page_has_a_tab_of_source_lines(trace: Trace) -> None:
     found = {one.name: one for one in tables(trace)}["source"]
-    assert found.head == ("line", "share", "source", "waits for", "samples", "instructions")
+    assert found.head == (
+        "line",
+        "share",
+        "source",
+        "waits for",
+        "samples",
+        "executed",
+        "registers",
+        "instructions",
+    )
     rows = {row[2].strip(): row for row in found.rows}
-    number, share, _, waits, count, _ = next(row for text, row in rows.items() if text.startswith("warp.work(93"))
+    number, share, _, waits, count, *_ = next(row for text, row in rows.items() if text.startswith("warp.work(93"))
     assert int(number) == programs.line("warp.work(93") and waits.startswith("wait") and int(count) > 0
     assert share.endswith("%")
     assert list(found.rows) == sorted(found.rows, key=lambda row: int(row[0])), "lines in their order"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gluon_gemm
 import gluon_softmax
 import problems
-import triton
 from gluon_gemm import barrier
-from triton.backends.compiler import GPUTarget
+from offline import Language
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon._runtime import GluonASTSource
 
 import kscope
 
@@ -151,20 +149,5 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
 """Parameters and constants of the kernels that no example compiles."""
 
 
-def compiled(kernel: str, arch: int = 90) -> Any:
-    """One of SIGNATURES, prepared without a GPU."""
-    it, types, constants = SIGNATURES[kernel]
-    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
-    kscope.enable()
-    source = GluonASTSource(it, {**types, **dict.fromkeys(constants, "constexpr")}, constants, aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": WARPS})
-    kscope.disable()
-    return made
-
-
-def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
-    yield "softmax", gluon_softmax.compile_only(arch).asm["cubin"]
-    yield "matmul", gluon_gemm.compile_only(arch).asm["cubin"]
-    for kernel in SIGNATURES:
-        yield kernel, compiled(kernel, arch).asm["cubin"]
+LANGUAGE = Language(gluon_softmax, gluon_gemm, SIGNATURES, {"num_warps": WARPS})
+compiled, built = LANGUAGE.compiled, LANGUAGE.built

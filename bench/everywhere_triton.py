@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import problems
@@ -10,8 +10,7 @@ import triton
 import triton.language as tl
 import triton_gemm
 import triton_softmax
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from offline import Language
 from triton_kernels import layernorm, tasks
 
 import kscope
@@ -98,20 +97,5 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
 """Parameters and constants of the kernels that no example compiles."""
 
 
-def compiled(kernel: str, arch: int = 90) -> Any:
-    """One of SIGNATURES, prepared without a GPU."""
-    it, types, constants = SIGNATURES[kernel]
-    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
-    kscope.enable()
-    source = ASTSource(it, {**types, **dict.fromkeys(constants, "constexpr")}, constants, aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=OPTIONS)
-    kscope.disable()
-    return made
-
-
-def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
-    yield "softmax", triton_softmax.compile_only(arch).asm["cubin"]
-    yield "matmul", triton_gemm.compile_only(arch).asm["cubin"]
-    for kernel in SIGNATURES:
-        yield kernel, compiled(kernel, arch).asm["cubin"]
+LANGUAGE = Language(triton_softmax, triton_gemm, SIGNATURES, OPTIONS)
+compiled, built = LANGUAGE.compiled, LANGUAGE.built

@@ -13,6 +13,21 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+const note = (text) => element("p", { className: "note" }, text);
+
+const button = (onclick, ...children) => element("button", { type: "button", onclick }, ...children);
+
+/** Let one button of a group be pressed at a time. choose: gets its data. */
+function exclusive(group, choose) {
+  const buttons = document.querySelectorAll(`${group} button`);
+  for (const pressed of buttons) {
+    pressed.onclick = () => {
+      for (const one of buttons) one.setAttribute("aria-pressed", one === pressed);
+      choose(pressed.dataset);
+    };
+  }
+}
+
 /** A user-defined name, in an element that isolates its text direction. */
 const nameText = (text) => element("span", { className: "name", title: text }, text);
 
@@ -42,6 +57,25 @@ class Surface {
     this.context.clearRect(0, 0, clientWidth, clientHeight);
     return this.context;
   }
+}
+
+function fill(context, color, ...rectangle) {
+  context.fillStyle = color;
+  context.fillRect(...rectangle);
+}
+
+/** Draw only inside of a rectangle, until context.restore(). */
+function clip(context, ...rectangle) {
+  context.save();
+  context.beginPath();
+  context.rect(...rectangle);
+  context.clip();
+}
+
+const CANVAS_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+/** How the next texts are drawn. */
+function textStyle(context, textAlign = "left", textBaseline = "middle") {
+  Object.assign(context, { font: CANVAS_FONT, textAlign, textBaseline });
 }
 
 const tip = byId("tip");

@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.warps import Warps
+from ..util.arrays import Float, Int64
 from ..util.parallel import filled
 from ..util.runs import count_distinct, group_equal, heads, sum_by
 from .quantiles import PERCENTS, quantiles
 from .warp_regions import warp_regions
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 ACROSS = ("sm", "block", "warp")
 _MOST_KEY = 1 << 62
 """The largest product of rows and members that a key can number."""

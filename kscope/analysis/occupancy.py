@@ -8,19 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..tracedata.nesting import parents, track_aligned
+from ..util.arrays import Float, Int64
 from ..util.runs import extents, heads, order_by
 from .segments import span_names
 from .shown import Shown
 from .warp_stats import warp_ends
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Sm = tuple[int, int]
 _NAN = float("nan")
 _DUST = 1e-9

@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..util import parallel
+from ..util.arrays import Float, Int64
 from .warp_regions import SPANS, WarpRegions
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _LONGEST = 1 << 61
 """Rows times time stays below, so that all spans fit one 64-bit axis."""
 _FINEST = 1024

@@ -14,11 +14,10 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import children_weight, track_aligned
+from ..util.arrays import Float, Int64
 from ..util.parallel import each
 from ..util.runs import heads
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Names = npt.NDArray[np.uint8 | np.uint16]
 SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 _COLUMNS = ("track", "name", "count", "unknown", "total", "own", "idle", "first", "last", "offset")

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.recorded import CLOCKS
+from ..util.arrays import Float, Int64
 from ..util.reduction import Rows, reduced
 from ..util.runs import count_distinct, group_equal, summed
 from ..util.text import counted
 from .groups import Groups, Key
 from .warp_regions import WarpRegions, under_tick
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from ..marks.grammar import BEGIN_TRACK, END_TRACK
 from ..marks.wide import LEAST_WIDE
 from ..tracedata.data import TraceData
 from ..tracedata.region import Region
+from ..util.arrays import Int64
 from ..util.text import counted
-
-Int64 = npt.NDArray[np.int64]
 
 
 def with_flights(trace: TraceData) -> TraceData:

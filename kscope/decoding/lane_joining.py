@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from ..tracedata.curves import Lives
 from ..tracedata.data import TraceData
+from ..util.arrays import Int64
 from ..util.runs import order_by
-
-Int64 = npt.NDArray[np.int64]
 
 
 def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:

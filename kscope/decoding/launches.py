@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import LOG2_SHIFT
+from ..util.arrays import Int64
 from ..util.parallel import each, filled, shares
 from ..util.runs import fresh, group_equal, heads, order_by
 from .slabs import Slabs
-
-Int64 = npt.NDArray[np.int64]
 
 _LANE = (1 << LOG2_SHIFT) - 1
 """Of HEADER["place"]: warp and lane."""

@@ -18,12 +18,11 @@ from ..errors import MissingError
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.info import info
 from ..tracedata.values import EXACT_VALUE
+from ..util.arrays import Int64
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from ..util.text import install_command
-
-Int64 = npt.NDArray[np.int64]
 
 GROUP, MOST = 1 << 17, 1 << 20
 """Minimum (except the last) and maximum rows of a row group."""

@@ -16,13 +16,10 @@ from ..analysis.summary import Summary
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import MOST_LEVELS, layers, nest
+from ..util.arrays import Float, Int64
 from ..util.parallel import chunks, each
 from .drawn_warps import DrawnWarps, arrange
 from .pack import narrow
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 SPAN, INSTANT, COUNTER, UNKNOWN = range(4)
 """How a record is drawn. UNKNOWN: a span longer than 32-bit clocks can measure."""

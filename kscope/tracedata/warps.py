@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ..util.arrays import Int64
 from ..util.text_columns import TextColumn, constant, decimals, joined
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

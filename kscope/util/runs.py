@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from .arrays import Float, Int64
 
-Float = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
 _TABLE, _FLAGS = 4, 64
 """Entries of a table of numbers, and of one of flags, per value up to which it is faster than a sort or hashes."""
 

@@ -78,15 +78,12 @@ def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
     found = warp_regions(trace)
     member_of = members(trace, across)
     ns = found.total * trace.warps.tick_ns[found.track]
-    row = trace.warps.kernel[found.track] * max(1, len(found.names)) + found.name
     totals, kernels = list[Imbalance](), kernel_names(trace)
-    for number in np.unique(row[found.count > 0]).tolist():
-        mine = np.flatnonzero((row == number) & (found.count > 0))
+    for kernel, region, mine in found.by_region(trace):
         codes, index = np.unique(member_of.code[found.track[mine]], return_inverse=True)
         total = np.bincount(index.ravel(), weights=ns[mine]).astype(np.float64)
-        kernel, name = divmod(number, max(1, len(found.names)))
         named = tuple(member_of.label(code) for code in codes.tolist())
-        totals.append(Imbalance(kernels[kernel], found.names[name], across, named, total))
+        totals.append(Imbalance(kernels[kernel], region, across, named, total))
     return tuple(totals)
 
 

@@ -79,7 +79,7 @@ def warp_stats(trace: TraceData, groups: Groups, found: WarpRegions) -> tuple[Wa
         column[all_rows.code] = sums
     count, records, dropped, unfinished, alive, without = (column.tolist() for column in columns)
     launches, mean, most, grids = _times(trace, groups, rows, ends)
-    blocks = _distinct(code, len(groups), warps.launch[rows], warps.block[rows]).tolist()
+    blocks = _distinct(code, len(groups), warps.block_key[rows]).tolist()
     worst = np.full(len(groups), -1)
     longest = np.flatnonzero(quiet == all_rows.most[0][all_rows.of])[::-1]
     worst[code[longest]] = longest  # of several the first lane, which is assigned last
@@ -122,9 +122,9 @@ def _times(
     return count.tolist(), mean.tolist(), longest.tolist(), blocks.tolist()
 
 
-def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
+def _distinct(code: Int64, groups: int, block: Int64) -> Int64:
     """(groups,) number of blocks, counted per launch."""
-    member, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
+    member, _, place = group_equal(block)
     if groups > 1:
         member, _, _ = group_equal(code * len(member) + place)
     return np.bincount(code[member], minlength=groups)

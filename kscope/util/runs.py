@@ -48,6 +48,23 @@ def order_by(*columns: npt.NDArray[np.integer]) -> Int64:
     return key.view(np.int64)
 
 
+def starts(is_first: npt.NDArray[np.bool_]) -> Int64:
+    """(n,) index of the first row of each row's run; fresh() tells the first rows."""
+    return np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
+
+
+def ordinals(*columns: npt.NDArray[np.generic]) -> Int64:
+    """(n,) number of each row in its run of equal rows, from 0."""
+    return np.asarray(np.arange(len(columns[0])) - starts(fresh(*columns)))
+
+
+def added(begin: Float | Int64, end: Float | Int64) -> Float:
+    """(n,) how much each interval, in order of begin, adds to the union of those before it."""
+    reach = np.maximum.accumulate(end)
+    before = np.concatenate([begin[:1], reach[:-1]])
+    return np.asarray(np.maximum(reach - np.maximum(begin, before), 0), np.float64)
+
+
 def ranges(first: Int64, count: Int64) -> Int64:
     """The numbers of many ranges in turn: count[i] of them from first[i] on."""
     before = np.cumsum(count) - count

@@ -18,7 +18,7 @@ import numpy as np
 from ...marks import operations
 from ...tracedata.data import TraceData
 from ...util.arrays import Bools, Int64
-from ...util.runs import fresh, group_equal
+from ...util.runs import group_equal, ordinals
 from . import events as be
 
 READ = ".read"
@@ -196,16 +196,15 @@ def _slots(stream: Int64, first: Int64, landed: Int64, of_stream: Int64) -> tupl
     """(slot, number in it) of phases that are sorted by stream and number: as many slots as the warps of a sort had
     phases in flight at once.
     """
-    index = np.arange(len(stream))
-    begin = np.maximum.accumulate(np.where(fresh(stream), index, 0))
+    number = ordinals(stream)
     # a phase is in flight together with all later ones that were begun before it had landed
     ends = np.where(landed < 0, np.int64(1) << 62, landed)
     is_begin = np.repeat([True, False], len(stream))
     order = np.lexsort((is_begin, np.append(first, ends), np.append(stream, stream)))
     begun = np.empty(2 * len(stream), np.int64)
     begun[order] = np.cumsum(is_begin[order])
-    together = begun[len(stream) :] - index
+    together = begun[len(stream) :] - np.arange(len(stream))
     most = np.ones(len(_OF), np.int64)
     np.maximum.at(most, of_stream[stream], np.minimum(together, _MOST_SLOTS))
     slots = most[of_stream[stream]]
-    return (index - begin) % slots, (index - begin) // slots
+    return number % slots, number // slots

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...tracedata.data import TraceData
 from ...util.arrays import Bools, Int64
-from ...util.runs import fresh
+from ...util.runs import fresh, ordinals
 from . import events as be
 from .events import Events, Homes
 from .resynchronize import ways_to_count
@@ -75,8 +75,7 @@ class Groups:
                 lost[group] = True
         needed = np.where(lost, 0, needed)
         waits = int(np.count_nonzero((found.operation == be.WAIT) & (needed[of] == 0)))
-        other = fresh(found.home[first], found.barrier[first])
-        life = np.arange(len(first)) - np.maximum.accumulate(np.where(other, np.arange(len(first)), 0))
+        life = ordinals(found.home[first], found.barrier[first])
         return Groups(of, first, needed, offset, life, parity, int(uncounted.sum()), int(lost.sum()), waits)
 
 

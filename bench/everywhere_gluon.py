@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gluon_gemm
@@ -108,31 +107,6 @@ TASK = {"BLOCK": problems.THREADS, "WARPS": WARPS}
 ATTENTION = {"WIDTH": problems.WIDTH, "QUERIES": problems.QUERIES, "KEYS": problems.KEYS}
 
 
-def launch(kernel: str, given: problems.Problem) -> Callable[[], object]:
-    """A function that launches the kernel."""
-    tensors = (*given.inputs, given.out)
-    if kernel == "softmax":
-        block = gluon_softmax.BLOCK
-        return lambda: gluon_softmax.softmax[(problems.ROWS,)](
-            *tensors, problems.COLUMNS, block, WARPS, num_warps=WARPS
-        )
-    if kernel == "matmul":
-        tile, depth = gluon_gemm.TILE, gluon_gemm.DEPTH
-        return lambda: gluon_gemm.gemm[(problems.SIZE // tile,) * 2](
-            *tensors, problems.SIZE, tile, depth, num_warps=WARPS
-        )
-    if kernel == "layernorm":
-        return lambda: layernorm[(problems.ROWS,)](
-            *tensors, problems.COLUMNS, problems.EPSILON, **BLOCK, num_warps=WARPS
-        )
-    if kernel == "tasks":
-        x, turn = given.inputs
-        grid = (problems.BLOCKS_PER_SM * problems.sms(),)
-        return lambda: tasks[grid](x, given.out, turn, problems.TASKS, problems.EACH, **TASK, num_warps=WARPS)
-    grid = (problems.LENGTH // problems.QUERIES, problems.HEADS)
-    return lambda: attention[grid](*tensors, problems.LENGTH, problems.SCALE, **ATTENTION, num_warps=WARPS)
-
-
 SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
     "layernorm": (
         layernorm,
@@ -149,5 +123,5 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
 """Parameters and constants of the kernels that no example compiles."""
 
 
-LANGUAGE = Language(gluon_softmax, gluon_gemm, SIGNATURES, {"num_warps": WARPS})
-compiled, built = LANGUAGE.compiled, LANGUAGE.built
+LANGUAGE = Language(gluon_softmax, gluon_gemm, (WARPS,), SIGNATURES, {"num_warps": WARPS}, {})
+launch, compiled, built = LANGUAGE.launch, LANGUAGE.compiled, LANGUAGE.built

@@ -47,6 +47,9 @@ def pyarrow() -> Any:
     return pyarrow
 
 
+needs = pyarrow
+
+
 def table(trace: TraceData) -> Any:
     """Convert a trace to Arrow.
 
@@ -173,7 +176,12 @@ def write_parquet(trace: TraceData, file: BinaryIO, step: Step) -> None:
             step(len(part))
 
 
-def write_ipc(trace: TraceData, file: BinaryIO, step: Step, compression: str | None = None) -> None:
+def write_feather(trace: TraceData, file: BinaryIO, step: Step) -> None:
+    """Write an Arrow file, compressed with lz4, as pandas does."""
+    write(trace, file, step, "lz4")
+
+
+def write(trace: TraceData, file: BinaryIO, step: Step, compression: str | None = None) -> None:
     """Write an Arrow file; without compression it can be memory-mapped."""
     arrow = pyarrow()
     schema, parts = batches(trace)

@@ -59,25 +59,6 @@ class Surface {
   }
 }
 
-function fill(context, color, ...rectangle) {
-  context.fillStyle = color;
-  context.fillRect(...rectangle);
-}
-
-/** Draw only inside of a rectangle, until context.restore(). */
-function clip(context, ...rectangle) {
-  context.save();
-  context.beginPath();
-  context.rect(...rectangle);
-  context.clip();
-}
-
-const CANVAS_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
-/** How the next texts are drawn. */
-function textStyle(context, textAlign = "left", textBaseline = "middle") {
-  Object.assign(context, { font: CANVAS_FONT, textAlign, textBaseline });
-}
-
 const tip = byId("tip");
 
 /** Show a tooltip at the pointer: a heading, and lines below it. */

@@ -77,7 +77,8 @@ function drawTable() {
   const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
   const points = about.points.map((row) => note(pointText(row)));
   const few = `the first ${MOST_ROWS} of ${countText(about.table.length)} rows; search to narrow them`;
-  document.querySelector("#table .body").replaceChildren(made, ...(about.table.length > MOST_ROWS ? [note(few)] : []), ...points);
+  const cut = about.table.length > MOST_ROWS ? [note(few)] : [];
+  document.querySelector("#table .body").replaceChildren(made, ...cut, ...points);
   sparks.disconnect();
   for (const canvas of made.querySelectorAll("canvas")) sparks.observe(canvas);
 }

@@ -9,26 +9,26 @@ Prints the least wall time and the least CPU time of the runs; on a machine with
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import synth
+from rows import about_host
 
 from kscope import decode
 from kscope.capture import layout
 from kscope.capture.capture import Capture
 
-SMS = 132
 LAUNCHED = 1056
 """Warps of a launch: eight on each SM."""
+MANY = 2_000 * LAUNCHED
+NAMES = ("load", "dot", "tile")
 
 
 class Case(NamedTuple):
@@ -54,52 +54,38 @@ def recorded(slabs: int, records: int, launches: int = 1) -> Capture:
         header["check"] = layout.header_check(words)
         each[:, : layout.HEADER_LINES] = words.reshape(slabs, layout.HEADER_LINES, -1)
     order = np.lexsort((header["start_clock"], header["place"] >> layout.SMID_SHIFT))
-    return Capture(synth.EPOCH, (synth.device(each[order].reshape(-1, 16), tick_ns=32),), (synth.module(synth_names),))
-
-
-synth_names = ("load", "dot", "tile")
+    return Capture(synth.EPOCH, (synth.device(each[order].reshape(-1, 16), tick_ns=32),), (synth.module(NAMES),))
 
 
 def cases(folder: Path) -> dict[str, Callable[[], Case]]:
     """Every case by name; it is prepared when it is called."""
-
-    def decoding() -> Case:
-        capture = recorded(1_000_000, 4)
-        return Case(lambda: decode(capture), 1_000_000, "warp", "200 ns")
-
-    def summary() -> Case:
-        trace = decode(recorded(1_300_000, 4))
-        return Case(trace.summary, 1_300_000, "warp", "")
-
-    def launches() -> Case:
-        capture = recorded(2_000 * LAUNCHED, 4, 2_000)
-        return Case(lambda: decode(capture), 2_000 * LAUNCHED, "warp", "200 ns")
-
-    def launches_summary() -> Case:
-        trace = decode(recorded(2_000 * LAUNCHED, 4, 2_000))
-        return Case(trace.summary, 2_000 * LAUNCHED, "warp", "")
-
-    def long() -> Case:
-        capture = recorded(40_000, 250)
-        return Case(lambda: decode(capture), 10_000_000, "record", "10 ns")
-
-    def pftrace() -> Case:
-        trace, path = decode(recorded(250_000, 4)), folder / "x.pftrace"
-
-        def work() -> None:
-            path.unlink(missing_ok=True)
-            trace.export(path, limit=None)
-
-        return Case(work, 250_000 * 5, "slice", "333 ns")
-
     return {
-        "decode, 10^6 warps of 4 records": decoding,
-        "summary, 1.3 * 10^6 warps": summary,
-        "decode, 2,000 launches of 1,056 warps": launches,
-        "summary of them": launches_summary,
-        "decode, 40,000 warps of 250 records": long,
-        ".pftrace, 250,000 warps of 4 records": pftrace,
+        "decode, 10^6 warps of 4 records": partial(_decoding, 1_000_000, "warp", "200 ns", 1_000_000, 4),
+        "summary, 1.3 * 10^6 warps": partial(_summary, 1_300_000, 4),
+        "decode, 2,000 launches of 1,056 warps": partial(_decoding, MANY, "warp", "200 ns", MANY, 4, 2_000),
+        "summary of them": partial(_summary, MANY, 4, 2_000),
+        "decode, 40,000 warps of 250 records": partial(_decoding, 10_000_000, "record", "10 ns", 40_000, 250),
+        ".pftrace, 250,000 warps of 4 records": partial(_pftrace, folder / "x.pftrace", 250_000, 4),
     }
+
+
+def _decoding(items: int, unit: str, goal: str, *shape: int) -> Case:
+    capture = recorded(*shape)
+    return Case(lambda: decode(capture), items, unit, goal)
+
+
+def _summary(warps: int, *shape: int) -> Case:
+    return Case(decode(recorded(warps, *shape)).summary, warps, "warp", "")
+
+
+def _pftrace(path: Path, warps: int, records: int) -> Case:
+    trace = decode(recorded(warps, records))
+
+    def work() -> None:
+        path.unlink(missing_ok=True)
+        trace.export(path, limit=None)
+
+    return Case(work, warps * (records + 1), "slice", "333 ns")
 
 
 def main() -> None:
@@ -125,7 +111,7 @@ def main() -> None:
                 profiled(case.work)
             if "1.3" in name or "of them" in name:
                 recorded.cache_clear()
-    print(f"\n{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
+    print(f"\n{about_host()}")
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

@@ -36,12 +36,9 @@ def launch(kernel: str, given: problems.Problem) -> Callable[[], object]:
     if kernel == "layernorm":
         return lambda: layernorm((problems.ROWS,), (problems.THREADS,), (*tensors, np.int32(given.out.shape[1])))
     if kernel == "tasks":
-        blocks = problems.BLOCKS_PER_SM * problems.sms()
-        return lambda: tasks((blocks,), (problems.THREADS,), (*tensors, np.int32(problems.TASKS)))
-    grid = (problems.LENGTH // problems.QUERIES, problems.HEADS)
-    return lambda: attention(
-        grid, (problems.QUERIES,), (*tensors, np.int32(problems.LENGTH), np.float32(problems.SCALE))
-    )
+        return lambda: tasks(problems.grid(kernel), (problems.THREADS,), (*tensors, np.int32(problems.TASKS)))
+    arguments = (*tensors, np.int32(problems.LENGTH), np.float32(problems.SCALE))
+    return lambda: attention(problems.grid(kernel), (problems.QUERIES,), arguments)
 
 
 def built(arch: int) -> Iterator[tuple[str, bytes]]:

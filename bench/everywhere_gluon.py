@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import gluon_gemm
 import gluon_softmax
 import problems
-import triton
 from gluon_gemm import barrier
-from triton.backends.compiler import GPUTarget
+from offline import Language
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon._runtime import GluonASTSource
 
 import kscope
 
@@ -110,31 +107,6 @@ TASK = {"BLOCK": problems.THREADS, "WARPS": WARPS}
 ATTENTION = {"WIDTH": problems.WIDTH, "QUERIES": problems.QUERIES, "KEYS": problems.KEYS}
 
 
-def launch(kernel: str, given: problems.Problem) -> Callable[[], object]:
-    """A function that launches the kernel."""
-    tensors = (*given.inputs, given.out)
-    if kernel == "softmax":
-        block = gluon_softmax.BLOCK
-        return lambda: gluon_softmax.softmax[(problems.ROWS,)](
-            *tensors, problems.COLUMNS, block, WARPS, num_warps=WARPS
-        )
-    if kernel == "matmul":
-        tile, depth = gluon_gemm.TILE, gluon_gemm.DEPTH
-        return lambda: gluon_gemm.gemm[(problems.SIZE // tile,) * 2](
-            *tensors, problems.SIZE, tile, depth, num_warps=WARPS
-        )
-    if kernel == "layernorm":
-        return lambda: layernorm[(problems.ROWS,)](
-            *tensors, problems.COLUMNS, problems.EPSILON, **BLOCK, num_warps=WARPS
-        )
-    if kernel == "tasks":
-        x, turn = given.inputs
-        grid = (problems.BLOCKS_PER_SM * problems.sms(),)
-        return lambda: tasks[grid](x, given.out, turn, problems.TASKS, problems.EACH, **TASK, num_warps=WARPS)
-    grid = (problems.LENGTH // problems.QUERIES, problems.HEADS)
-    return lambda: attention[grid](*tensors, problems.LENGTH, problems.SCALE, **ATTENTION, num_warps=WARPS)
-
-
 SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
     "layernorm": (
         layernorm,
@@ -151,20 +123,5 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
 """Parameters and constants of the kernels that no example compiles."""
 
 
-def compiled(kernel: str, arch: int = 90) -> Any:
-    """One of SIGNATURES, prepared without a GPU."""
-    it, types, constants = SIGNATURES[kernel]
-    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
-    kscope.enable()
-    source = GluonASTSource(it, {**types, **dict.fromkeys(constants, "constexpr")}, constants, aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": WARPS})
-    kscope.disable()
-    return made
-
-
-def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
-    yield "softmax", gluon_softmax.compile_only(arch).asm["cubin"]
-    yield "matmul", gluon_gemm.compile_only(arch).asm["cubin"]
-    for kernel in SIGNATURES:
-        yield kernel, compiled(kernel, arch).asm["cubin"]
+LANGUAGE = Language(gluon_softmax, gluon_gemm, (WARPS,), SIGNATURES, {"num_warps": WARPS}, {})
+launch, compiled, built = LANGUAGE.launch, LANGUAGE.compiled, LANGUAGE.built

@@ -12,13 +12,10 @@ import numpy as np
 from numba import cuda, float32, int32, void
 from numba_softmax import fold
 from problems import (
-    BLOCKS_PER_SM,
     COLUMNS,
     EACH,
     EPSILON,
-    HEADS,
     KEYS,
-    LENGTH,
     QUERIES,
     ROWS,
     SCALE,
@@ -27,7 +24,7 @@ from problems import (
     THREADS,
     WIDTH,
     Problem,
-    sms,
+    grid,
 )
 
 import kscope
@@ -140,14 +137,10 @@ def launch(kernel: str, given: Problem) -> Callable[[], object]:
     if kernel == "softmax":
         return lambda: numba_softmax.softmax[ROWS, numba_softmax.THREADS](*arrays)
     if kernel == "matmul":
-        grid, block = (SIZE // numba_gemm.TILE,) * 2, (numba_gemm.ACROSS,) * 2
-        return lambda: numba_gemm.gemm[grid, block](*arrays)
-    if kernel == "layernorm":
-        return lambda: layernorm[ROWS, THREADS](*arrays)
-    if kernel == "tasks":
-        blocks = BLOCKS_PER_SM * sms()
-        return lambda: tasks[blocks, THREADS](*arrays)
-    return lambda: attention[(LENGTH // QUERIES, HEADS), QUERIES](*arrays)
+        tiles, block = (SIZE // numba_gemm.TILE,) * 2, (numba_gemm.ACROSS,) * 2
+        return lambda: numba_gemm.gemm[tiles, block](*arrays)
+    it = SIGNATURES[kernel][0][grid(kernel), QUERIES if kernel == "attention" else THREADS]
+    return lambda: it(*arrays)
 
 
 _VECTOR, _MATRIX, _CUBE = float32[::1], float32[:, ::1], float32[:, :, ::1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import problems
@@ -10,8 +9,7 @@ import triton
 import triton.language as tl
 import triton_gemm
 import triton_softmax
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from offline import Language
 from triton_kernels import layernorm, tasks
 
 import kscope
@@ -50,32 +48,6 @@ def attention(q, k, v, out, length, factor, WIDTH: tl.constexpr, QUERIES: tl.con
 
 
 ATTENTION = {"WIDTH": problems.WIDTH, "QUERIES": problems.QUERIES, "KEYS": problems.KEYS}
-OPTIONS = {"num_warps": WARPS, "num_stages": 1}
-
-
-def launch(kernel: str, given: problems.Problem) -> Callable[[], object]:
-    """A function that launches the kernel."""
-    tensors = (*given.inputs, given.out)
-    if kernel == "softmax":
-        return lambda: triton_softmax.softmax[(problems.ROWS,)](
-            *tensors, problems.COLUMNS, triton_softmax.BLOCK, num_warps=WARPS
-        )
-    if kernel == "matmul":
-        tile, depth = triton_gemm.TILE, triton_gemm.DEPTH
-        return lambda: triton_gemm.gemm[(problems.SIZE // tile,) * 2](*tensors, problems.SIZE, tile, depth, **OPTIONS)
-    if kernel == "layernorm":
-        return lambda: layernorm[(problems.ROWS,)](
-            *tensors, problems.COLUMNS, problems.EPSILON, BLOCK=1024, TAG=0, num_warps=WARPS
-        )
-    if kernel == "tasks":
-        x, turn = given.inputs
-        grid = (problems.BLOCKS_PER_SM * problems.sms(),)
-        return lambda: tasks[grid](
-            x, given.out, turn, problems.TASKS, problems.EACH, BLOCK=problems.THREADS, TAG=0, num_warps=WARPS
-        )
-    return lambda: attention[(problems.LENGTH // problems.QUERIES, problems.HEADS)](
-        *tensors, problems.LENGTH, problems.SCALE, **ATTENTION, **OPTIONS
-    )
 
 
 SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
@@ -98,20 +70,5 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
 """Parameters and constants of the kernels that no example compiles."""
 
 
-def compiled(kernel: str, arch: int = 90) -> Any:
-    """One of SIGNATURES, prepared without a GPU."""
-    it, types, constants = SIGNATURES[kernel]
-    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
-    kscope.enable()
-    source = ASTSource(it, {**types, **dict.fromkeys(constants, "constexpr")}, constants, aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=OPTIONS)
-    kscope.disable()
-    return made
-
-
-def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
-    yield "softmax", triton_softmax.compile_only(arch).asm["cubin"]
-    yield "matmul", triton_gemm.compile_only(arch).asm["cubin"]
-    for kernel in SIGNATURES:
-        yield kernel, compiled(kernel, arch).asm["cubin"]
+LANGUAGE = Language(triton_softmax, triton_gemm, (), SIGNATURES, {"num_warps": WARPS}, {"num_stages": 1})
+launch, compiled, built = LANGUAGE.launch, LANGUAGE.compiled, LANGUAGE.built

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import struct
 import subprocess
@@ -104,7 +103,7 @@ def main() -> None:
         print(f"\npeak memory of load, decode and .pftrace of {options.records:,} records: {peak / 1e9:.2f} GB")
     for row, each in large:
         print(f"peak memory of decode and summary of {row.records:,}, beside the raw words: {each:.0f} bytes a record")
-    print(f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
+    print(results.about_host())
     sizes = [
         results.row("peak of decode and summary", f"{row.records:,}", "bytes a record", [each]) for row, each in large
     ]
@@ -117,9 +116,8 @@ def main() -> None:
         for row in rows
     ]
     section = results.Section("host", time.monotonic() - begun, "ok", rows=(*times, *sizes))
-    machine = {"host": f"{os.cpu_count()}-core {platform.machine()}", "python": platform.python_version()}
-    report = results.Report(["python", *sys.argv], started, machine, versions(), (section,))
-    options.json.write_text(json.dumps(results.to_dict(report), indent=1) + "\n")
+    report = results.Report(["python", *sys.argv], started, results.machine(), versions(), (section,))
+    results.write(report, options.json)
 
 
 def versions() -> dict[str, str]:
@@ -328,7 +326,6 @@ def dicts(trace: Trace, args: bool = False) -> list[dict[str, object]]:
 
 
 def with_json(trace: Trace, path: Path) -> None:
-    import json
 
     path.write_text(json.dumps({"traceEvents": dicts(trace)}))
 

@@ -12,13 +12,13 @@ turns within a round.
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import cupy
+import cupy_gemm
+import cupy_pipeline
 import numpy as np
 from cupy.cuda import compiler, function
 from rows import Row, row
@@ -28,29 +28,20 @@ import kscope_cuda
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import registry
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROUNDS, ROW = 15, 10
 POOL = 2 << 30
 
 
-def example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def gemm() -> tuple[Any, Callable[[Any], None]]:
     """The example, and how a function of its kernel is launched."""
-    it = example("cupy_gemm")
+    it = cupy_gemm
     a, b, c = (cupy.ones((it.SIZE, it.SIZE), np.float32) for _ in range(3))
     grid, block = (it.SIZE // it.TILE,) * 2, (it.TILE // it.EACH,) * 2
     return it, lambda kernel: kernel(grid, block, (a, b, c, np.int32(it.SIZE)))
 
 
 def pipeline() -> tuple[Any, Callable[[Any], None]]:
-    it = example("cupy_pipeline")
+    it = cupy_pipeline
     x, total = cupy.ones(it.COUNT, np.float32), cupy.zeros(1, np.float64)
     return it, lambda kernel: kernel((it.BLOCKS,), (it.THREADS,), (x, total, np.int32(it.STEPS)))
 

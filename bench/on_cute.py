@@ -10,7 +10,6 @@ Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from fresh_module import fresh
 from rows import Row, row
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,11 +130,7 @@ def form(name: str, folder: Path) -> Any:
     """The example's module, annotated by FORMS. CuTe reads the source of its functions from files."""
     path = folder / f"gemm_{name}.py"
     path.write_text(FORMS[name](SOURCE.read_text()))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return fresh(path)
 
 
 def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
@@ -142,6 +138,7 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     import torch
     from cutlass import cute
     from cutlass.cute.runtime import from_dlpack
+    from gpu_time import microseconds
 
     import kscope
 
@@ -176,7 +173,7 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
                 took = {}
                 for kind in (BARE, name) if turn % 2 else (name, BARE):
                     with session.paused() if session is not None and kind == BARE else nullcontext():
-                        took[kind] = timed(bare if kind == BARE else launch, ASLEEP[size])
+                        took[kind] = microseconds(bare if kind == BARE else launch, asleep=ASLEEP[size])
                 if turn >= 3:
                     times[name].append(took[name])
                     beside[name].append(took[BARE])
@@ -186,20 +183,6 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     torch.testing.assert_close(c[some].cpu().float(), expected, rtol=1e-2, atol=1e-1)
     lost = [problem.text for problem in problems if problem.kind not in EXPECTED]
     return {"device": torch.cuda.get_device_name(), "times": times, "beside": beside, "problems": lost}
-
-
-def timed(launch: Callable[[], None], asleep: int) -> float:
-    """Duration on the GPU in us; the launch is queued behind one that sleeps for longer than it takes the host."""
-    import torch
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    torch.cuda._sleep(asleep)
-    begin.record()
-    launch()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) * 1000
 
 
 if __name__ == "__main__":

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import re
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-import triton.profiler as proton
 import triton.profiler.language as pl
+from offline import source
 from on_regions import SECTIONS, WORK, Config, disassembled, doubt, loop_of, per_iteration
 from on_triton import in_place, lowering
 from proton_twins import twin
+from protons import instrumented
 from rows import Row, row
 from triton_kernels import loop
 
@@ -47,26 +48,14 @@ def recorded(change: Any = None) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def protons(options: dict[str, Any]) -> Iterator[None]:
-    """A context in which Proton records."""
-    with tempfile.TemporaryDirectory() as place:
-        mode = proton.mode.Default(**options)
-        proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
-        try:
-            yield
-        finally:
-            torch.cuda.synchronize()
-            proton.finalize()
-
-
 def variants() -> dict[str, tuple[Any, Around]]:
     """Each profiler's kernel, and the context of its launches."""
     found: dict[str, tuple[Any, Around]] = {
         "kscope": (loop, recorded),
         "kscope, in place": (loop, lambda: recorded(in_place)),
     }
-    return found | {name: (twin(loop), lambda o=options: protons(o)) for name, options in MODES.items()}
+    modes = {name: partial(instrumented, host_work=True, **options) for name, options in MODES.items()}
+    return found | {name: (twin(loop), around) for name, around in modes.items()}
 
 
 def cycles(kernel: Any, tag: int, config: Config, repeats: int) -> tuple[list[float], Any]:
@@ -123,18 +112,15 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 def dry(section: str, options: Any) -> Iterator[Row]:
     """Without a GPU: the loop with kscope's regions, compiled and checked. Rows are instructions that marks add."""
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     target = GPUTarget("cuda", int(re.sub(r"\D", "", options.arch)), 32)
     types = {"out": "*fp32", "cycles": "*i64", "iterations": "i32"}
     for config in CONFIGS:
         constants = {"COUNT": WORK[config.loop].get("FFMA", 0), "THREADS": config.block, "TAG": 0}
-        signature = {**types, **dict.fromkeys(constants, "constexpr")}
-        lengths, doubts = [], ""
+        lengths, doubts, options_of_triton = [], "", {"num_warps": config.block // 32}
         for state in (kscope.disable, kscope.enable):
             state()
-            source = ASTSource(loop, signature, constants, {(i,): [["tt.divisibility", 16]] for i in range(3)})
-            made = triton.compile(source, target=target, options={"num_warps": config.block // 32})
+            made = triton.compile(source(loop, types, constants), target=target, options=options_of_triton)
             length, doubts = checked(made.asm["cubin"], config, options.folder / "loop.cubin")
             lengths.append(length)
         yield row(

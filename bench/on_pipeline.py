@@ -13,36 +13,28 @@ import statistics
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import triton
-import triton.profiler as proton
 import triton.profiler.language as pl
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import kscope
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
+from fresh_module import fresh  # noqa: E402
+from gpu_time import microseconds  # noqa: E402
+from offline import source, without_gpu  # noqa: E402
+from on_triton import at_rest  # noqa: E402  # the examples' folder has its kernels
+from protons import MODES, instrumented  # noqa: E402
+
 ROUNDS, LAUNCHES, SLEEP = 9, 4, 4_000_000
-PROTON: dict[str, dict[str, Any]] = {
-    "Proton default": {},
-    "Proton shared clock32": {"optimizations": "clock32"},
-    "Proton shared sched_stores": {"optimizations": "clock32,sched_stores"},
-    "Proton global clock32": {"buffer_type": "global", "buffer_size": 65536, "optimizations": "clock32"},
-    "Proton global sched_stores": {
-        "buffer_type": "global", "buffer_size": 65536, "optimizations": "clock32,sched_stores",
-    },
-}  # fmt: skip
 MULTIPLY = ROOT / "tests" / "gpu" / "pipeline_kernels.py"
 GLUON = ROOT / "examples" / "gluon_warp_specialized.py"
 
@@ -94,28 +86,7 @@ def changed(path: Path, by_proton: bool, number: int, more: tuple[str, ...] = ()
     )
     copy = Path(tempfile.mkdtemp()) / f"{path.stem}_{number}.py"
     copy.write_text(text)
-    spec = importlib.util.spec_from_file_location(copy.stem, copy)
-    assert spec is not None and spec.loader is not None
-    made: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[copy.stem] = made
-    spec.loader.exec_module(made)
-    return made
-
-
-@contextmanager
-def protons(options: dict[str, Any]) -> Iterator[None]:
-    """Proton's instrumentation, without its host work per launch, which takes longer than the kernel."""
-    with (
-        tempfile.TemporaryDirectory() as place,
-        patch.object(InstrumentationHook, "enter", lambda *_: None),
-        patch.object(InstrumentationHook, "exit", lambda *_: None),
-    ):
-        mode = proton.mode.Default(**options)
-        proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
-        try:
-            yield
-        finally:
-            proton.finalize()
+    return fresh(copy)
 
 
 Launch = Callable[[Any], Callable[[], object]]
@@ -137,8 +108,9 @@ def _variants(by_hand: bool, proton: bool) -> dict[str, Variant]:
     if by_hand:
         found["by hand"] = Variant(1, lambda: kscope.profile(auto=False, pool=pool), by_hand=True)
     found["pipeline"] = Variant(0, lambda: kscope.profile(auto="pipeline", pool=pool))
-    for at, (name, options) in enumerate(PROTON.items() if proton else ()):
-        found[name] = Variant(2 + at, partial(protons, options), by_proton=True)
+    for at, (name, options) in enumerate(MODES.items() if proton else ()):
+        size = {"buffer_size": 65536} if "buffer_type" in options else {}
+        found[name] = Variant(2 + at, partial(instrumented, **size, **options), by_proton=True)
     return found
 
 
@@ -200,21 +172,6 @@ KERNELS = {
 }
 
 
-def microseconds(launch: Callable[[], object]) -> float:
-    """Of a launch, back to back with others behind a kernel that hides what the host does."""
-    import torch
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    torch.cuda._sleep(SLEEP)
-    begin.record()
-    for _ in range(LAUNCHES):
-        launch()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) / LAUNCHES * 1e3
-
-
 def measure(name: str, kernel: Kernel) -> None:
     """Print what each variant of a kernel takes."""
     launches = {variant: kernel.launch(kernel.module(how)) for variant, how in kernel.variants.items()}
@@ -229,7 +186,7 @@ def measure(name: str, kernel: Kernel) -> None:
             try:
                 with kernel.variants[variant].within() as opened:
                     launch()
-                    times[variant].append(microseconds(launch))
+                    times[variant].append(microseconds(launch, LAUNCHES, SLEEP))
             except Exception as error:  # a mode of Proton that this kernel has no room for
                 failed[variant] = f"{type(error).__name__}: {error}".splitlines()[0][:80]
                 continue
@@ -253,21 +210,18 @@ def main() -> None:
     for stages in (2, 3, 4, 5):  # 3 are too few, says kscope pipeline
         launch = persistent(False, stages)(changed(MULTIPLY, False, 0))
         launch()
-        times = [microseconds(launch) for _ in range(ROUNDS)]
+        times = [microseconds(launch, LAUNCHES, SLEEP) for _ in range(ROUNDS)]
         print(f"Triton, persistent, {stages} stages: {statistics.median(times):.1f} us")
 
 
 def compile_only(target: GPUTarget) -> None:
     """Print the size of each variant's machine code."""
-    driver = SimpleNamespace(
-        get_current_device=lambda: 0, get_current_target=lambda: target,
-        utils=SimpleNamespace(get_device_properties=lambda _: {"max_shared_mem": 232_448, "arch": target.arch}),
-    )  # fmt: skip
     pl.enable_semantic("triton")
-    with patch.object(triton.runtime.driver, "_active", driver):
+    with without_gpu(target):
         for name, kernel in KERNELS.items():
             for variant, how in kernel.variants.items():
-                recording = nullcontext() if how.by_proton or variant == "plain" else _enabled(variant == "pipeline")
+                plain = how.by_proton or variant == "plain"
+                recording = nullcontext() if plain else at_rest(auto=variant == "pipeline" and "pipeline")
                 try:
                     with recording, how.within() if how.by_proton else nullcontext():
                         made = triton.compile(*_source(kernel.module(how), "apart" if "Triton, warp" in name else ""))
@@ -276,24 +230,13 @@ def compile_only(target: GPUTarget) -> None:
                     print(f"{name}, {variant}: {type(error).__name__}: {str(error)[:200]}")
 
 
-@contextmanager
-def _enabled(pipeline: bool) -> Iterator[None]:
-    kscope.enable(auto="pipeline" if pipeline else False)
-    try:
-        yield
-    finally:
-        kscope.disable()
-
-
 def _source(module: Any, apart: str) -> tuple[Any, GPUTarget, dict[str, int]]:
     target = GPUTarget("cuda", 90, 32)
     if hasattr(module, "multiply") and hasattr(module, "TILES"):
         types = {**dict.fromkeys("abc", "*fp16"), **dict.fromkeys("MNK", "i32")}
         constants = {**module.TILES, "APART": bool(apart)}
-        signature = {**types, **dict.fromkeys(constants, "constexpr")}
-        aligned = {(at,): [["tt.divisibility", 16]] for at in range(len(types))}
         options = {"num_warps": 4 if apart else 8, "num_stages": 3}
-        return ASTSource(module.multiply, signature, constants, aligned), target, options
+        return source(module.multiply, types, constants), target, options
     tiles = {"a": (module.BM, module.BK), "b": (module.BK, module.BN), "c": (module.BM, module.BN)}
     layout = module.gl.NVMMASharedLayout.get_default_for
     types = {

@@ -18,25 +18,22 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import protons
 import triton
-import triton.profiler as proton
 import triton.profiler.language as pl
 import triton_kernels
 from driver import resources
+from offline import source, without_gpu
 from proton_twins import twin
 from rows import Row, row
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import kscope
 from kscope.lowering import barrier_fences, plan, register_budget
@@ -54,13 +51,6 @@ REPETITIONS, QUICK = 12, 4
 """Repetitions of all variants of a kernel, in full and with --quick."""
 LAUNCHES, DROPPED = 3, 1
 """Launches of a variant in each repetition, and how many of the first are not counted."""
-PROTON: dict[str, dict[str, Any]] = {
-    "Proton default": {},
-    "Proton shared clock32": {"optimizations": "clock32"},
-    "Proton global clock32": {"buffer_type": "global", "optimizations": "clock32"},
-    "Proton shared sched_stores": {"optimizations": "clock32,sched_stores"},
-    "Proton global sched_stores": {"buffer_type": "global", "optimizations": "clock32,sched_stores"},
-}
 BUFFERS = {
     "matmul": 16384, "attention": 32768, "persistent": 65536, "tasks": 65536, "backward": 32768, "splitk": 8192,
     "grouped": 8192, "layernorm": 512, "softmax": 256,
@@ -304,29 +294,19 @@ def profiled_after(change: Callable[[Lower], Lower]) -> Iterator[None]:
 
 
 @contextmanager
-def at_rest() -> Iterator[None]:
-    kscope.enable()
+def at_rest(**options: Any) -> Iterator[None]:
+    """Kernels are prepared, and no session records."""
+    kscope.enable(**options)
     try:
         yield
     finally:
         kscope.disable()
 
 
-@contextmanager
-def instrumented(name: str, options: dict[str, Any]) -> Iterator[None]:
-    """Proton's instrumentation of a kernel, without its host work per launch, which takes longer than the kernel."""
+def instrumented(name: str, options: dict[str, Any]) -> AbstractContextManager[None]:
+    """Proton's instrumentation of a kernel."""
     size = BUFFERS[name] if "buffer_type" in options or BUFFERS[name] <= SHARED else 0
-    mode = proton.mode.Default(buffer_size=size, **options)
-    with (
-        tempfile.TemporaryDirectory() as place,
-        patch.object(InstrumentationHook, "enter", lambda *_: None),
-        patch.object(InstrumentationHook, "exit", lambda *_: None),
-    ):
-        proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
-        try:
-            yield
-        finally:
-            proton.finalize()
+    return protons.instrumented(buffer_size=size, **options)
 
 
 VARIANTS = {
@@ -340,7 +320,7 @@ VARIANTS = {
     "clock reads alone, behind barriers": Variant(5, lambda _: profiled_after(clocks_after_barriers)),
     **{
         name: Variant(6 + at, lambda kernel, options=options: instrumented(kernel, options), True)  # type: ignore[misc]
-        for at, (name, options) in enumerate(PROTON.items())
+        for at, (name, options) in enumerate(protons.MODES.items())
     },
 }
 
@@ -489,24 +469,10 @@ COMPILED: dict[str, Callable[[Lower], Lower]] = {
 def compiled_for(target: GPUTarget, name: str, variant: str) -> Any:
     """A variant of a kernel, compiled for another GPU; call it within without_gpu()."""
     how, kernel = VARIANTS[variant], KERNELS[name]
-    integers_and_addresses = [i for i, kind in enumerate(kernel.types.values()) if kind != "fp32"]
-    aligned = {(i,): [["tt.divisibility", 16]] for i in integers_and_addresses}
-    signature = {**kernel.types, **dict.fromkeys((*kernel.constants, "TAG"), "constexpr")}
-    constants = {**kernel.constants, "TAG": how.tag}
-    source = ASTSource(annotated(name, how.by_proton), signature, constants, aligned)
+    made = source(annotated(name, how.by_proton), kernel.types, {**kernel.constants, "TAG": how.tag})
     recording = nullcontext() if how.by_proton or variant == "off" else at_rest()
     with recording, how.within(name) if how.by_proton else lowering(COMPILED[variant]):
-        return triton.compile(source, target=target, options=kernel.options)
-
-
-def without_gpu(target: GPUTarget) -> AbstractContextManager[Any]:
-    """The target in the form of Triton's driver, as Proton's compiler needs it."""
-    properties = {"max_shared_mem": 232_448, "arch": target.arch}
-    driver = SimpleNamespace(
-        get_current_device=lambda: 0, get_current_target=lambda: target,
-        utils=SimpleNamespace(get_device_properties=lambda _: properties),
-    )  # fmt: skip
-    return patch.object(triton.runtime.driver, "_active", driver)
+        return triton.compile(made, target=target, options=kernel.options)
 
 
 if __name__ == "__main__":

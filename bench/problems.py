@@ -30,6 +30,13 @@ REGIONS = {
     "attention": {"load", "scores", "softmax", "weigh", "store"},
 }
 
+NUMBERS: dict[str, tuple[float, ...]] = {
+    "layernorm": (COLUMNS, EPSILON),
+    "tasks": (TASKS, EACH),
+    "attention": (LENGTH, SCALE),
+}
+"""What kernels of Triton and Gluon take besides tensors and constants."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -52,6 +59,13 @@ def sms() -> int:
     import torch
 
     return int(torch.cuda.get_device_properties(0).multi_processor_count)
+
+
+def grid(kernel: str) -> tuple[int, ...]:
+    """Blocks of a kernel other than matmul, whose tiles each language chooses."""
+    if kernel == "tasks":
+        return (BLOCKS_PER_SM * sms(),)
+    return (LENGTH // QUERIES, HEADS) if kernel == "attention" else (ROWS,)
 
 
 def _random(*shape: int) -> Any:

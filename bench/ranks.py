@@ -15,7 +15,6 @@ import argparse
 import compileall
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -168,12 +167,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             found += merge(*sizes, suffix, options.repeat, Path(folder))
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    machine = {"host": f"{os.cpu_count()}-core {platform.machine()}, load {load}", "python": platform.python_version()}
+    machine = results.machine()
+    machine["host"] += f", load {load}"
     section = results.Section("ranks", time.monotonic() - begun, "ok", rows=tuple(found))
     report = results.Report(["python", *sys.argv], started, machine, host.versions(), (section,))
     print(results.table(report))
     if options.json:
-        options.json.write_text(json.dumps(results.to_dict(report), indent=1) + "\n")
+        results.write(report, options.json)
 
 
 if __name__ == "__main__":

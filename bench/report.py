@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import statistics
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import synth
 from browser.chromium import Page, binary
+from host import recorded
+from rows import about_host
 
-from kscope.capture.capture import Capture
-from kscope.trace import Trace, decode
+from kscope.trace import decode
 
-PER_LANE, LANES = 250, 8448  # records; lanes that run at once: 132 SMs with 64 warps each
 _FRAME = """(() => {
     const times = [];
     for (let i = 0; i < 9; i++) {
@@ -61,23 +58,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = [measured(count, Path(folder) / "x.html", options.repeat) for count in options.records]
     show(rows)
-    machine = f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}"
-    print(f"\n{machine}, load {os.getloadavg()[0]:.1f}")
-
-
-def recorded(records: int) -> Trace:
-    """Two spans inside a third, repeated, in lanes that fill a GPU of 132 SMs."""
-    slabs = max(1, records // PER_LANE)
-    lines = synth.bulk(slabs, PER_LANE, waves=max(1, slabs // LANES))
-    module = synth.module(("load", "dot", "tile"))
-    return decode(Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (module,)))
+    print(f"\n{about_host()}, load {os.getloadavg()[0]:.1f}")
 
 
 def measured(count: int, path: Path, repeat: int) -> Row:
     """One row of the table. Each writing starts from a new trace."""
     times = []
     for _ in range(repeat):
-        trace = recorded(count)
+        trace = decode(recorded(count))
         start = time.perf_counter()
         trace.export(path)
         times.append(time.perf_counter() - start)

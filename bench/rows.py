@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +67,23 @@ def row(what: str, where: str, unit: str, values: Iterable[float], **notes: Any)
     return Row(what, where, unit, _short(statistics.median(seen)), _short(seen[0]), _short(seen[-1]), len(seen), notes)
 
 
+def machine() -> Notes:
+    """The host and its Python."""
+    return {"host": f"{os.cpu_count()}-core {platform.machine()}", "python": platform.python_version()}
+
+
+def about_host() -> str:
+    """The same and numpy, as a line of text."""
+    return "{host}, Python {python}, numpy ".format(**machine()) + metadata.version("numpy")
+
+
 def to_dict(report: Report) -> dict[str, Any]:
     """The report as JSON values."""
     return asdict(report)
+
+
+def write(report: Report, path: Path) -> None:
+    path.write_text(json.dumps(to_dict(report), indent=1) + "\n")
 
 
 def from_dict(data: Any) -> Report:

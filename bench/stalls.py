@@ -31,6 +31,7 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("examples", "bench")]
 import on_triton  # noqa: E402  # the examples' folder has its kernels
+from gpu_time import graph, microseconds  # noqa: E402
 
 import kscope  # noqa: E402
 from kscope.analysis.samples.crosscheck import crosscheck  # noqa: E402
@@ -62,38 +63,17 @@ class Work:
     before: float = 0.0
 
     def prepare(self) -> None:
-        """In a session: compile, and capture the graph."""
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self.launch()
-            stream.synchronize()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record(stream)
-            for _ in range(10):
-                self.launch()
-            end.record(stream)
-            end.synchronize()
-            self.launches = max(2, min(200, round(GRAPH_US / (begin.elapsed_time(end) * 100))))
-        with torch.cuda.graph(self.graph, stream=stream):
-            for _ in range(self.launches):
-                self.launch()
-        torch.cuda.synchronize()
+        """Capture the graph, and time it before this process uses CUPTI."""
+        microseconds(self.launch, 3)
+        self.launches = max(2, min(200, round(GRAPH_US / microseconds(self.launch, 10))))
+        self.graph = graph(self.launch, self.launches)
         self.before = self.microseconds()
 
     def microseconds(self) -> float:
-        """A launch of a replayed graph: the median, after the clocks have settled."""
+        """A launch in replays of the graph, after others that warm up the GPU: the median."""
         for _ in range(WARM_US // GRAPH_US):
             self.graph.replay()
-        taken = []
-        for _ in range(REPLAYS):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            self.graph.replay()
-            end.record()
-            end.synchronize()
-            taken.append(begin.elapsed_time(end) * 1000 / self.launches)
-        return statistics.median(taken)
+        return statistics.median(microseconds(self.graph.replay) / self.launches for _ in range(REPLAYS))
 
 
 @dataclass(frozen=True)
@@ -139,17 +119,8 @@ class Launches:
 
 
 def launched_us(work: Work) -> float:
-    """A launch from the host: the median of a few runs of LAUNCHES."""
-    taken = []
-    for _ in range(REPEATS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(LAUNCHES):
-            work.launch()
-        end.record()
-        end.synchronize()
-        taken.append(begin.elapsed_time(end) * 1000 / LAUNCHES)
-    return statistics.median(taken)
+    """A launch among many from the host: the median of some rows."""
+    return statistics.median(microseconds(work.launch, LAUNCHES) for _ in range(REPEATS))
 
 
 @contextmanager

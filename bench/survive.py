@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("examples", "bench")]
 import on_triton  # noqa: E402  # the examples' folder has its kernels
+from gpu_time import graph, microseconds  # noqa: E402
 
 import kscope  # noqa: E402
 
@@ -60,32 +62,17 @@ def session(way: str, every: int, pool: int) -> Iterator[Any]:
         yield prof
 
 
-def graph(name: str, work: Any, way: str, pool: int) -> torch.cuda.CUDAGraph:
+def captured(name: str, work: Any, way: str, pool: int) -> torch.cuda.CUDAGraph:
     """A graph of the kernel as a session of that way runs it."""
-    made, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    launch = on_triton.annotated(name, False)
     with session(way, 1, pool):
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                work.launch(name, launch, 0)
-            stream.synchronize()
-        with torch.cuda.graph(made, stream=stream):
-            for _ in range(LAUNCHES):
-                work.launch(name, launch, 0)
-        torch.cuda.synchronize()
-    return made
+        return graph(partial(work.launch, name, on_triton.annotated(name, False), 0), LAUNCHES)
 
 
-def microseconds(made: torch.cuda.CUDAGraph) -> float:
-    """A launch of a replayed graph, the median."""
+def median_us(made: torch.cuda.CUDAGraph) -> float:
+    """A launch in replays of the graph, between which the pool is emptied: the median, without the first two."""
     taken = []
     for _ in range(REPLAYS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        made.replay()
-        end.record()
-        end.synchronize()
-        taken.append(begin.elapsed_time(end) * 1000 / LAUNCHES)
+        taken.append(microseconds(made.replay) / LAUNCHES)
         time.sleep(DRAIN_S)
     return statistics.median(taken[2:])
 
@@ -93,13 +80,13 @@ def microseconds(made: torch.cuda.CUDAGraph) -> float:
 def costs(name: str, every: int, pool: int, turns: int) -> list[Cost]:
     """The kernel in every way."""
     work = on_triton.workloads((name,))[name]
-    graphs = {way: graph(name, work, way, pool) for way in ("plain", *WAYS)}
+    graphs = {way: captured(name, work, way, pool) for way in ("plain", *WAYS)}
     sequence = list[tuple[str, float]]()
     records, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
     order = [one for _ in range(turns) for each in WAYS for one in ("plain", each)]
     for way in (*order, "plain"):
         with session(way, every, pool) as prof:
-            sequence.append((way, microseconds(graphs[way])))
+            sequence.append((way, median_us(graphs[way])))
         if prof is not None:
             records[way] = len(prof.trace) // (REPLAYS * LAUNCHES)
             lost[way] += sum(device.lost for device in prof.capture.devices)

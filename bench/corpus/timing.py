@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from gpu_time import graph, microseconds
 
 import kscope
 
@@ -50,22 +51,12 @@ def _added(found: dict[str, list[float]], placement: str) -> float:
 def _graph(work: Any) -> Callable[[], None] | None:
     """Replays a graph of some calls; None if they cannot be captured."""
     try:
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                work()
-        torch.cuda.synchronize()
-        made = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(made, stream=side):
-            for _ in range(LAUNCHES):
-                work()
-        torch.cuda.synchronize()
+        return graph(work, LAUNCHES).replay
     except RuntimeError as error:
         if "captur" not in str(error):
             raise
         torch.cuda.synchronize()
         return None
-    return made.replay
 
 
 def _turns(graphs: dict[str, Any], label: str) -> dict[str, list[float]]:
@@ -76,10 +67,5 @@ def _turns(graphs: dict[str, Any], label: str) -> dict[str, list[float]]:
     torch.cuda.synchronize()
     for _ in range(TURNS):
         for name in order.sample(list(graphs), len(graphs)):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graphs[name]()
-            end.record()
-            end.synchronize()
-            found[name].append(begin.elapsed_time(end) * 1e3 / LAUNCHES)
+            found[name].append(microseconds(graphs[name]) / LAUNCHES)
     return found

@@ -3,12 +3,13 @@
     python -m kscope_cuda.header
 
 In the template, @asm NAME@ becomes an assembly statement and @line NAME@ a line, both from texts(), and @NAME@
-for a constant.
+for a constant. @asm NAME_FILL@ and @asm NAME_CLOCK@ become the statement of what KSCOPE_FILL and KSCOPE_CLOCK choose.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,7 @@ _LOG2 = Unknown("log2_")
 _LANES, _WARP = AllThreads().spec, Elected().spec
 _NAME = "name"
 """A placeholder: an operand replaces its record id."""
+_OPTIONS: dict[str, tuple[str, str]] = {"FILL": ("ring", "stop"), "CLOCK": ("cycles", "globaltimer")}
 _ELSEWHERE = ("attempt", "success")
 """Acts that auto="pipeline" places, and no macro."""
 
@@ -60,14 +62,34 @@ _ELSEWHERE = ("attempt", "success")
 def text() -> str:
     """The whole header."""
     assembled, values = texts(), constants()
-    filled = re.sub(
-        r"^( *)@asm (\w+)@$",
-        lambda found: assembly(assembled[found[2]], found[1], volatile=not _is_constant(found[2])),
-        TEMPLATE.read_text(),
-        flags=re.M,
-    )
+    template = TEMPLATE.read_text().replace("@HELPERS@", _helpers())
+    filled = re.sub(r"^( *)@asm (\w+)@$", lambda found: _statement(assembled, *found.groups()), template, flags=re.M)
     filled = re.sub(r"@line (\w+)@", lambda found: quoted(assembled[found[1]]), filled)
     return re.sub(r"@([A-Z][A-Z0-9_]*)@", lambda found: values[found[1]], filled)
+
+
+def names(placeholder: str) -> list[str]:
+    """The texts of a template's placeholder: one, or one for each choice of an option."""
+    stem, _, option = placeholder.rpartition("_")
+    return [f"{stem}_{choice}" for choice in _OPTIONS[option]] if option in _OPTIONS else [placeholder]
+
+
+def _statement(assembled: Mapping[str, str], indent: str, placeholder: str) -> str:
+    statements = [assembly(assembled[one], indent, volatile=not _is_constant(one)) for one in names(placeholder)]
+    if len(statements) == 1:
+        return statements[0]
+    option = placeholder.rpartition("_")[2]
+    return f"#if KSCOPE_{option}_ == 1\n{statements[0]}\n#else\n{statements[1]}\n#endif"
+
+
+def _helpers() -> str:
+    """The device helpers in C++."""
+    types = {"i32": "int", "u32": "unsigned int", "i64": "long long"}
+    return "\n".join(
+        f"__device__ __forceinline__ {types[one.type]} {name}() {{\n  {types[one.type]} t;\n"
+        f"  @asm {name}@\n  return t;\n}}"
+        for name, one in ptx.READINGS.items()
+    )
 
 
 def _is_constant(name: str) -> bool:
@@ -185,7 +207,7 @@ def _stores(fill: Fill) -> dict[str, str]:
     end = {f"ks_e{slot.index}": operand("l", "end")}
     in_cpp = {
         f"ks_s{slot.index}": operand("l", "start"),
-        f"ks_v{slot.index}": operand("r", "value"),
+        f"ks_v{slot.index}": operand("r", "v.word"),
         str(layout.record_id(_NAME, Kind.SPAN_VALUE)): operand("n", "RECORD"),
     }
     in_registers = {old: f"ks_{kind}{operand('n', 'SLOT')}" for old, kind in zip(in_cpp, "tvi", strict=True)}
@@ -200,7 +222,7 @@ def _stores(fill: Fill) -> dict[str, str]:
 def _wide_stores(fill: Fill, guard: str, owner: str) -> dict[str, str]:
     """Stores of records with values of 64 bits: without and with a predicate."""
     slot, record = ptx.Slot(0, _NAME, "u64"), layout.record_id(_NAME, Kind.SPAN_VALUE)
-    halves = {"ks_v0": operand("r", "word"), "ks_r": operand("r", "rest")}
+    halves = {"ks_v0": operand("r", "v.word"), "ks_r": operand("r", "v.rest")}
     ids = {
         str(record): operand("n", "RECORD"),
         str(record | layout.HAS_MORE): operand("n", f"(RECORD | {layout.HAS_MORE})"),
@@ -235,7 +257,7 @@ def _open_words(guard: str) -> dict[str, str]:
 
 def _held(slot: ptx.Slot, text: str) -> str:
     """A text for the lanes whose predicate holds."""
-    held = f"setp.ne.u32 ks_w{slot.index}, {operand('r', 'held')}, 0;"
+    held = f"setp.ne.u32 ks_w{slot.index}, {operand('r', 'w.held')}, 0;"
     return f"\t{{ .reg .pred ks_w{slot.index}; {held}\n{text}\t}}\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kscope.capture.model import LaunchCount, Problem
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
 
@@ -20,8 +21,11 @@ _dispatcher: Any = module("dispatcher")
 _LOCK = "global_compiler_lock"
 
 
-class GpuTarget:
-    """numba.cuda compiling for a GPU. enable() and disable() wait for compilations in other threads."""
+class Target(Frontend):
+    """numba.cuda compiling for a GPU. enable() and disable() wait for compilations in other threads.
+
+    Kernels compiled while it is enabled have marks; those compiled before are recompiled at their next launch.
+    """
 
     def __init__(self) -> None:
         self._bytecode = BytecodeHooks()
@@ -43,7 +47,7 @@ class GpuTarget:
             self._loads.install(recording)
 
     def disable(self) -> None:
-        """Inverse of enable()."""
+        """Remove every hook except the one of teach(): kernels are plain from now on."""
         with getattr(_dispatcher, _LOCK):
             self._context.hooks.remove()
             self._compiler.remove()
@@ -54,7 +58,7 @@ class GpuTarget:
             self._loads.remove(self._taught)
 
     def teach(self) -> None:
-        """Drop regions from kernels that are compiled while recording is disabled."""
+        """Let Numba compile kernels with regions while recording is disabled, see teach() of the package."""
         self._bytecode.check()
         if not self._taught:
             self._taught = True
@@ -62,26 +66,26 @@ class GpuTarget:
                 self._bytecode.install(emit_marks=False)
                 self._loads.remove(taught=True)
 
-    def read(self, name: str) -> Any:
-        """None: Numba types and lowers device helpers itself (helpers.py)."""
-        return None
-
     def limitation(self) -> str:
         return linking.missing_ptxas()
 
     def begin(self) -> None:
+        """Launches run kernels with marks from now on."""
         self._loads.begin()
         self._loads.forms.recording = True
 
     def end(self) -> None:
+        """Launches run plain kernels from now on."""
         self._loads.forms.recording = False
 
     def launches(self) -> dict[int, LaunchCount]:
+        """Launches of marked kernels since begin(), by kernel id, without those that a graph captured."""
         return self._loads.counts.by_kernel()
 
     def problems(self) -> tuple[Problem, ...]:
+        """Kernels launched since begin() without recording, and functions where the selection matched nothing."""
         return *self._bytecode.problems(), *self._loads.problems
 
-    def emit(self, mark: Mark, value: Any, when: Any) -> bool:
-        """True while this thread rewrites a function."""
-        return collect(mark, value, when)
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
+        """Place a mark in the function that this thread rewrites."""
+        return context is None and collect(mark, value, when)

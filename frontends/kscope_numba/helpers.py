@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from kscope.language.device import HELPERS
@@ -14,15 +15,11 @@ _types: Any = module("types")
 _extending: Any = module("extending")
 _templates: Any = module("typing.templates")
 _KINDS = {"i32": _types.int32, "u32": _types.uint32, "i64": _types.int64}
-_registered = False
 
 
+@cache
 def register() -> None:
     """Register the extensions, once."""
-    global _registered
-    if _registered:
-        return
-    _registered = True
     for helper in HELPERS:
         _register(helper, READINGS[helper.__name__])
 

@@ -6,11 +6,12 @@ A region's state is kept in its kernel's registers, so device functions with mar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from kscope.marks.grammar import PREFIX, Mark, parse
+from kscope.util.flow import reached
 
 from .emit import assembly, ir
 
@@ -44,26 +45,15 @@ def inline(modules: Iterable[Any], entry: str) -> Mark | None:
     marked = set(marks_of)
     while more := {name for name, called in calls.items() if called & marked} - marked:
         marked |= more
-    reached = {name: _reached(calls, name) for name in marked}
-    recursive = {name for name in marked if name in reached[name]}
+    called_by = {name: reached(calls[name], calls.__getitem__) for name in marked}
+    recursive = {name for name in marked if name in called_by[name]}
     for name in marked - recursive - {entry}:
         attributes = functions[name].attributes
         for attribute in _NO_INLINE:
             attributes.discard(attribute)
         attributes.add("alwaysinline")
-    beyond = sorted({one for name in recursive for one in reached[name]})
+    beyond = sorted({one for name in recursive for one in called_by[name]})
     return next((mark for one in beyond for mark in marks_of.get(one, ()) if mark.origin == "source"), None)
-
-
-def _reached(calls: Mapping[str, set[str]], name: str) -> set[str]:
-    """The functions that a function calls, directly or through others."""
-    reached: set[str] = set()
-    work = [name]
-    while work:
-        more = calls[work.pop()] - reached
-        reached |= more
-        work += more
-    return reached
 
 
 def _close_in(function: Any) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from kscope.capture.model import LaunchCount, Problem
 from kscope.instrument import registry
 from kscope.instrument.backend import ThreadLaunch
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -27,7 +27,7 @@ from . import select
 from .hook_points import check, module
 
 
-class SimulatorTarget:
+class Target(Frontend):
     """The hooks of numba.cuda's simulator, and the launch in progress."""
 
     def __init__(self) -> None:
@@ -57,37 +57,20 @@ class SimulatorTarget:
     def teach(self) -> None:
         """No-op: Python runs `with` itself."""
 
-    def limitation(self) -> str:
-        return ""
-
-    def begin(self) -> None:
-        """No-op: every simulated kernel records."""
-
-    def end(self) -> None:
-        """No-op, as begin()."""
-
-    def launches(self) -> dict[int, LaunchCount]:
-        """None: the simulator counts its own."""
-        return {}
-
-    def problems(self) -> tuple[Problem, ...]:
-        """None: every simulated kernel records."""
-        return ()
-
-    def emit(self, mark: Mark, value: Any, when: Any) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Record a mark of the current simulated thread; False outside a kernel."""
-        if self._launch is None:
+        if context is not None or self._launch is None:
             return False
         recorded = None if value is None or mark.act == "pin" else _recorded(mark, value)
         return self._launch.mark(threading.current_thread(), mark, recorded, None if when is None else bool(when))
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str, context: Any) -> Any:
         """A device helper's value for the current simulated thread; None outside a kernel.
 
         There is one SM, and clocks count the host's nanoseconds.
         """
         thread: Any = threading.current_thread()
-        if not isinstance(thread, module("simulator.kernel").BlockThread):
+        if context is not None or not isinstance(thread, module("simulator.kernel").BlockThread):
             return None
         if name in ("clock64", "globaltimer"):
             return np.int64(perf_counter_ns())

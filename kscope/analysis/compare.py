@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..util.arrays import Float, Int64
+from ..util.runs import count_distinct
 from .occupancy import waves
 from .shown import Shown
 from .warp_regions import WarpRegions, warp_regions
@@ -157,13 +158,8 @@ class _Side:
     @staticmethod
     def of(trace: TraceData) -> _Side:
         found, rows = warp_regions(trace), dict[tuple[str, str], list[Int64]]()
-        width = max(1, len(found.names))
-        code = trace.warps.kernel[found.track] * width + found.name
-        used = np.flatnonzero(found.count > 0)
-        order = used[np.argsort(code[used], kind="stable")]
-        for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1) if len(order) else []:
-            kernel, name = divmod(int(code[part[0]]), width)
-            rows.setdefault((trace.kernels[kernel], found.names[name]), []).append(part)  # variants share a name
+        for kernel, region, part in found.by_region(trace):
+            rows.setdefault((trace.kernels[kernel], region), []).append(part)  # variants share a name
         times: dict[str, list[float]] = {}
         for one in waves(trace):
             times.setdefault(one.kernel, []).append(one.time_ns)
@@ -173,7 +169,7 @@ class _Side:
         """Every unit with the region. Warps are drawn among those of one warp number, because warps may have roles."""
         rows = self.rows.get((kernel, region), np.zeros(0, np.int64))
         track, warps = self.found.track[rows], self.trace.warps
-        of = {"launch": warps.launch, "block": warps.launch * (1 << 32) + warps.block}.get(unit)
+        of = {"launch": warps.launch, "block": warps.block_key}.get(unit)
         _, index = np.unique(track if of is None else of[track], return_inverse=True)
         index = index.ravel()
         total = np.bincount(index, weights=self.found.total[rows] * warps.tick_ns[track]).astype(np.float64)
@@ -198,7 +194,7 @@ def _unit(sides: tuple[_Side, _Side], kernel: str) -> str:
     for side in sides:
         names = np.array([name == kernel for name in side.trace.kernels], bool)
         mine = names[side.trace.warps.kernel]
-        blocks.append(len(np.unique((side.trace.warps.launch * (1 << 32) + side.trace.warps.block)[mine])))
+        blocks.append(count_distinct(side.trace.warps.block_key[mine]))
     return "block" if min(blocks) >= _LEAST_LAUNCHES else "warp"
 
 

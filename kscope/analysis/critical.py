@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.blocks import BlockSelection
 from ..capture.layout import Kind
@@ -28,7 +27,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.arrays import Float, Int64
-from ..util.runs import fresh, ranges
+from ..util.runs import ordinals, ranges
 from ..util.text import counted, nearest, some
 from .overlap import NO_REGION, WAIT_WORDS
 from .pipelines.edges import barrier_edges
@@ -277,13 +276,7 @@ def _keys(trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> tuple[F
             f"{edge.signal}:{edge.wait}: {counted(gone, 'warp')} lost the first records to newer ones: "
             "ordinals are unknown; give both regions a value, or record more (records=)"
         )
-    return _ordinals(trace.track[signals]), _ordinals(trace.track[waits])
-
-
-def _ordinals(track: npt.NDArray[np.int32]) -> Float:
-    """0, 1, 2 ... on each warp; a warp's records are contiguous."""
-    index = np.arange(len(track))
-    return (index - np.maximum.accumulate(np.where(fresh(track), index, 0))).astype(np.float64)
+    return ordinals(trace.track[signals]).astype(np.float64), ordinals(trace.track[waits]).astype(np.float64)
 
 
 def _walk(trace: TraceData, waits: _Waits) -> list[_Step]:

@@ -172,8 +172,7 @@ class _Neighbors:
     """The warps of a trace by block."""
 
     def __init__(self, trace: TraceData, cutter: Cutter) -> None:
-        warps = trace.warps
-        self._cutter, self._block = cutter, warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
+        self._cutter, self._block = cutter, trace.warps.block_key
 
     def beside(self, row: int, start: float, end: float) -> tuple[tuple[str, float], ...]:
         """Regions of the other warps of a warp's block from `start` to `end`, with their shares, longest first."""

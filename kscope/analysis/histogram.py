@@ -39,17 +39,13 @@ def histograms(trace: TraceData, bins: int = 64) -> tuple[Histogram, ...]:
     if bins < 1:
         raise UsageError(f"histograms(bins={bins}): expected 1 or more")
     found = warp_regions(trace)
-    used = np.flatnonzero(found.count > 0)
-    row = trace.warps.kernel[found.track[used]] * max(1, len(found.names)) + found.name[used]
-    order = np.argsort(row, kind="stable")
     histograms_found, kernels = [], kernel_names(trace)
-    for mine in np.split(used[order], np.flatnonzero(np.diff(row[order])) + 1) if len(used) else []:
+    for kernel, region, mine in found.by_region(trace):
         parts = zip(found.offset[mine].tolist(), found.count[mine].tolist(), strict=True)
         values = np.concatenate([found.values[at : at + count] for at, count in parts])
         edges = _edges(values, bins)
         counts = np.histogram(np.maximum(values, edges[0]), edges)[0].astype(np.int64)
-        kernel = kernels[int(trace.warps.kernel[found.track[mine[0]]])]
-        histograms_found.append(Histogram(kernel, found.names[int(found.name[mine[0]])], edges, counts))
+        histograms_found.append(Histogram(kernels[kernel], region, edges, counts))
     return tuple(histograms_found)
 
 

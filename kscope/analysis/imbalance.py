@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.warps import Warps
+from ..util.arrays import Float, Int64
 from ..util.parallel import filled
 from ..util.runs import count_distinct, group_equal, heads, sum_by
 from .quantiles import PERCENTS, quantiles
 from .warp_regions import warp_regions
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 ACROSS = ("sm", "block", "warp")
 _MOST_KEY = 1 << 62
 """The largest product of rows and members that a key can number."""
@@ -80,15 +78,12 @@ def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
     found = warp_regions(trace)
     member_of = members(trace, across)
     ns = found.total * trace.warps.tick_ns[found.track]
-    row = trace.warps.kernel[found.track] * max(1, len(found.names)) + found.name
     totals, kernels = list[Imbalance](), kernel_names(trace)
-    for number in np.unique(row[found.count > 0]).tolist():
-        mine = np.flatnonzero((row == number) & (found.count > 0))
+    for kernel, region, mine in found.by_region(trace):
         codes, index = np.unique(member_of.code[found.track[mine]], return_inverse=True)
         total = np.bincount(index.ravel(), weights=ns[mine]).astype(np.float64)
-        kernel, name = divmod(number, max(1, len(found.names)))
         named = tuple(member_of.label(code) for code in codes.tolist())
-        totals.append(Imbalance(kernels[kernel], found.names[name], across, named, total))
+        totals.append(Imbalance(kernels[kernel], region, across, named, total))
     return tuple(totals)
 
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..tracedata.nesting import parents, track_aligned
-from ..util.runs import extents, heads, order_by
+from ..util.arrays import Float, Int64
+from ..util.runs import added, count_distinct, extents, heads, order_by
 from .segments import span_names
 from .shown import Shown
 from .warp_stats import warp_ends
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Sm = tuple[int, int]
 _NAN = float("nan")
 _DUST = 1e-9
@@ -177,13 +175,13 @@ def utilization(trace: TraceData) -> tuple[SmUse, ...]:
     busy = np.zeros(len(sms))
     for track, start, finish in _roots(trace):
         busy += np.bincount(row[track], weights=finish - start, minlength=len(sms))
-    window = _windows(trace)
+    window, block = _windows(trace), warps.block_key
     found = []
     for number, (device, sm) in enumerate(sms):
         mine = rows[row[rows] == number]
         start, end = warps.start_ns[mine], ends[mine]
         time = window[device]
-        blocks = len(np.unique(np.stack([warps.launch[mine], warps.block[mine]]), axis=1).T)
+        blocks = count_distinct(block[mine])
         alive = float((end - start).sum())
         found.append(
             SmUse(
@@ -309,6 +307,4 @@ def _windows(trace: TraceData) -> dict[int, float]:
 def _union(start: Float, end: Float) -> float:
     """Length of the union of intervals."""
     order = np.argsort(start)
-    start, reach = start[order], np.maximum.accumulate(end[order])
-    begin = np.maximum(start[1:], reach[:-1])
-    return float(reach[0] - start[0] + np.maximum(reach[1:] - begin, 0).sum()) if len(start) else 0.0
+    return float(added(start[order], end[order]).sum())

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from ..util.arrays import Float, Int64
 from ..util.parallel import each
 from ..util.runs import heads
 from .order_statistics import Ranked
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 PERCENTS = (50, 90, 99)
 _LARGE = 1 << 18
 """From this many values on, selecting among few of them is faster than among all."""

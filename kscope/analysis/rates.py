@@ -20,7 +20,7 @@ from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from ..util.arrays import Int64
-from ..util.runs import order_by
+from ..util.runs import added, group_equal, order_by
 from .samples.stalls import PARTIAL, SELECTIVE
 from .shown import Shown
 
@@ -192,12 +192,9 @@ def _of_blocks(trace: TraceData, at: Int64, amount: Amount) -> float:
     each = trace.value[at] if amount == VALUE else np.full(len(at), float(amount))
     track, of = np.unique(trace.track[at], return_inverse=True)
     of_warp = np.bincount(of, weights=np.nan_to_num(each))
-    warps = trace.warps
-    _, block = np.unique(
-        np.array([warps.launch[track], warps.block[track]], np.int64), axis=1, return_inverse=True
-    )  # fmt: skip
-    most = np.zeros(int(block.max(initial=-1)) + 1)
-    np.maximum.at(most, block.ravel(), of_warp)
+    first, _, block = group_equal(trace.warps.block_key[track])
+    most = np.zeros(len(first))
+    np.maximum.at(most, block, of_warp)
     return float(most.sum())
 
 
@@ -207,16 +204,9 @@ def _busy(trace: TraceData, at: Int64) -> tuple[float, int]:
     sm = trace.warps.device[track].astype(np.int64) << 32 | trace.warps.sm[track]
     begin, end = trace.start_ns[at], trace.start_ns[at] + trace.dur_ns[at]
     order = np.lexsort((begin, sm))
-    sm, begin, end = sm[order], begin[order], end[order]
-    total, count = 0.0, 0
-    for part in np.split(np.arange(len(sm)), np.flatnonzero(np.diff(sm)) + 1):
-        if not len(part):
-            continue
-        reach = np.maximum.accumulate(end[part])
-        before = np.concatenate([[-np.inf], reach[:-1]])
-        total += float(np.maximum(0, reach - np.maximum(begin[part], before)).sum())
-        count += 1
-    return (total / count if count else 0.0), count
+    parts = np.split(order, np.flatnonzero(np.diff(sm[order])) + 1) if len(order) else []
+    total = sum(float(added(begin[part], end[part]).sum()) for part in parts)
+    return total / max(1, len(parts)), len(parts)
 
 
 def _roof(bandwidth: float, speed: float, sms: float, code: CodeWork | None, peaks: Peaks | None) -> tuple[str, float]:

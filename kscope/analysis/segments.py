@@ -19,14 +19,12 @@ import numpy.typing as npt
 from .. import native
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import parents, separated
+from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import map_ahead
 from ..util.runs import ranges
 from .warp_regions import SPANS
 from .warp_stats import warp_ends
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Result = TypeVar("Result")
 NONE = -1
 """The name of time in no region."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..tracedata import tracks
@@ -29,8 +28,6 @@ from .wall import wall_ns
 from .warp_regions import SPANS, WarpRegions, warp_regions
 from .warp_stats import WarpStats, notes, warp_stats
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _NAN = float("nan")
 
 

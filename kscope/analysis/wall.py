@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..util import parallel
+from ..util.arrays import Float, Int64
+from ..util.runs import added
 from .warp_regions import SPANS, WarpRegions
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 _LONGEST = 1 << 61
 """Rows times time stays below, so that all spans fit one 64-bit axis."""
 _FINEST = 1024
@@ -99,10 +99,9 @@ def wall_ns(trace: TraceData, found: WarpRegions, group: Int64, codes: Int64) ->
     if not len(begin):  # no span lasts a cycle
         return np.zeros(len(codes))
     order = np.argsort(begin)
-    begin, reach = begin[order], np.maximum.accumulate(end[order])
-    before = np.concatenate([begin[:1], reach[:-1]])
-    gain = np.maximum(reach - np.maximum(begin, before), 0)
-    return np.asarray(np.bincount(begin // axis.zone, weights=gain, minlength=len(codes)) / axis.steps, np.float64)
+    gain = added(begin[order], end[order])
+    zone = begin[order] // axis.zone
+    return np.asarray(np.bincount(zone, weights=gain, minlength=len(codes)) / axis.steps, np.float64)
 
 
 def _axis(trace: TraceData, found: WarpRegions, used: npt.NDArray[np.bool_], group: Int64, codes: Int64) -> _Axis:

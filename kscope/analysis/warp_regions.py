@@ -6,6 +6,7 @@ by SM, block or launch never reads the records again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +15,10 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import children_weight, track_aligned
+from ..util.arrays import Float, Int64
 from ..util.parallel import each
-from ..util.runs import heads
+from ..util.runs import heads, order_by
 
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 Names = npt.NDArray[np.uint8 | np.uint16]
 SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 _COLUMNS = ("track", "name", "count", "unknown", "total", "own", "idle", "first", "last", "offset")
@@ -66,6 +66,14 @@ class WarpRegions:
 
     def __len__(self) -> int:
         return len(self.track)
+
+    def by_region(self, trace: TraceData) -> Iterator[tuple[int, str, Int64]]:
+        """(kernel, region name, rows with spans of known duration), in order of kernel and name."""
+        used = np.flatnonzero(self.count > 0)
+        kernel = trace.warps.kernel[self.track[used]]
+        order = order_by(kernel, self.name[used])
+        for part in np.split(order, heads(kernel[order], self.name[used][order])[1:]) if len(used) else []:
+            yield int(kernel[part[0]]), self.names[int(self.name[used[part[0]]])], used[part]
 
 
 def warp_regions(trace: TraceData, *, cycles: bool = False) -> WarpRegions:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..tracedata.recorded import CLOCKS
+from ..util.arrays import Float, Int64
 from ..util.reduction import Rows, reduced
 from ..util.runs import count_distinct, group_equal, summed
 from ..util.text import counted
 from .groups import Groups, Key
 from .warp_regions import WarpRegions, under_tick
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def warp_stats(trace: TraceData, groups: Groups, found: WarpRegions) -> tuple[Wa
         column[all_rows.code] = sums
     count, records, dropped, unfinished, alive, without = (column.tolist() for column in columns)
     launches, mean, most, grids = _times(trace, groups, rows, ends)
-    blocks = _distinct(code, len(groups), warps.launch[rows], warps.block[rows]).tolist()
+    blocks = _distinct(code, len(groups), warps.block_key[rows]).tolist()
     worst = np.full(len(groups), -1)
     longest = np.flatnonzero(quiet == all_rows.most[0][all_rows.of])[::-1]
     worst[code[longest]] = longest  # of several the first lane, which is assigned last
@@ -125,9 +122,9 @@ def _times(
     return count.tolist(), mean.tolist(), longest.tolist(), blocks.tolist()
 
 
-def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
+def _distinct(code: Int64, groups: int, block: Int64) -> Int64:
     """(groups,) number of blocks, counted per launch."""
-    member, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
+    member, _, place = group_equal(block)
     if groups > 1:
         member, _, _ = group_equal(code * len(member) + place)
     return np.bincount(code[member], minlength=groups)

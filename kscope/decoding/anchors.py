@@ -18,11 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import CHUNK, each
-
-Float = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 FASTEST, SLOWEST = 0.2, 10.0
 """ns per cycle of any GPU: 5 GHz to 100 MHz; used only if the anchors give no tighter bound."""

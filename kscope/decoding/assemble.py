@@ -15,6 +15,7 @@ from ..tracedata.data import Launch, TraceData
 from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
+from ..util.arrays import Int64
 from ..util.parallel import each, filled, shares
 from ..util.runs import group_equal, heads
 from ..util.text import counted
@@ -31,7 +32,6 @@ from .slabs import Slabs, find
 from .unfinished import until_read
 from .warp_roles import with_roles
 
-Int64 = npt.NDArray[np.int64]
 _SAMPLING = ("block", "warp", "sm")
 
 

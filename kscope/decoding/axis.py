@@ -21,11 +21,12 @@ import numpy.typing as npt
 from .. import native
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.curves import Curves
+from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import each, filled, map_ahead, shares
 from ..util.runs import group_equal
 from ..util.text import counted
 from . import clock_curves, clock_drift, time_bounds
-from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, between, tightest
+from .anchors import FASTEST, SLOWEST, Anchors, Rates, Rows, between, tightest
 from .inner_anchors import InnerAnchors, added
 from .slabs import Slabs
 

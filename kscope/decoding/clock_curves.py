@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..tracedata.curves import Curves
+from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import each
 from . import time_bounds
-from .anchors import Anchors, Bools, Float, Int64, Rates, Rows, band_in_numpy
+from .anchors import Anchors, Rates, Rows, band_in_numpy
 
 _ROUNDS = 40
 """Of bends: each mostly halves the pieces. If they are not enough, all anchors that contradict a piece are knots."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .anchors import Anchors, Float, Int64, Rates, Rows, band
+from ..util.arrays import Float, Int64
+from .anchors import Anchors, Rates, Rows, band
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from ..marks.grammar import BEGIN_TRACK, END_TRACK
 from ..marks.wide import LEAST_WIDE
 from ..tracedata.data import TraceData
 from ..tracedata.region import Region
+from ..util.arrays import Int64
 from ..util.text import counted
-
-Int64 = npt.NDArray[np.int64]
 
 
 def with_flights(trace: TraceData) -> TraceData:
@@ -76,7 +75,7 @@ def _lost_key(trace: TraceData, at: Int64) -> npt.NDArray[np.bool_]:
 def _pairs(trace: TraceData, at: Int64) -> tuple[Int64, Int64]:
     """(begins, ends) that pair, as indices of records. at: the records of both kinds."""
     warps, rows = trace.warps, trace.track[at]
-    place = warps.launch[rows] * (int(warps.block.max(initial=0)) + 1) + warps.block[rows]
+    place = warps.block_key[rows]
     ends = np.array([one.track == END_TRACK for one in trace.regions])[trace.region[at]]
     names = [trace.regions[one].name for one in trace.region[at].tolist()]
     order = np.lexsort((ends, trace.start_ticks[at]))

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.wire import TIME_SHIFT
-from .anchors import Anchors, Int64, Rows
+from ..util.arrays import Int64
+from .anchors import Anchors, Rows
 from .slabs import Slabs
 
 _TURN = 1 << 32

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from ..tracedata.curves import Lives
 from ..tracedata.data import TraceData
-from ..util.runs import order_by
-
-Int64 = npt.NDArray[np.int64]
+from ..util.arrays import Int64
+from ..util.runs import fresh, order_by, starts
 
 
 def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
@@ -55,8 +54,6 @@ def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
 def _firsts(group: Int64, lane: npt.NDArray[np.uint8]) -> Int64:
     """For each row the row of its group with the lowest lane."""
     order = order_by(group, lane)
-    fresh = np.concatenate([[True], np.diff(group[order]) != 0])
-    heads = order[np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))]
     first = np.empty(len(group), np.int64)
-    first[order] = heads
+    first[order] = order[starts(fresh(group[order]))]
     return first

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import LOG2_SHIFT
+from ..util.arrays import Int64
 from ..util.parallel import each, filled, shares
-from ..util.runs import fresh, group_equal, heads, order_by
+from ..util.runs import fresh, group_equal, heads, order_by, starts
 from .slabs import Slabs
-
-Int64 = npt.NDArray[np.int64]
 
 _LANE = (1 << LOG2_SHIFT) - 1
 """Of HEADER["place"]: warp and lane."""
@@ -129,8 +128,7 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bo
     first, replay = fresh(grid[order], block[order], lane[order]), np.zeros(len(grid), np.int64)
     if first.all():
         return replay
-    index = np.arange(len(order))
-    replay[order] = index - np.maximum.accumulate(np.where(first, index, 0))
+    replay[order] = np.arange(len(order)) - starts(first)
     found, sure = _by_intervals(slabs, grid, time, replay)
     late = in_turn & (slabs.lane != 0) & ~sure
     return (

@@ -34,6 +34,7 @@ from ..capture.layout import (
     slab_lines,
 )
 from ..capture.model import Problem
+from ..util.arrays import Bools, Int64
 from ..util.parallel import chunks, each, filled, map_ahead, shares
 from ..util.text import counted
 
@@ -49,9 +50,7 @@ _PLACE, _CHECK = (HEADER.fields[name][1] // 4 for name in ("place", "check"))  #
 _WHOLE, _TORN, _CUT, _ALIEN = range(4)
 """States of what looks like a header."""
 
-Int64 = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
-Bools = npt.NDArray[np.bool_]
 Column = npt.NDArray[np.unsignedinteger]
 
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import native
+from ..util.arrays import Float, Int64
 from ..util.parallel import each
-from .anchors import FASTEST, SLOWEST, WIDE, Anchors, Float, Int64, Rates, Rows, band, between
+from .anchors import FASTEST, SLOWEST, WIDE, Anchors, Rates, Rows, band, between
 
 _MARGIN = 1.25
 """A clock may be this much slower than the anchors show, and this much faster if the device's highest is unknown."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.model import DeviceCapture
 from ..tracedata.curves import Lives
+from ..util.arrays import Int64
 from .axis import Axis
 from .slabs import Slabs
 
-Int64 = npt.NDArray[np.int64]
 _LONGEST_NS = 1 << 47
 """The longest time that a running warp is shown for: 39 hours; more is damage."""
 _FASTEST = 100

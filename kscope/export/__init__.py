@@ -1,14 +1,15 @@
 """Trace export: one module per format, selected by the file's suffix.
 
-A format module has ``write(timeline, file, step)`` or ``write(trace, file, step)``: `file` takes bytes, and
-``step(count)`` reports progress in records. If it needs a package, ``needs()`` raises MissingError without it.
+A format is a function ``write(timeline, file, step)`` or ``write(trace, file, step)`` of a module: `file` takes bytes,
+and ``step(count)`` reports progress in records. If the module needs a package, its ``needs()`` raises MissingError
+without it.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -40,6 +41,7 @@ class Format:
         timeline: it draws a Timeline, with a limit and view options; else it writes a trace.
         gzip: ``.gz`` may follow the suffix.
         page: it is a page, with a critical path.
+        function: of the module, that writes it.
     """
 
     module: str
@@ -47,6 +49,7 @@ class Format:
     timeline: bool = False
     gzip: bool = False
     page: bool = False
+    function: str = "write"
 
     def suffixes(self, suffix: str) -> tuple[str, ...]:
         """The suffix, and the gzipped one if allowed."""
@@ -57,9 +60,13 @@ FORMATS: dict[str, Format] = {
     ".pftrace": Format("kscope.export.perfetto.pftrace", "timeline for Perfetto", timeline=True, gzip=True),
     ".speedscope.json": Format("kscope.export.speedscope", "flame graph for speedscope.app", gzip=True),
     ".json": Format("kscope.export.chrome", "timeline in Chrome's trace event format", timeline=True, gzip=True),
-    ".parquet": Format("kscope.export.parquet", "all columns, for pandas, Polars, DuckDB (needs pyarrow)"),
-    ".arrow": Format("kscope.export.arrow", "all columns, memory-mappable (needs pyarrow)"),
-    ".feather": Format("kscope.export.feather", "all columns, lz4-compressed (needs pyarrow)"),
+    ".parquet": Format(
+        "kscope.export.columnar", "all columns, for pandas, Polars, DuckDB (needs pyarrow)", function="write_parquet"
+    ),
+    ".arrow": Format("kscope.export.columnar", "all columns, memory-mappable (needs pyarrow)"),
+    ".feather": Format(
+        "kscope.export.columnar", "all columns, lz4-compressed (needs pyarrow)", function="write_feather"
+    ),
     ".csv": Format("kscope.export.csvrows", "all columns, for spreadsheets", gzip=True),
     ".hatchet": Format("kscope.export.hatchet", "call tree for proton-viewer: cycles, normalized_cycles, time"),
     ".folded": Format("kscope.export.folded", "stacks for flamegraph.pl and inferno", gzip=True),
@@ -111,7 +118,7 @@ def export(
     from .view import VIEW_OPTIONS, view
 
     path = Path(path)
-    form, module = check(path)
+    form, write = check(path)
     known = ("limit", "force", "progress", "edges", *VIEW_OPTIONS)
     if unknown := [name for name in options if name not in VIEW_OPTIONS]:
         raise UsageError(f"export({path.name!r}, {unknown[0]}=...): no such option{nearest(unknown[0], known)}")
@@ -131,7 +138,7 @@ def export(
     with replacing(path) as raw, bar as step:
         data = drawing.timeline(trace, most, shown) if form.timeline else _first(trace, most)
         with GzipWriter(raw) if path.name.endswith(GZIP) else nullcontext(raw) as file:
-            module.write(data, file, step, **more)
+            write(data, file, step, **more)
     return count
 
 
@@ -154,14 +161,14 @@ def _check_size(slices: int, force: bool) -> None:
         warnings.warn(f"{about}; narrow them with trace.filter(...) or limit=", stacklevel=4)
 
 
-def check(path: str | os.PathLike[str]) -> tuple[Format, Any]:
+def check(path: str | os.PathLike[str]) -> tuple[Format, Callable[..., None]]:
     """Check that a file can be exported, before any work is done.
 
     Args:
         path: the file to write.
 
     Returns:
-        The format of its suffix, and the format's module.
+        The format of its suffix, and the function that writes it.
 
     Raises:
         UsageError: unknown suffix, or the path cannot be written.
@@ -175,5 +182,5 @@ def check(path: str | os.PathLike[str]) -> tuple[Format, Any]:
             if path.name.endswith(name) and path.name != name:
                 module = import_module(form.module)
                 getattr(module, "needs", lambda: None)()
-                return form, module
+                return form, getattr(module, form.function)
     raise UsageError(f"{path.name!r}: unknown suffix; expected one of {', '.join(suffixes())}")

@@ -16,7 +16,7 @@ import orjson
 from ..capture.layout import Kind
 from ..tracedata.info import info
 from ..tracedata.values import distinct
-from ..util.arrays import Int64
+from ..util.arrays import Bytes, Int64
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -24,7 +24,7 @@ from . import row_notes, text_cells
 from .flows import arrival
 from .launch_rows import LaunchRow, launch_rows
 from .sample_counters import UNIT, counters
-from .text_cells import SPACE, Bytes
+from .text_cells import SPACE
 from .threads import Threads, threads_of
 from .timeline import EMPTY, Timeline
 

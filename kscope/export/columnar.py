@@ -18,12 +18,11 @@ from ..errors import MissingError
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.info import info
 from ..tracedata.values import EXACT_VALUE
+from ..util.arrays import Int64
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from ..util.text import install_command
-
-Int64 = npt.NDArray[np.int64]
 
 GROUP, MOST = 1 << 17, 1 << 20
 """Minimum (except the last) and maximum rows of a row group."""
@@ -46,6 +45,9 @@ def pyarrow() -> Any:
     import_module("pyarrow.parquet")  # submodules are not imported by the package
     import_module("pyarrow.ipc")
     return pyarrow
+
+
+needs = pyarrow
 
 
 def table(trace: TraceData) -> Any:
@@ -174,7 +176,12 @@ def write_parquet(trace: TraceData, file: BinaryIO, step: Step) -> None:
             step(len(part))
 
 
-def write_ipc(trace: TraceData, file: BinaryIO, step: Step, compression: str | None = None) -> None:
+def write_feather(trace: TraceData, file: BinaryIO, step: Step) -> None:
+    """Write an Arrow file, compressed with lz4, as pandas does."""
+    write(trace, file, step, "lz4")
+
+
+def write(trace: TraceData, file: BinaryIO, step: Step, compression: str | None = None) -> None:
     """Write an Arrow file; without compression it can be memory-mapped."""
     arrow = pyarrow()
     schema, parts = batches(trace)

@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.values import distinct
+from ..util.arrays import Bytes
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from . import text_cells
-from .text_cells import NOTHING, Bytes
+from .text_cells import NOTHING
 
 _CHUNK = 1 << 14
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.values import distinct
 from ..util.arrays import Bools, Int64
+from ..util.runs import group_equal
 from ..util.text import counted
 
 
@@ -103,10 +104,9 @@ def _pair(trace: TraceData, begin: Int64, end: Int64, sources: Int64, targets: I
         nothing = np.zeros(0, np.int64)
         return Flows(nothing, nothing, nothing.astype(bool))
     both = np.concatenate([sources, targets])
-    _, block = np.unique(np.stack([trace.warps.launch, trace.warps.block], axis=1), axis=0, return_inverse=True)
     _, value = distinct(trace.value, trace.integers, both)
-    track = trace.track[both].astype(np.int64)
-    in_lane, in_block = (place * (len(both) + 1) + value for place in (track, block.ravel()[track]))
+    track, block = trace.track[both].astype(np.int64), group_equal(trace.warps.block_key)[2]
+    in_lane, in_block = (place * (len(both) + 1) + value for place in (track, block[track]))
     cut, started = len(sources), begin[sources]
     same_lane = _latest(in_lane[:cut], started, in_lane[cut:], begin[targets])
     same_block = _latest(in_block[:cut], started, in_block[cut:], begin[targets])

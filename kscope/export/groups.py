@@ -21,13 +21,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ..util.arrays import Int64
 from ..util.parallel import chunks
 from ..util.portable import clean
 from ..util.runs import count_distinct, fresh, group_equal, order_by
 from ..util.text_columns import TextColumn, constant, decimals, joined, take
 from .timeline import Timeline
 
-Int64 = npt.NDArray[np.int64]
 TOP = -1
 """The parent of a GPU."""
 BETWEEN = " · "

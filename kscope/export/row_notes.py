@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import TraceData
+from ..util.arrays import Int64
 from ..util.portable import clean
 from ..util.runs import heads
 from ..util.text_columns import TextColumn, constant, decimals, take
 from .timeline import Timeline
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,8 @@ import numpy.typing as npt
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import parents, track_aligned
+from ..util.arrays import Int64
 from ..util.parallel import each
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

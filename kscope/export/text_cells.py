@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..util.arrays import Int64
+from ..util.arrays import Bytes, Int64
 
-Bytes = npt.NDArray[np.uint8]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 SPACE, NOTHING = b" ", b"\0"

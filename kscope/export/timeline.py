@@ -17,12 +17,12 @@ from ..analysis.warp_stats import warp_ends
 from ..capture.model import Problem
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import layers
+from ..util.arrays import Int64
 from ..util.parallel import chunks, each
 from .flows import Flows, flows
 from .peer_flows import peer_flows
 from .view import View
 
-Int64 = npt.NDArray[np.int64]
 EMPTY = "no records"
 """The slice of a warp without records, from its start to its end."""
 MOST_EMPTY = 100_000

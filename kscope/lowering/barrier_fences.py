@@ -9,9 +9,11 @@ a barrier where one had worked for 2,000). ptx.barrier_fence() is the fence.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from operator import or_
 
 from ..ptx import cfg
+from ..util.flow import settled
 
 _BARRIER = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:bar(?:\.cta)?|barrier(?:\.cta)?)\.(?:sync|red)\b")
 _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")
@@ -29,7 +31,10 @@ def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: 
         without: names that are not recorded, whose marks read no clock.
     """
 
-    def walk(block: cfg.Block, after: bool) -> bool:
+    found: set[int] = set()
+
+    def onward(number: int, after: bool) -> Iterator[tuple[int, bool]]:
+        block = graph[number]
         for i in range(block.first, block.last):
             statement = function.statements[i]
             clock = statement.sort == "leave" or (
@@ -43,18 +48,9 @@ def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: 
                 after = True
             elif clock or statement.sort in ("wait", "call") or _holds(statement, function.text):
                 after = False
-        return after
+        yield from ((other, after) for other in block.successors)
 
-    found: set[int] = set()
-    entered = [False] * len(graph)
-    work = list(range(len(graph)))
-    while work:
-        n = work.pop()
-        if walk(graph[n], entered[n]):
-            for successor in graph[n].successors:
-                if not entered[successor]:
-                    entered[successor] = True
-                    work.append(successor)
+    settled(dict.fromkeys(range(len(graph)), False), onward, or_)
     return frozenset(found)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..ptx import cfg
+from ..util.flow import settled
 
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global\S*\s*\[[^\]]*\]\s*,\s*\[[^\]]*\]\s*,\s*(\w+)")
 _ANY, _COMMIT = "cp.async.c", "cp.async.commit_group"
@@ -16,12 +17,10 @@ def group_bytes(function: cfg.Function, graph: Sequence[cfg.Block]) -> dict[int,
     """Commits, by the index of their statement, whose groups copy the same number of bytes on every path, and that
     number. What is copied under a predicate is not known.
     """
-    before: dict[int, int] = {0: 0}
     found: dict[int, int] = {}
-    ahead = [0] if graph else []
-    while ahead:
-        number = ahead.pop()
-        block, bytes = graph[number], before[number]
+
+    def onward(number: int, bytes: int) -> Iterator[tuple[int, int]]:
+        block = graph[number]
         for i in range(block.first, block.last):
             statement = function.statements[i]
             code = function.text[statement.start : statement.end]
@@ -32,10 +31,7 @@ def group_bytes(function: cfg.Function, graph: Sequence[cfg.Block]) -> dict[int,
             elif bytes != _UNKNOWN:
                 copy = None if code.startswith("@") else _COPY.search(code)
                 bytes = _UNKNOWN if copy is None else bytes + int(copy[1], 0)
-        for other in block.successors:
-            known = before.get(other)
-            after = bytes if known is None or known == bytes else _UNKNOWN
-            if after != known:
-                before[other] = after
-                ahead.append(other)
+        yield from ((other, bytes) for other in block.successors)
+
+    settled({0: 0} if graph else {}, onward, lambda one, other: one if one == other else _UNKNOWN)
     return {i: count for i, count in found.items() if count > 0}

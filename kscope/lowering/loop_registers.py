@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ..marks.grammar import Mark
 from ..ptx import cfg
+from ..util.flow import reached
 
 _MEMORY = re.compile(
     r"(?:@!?\s*[%\w$]+\s+)?(?:ldmatrix|stmatrix|wmma\.(?:load|store)|wgmma|tcgen05|multimem|clusterlaunchcontrol"
@@ -89,14 +90,7 @@ def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
 
 def _is_nested(n: int, graph: Sequence[cfg.Block]) -> bool:
     """Whether block n, a loop, is in another loop: a way leads from it through other blocks back to it."""
-    seen, ahead = set[int](), [other for other in graph[n].successors if other != n]
-    while ahead:
-        if (one := ahead.pop()) == n:
-            return True
-        if one not in seen:
-            seen.add(one)
-            ahead += graph[one].successors
-    return False
+    return n in reached((one for one in graph[n].successors if one != n), lambda one: graph[one].successors)
 
 
 def _entries(n: int, function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[int]:

@@ -17,10 +17,9 @@ from ..tracedata.data import UNKNOWN, Launch, TraceData
 from ..tracedata.recorded import Recorded
 from ..tracedata.region import MOST_REGIONS, Region
 from ..tracedata.warps import Warps
+from ..util.arrays import Int64
 from ..util.text import counted
 
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 P = ParamSpec("P")
 
 LAST_TIME = 1 << 61

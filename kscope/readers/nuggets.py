@@ -18,7 +18,8 @@ from ..capture.layout import Kind
 from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
-from .columns import LAST_TIME, Int64, Notes, Records, WarpRows, distinct, recorded_by, trace
+from ..util.arrays import Int64
+from .columns import LAST_TIME, Notes, Records, WarpRows, distinct, recorded_by, trace
 from .tagged import NO_SM
 from .words import Names, named, ranged, words
 

@@ -25,9 +25,9 @@ from ..errors import FormatError, UsageError
 from ..trace import Trace
 from ..tracedata.data import Launch
 from ..util import bounded_reading
-from ..util.arrays import Float
+from ..util.arrays import Float, Int64
 from ..util.runs import fresh, heads
-from .columns import Int64, Notes, Records, WarpRows, distinct, recorded_by, trace
+from .columns import Notes, Records, WarpRows, distinct, recorded_by, trace
 from .words import numbered
 
 _PLACE = re.compile(r"(?s)(.*?)\s*Core(\d{1,9})\s+CTA(\d{1,14})")

@@ -24,8 +24,9 @@ from ..capture.layout import Kind
 from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
+from ..util.arrays import Bools, Int64
 from ..util.runs import fresh
-from .columns import Bools, Int64, Notes, Records, WarpRows, recorded_by, trace
+from .columns import Notes, Records, WarpRows, recorded_by, trace
 from .pairs import BEGIN, END, pair, unwrapped
 from .words import Names, named, ranged, words
 

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from ..errors import FormatError, UsageError
 from ..util import bounded_reading
+from ..util.arrays import Bytes
 from .columns import Notes
 
 Names = Sequence[str] | Mapping[int, str] | None
-Bytes = npt.NDArray[np.uint8]
 MOST_DEVICE = (1 << 20) - 1
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Readers of a .npy file's header, by version."""

@@ -18,10 +18,8 @@ import numpy.typing as npt
 
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
+from ..util.arrays import Float, Int64
 from ..util.runs import fresh, order_by
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 _FAR = float(1 << 62)
 

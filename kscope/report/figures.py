@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
+from ..util.arrays import Float, Int64
 from .scene import SPAN, Part, Scene
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 MOST_NAMES = 512
 """Number of names with a histogram; the others are only in the table."""

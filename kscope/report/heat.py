@@ -11,13 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.nesting import parents
-from ..util.arrays import Float, Int64
+from ..util.arrays import Bytes, Float, Int64
 from .scene import SPAN, Part, Scene
-
-Bytes = npt.NDArray[np.uint8]
 
 MOST_NAMES = 63
 """Number of distinct names in the overview; the others share one code."""

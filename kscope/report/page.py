@@ -18,8 +18,8 @@ import orjson
 
 STYLES = ("theme.css", "layout.css", "panels.css")
 SCRIPTS = (
-    "dom.js", "units.js", "color.js", "unpack.js", "model.js", "blocks.js", "slices.js", "view.js", "axis.js",
-    "overview.js", "cells.js", "warps.js", "boxes.js", "hits.js", "details.js", "table.js", "histogram.js",
+    "dom.js", "drawing.js", "units.js", "color.js", "unpack.js", "model.js", "blocks.js", "slices.js", "view.js",
+    "axis.js", "overview.js", "cells.js", "warps.js", "boxes.js", "hits.js", "details.js", "table.js", "histogram.js",
     "imbalance.js", "search.js", "input.js", "main.js",
 )  # fmt: skip
 """In the order in which they form one script."""

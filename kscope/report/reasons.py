@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from ..analysis.samples.reasons import ISSUED
@@ -23,10 +24,9 @@ def colors(rows: Iterable[Mapping[str, int]]) -> dict[str, str]:
     Args:
         rows: samples by reason; what was issued has a separate color.
     """
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for row in rows:
-        for name, count in row.items():
-            total[name] = total.get(name, 0) + count
+        total.update(row)
     order = sorted((name for name in total if name != ISSUED), key=lambda name: -total[name])
     return {ISSUED: _ISSUED_COLOR, **{name: _COLORS[at % len(_COLORS)] for at, name in enumerate(order)}}
 
@@ -36,15 +36,13 @@ def bars(trace: TraceData) -> dict[tuple[str, str], list[tuple[str, float, str]]
     if trace.samples is None:
         return {}
     names = dict(zip(of_kernels(trace), kernel_names(trace), strict=True))
-    counts: dict[tuple[str, str], dict[str, int]] = {}
+    counts = defaultdict[tuple[str, str], Counter[str]](Counter)
     for number, function in enumerate(trace.samples.functions):
         if function.kernel not in names:
             continue
         for row in stalls(trace.samples.of([number])).rows:
-            own = counts.setdefault((names[function.kernel], row.name), {})
             issued = {ISSUED: row.samples - sum(row.reasons.values())}
-            for name, count in (issued | row.reasons).items():
-                own[name] = own.get(name, 0) + count
+            counts[names[function.kernel], row.name].update(issued | row.reasons)
     color = colors(counts.values())
     return {
         key: [(clean(name), count / sum(own.values()), color[name]) for name, count in own.items() if count]

@@ -5,6 +5,7 @@ A record is drawn by its code, a row of a small table: its name, its kind, and t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,13 +17,10 @@ from ..analysis.summary import Summary
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import MOST_LEVELS, layers, nest
+from ..util.arrays import Float, Int64
 from ..util.parallel import chunks, each
 from .drawn_warps import DrawnWarps, arrange
 from .pack import narrow
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 SPAN, INSTANT, COUNTER, UNKNOWN = range(4)
 """How a record is drawn. UNKNOWN: a span longer than 32-bit clocks can measure."""
@@ -78,13 +76,13 @@ class Part:
 
 def scene(trace: TraceData, summary: Summary) -> Scene:
     """The scene of a trace; `summary` is the trace's own, and determines the order of names."""
-    total: dict[str, float] = {}
+    total = defaultdict[str, float](float)
     for row in summary.regions:
-        total[row.region] = total.get(row.region, 0.0) + row.warp_time_ns
+        total[row.region] += row.warp_time_ns
     used = np.zeros(len(trace.regions), bool)
     used[np.unique(trace.region)] = True
     shown = {region.name for region, seen in zip(trace.regions, used.tolist(), strict=True) if seen}
-    names = tuple(sorted(shown, key=lambda name: (-total.get(name, 0.0), name)))
+    names = tuple(sorted(shown, key=lambda name: (-total[name], name)))
     code, codes = _codes(trace, names)
     return Scene(trace, arrange(trace), names, code, codes)
 

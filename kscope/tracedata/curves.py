@@ -13,11 +13,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ..util.arrays import Float, Int64
 from ..util.parallel import filled
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
-
 
 _FAR = float(1 << 61)
 """Ticks beyond it are of damaged clocks."""

@@ -13,6 +13,7 @@ from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..capture.samples import Samples
 from ..marks.wide import Bits, floats
+from ..util.arrays import Float, Int64
 from ..util.text import counted
 from .calls import Call
 from .curves import Curves, Lives
@@ -21,9 +22,6 @@ from .recorded import Recorded
 from .region import Region
 from .values import NONE, Integers
 from .warps import Warps
-
-Int64 = npt.NDArray[np.int64]
-Float = npt.NDArray[np.float64]
 
 COLUMNS = (
     "kernel", "launch", "block", "block_x", "block_y", "block_z", "warp", "lane", "sm", "region", "kind", "track",

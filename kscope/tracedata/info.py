@@ -132,7 +132,6 @@ def info(trace: TraceData) -> Info:
     command = host.get("command")
     started = host.get("started")
     launched = warps.launch[group_equal(warps.launch)[0]]
-    block = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
     return Info(
         source=about.source,
         clock=about.clock,
@@ -152,10 +151,10 @@ def info(trace: TraceData) -> Info:
         survive=_survive(host.get("survive")),
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
-        warps=count_distinct(block * (int(warps.warp.max(initial=0)) + 1) + warps.warp),
+        warps=count_distinct(warps.block_key * (int(warps.warp.max(initial=0)) + 1) + warps.warp),
         lanes=len(warps) if warps.noun == "lane" else 0,
         records=len(trace),
-        blocks=count_distinct(block),
+        blocks=count_distinct(warps.block_key),
         grid_blocks=sum(_blocks(trace, launch) for launch in launched.tolist()),
     )
 

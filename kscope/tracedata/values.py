@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..marks.wide import CODES, Bits, Codes
+from ..util.arrays import Float
 
 EXACT_VALUE = "exact_value"
 """One more column of tables, if values are integers of 64 bits, which `value` may round: those that are integers."""
@@ -17,7 +18,6 @@ NONE = 255
 _EXACT = 1 << 53
 """Integers up to here are exact in a float64."""
 _SIGNED, _UNSIGNED, _WIDE = (CODES["i32"], CODES["i64"]), (CODES["u32"], CODES["u64"]), (CODES["i64"], CODES["u64"])
-Float = npt.NDArray[np.float64]
 Rows = slice | npt.NDArray[np.integer[Any]]
 
 

@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ..util.arrays import Int64
 from ..util.text_columns import TextColumn, constant, decimals, joined
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +79,11 @@ class Warps:
             return "warp"
         rows = np.stack([self.launch, self.block, self.warp.astype(np.int64)], axis=1)
         return "lane" if len(np.unique(rows, axis=0)) < len(rows) else "warp"
+
+    @property
+    def block_key(self) -> Int64:
+        """(w,) a number of each row's block that no other block of any launch has."""
+        return self.launch * (int(self.block.max(initial=0)) + 1) + self.block
 
     def label(self, row: int) -> str:
         """A row's label: ``block 3 warp 0``, with y, z if the grid has them, and the lane if lanes record."""

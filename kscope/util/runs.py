@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from .arrays import Float, Int64
 
-Float = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
 _TABLE, _FLAGS = 4, 64
 """Entries of a table of numbers, and of one of flags, per value up to which it is faster than a sort or hashes."""
 
@@ -47,6 +46,23 @@ def order_by(*columns: npt.NDArray[np.integer]) -> Int64:
     key.sort()
     key &= np.uint64((1 << low) - 1)
     return key.view(np.int64)
+
+
+def starts(is_first: npt.NDArray[np.bool_]) -> Int64:
+    """(n,) index of the first row of each row's run; fresh() tells the first rows."""
+    return np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
+
+
+def ordinals(*columns: npt.NDArray[np.generic]) -> Int64:
+    """(n,) number of each row in its run of equal rows, from 0."""
+    return np.asarray(np.arange(len(columns[0])) - starts(fresh(*columns)))
+
+
+def added(begin: Float | Int64, end: Float | Int64) -> Float:
+    """(n,) how much each interval, in order of begin, adds to the union of those before it."""
+    reach = np.maximum.accumulate(end)
+    before = np.concatenate([begin[:1], reach[:-1]])
+    return np.asarray(np.maximum(reach - np.maximum(begin, before), 0), np.float64)
 
 
 def ranges(first: Int64, count: Int64) -> Int64:

@@ -256,14 +256,18 @@ def find() -> Path:
 
 def _loaded() -> Iterator[Path]:
     """A second copy in one process would not know the first one's context."""
-    try:
-        maps = Path("/proc/self/maps").read_text(errors="replace")
-    except OSError:
-        return
-    for line in maps.splitlines():
+    for line in _maps().splitlines():
         path = line.partition("/")[2]
         if path and Path(path).name.startswith(_NAME):
             yield Path("/" + path)
+
+
+def _maps() -> str:
+    """What is mapped into this process; empty where that is unknown."""
+    try:
+        return Path("/proc/self/maps").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _in_wheels() -> Iterator[Path]:
@@ -292,10 +296,7 @@ def other_client() -> str:
     flags = getattr(sys.modules.get("triton.profiler.flags"), "flags", None)
     if getattr(flags, "profiling_on", False):
         return "Proton"
-    try:
-        maps = Path("/proc/self/maps").read_text(errors="replace")
-    except OSError:
-        maps = ""
+    maps = _maps()
     for library, name in _INJECTED.items():
         if library in maps:
             return name

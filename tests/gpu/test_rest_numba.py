@@ -163,7 +163,7 @@ def test_attributes_that_a_program_sets_hold_for_both_forms(
     out = n.ints(2)
     kernel[2, 64](out)
     (marked,) = kernel.overloads.values()
-    plain = frontend._target._loads.forms._forms[marked].kernel
+    plain = frontend._loads.forms._forms[marked].kernel
     for value in (50, 25):
         set_carveout(marked._codelibrary.get_cufunc(), value)
         kernel[2, 64](out)
@@ -232,7 +232,7 @@ def test_a_grid_that_only_the_plain_form_runs_at_once_is_refused_by_name(
     from kscope.instrument import registry
 
     frontend: Any = registry.frontend("numba")
-    marked, fitting = frontend._target._loads.forms._marked(compiled), plain_form._Function.fitting
+    marked, fitting = frontend._loads.forms._marked(compiled), plain_form._Function.fitting
 
     def fewer(function: Any, launch: Any) -> Callable[[], int]:
         found = fitting(function, launch)

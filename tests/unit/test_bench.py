@@ -277,7 +277,7 @@ def test_the_variants_of_a_triton_kernel_run_in_a_reproducible_random_order(on_t
 def test_a_benchmark_kernel_compiles_in_every_variant(on_triton: ModuleType, name: str, tmp_path: Path) -> None:
     options = import_module("sections").Options(tmp_path, "sm_90", tmp_path, True, (name,))
     found = {one.where: one.value for one in on_triton.dry("triton", options) if one.what == f"{name}, instructions"}
-    assert set(found) == set(on_triton.COMPILED) | set(on_triton.PROTON)
+    assert set(found) == set(on_triton.COMPILED) | set(import_module("protons").MODES)
     assert all(found["off"] < found[variant] for variant in found if variant != "off")
 
 

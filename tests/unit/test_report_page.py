@@ -131,7 +131,7 @@ def test_no_line_of_the_page_is_longer_than_120(path: Path) -> None:
 @pytest.mark.parametrize("at", [2.0**61, 2.0**60, 1e15, 0.0])
 def test_zooming_in_stops_at_a_readable_ruler(at: float) -> None:
     """A damaged clock makes a trace of 73 years, in which nearby times round to the same double."""
-    source = "".join((PAGE / "js" / name).read_text() for name in ("units.js", "view.js", "axis.js"))
+    source = "".join((PAGE / "js" / name).read_text() for name in ("units.js", "view.js", "drawing.js", "axis.js"))
     code = f"""
         const matchMedia = () => ({{ matches: true }}), themed = () => "", model = {{ span: 2 ** 61 }};
         const requestAnimationFrame = () => 0, cancelAnimationFrame = () => 0;

@@ -7,6 +7,7 @@ are the same in every process.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,13 +26,30 @@ class Entries(dict[str, Callable[[], Work]]):
         self[make.__name__] = make
         return make
 
-    def call(self, name: str, function: Callable[..., Any], *given: Any, **named: Any) -> None:
-        """An entry that calls a function. Arguments: values, and functions that make them."""
+    def call(self, name: str, find: Callable[[], Callable[..., Any]], *given: Any, **named: Any) -> None:
+        """An entry that calls the function that find() imports. Arguments: values, and functions that make them."""
 
         def make() -> Work:
             torch.manual_seed(0)
-            made = [one() if callable(one) else one for one in given]
+            made, function = [one() if callable(one) else one for one in given], find()
             return lambda: tensors(function(*made, **named))
+
+        self[name] = make
+
+    def both(
+        self, name: str, find: Callable[[], Callable[..., Any]], inputs: Sequence[Callable[[], Any]], *more: Any,
+        fresh: bool = False, back: bool = True, **named: Any,
+    ) -> None:  # fmt: skip
+        """An entry that calls the function that find() imports with the tensors that inputs make, and with more:
+        forward, and backward if `back`. fresh: as in both()."""
+
+        def make() -> Work:
+            torch.manual_seed(0)
+            function, made = find(), tensors([one() for one in inputs])
+            if back:
+                return both(lambda *given: function(*given, *more, **named), made, fresh)
+            values = [one.detach() for one in made]
+            return lambda: tensors(function(*values, *more, **named))
 
         self[name] = make
 
@@ -39,6 +57,18 @@ class Entries(dict[str, Callable[[], Work]]):
 def rand(*shape: int, dtype: torch.dtype = HALF, scale: float = 1.0, grad: bool = False) -> torch.Tensor:
     """Normally distributed numbers."""
     return torch.randn(shape, device=device).mul_(scale).to(dtype).requires_grad_(grad)
+
+
+def grad(*shape: int, **more: Any) -> Callable[[], torch.Tensor]:
+    """A function that makes normally distributed numbers with a gradient."""
+    return partial(rand, *shape, grad=True, **more)
+
+
+def angles(size: int, dtype: torch.dtype = HALF) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of a rotary embedding of 2,048 positions, each with as many frequencies as `size`."""
+    turned = torch.outer(torch.arange(2048.0), 1e4 ** -torch.linspace(0, 1, size))
+    near = rand(1).device
+    return turned.cos().to(near, dtype), turned.sin().to(near, dtype)
 
 
 def ints(most: int, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from . import Entries, Work, both, rand, tensors
+from . import Entries, Work, angles, both, grad, rand
 
 ENTRIES = Entries()
 BATCH, LENGTH, HEADS, SIZE = 2, 2048, 4, 64
@@ -16,6 +17,11 @@ BATCH, LENGTH, HEADS, SIZE = 2, 2048, 4, 64
 
 def of(module: str, name: str) -> Any:
     return getattr(import_module(f"fla.{module}"), name)
+
+
+def add(module: str, name: str, *inputs: Callable[[], Any]) -> None:
+    """An entry for a function of a module."""
+    ENTRIES.both(name, lambda: of(module, name), inputs)
 
 
 def qkv(length: int = LENGTH) -> list[torch.Tensor]:
@@ -41,16 +47,7 @@ def share(length: int = LENGTH) -> torch.Tensor:
 def _attention(module: str, name: str, *more: Any, length: int = LENGTH, back: bool = True, **named: Any) -> None:
     """An entry for a function of queries, keys, values and more. back: also its backward pass."""
 
-    def make() -> Work:
-        torch.manual_seed(0)
-        run = of(f"ops.{module}", name)
-        inputs = [*qkv(length), *(one() for one in more)]
-        if not back:
-            values = [one.detach() for one in inputs]
-            return lambda: tensors(run(*values, **named))
-        return both(lambda *given: run(*given, **named), inputs)
-
-    ENTRIES[name] = make
+    ENTRIES.both(name, lambda: of(f"ops.{module}", name), [lambda: qkv(length), *more], back=back, **named)
 
 
 # fla refuses the backward passes of gated kernels with Triton 3.6 on Hopper, whose results would be wrong
@@ -108,16 +105,12 @@ def fused_recurrent_gated_delta_rule() -> Work:
     return lambda: [one for one in run(q, k, v, g=g, beta=beta) if one is not None]
 
 
-@ENTRIES.add
-def fused_recurrent_hgrn() -> Work:
-    inputs = rand(BATCH, 512, 1024, grad=True), functional.logsigmoid(rand(BATCH, 512, 1024)).requires_grad_()
-    return both(of("ops.hgrn", "fused_recurrent_hgrn"), inputs)
+def _logarithms() -> torch.Tensor:
+    return functional.logsigmoid(rand(BATCH, 512, 1024)).requires_grad_()
 
 
-@ENTRIES.add
-def chunk_hgrn() -> Work:
-    inputs = rand(BATCH, 512, 1024, grad=True), functional.logsigmoid(rand(BATCH, 512, 1024)).requires_grad_()
-    return both(of("ops.hgrn.chunk", "chunk_hgrn"), inputs)
+add("ops.hgrn", "fused_recurrent_hgrn", grad(BATCH, 512, 1024), _logarithms)
+add("ops.hgrn.chunk", "chunk_hgrn", grad(BATCH, 512, 1024), _logarithms)
 
 
 @ENTRIES.add
@@ -134,56 +127,26 @@ def short_convolution() -> Work:
     return both(lambda x, w, b: run(x, w, b, activation="silu")[0], inputs)
 
 
-def _norm(name: str, run: Any, gated: bool) -> None:
-    def make() -> Work:
-        torch.manual_seed(0)
-        inputs = [rand(4096, 2048, grad=True), *([rand(4096, 2048, grad=True)] if gated else [])]
-        return both(run(), [*inputs, rand(2048, grad=True), rand(2048, grad=True)])
-
-    ENTRIES[name] = make
-
-
-_norm("layer_norm", lambda: of("modules.layernorm", "layer_norm"), False)
-_norm("rms_norm", lambda: of("modules.layernorm", "rms_norm"), False)
-_norm("layer_norm_gated", lambda: of("modules.fused_norm_gate", "layer_norm_gated"), True)
-_norm("rms_norm_gated", lambda: of("modules.fused_norm_gate", "rms_norm_gated"), True)
-
-
-@ENTRIES.add
-def layernorm_gated() -> Work:
-    run = of("modules.layernorm_gated", "layernorm_fn")
-    return both(
-        run, [rand(4096, 2048, grad=True), rand(2048, grad=True), rand(2048, grad=True), rand(4096, 2048, grad=True)]
-    )
+MATRIX, VECTOR = grad(4096, 2048), grad(2048)
+add("modules.layernorm", "layer_norm", MATRIX, VECTOR, VECTOR)
+add("modules.layernorm", "rms_norm", MATRIX, VECTOR, VECTOR)
+add("modules.fused_norm_gate", "layer_norm_gated", MATRIX, MATRIX, VECTOR, VECTOR)
+add("modules.fused_norm_gate", "rms_norm_gated", MATRIX, MATRIX, VECTOR, VECTOR)
+LAYERNORM = [MATRIX, VECTOR, VECTOR, MATRIX]
+ENTRIES.both("layernorm_gated", lambda: of("modules.layernorm_gated", "layernorm_fn"), LAYERNORM)
+add("modules.l2norm", "l2norm", grad(BATCH, LENGTH, HEADS, 128))
+add("modules.token_shift", "token_shift", grad(BATCH, LENGTH, 1024))
+add("modules.activations", "swiglu", grad(4096, 4096), grad(4096, 4096))
 
 
 @ENTRIES.add
 def rotary() -> Work:
-    run = of("modules.rotary", "rotary_embedding")
-    angles = torch.outer(torch.arange(2048.0), 1e4 ** -torch.linspace(0, 1, 32))
-    near = rand(1)
-    cos, sin = (one.to(near) for one in (angles.cos(), angles.sin()))
+    run, (cos, sin) = of("modules.rotary", "rotary_embedding"), angles(32)
     return both(lambda x: run(x, cos, sin), [rand(BATCH, LENGTH, 16, 64, grad=True)])
 
 
 @ENTRIES.add
-def l2norm() -> Work:
-    return both(of("modules.l2norm", "l2norm"), [rand(BATCH, LENGTH, HEADS, 128, grad=True)])
-
-
-@ENTRIES.add
-def token_shift() -> Work:
-    return both(of("modules.token_shift", "token_shift"), [rand(BATCH, LENGTH, 1024, grad=True)])
-
-
-@ENTRIES.add
-def swiglu() -> Work:
-    return both(of("modules.activations", "swiglu"), [rand(4096, 4096, grad=True), rand(4096, 4096, grad=True)])
-
-
-@ENTRIES.add
 def cross_entropy() -> Work:
-    run, target = of("modules.fused_cross_entropy", "cross_entropy_loss"), torch.arange(2048) % 32_000
-    x = rand(2048, 32_000, grad=True)
-    target = target.to(x.device)
+    run, x = of("modules.fused_cross_entropy", "cross_entropy_loss"), rand(2048, 32_000, grad=True)
+    target = (torch.arange(2048) % 32_000).to(x.device)
     return both(lambda x: run(x, target, 0.1)[0], [x])

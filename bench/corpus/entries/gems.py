@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -21,15 +22,7 @@ def matrix(*shape: int, **more: Any) -> Callable[[], torch.Tensor]:
 
 def add(name: str, *given: Any, **named: Any) -> None:
     """An entry that calls flag_gems.NAME."""
-
-    def make() -> Work:
-        import flag_gems
-
-        torch.manual_seed(0)
-        made, function = [one() if callable(one) else one for one in given], getattr(flag_gems, name)
-        return lambda: tensors(function(*made, **named))
-
-    ENTRIES[name] = make
+    ENTRIES.call(name, lambda: getattr(import_module("flag_gems"), name), *given, **named)
 
 
 for unary in ("abs", "exp", "gelu", "silu", "sigmoid", "tanh", "rsqrt", "sin", "relu", "isnan", "log_sigmoid"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from . import HALF, Entries, Work, both, ints, rand
+from . import HALF, Entries, Work, angles, both, grad, ints, rand
 
 ENTRIES = Entries()
 ROWS, HIDDEN, VOCABULARY = 4096, 4096, 32_000
@@ -24,71 +25,31 @@ def weight(size: int = HIDDEN) -> torch.Tensor:
     return (rand(size, dtype=torch.float32, scale=0.1) + 1).to(HALF).requires_grad_()
 
 
-@ENTRIES.add
-def rms_norm() -> Work:
-    run = op("rms_norm", "LigerRMSNormFunction")
-    inputs = rand(ROWS, HIDDEN, grad=True), weight()
-    return both(lambda x, w: run(x, w, 1e-6, 0.0, "llama", False), inputs)
+def add(
+    name: str, function: str, inputs: Sequence[Callable[[], Any]], *more: Any, module: str = "", fresh: bool = False
+) -> None:
+    """An entry: an autograd function of a module, which is called as the entry if not given, and its arguments."""
+    ENTRIES.both(name, lambda: op(module or name, function), inputs, *more, fresh=fresh)
 
 
-@ENTRIES.add
-def rms_norm_blocks() -> Work:
-    run = op("rms_norm", "LigerRMSNormFunction")
-    inputs = rand(64 * 1024, 128, grad=True), weight(128)
-    return both(lambda x, w: run(x, w, 1e-6, 1.0, "gemma", False), inputs)
-
-
-@ENTRIES.add
-def layer_norm() -> Work:
-    run = op("layer_norm", "LigerLayerNormFunction")
-    inputs = rand(ROWS, HIDDEN, grad=True), weight(), rand(HIDDEN, scale=0.1, grad=True)
-    return both(lambda x, w, b: run(x, w, b, 1e-5), inputs)
-
-
-@ENTRIES.add
-def fused_add_rms_norm() -> Work:
-    run = op("fused_add_rms_norm", "LigerFusedAddRMSNormFunction")
-    inputs = rand(ROWS, HIDDEN, grad=True), rand(ROWS, HIDDEN, grad=True), weight()
-    return both(lambda x, r, w: run(x, r, w, 1e-6, 0.0, "llama", False), inputs)
-
-
-@ENTRIES.add
-def poly_norm() -> Work:
-    run = op("poly_norm", "LigerPolyNormFunction")
-    inputs = rand(ROWS, HIDDEN, grad=True), rand(3, grad=True), rand(grad=True)
-    return both(lambda x, w, b: run(x, w, b, 1e-6, False), inputs)
-
-
-@ENTRIES.add
-def group_norm() -> Work:
-    run = op("group_norm", "LigerGroupNormFunction")
-    inputs = rand(16, 128, 32 * 32, grad=True), weight(128), rand(128, grad=True)
-    return both(lambda x, w, b: run(x, w, b, 128, 16, 1e-5), inputs)
-
-
-@ENTRIES.add
-def swiglu() -> Work:
-    inputs = rand(ROWS, 11008, grad=True), rand(ROWS, 11008, grad=True)
-    return both(op("swiglu", "LigerSiLUMulFunction"), inputs, fresh=True)
-
-
-@ENTRIES.add
-def geglu() -> Work:
-    inputs = rand(ROWS, 11008, grad=True), rand(ROWS, 11008, grad=True)
-    return both(op("geglu", "LigerGELUMulFunction"), inputs, fresh=True)
-
-
-@ENTRIES.add
-def relu_squared() -> Work:
-    return both(op("relu_squared", "LigerReLUSquaredFunction"), [rand(ROWS, HIDDEN, grad=True)])
+MATRIX = grad(ROWS, HIDDEN)
+add("rms_norm", "LigerRMSNormFunction", [MATRIX, weight], 1e-6, 0.0, "llama", False)
+BLOCKS = [grad(64 * 1024, 128), lambda: weight(128)]
+add("rms_norm_blocks", "LigerRMSNormFunction", BLOCKS, 1e-6, 1.0, "gemma", False, module="rms_norm")
+add("layer_norm", "LigerLayerNormFunction", [MATRIX, weight, grad(HIDDEN, scale=0.1)], 1e-5)
+add("fused_add_rms_norm", "LigerFusedAddRMSNormFunction", [MATRIX, MATRIX, weight], 1e-6, 0.0, "llama", False)
+add("poly_norm", "LigerPolyNormFunction", [MATRIX, grad(3), grad()], 1e-6, False)
+GROUPS = [grad(16, 128, 32 * 32), lambda: weight(128), grad(128)]
+add("group_norm", "LigerGroupNormFunction", GROUPS, 128, 16, 1e-5)
+add("swiglu", "LigerSiLUMulFunction", [grad(ROWS, 11008)] * 2, fresh=True)
+add("geglu", "LigerGELUMulFunction", [grad(ROWS, 11008)] * 2, fresh=True)
+add("relu_squared", "LigerReLUSquaredFunction", [MATRIX])
 
 
 @ENTRIES.add
 def rope() -> Work:
     run = op("rope", "LigerRopeFunction")
-    angles = torch.outer(torch.arange(2048.0), 1e4 ** -torch.linspace(0, 1, 64)).repeat(1, 2)
-    near = rand(1)
-    cos, sin = (one.to(HALF).to(near.device)[None] for one in (angles.cos(), angles.sin()))
+    cos, sin = (one.repeat(1, 2)[None] for one in angles(64))
     inputs = rand(2, 32, 2048, 128, grad=True), rand(2, 8, 2048, 128, grad=True)
     return both(lambda q, k: run(q, k, cos, sin), inputs, fresh=True)
 
@@ -107,63 +68,31 @@ def fused_linear_cross_entropy() -> Work:
     return both(lambda x, w: run(x, w, target)[0], inputs)
 
 
-@ENTRIES.add
-def kl_div() -> Work:
-    run = op("kl_div", "LigerKLDivLossFunction")
-    inputs = rand(1024, VOCABULARY).log_softmax(-1).requires_grad_(), rand(1024, VOCABULARY).softmax(-1)
-    return both(lambda x, y: run(x, y, "batchmean"), inputs)
+def logarithms(columns: int) -> list[Callable[[], torch.Tensor]]:
+    """Two distributions, as logarithms; the first has a gradient."""
+    return [
+        lambda: rand(1024, columns).log_softmax(-1).requires_grad_(),
+        lambda: rand(1024, columns).log_softmax(-1),
+    ]
 
 
-@ENTRIES.add
-def jsd() -> Work:
-    run = op("jsd", "LigerJSDFunction")
-    inputs = rand(1024, 4096).log_softmax(-1).requires_grad_(), rand(1024, 4096).log_softmax(-1)
-    return both(lambda x, y: run(x, y, None, 0.3), inputs)
+def probabilities() -> torch.Tensor:
+    return rand(1024, VOCABULARY).softmax(-1)
 
 
-@ENTRIES.add
-def tvd() -> Work:
-    run = op("tvd", "LigerTVDLossFunction")
-    inputs = rand(1024, VOCABULARY).softmax(-1).requires_grad_(), rand(1024, VOCABULARY).softmax(-1)
-    return both(run, inputs)
-
-
-@ENTRIES.add
-def softmax() -> Work:
-    return both(op("softmax", "LigerSoftmaxFunction"), [rand(ROWS, HIDDEN, grad=True)])
-
-
-@ENTRIES.add
-def sparsemax() -> Work:
-    run = op("sparsemax", "LigerSparsemaxFunction")
-    return both(lambda x: run(x, -1), [rand(ROWS, 1024, dtype=torch.float32, grad=True)])
-
-
-@ENTRIES.add
-def dyt() -> Work:
-    inputs = rand(ROWS, HIDDEN, grad=True), rand(1, dtype=torch.float32, grad=True), weight(), rand(HIDDEN, grad=True)
-    return both(op("dyt", "LigerDyTFunction"), inputs)
-
-
-@ENTRIES.add
-def multi_token_attention() -> Work:
-    run = op("multi_token_attention", "LigerMultiTokenAttentionFunction")
-    inputs = rand(2, 4, 256, 256, grad=True), rand(4, 4, 3, 3, scale=0.1, grad=True)
-    return both(lambda x, w: run(x, w, None, 1, 1), inputs)
-
-
-@ENTRIES.add
-def attention_residual() -> Work:
-    inputs = rand(8, 2, 1024, 1024, grad=True), rand(1024, scale=0.02, grad=True), weight(1024)
-    run = op("attn_res", "LigerAttnResFunction")
-    return both(lambda v, q, w: run(v, q, w, 1e-6), inputs)
-
-
-@ENTRIES.add
-def neighborhood_attention() -> Work:
-    run = op("fused_neighborhood_attention", "LigerFusedNeighborhoodAttentionFunction")
-    inputs = [rand(2, 4, 256, 64, grad=True) for _ in "qkv"]
-    return both(lambda q, k, v: run(q, k, v, 7, 1, 1 / math.sqrt(64)), inputs)
+add("kl_div", "LigerKLDivLossFunction", [logarithms(VOCABULARY)[0], probabilities], "batchmean")
+add("jsd", "LigerJSDFunction", logarithms(4096), None, 0.3)
+add("tvd", "LigerTVDLossFunction", [lambda: probabilities().requires_grad_(), probabilities])
+add("softmax", "LigerSoftmaxFunction", [MATRIX])
+add("sparsemax", "LigerSparsemaxFunction", [grad(ROWS, 1024, dtype=torch.float32)], -1)
+add("dyt", "LigerDyTFunction", [MATRIX, grad(1, dtype=torch.float32), weight, grad(HIDDEN)])
+TOKENS = [grad(2, 4, 256, 256), grad(4, 4, 3, 3, scale=0.1)]
+add("multi_token_attention", "LigerMultiTokenAttentionFunction", TOKENS, None, 1, 1)
+RESIDUAL = [grad(8, 2, 1024, 1024), grad(1024, scale=0.02), lambda: weight(1024)]
+add("attention_residual", "LigerAttnResFunction", RESIDUAL, 1e-6, module="attn_res")
+NEIGHBORS = [grad(2, 4, 256, 64)] * 3, 7, 1, 1 / math.sqrt(64)
+add("neighborhood_attention", "LigerFusedNeighborhoodAttentionFunction", *NEIGHBORS,
+    module="fused_neighborhood_attention")  # fmt: skip
 
 
 @ENTRIES.add

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import HALF, Entries, Work, both, ints, rand
+from . import HALF, Entries, Work, angles, both, ints, rand
 
 ENTRIES = Entries()
 
@@ -39,69 +39,56 @@ def layernorm() -> Work:
     return both(lambda x: of("layernorm").fast_layernorm(layer, x), [rand(2, 2048, 4096, grad=True)], fresh=True)
 
 
-def _angles() -> tuple[torch.Tensor, torch.Tensor]:
-    angles = torch.outer(torch.arange(2048.0), 1e4 ** -torch.linspace(0, 1, 64)).repeat(1, 2)
-    near = rand(1).device
-    return angles.cos().to(HALF).to(near), angles.sin().to(HALF).to(near)
-
-
 @ENTRIES.add
 def rope() -> Work:
-    cos, sin = _angles()
-    inputs = rand(2, 32, 2048, 128, grad=True), rand(2, 8, 2048, 128, grad=True)
-    return both(lambda q, k: of("rope_embedding").fast_rope_embedding(q, k, cos, sin), inputs, fresh=True)
+    return _rope()
 
 
 @ENTRIES.add
 def rope_indexed() -> Work:
-    cos, sin = _angles()
-    places = ints(2048, 2, 2048, dtype=torch.int32)
+    return _rope(ints(2048, 2, 2048, dtype=torch.int32))
+
+
+def _rope(*places: torch.Tensor) -> Work:
+    cos, sin = (one.repeat(1, 2) for one in angles(64))
     inputs = rand(2, 32, 2048, 128, grad=True), rand(2, 8, 2048, 128, grad=True)
-    return both(lambda q, k: of("rope_embedding").fast_rope_embedding(q, k, cos, sin, places), inputs, fresh=True)
+    return both(lambda q, k: of("rope_embedding").fast_rope_embedding(q, k, cos, sin, *places), inputs, fresh=True)
 
 
-def _gated(module: str, forward: str, backward: str) -> Work:
-    e, g, d = (rand(2, 2048, 11008) for _ in range(3))
-    kernels = of(module)
-    run, back = getattr(kernels, forward), getattr(kernels, backward)
+def _gated(name: str, module: str, forward: str, backward: str) -> None:
+    def make() -> Work:
+        e, g, d = (rand(2, 2048, 11008) for _ in range(3))
+        run, back = (getattr(of(module), one) for one in (forward, backward))
 
-    def work() -> list[torch.Tensor]:
-        rows = [one.reshape(-1, one.shape[-1]).clone() for one in (d, e, g)]  # written in place
-        return [run(e, g), *back(*rows)]
+        def work() -> list[torch.Tensor]:
+            rows = [one.reshape(-1, one.shape[-1]).clone() for one in (d, e, g)]  # written in place
+            return [run(e, g), *back(*rows)]
 
-    return work
+        return work
 
-
-@ENTRIES.add
-def swiglu() -> Work:
-    return _gated("swiglu", "swiglu_fg_kernel", "swiglu_DWf_DW_dfg_kernel")
+    ENTRIES[name] = make
 
 
-@ENTRIES.add
-def geglu_exact() -> Work:
-    return _gated("geglu", "geglu_exact_forward_kernel", "geglu_exact_backward_kernel")
-
-
-@ENTRIES.add
-def geglu_approximate() -> Work:
-    return _gated("geglu", "geglu_approx_forward_kernel", "geglu_approx_backward_kernel")
+_gated("swiglu", "swiglu", "swiglu_fg_kernel", "swiglu_DWf_DW_dfg_kernel")
+_gated("geglu_exact", "geglu", "geglu_exact_forward_kernel", "geglu_exact_backward_kernel")
+_gated("geglu_approximate", "geglu", "geglu_approx_forward_kernel", "geglu_approx_backward_kernel")
 
 
 @ENTRIES.add
 def cross_entropy() -> Work:
-    labels = ints(32_000, 2, 1024)
-    run = of("cross_entropy_loss").Fast_CrossEntropyLoss.apply
-    return both(
-        lambda x: run(x.view(-1, 32_000), labels.view(-1), 0, 0), [rand(2, 1024, 32_000, grad=True)], fresh=True
-    )
+    return _cross_entropy(2, 1024, 32_000, 0)
 
 
 @ENTRIES.add
 def cross_entropy_chunked() -> Work:
-    labels = ints(128_256, 1, 512)
+    return _cross_entropy(1, 512, 128_256, 30.0)
+
+
+def _cross_entropy(batch: int, length: int, words: int, cap: float) -> Work:
+    labels = ints(words, batch, length)
     run = of("cross_entropy_loss").Fast_CrossEntropyLoss.apply
-    return both(lambda x: run(x.view(-1, 128_256), labels.view(-1), 30.0, 0), [rand(1, 512, 128_256, grad=True)],
-                fresh=True)  # fmt: skip
+    inputs = [rand(batch, length, words, grad=True)]
+    return both(lambda x: run(x.view(-1, words), labels.view(-1), cap, 0), inputs, fresh=True)
 
 
 @ENTRIES.add

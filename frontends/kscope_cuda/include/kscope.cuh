@@ -280,8 +280,12 @@ template <class... S> struct one_ {
 };
 template <class... S> using strategy_ = typename one_<S...>::type;
 
-// a predicate: 32 bits, nonzero where a mark is recorded
-struct when_ { b32_ held; };
+// a predicate: 32 bits, nonzero where a mark is recorded; and none
+struct when_ {
+  b32_ held;
+  KSCOPE_FN_ when_(bool holds) : held(holds) {}
+};
+struct always_ { KSCOPE_FN_ always_(bool = true) {} };
 // a region or point whose predicate is constant false
 struct never_ {
   template <class... T> KSCOPE_FN_ never_(T...) {}
@@ -292,6 +296,8 @@ struct never_ {
 template <bool NEVER, class T> struct unless_ { typedef T type; };
 template <class T> struct unless_<true, T> { typedef never_ type; };
 template <bool NEVER, class T> using recorded_ = typename unless_<NEVER, T>::type;
+// no value
+struct none_ { enum { type = 0 }; };
 // a value: 32 bits and their type
 template <int TYPE> struct value_ {
   enum { type = TYPE };
@@ -344,27 +350,17 @@ enum { with_ = 0, call_ = 1, open_with_ = 2, open_call_ = 3 };
 template <b32_ WORDS> struct put_;
 #define KSCOPE_PUT_(size, words, a, b, ...) \
   template <> struct put_<size> { \
-    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark() { \
-      asm volatile(KSCOPE_PACKED_ words :: KSCOPE_MARK_INPUTS_, __VA_ARGS__ : "memory"); \
-    } \
-    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b32_ bits) { \
-      asm volatile(KSCOPE_PACKED_ words " " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(bits) : "memory"); \
-    } \
-    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b64_ bits) { \
-      asm volatile(KSCOPE_PACKED_ words " " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "l"(bits) : "memory"); \
-    } \
-    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b64_ bits, when_ w) { \
-      asm volatile(KSCOPE_PACKED_ words " " a " if " b \
-                   :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "l"(bits), "r"(w.held) : "memory"); \
-    } \
-    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(when_ w) { \
-      asm volatile(KSCOPE_PACKED_ words " if " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(w.held) : "memory"); \
-    } \
-    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b32_ bits, when_ w) { \
-      asm volatile(KSCOPE_PACKED_ words " " a " if " b \
-                   :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(bits), "r"(w.held) : "memory"); \
-    } \
+    KSCOPE_PUT_MARK_(none_, always_, words, __VA_ARGS__) \
+    KSCOPE_PUT_MARK_(value_<TYPE> v, always_, words " " a, __VA_ARGS__, "r"(v.bits)) \
+    KSCOPE_PUT_MARK_(wide_<TYPE> v, always_, words " " a, __VA_ARGS__, "l"(v.bits)) \
+    KSCOPE_PUT_MARK_(none_, when_ w, words " if " a, __VA_ARGS__, "r"(w.held)) \
+    KSCOPE_PUT_MARK_(value_<TYPE> v, when_ w, words " " a " if " b, __VA_ARGS__, "r"(v.bits), "r"(w.held)) \
+    KSCOPE_PUT_MARK_(wide_<TYPE> v, when_ w, words " " a " if " b, __VA_ARGS__, "l"(v.bits), "r"(w.held)) \
   };
+#define KSCOPE_PUT_MARK_(value, when, text, ...) \
+  template <int ACT, int HOW, b64_ CODE, class NAME, int TYPE = 0> static KSCOPE_FN_ void mark(value, when) { \
+    asm volatile(KSCOPE_PACKED_ text :: KSCOPE_MARK_INPUTS_, __VA_ARGS__ : "memory"); \
+  }
 #define KSCOPE_PACKED_ "//kscope packed %0 %1 %2 %3 "
 #define KSCOPE_MARK_INPUTS_ "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE)
 #define KSCOPE_W_(i) "n"(static_cast<b64_>(NAME::w##i))
@@ -379,21 +375,12 @@ KSCOPE_PUT_(16, "%4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19", "%2
             KSCOPE_W8_(0, 1, 2, 3, 4, 5, 6, 7), KSCOPE_W8_(8, 9, 10, 11, 12, 13, 14, 15))
 KSCOPE_FN_ constexpr b32_ rounded_(b32_ n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : n <= 8 ? 8 : 16; }
 
-template <int ACT, int HOW, class NAME, class S> KSCOPE_FN_ void print_() {
-  put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>();
+template <int ACT, int HOW, class NAME, class S, class V = none_, class W = always_>
+KSCOPE_FN_ void print_(V v = V(), W w = W()) {
+  put_<rounded_(NAME::words)>::template mark<ACT, HOW, S::code, NAME>(v, w);
 }
-template <int ACT, int HOW, class NAME, class S, template <int> class V, int TYPE> KSCOPE_FN_ void print_(V<TYPE> v) {
-  put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
-}
-template <int ACT, int HOW, class NAME, class S> KSCOPE_FN_ void print_(when_ w) {
-  put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>(w);
-}
-template <int ACT, int HOW, class NAME, class S, template <int> class V, int TYPE>
-KSCOPE_FN_ void print_(V<TYPE> v, when_ w) {
-  put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits, w);
-}
-template <int, template <int> class V, int TYPE> KSCOPE_FN_ void pin_(V<TYPE> v) {
-  put_<1>::mark<act_pin_, TYPE, call_, Session::code, KSCOPE_NAME_("pin")>(v.bits);
+template <int, class V> KSCOPE_FN_ void pin_(V v) {
+  put_<1>::mark<act_pin_, call_, Session::code, KSCOPE_NAME_("pin")>(v, always_());
 }
 // the strategy of a kernel's marks that name none
 template <class... S> struct list_ {
@@ -402,47 +389,19 @@ template <class... S> struct list_ {
   }
 };
 template <> struct list_<> { static KSCOPE_FN_ void mark() {} };
-template <class NAME, class S, int, int, bool OPEN> struct region_ {
-  enum { how = OPEN ? open_with_ : with_ };
-  KSCOPE_FN_ region_() { print_<act_enter_, how, NAME, S>(); }
-  template <template <int> class V, int TYPE> KSCOPE_FN_ region_(V<TYPE> v) { print_<act_enter_, how, NAME, S>(v); }
+template <class NAME, class S, int, bool OPEN, class V, class W> struct region_ {
+  KSCOPE_FN_ region_(V v, W w) { print_<act_enter_, OPEN ? open_with_ : with_, NAME, S>(v, w); }
   KSCOPE_FN_ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
 };
-template <class NAME, class S, int, int> struct region_if_ {
-  enum { how = KSCOPE_OPEN ? open_with_ : with_ };
-  KSCOPE_FN_ region_if_(when_ w) { print_<act_enter_, how, NAME, S>(w); }
-  template <template <int> class V, int TYPE> KSCOPE_FN_ region_if_(V<TYPE> v, when_ w) {
-    print_<act_enter_, how, NAME, S>(v, w);
-  }
-  KSCOPE_FN_ ~region_if_() { print_<act_exit_, with_, NAME, S>(); }
-  region_if_(const region_if_&) = delete;
-  region_if_& operator=(const region_if_&) = delete;
-};
-template <class NAME, class S, int> struct mark_if_ {
-  static KSCOPE_FN_ void instant(when_ w) { print_<act_instant_, with_, NAME, S>(w); }
-  template <template <int> class V, int TYPE> static KSCOPE_FN_ void instant(V<TYPE> v, when_ w) {
-    print_<act_instant_, with_, NAME, S>(v, w);
-  }
-  template <template <int> class V, int TYPE> static KSCOPE_FN_ void counter(V<TYPE> v, when_ w) {
-    print_<act_counter_, with_, NAME, S>(v, w);
-  }
-};
 template <class NAME, class S, int> struct mark_ {
-  enum { how = KSCOPE_OPEN ? open_call_ : call_ };
-  static KSCOPE_FN_ void enter() { print_<act_enter_, how, NAME, S>(); }
-  template <template <int> class V, int TYPE> static KSCOPE_FN_ void enter(V<TYPE> v) {
-    print_<act_enter_, how, NAME, S>(v);
+  template <class V, class W> static KSCOPE_FN_ void enter(V v, W w) {
+    print_<act_enter_, KSCOPE_OPEN ? open_call_ : call_, NAME, S>(v, w);
   }
-  static KSCOPE_FN_ void exit() { print_<act_exit_, call_, NAME, S>(); }
-  static KSCOPE_FN_ void instant() { print_<act_instant_, with_, NAME, S>(); }
-  template <template <int> class V, int TYPE> static KSCOPE_FN_ void instant(V<TYPE> v) {
-    print_<act_instant_, with_, NAME, S>(v);
-  }
-  template <template <int> class V, int TYPE> static KSCOPE_FN_ void counter(V<TYPE> v) {
-    print_<act_counter_, with_, NAME, S>(v);
-  }
+  template <class V, class W> static KSCOPE_FN_ void exit(V v, W w) { print_<act_exit_, call_, NAME, S>(v, w); }
+  template <class V, class W> static KSCOPE_FN_ void instant(V v, W w) { print_<act_instant_, with_, NAME, S>(v, w); }
+  template <class V, class W> static KSCOPE_FN_ void counter(V v, W w) { print_<act_counter_, with_, NAME, S>(v, w); }
 };
 #else
 // ---- Recording in place keeps its state in the kernel's registers, so a mark in a function that was not inlined, or is
@@ -847,41 +806,62 @@ KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
 #else
 #define KSCOPE_BARRIER_FENCE_ "//\n"
 #endif
-#if KSCOPE_CLOCK_ == 1
 KSCOPE_FN_ b64_ clock_() {
   b64_ t;
+#if KSCOPE_CLOCK_ == 1
   asm volatile(
     KSCOPE_BARRIER_FENCE_
     "mov.u64 %0, %%clock64;\n"
     : "=l"(t) :  : "memory");
-  return t;
-}
-template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
-  asm volatile(
-    KSCOPE_BARRIER_FENCE_
-    "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
-    :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
-}
 #else
-KSCOPE_FN_ b64_ clock_() {
-  b64_ t;
   asm volatile(
     KSCOPE_BARRIER_FENCE_
     "mov.u64 %0, %%globaltimer;\n"
     : "=l"(t) :  : "memory");
+#endif
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
+#if KSCOPE_CLOCK_ == 1
+  asm volatile(
+    KSCOPE_BARRIER_FENCE_
+    "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
+    :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
+#else
   asm volatile(
     KSCOPE_BARRIER_FENCE_
     "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
     :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
-}
 #endif
-#if KSCOPE_FILL_ == 1
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
+}
+// a value in a record's word, and in the word of an open region
+template <int VALUED> struct narrow_ {
+  enum { valued = VALUED };
+  b32_ word, open;
+};
+KSCOPE_FN_ narrow_<0> kept_(none_) { return narrow_<0>{0, 0}; }
+template <int TYPE> KSCOPE_FN_ narrow_<1> kept_(value_<TYPE> v) { return narrow_<1>{v.bits, v.bits}; }
+// of 64 bits: also what the record's word does not imply, as kscope/marks/wide.py says
+struct halves_ {
+  enum { valued = 1 };
+  b32_ word, rest, open;
+};
+KSCOPE_FN_ halves_ kept_(wide_<i64_> v) {
+  const b32_ word = static_cast<b32_>(v.bits), rest = static_cast<b32_>(v.bits >> 32) ^ (word >> 31 ? ~0u : 0u);
+  return halves_{word, rest, rest ? 2147483648u : word};
+}
+KSCOPE_FN_ halves_ kept_(wide_<u64_> v) {
+  const b32_ word = static_cast<b32_>(v.bits), rest = static_cast<b32_>(v.bits >> 32);
+  return halves_{word, rest, rest ? 4294967295u : word};
+}
+KSCOPE_FN_ halves_ kept_(wide_<f64_> v) {
+  const b32_ word = static_cast<b32_>(v.bits >> 32);
+  return halves_{word, static_cast<b32_>(v.bits), word};
+}
+template <b64_ CODE, b32_ RECORD, int LINE, int V>
+KSCOPE_FN_ void store_(b64_ start, b64_ end, narrow_<V> v, always_) {
   KSCOPE_CHECK_PLACE_(CODE);
+#if KSCOPE_FILL_ == 1
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
@@ -889,11 +869,22 @@ KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
     "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a+32], {ks_sl, %5, ks_el, %6};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
-    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(value) : "memory");
+    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(v.word) : "memory");
+#else
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %5, ks_el, %6};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
+    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "l"(start), "l"(end), "n"(RECORD), "r"(v.word) : "memory");
+#endif
 }
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
+template <b64_ CODE, b32_ RECORD, int LINE, int V>
+KSCOPE_FN_ void store_(b64_ start, b64_ end, narrow_<V> v, when_ w) {
   KSCOPE_CHECK_PLACE_(CODE);
+#if KSCOPE_FILL_ == 1
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
@@ -903,22 +894,23 @@ KSCOPE_FN_ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
     "@ks_h st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
     "}\n"
-    :  : "n"(LINE), "r"(held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
-}
-template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_ end) {
-  KSCOPE_CHECK_PLACE_(CODE);
+    :  : "n"(LINE), "r"(w.held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(v.word) : "memory");
+#else
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
-    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
-    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
+    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %3, ks_h;\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
+    "@ks_h add.u32 ks_n, ks_n, 1; }\n"
+    "}\n"
+    :  : "n"(LINE), "r"(w.held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(v.word) : "memory");
+#endif
 }
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_wide_(b64_ start, b64_ end, b32_ word, b32_ rest) {
+template <b64_ CODE, b32_ RECORD, int LINE> KSCOPE_FN_ void store_(b64_ start, b64_ end, halves_ v, always_) {
   KSCOPE_CHECK_PLACE_(CODE);
+#if KSCOPE_FILL_ == 1
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b32 ks_u0; mov.b32 ks_u0, %1;\n"
@@ -932,11 +924,27 @@ KSCOPE_FN_ void store_wide_(b64_ start, b64_ end, b32_ word, b32_ rest) {
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1;\n"
     "}\n"
     "}\n"
-    :  : "n"(LINE), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
+    :  : "n"(LINE), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
+#else
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %1;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; setp.ne.and.u32 ks_m, ks_u0, 0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4; selp.b32 ks_k, %5, %6, ks_m;\n"
+    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_m;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %8, ks_el, ks_u0};\n"
+    "@ks_m add.u32 ks_n, ks_n, 1;\n"
+    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %9};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1;\n"
+    "}\n"
+    "}\n"
+    :  : "n"(LINE), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
+#endif
 }
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_wide_if_(b64_ start, b64_ end, b32_ word, b32_ rest, b32_ held) {
+template <b64_ CODE, b32_ RECORD, int LINE> KSCOPE_FN_ void store_(b64_ start, b64_ end, halves_ v, when_ w) {
   KSCOPE_CHECK_PLACE_(CODE);
+#if KSCOPE_FILL_ == 1
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
@@ -952,67 +960,8 @@ KSCOPE_FN_ void store_wide_if_(b64_ start, b64_ end, b32_ word, b32_ rest, b32_ 
     "}\n"
     "}\n"
     "}\n"
-    :  : "n"(LINE), "r"(held), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
-}
+    :  : "n"(LINE), "r"(w.held), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
 #else
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
-  KSCOPE_CHECK_PLACE_(CODE);
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4;\n"
-    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %5, ks_el, %6};\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
-    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
-}
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
-  KSCOPE_CHECK_PLACE_(CODE);
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
-    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %3, ks_h;\n"
-    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
-    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
-    "@ks_h add.u32 ks_n, ks_n, 1; }\n"
-    "}\n"
-    :  : "n"(LINE), "r"(held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
-}
-template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_ end) {
-  KSCOPE_CHECK_PLACE_(CODE);
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "cvt.u32.u64 ks_sl, ks_t%3; cvt.u32.u64 ks_el, %4;\n"
-    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%3, ks_el, ks_v%3};\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
-    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "n"(SLOT), "l"(end) : "memory");
-}
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_wide_(b64_ start, b64_ end, b32_ word, b32_ rest) {
-  KSCOPE_CHECK_PLACE_(CODE);
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %1;\n"
-    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; setp.ne.and.u32 ks_m, ks_u0, 0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4; selp.b32 ks_k, %5, %6, ks_m;\n"
-    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_m;\n"
-    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %8, ks_el, ks_u0};\n"
-    "@ks_m add.u32 ks_n, ks_n, 1;\n"
-    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %9};\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1;\n"
-    "}\n"
-    "}\n"
-    :  : "n"(LINE), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
-}
-template <b64_ CODE, b32_ RECORD, int LINE>
-KSCOPE_FN_ void store_wide_if_(b64_ start, b64_ end, b32_ word, b32_ rest, b32_ held) {
-  KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
@@ -1028,11 +977,33 @@ KSCOPE_FN_ void store_wide_if_(b64_ start, b64_ end, b32_ word, b32_ rest, b32_ 
     "}\n"
     "}\n"
     "}\n"
-    :  : "n"(LINE), "r"(held), "r"(rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(word) : "memory");
-}
+    :  : "n"(LINE), "r"(w.held), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
 #endif
+}
+template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_ end) {
+  KSCOPE_CHECK_PLACE_(CODE);
+#if KSCOPE_FILL_ == 1
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
+    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
+#else
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, ks_t%3; cvt.u32.u64 ks_el, %4;\n"
+    "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%3, ks_el, ks_v%3};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
+    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "n"(SLOT), "l"(end) : "memory");
+#endif
+}
 // at a region's enter: a word where the end of the slab's head will be
-template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ start, b32_ value) {
+template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ start, b32_ value, always_) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -1041,7 +1012,7 @@ template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ star
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3 st.global.v4.b32 [ks_base+16], {ks_x, ks_y, %4, ks_seq}; }\n"
     :  : "n"(LINE), "n"(NUMBER), "l"(start), "n"(CODE), "r"(value) : "memory");
 }
-template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_if_(b64_ start, b32_ value, b32_ held) {
+template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ start, b32_ value, when_ w) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -1050,7 +1021,7 @@ template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_if_(b64_ s
     "add.u32 ks_seq, ks_seq, 256; shr.u32 ks_y, ks_seq, 8; and.b32 ks_y, ks_y, 15; or.b32 ks_y, ks_y, %3; cvt.u32.u64 ks_x, %4;\n"
     "@ks_h st.global.v4.b32 [ks_base+16], {ks_x, ks_y, %5, ks_seq}; }\n"
     "}\n"
-    :  : "n"(LINE), "r"(held), "n"(CODE), "n"(NUMBER), "l"(start), "r"(value) : "memory");
+    :  : "n"(LINE), "r"(w.held), "n"(CODE), "n"(NUMBER), "l"(start), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ NUMBER, b32_ SLOT, int LINE> KSCOPE_FN_ void open_word_remembered_() {
   KSCOPE_CHECK_PLACE_(CODE);
@@ -1067,10 +1038,9 @@ template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ records) {
     :  : "n"(CODE), "r"(records) : "memory");
 }
 // behind a record: an anchor, if the record is the first one behind an edge
-#if KSCOPE_CLOCK_ == 2
-KSCOPE_FN_ void anchor_(b64_) {}
-#elif KSCOPE_FILL_ == 1
 KSCOPE_FN_ void anchor_(b64_ end) {
+#if KSCOPE_CLOCK_ == 1
+#if KSCOPE_FILL_ == 1
   asm volatile(
     "{ .reg .b32 ks_x; { .reg .b32 ks_l; cvt.u32.u64 ks_l, %0; dp2a.lo.u32.u32 ks_x, ks_l, 256, ks_edge; } and.b32 ks_x, ks_x, 65532; setp.ne.u32 ks_due, ks_x, 0; }\n"
     "{ .reg .pred ks_q;\n"
@@ -1087,9 +1057,7 @@ KSCOPE_FN_ void anchor_(b64_ end) {
     "KS_SOON:\n"
     "}\n"
     :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");
-}
 #else
-KSCOPE_FN_ void anchor_(b64_ end) {
   asm volatile(
     "{ .reg .b32 ks_x; { .reg .b32 ks_l; cvt.u32.u64 ks_l, %0; dp2a.lo.u32.u32 ks_x, ks_l, 256, ks_edge; } and.b32 ks_x, ks_x, 65532; setp.ne.u32 ks_due, ks_x, 0; }\n"
     "{ .reg .pred ks_q;\n"
@@ -1108,8 +1076,9 @@ KSCOPE_FN_ void anchor_(b64_ end) {
     "KS_SOON:\n"
     "}\n"
     :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");
-}
 #endif
+#endif
+}
 KSCOPE_FN_ void end_() {
 #if KSCOPE_CLOCK_ == 1 && KSCOPE_FILL_ == 1
   asm volatile(
@@ -1189,137 +1158,40 @@ template <class LIST, b64_ ID> struct kernel_ {
 };
 
 // ---- regions and points, recorded in place
-// a value of 64 bits: the record's word, and what that does not imply, as kscope/marks/wide.py says
-struct halves_ {
-  b32_ word, rest, open;
-  KSCOPE_FN_ halves_(wide_<i64_> v)
-      : word(static_cast<b32_>(v.bits)), rest(static_cast<b32_>(v.bits >> 32) ^ (word >> 31 ? ~0u : 0u)),
-        open(rest ? 2147483648u : word) {}
-  KSCOPE_FN_ halves_(wide_<u64_> v)
-      : word(static_cast<b32_>(v.bits)), rest(static_cast<b32_>(v.bits >> 32)), open(rest ? 4294967295u : word) {}
-  KSCOPE_FN_ halves_(wide_<f64_> v)
-      : word(static_cast<b32_>(v.bits >> 32)), rest(static_cast<b32_>(v.bits)), open(word) {}
-};
-template <class NAME, class S, int LINE, int WORDS, bool OPEN> struct region_ {
+template <class NAME, class S, int LINE, bool OPEN, class V, class W> struct region_ {
   b64_ start;
-  b32_ value;
-  KSCOPE_FN_ region_() : start(clock_()), value(0) { open(); }
-  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) : start(clock_()), value(v.bits) { open(); }
-  KSCOPE_FN_ void open() const {
-    if (OPEN) open_word_<S::code, NAME::hash << 4, LINE>(start, value);
+  V value;
+  W when;
+  KSCOPE_FN_ region_(V v, W w) : start(clock_()), value(v), when(w) {
+    if (OPEN) open_word_<S::code, NAME::hash << 4, LINE>(start, value.open, when);
   }
   KSCOPE_FN_ ~region_() {
     const b64_ end = clock_();
-    store_<S::code, NAME::hash << 4 | (WORDS ? 2 : 1), LINE>(start, end, value);
+    store_<S::code, NAME::hash << 4 | (V::valued ? 2 : 1), LINE>(start, end, value, when);
     anchor_(end);
   }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
-};
-template <class NAME, class S, int LINE, bool OPEN> struct region_<NAME, S, LINE, 2, OPEN> {
-  b64_ start;
-  b32_ word, rest;
-  KSCOPE_FN_ region_(halves_ v) : start(clock_()), word(v.word), rest(v.rest) {
-    if (OPEN) open_word_<S::code, NAME::hash << 4, LINE>(start, v.open);
-  }
-  KSCOPE_FN_ ~region_() {
-    const b64_ end = clock_();
-    store_wide_<S::code, NAME::hash << 4 | 2, LINE>(start, end, word, rest);
-    anchor_(end);
-  }
-  region_(const region_&) = delete;
-  region_& operator=(const region_&) = delete;
-};
-template <class NAME, class S, int LINE, int WORDS> struct region_if_ {
-  b64_ start;
-  b32_ value, held;
-  KSCOPE_FN_ region_if_(when_ w) : start(clock_()), value(0), held(w.held) { open(); }
-  template <int TYPE> KSCOPE_FN_ region_if_(value_<TYPE> v, when_ w)
-      : start(clock_()), value(v.bits), held(w.held) { open(); }
-  KSCOPE_FN_ void open() const {
-    if (KSCOPE_OPEN) open_word_if_<S::code, NAME::hash << 4, LINE>(start, value, held);
-  }
-  KSCOPE_FN_ ~region_if_() {
-    const b64_ end = clock_();
-    store_if_<S::code, NAME::hash << 4 | (WORDS ? 2 : 1), LINE>(start, end, value, held);
-    anchor_(end);
-  }
-  region_if_(const region_if_&) = delete;
-  region_if_& operator=(const region_if_&) = delete;
-};
-template <class NAME, class S, int LINE> struct region_if_<NAME, S, LINE, 2> {
-  b64_ start;
-  b32_ word, rest, held;
-  KSCOPE_FN_ region_if_(halves_ v, when_ w) : start(clock_()), word(v.word), rest(v.rest), held(w.held) {
-    if (KSCOPE_OPEN) open_word_if_<S::code, NAME::hash << 4, LINE>(start, v.open, held);
-  }
-  KSCOPE_FN_ ~region_if_() {
-    const b64_ end = clock_();
-    store_wide_if_<S::code, NAME::hash << 4 | 2, LINE>(start, end, word, rest, held);
-    anchor_(end);
-  }
-  region_if_(const region_if_&) = delete;
-  region_if_& operator=(const region_if_&) = delete;
-};
-template <class NAME, class S, int LINE> struct mark_if_ {
-  static KSCOPE_FN_ void instant(when_ w) { point<3>(0, w); }
-  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v, when_ w) {
-    point<4>(v.bits, w);
-  }
-  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v, when_ w) {
-    point<5>(v.bits, w);
-  }
-  static KSCOPE_FN_ void instant(halves_ v, when_ w) { point<4>(v, w); }
-  static KSCOPE_FN_ void counter(halves_ v, when_ w) { point<5>(v, w); }
-  template <int KIND> static KSCOPE_FN_ void point(halves_ v, when_ w) {
-    const b64_ now = clock_();
-    store_wide_if_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, v.word, v.rest, w.held);
-    anchor_(now);
-  }
-  template <int KIND> static KSCOPE_FN_ void point(b32_ value, when_ w) {
-    const b64_ now = clock_();
-    store_if_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value, w.held);
-    anchor_(now);
-  }
 };
 template <class NAME, class S, int LINE> struct mark_ {
-  static KSCOPE_FN_ void enter() {
-    remember_<NAME::hash % 65536, NAME::hash << 4 | 1>(0);
-    open();
-  }
-  template <int TYPE> static KSCOPE_FN_ void enter(value_<TYPE> v) {
-    remember_<NAME::hash % 65536, NAME::hash << 4 | 2>(v.bits);
-    open();
-  }
-  template <int TYPE> static KSCOPE_FN_ void enter(wide_<TYPE>) {
-    static_assert(TYPE < 0, "kscope: KSCOPE_ENTER_V takes a value of 32 bits where nvcc records in place; cast it, or "
-      "use KSCOPE_REGION_V, which takes 64 bits");
-  }
-  static KSCOPE_FN_ void open() {
+  template <class V> static KSCOPE_FN_ void enter(V v, always_) {
+    static_assert(sizeof(V) < sizeof(halves_), "kscope: KSCOPE_ENTER_V takes a value of 32 bits where nvcc records in "
+      "place; cast it, or use KSCOPE_REGION_V, which takes 64 bits");
+    remember_<NAME::hash % 65536, NAME::hash << 4 | (V::valued ? 2 : 1)>(v.word);
     if (KSCOPE_OPEN) open_word_remembered_<S::code, NAME::hash << 4, NAME::hash % 65536, LINE>();
   }
-  static KSCOPE_FN_ void exit() {
+  static KSCOPE_FN_ void exit(narrow_<0>, always_) {
     const b64_ end = clock_();
     store_remembered_<S::code, NAME::hash % 65536, LINE>(end);
     anchor_(end);
   }
-  static KSCOPE_FN_ void instant() { point<3>(0); }
-  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v) {
-    point<4>(v.bits);
+  template <class V, class W> static KSCOPE_FN_ void instant(V v, W w) {
+    point<(V::valued ? 4 : 3)>(v, w);
   }
-  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v) {
-    point<5>(v.bits);
-  }
-  static KSCOPE_FN_ void instant(halves_ v) { point<4>(v); }
-  static KSCOPE_FN_ void counter(halves_ v) { point<5>(v); }
-  template <int KIND> static KSCOPE_FN_ void point(halves_ v) {
+  template <class V, class W> static KSCOPE_FN_ void counter(V v, W w) { point<5>(v, w); }
+  template <int KIND, class V, class W> static KSCOPE_FN_ void point(V v, W w) {
     const b64_ now = clock_();
-    store_wide_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, v.word, v.rest);
-    anchor_(now);
-  }
-  template <int KIND> static KSCOPE_FN_ void point(b32_ value) {
-    const b64_ now = clock_();
-    store_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value);
+    store_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, v, w);
     anchor_(now);
   }
 };
@@ -1357,9 +1229,11 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 // ---- the macros
 #if KSCOPE_MARKS
 #define KSCOPE_APART_() static_assert(true, "")
+#define KSCOPE_KEPT_(value) value
 #define KSCOPE_NOTE_(kind, text, ...) static_assert(true, "")
 #define KSCOPE_KERNEL(...) kscope::list_<__VA_ARGS__>::mark()
 #else
+#define KSCOPE_KEPT_(value) kscope::kept_(value)
 #if KSCOPE_DEBUG_
 #define KSCOPE_CHECK_BUILD_() KSCOPE_APART_()
 #else
@@ -1375,110 +1249,72 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_NOTE_(kernel_note_, __PRETTY_FUNCTION__, kscope_id_, kscope::list_<__VA_ARGS__>::code, 0) \
   const kscope::kernel_<kscope::list_<__VA_ARGS__>, kscope_id_> kscope_kernel_
 #endif
-#define KSCOPE_PLAIN_NOTE_(kind, name) KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, 0)
-#define KSCOPE_VALUE_NOTE_(kind, name, value) \
-  KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
-#define KSCOPE_WORDS_(value) static_cast<int>(sizeof(kscope::of_(value).bits) / 4)
+#define KSCOPE_REGION_NOTE_(name, value) \
+  KSCOPE_NOTE_(region_note_, name, kscope::hash_(name), 0, decltype(value)::type)
+#define KSCOPE_EXPLICIT_NOTE_(name, value) \
+  KSCOPE_NOTE_(explicit_note_, name, kscope::hash_(name), 0, decltype(value)::type)
+#define KSCOPE_NO_NOTE_(name, value) static_assert(true, "")
 // A region is several declarations, the last of which uses the first. So it does not compile as the only statement of an
 // `if` or a loop, which would hold the first alone.
 #define KSCOPE_BRACES_(count) KSCOPE_CAT_(KSCOPE_REGION_needs_braces_around_it_and_the_code_to_measure_, count)
 #define KSCOPE_LINE_(count) (__LINE__ % KSCOPE_LINES_ + KSCOPE_BRACES_(count))
-#define KSCOPE_REGION_(count, open, name, ...) \
+#define KSCOPE_REGION_(count, open, name, value, when, pred, ...) \
   enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
-  KSCOPE_PLAIN_NOTE_(region_note_, name); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), 0, (open) != 0> \
-    KSCOPE_CAT_(kscope_one_region_per_line_, count)
-#define KSCOPE_REGION_V_(count, open, name, value, ...) \
-  enum { KSCOPE_BRACES_(count) = 0 }; \
+  KSCOPE_REGION_NOTE_(name, value); \
+  const KSCOPE_UNLESS_(pred, kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), (open) != 0, \
+    decltype(KSCOPE_KEPT_(value)), kscope::when>) KSCOPE_CAT_(kscope_one_region_per_line_, count)( \
+    KSCOPE_KEPT_(value), static_cast<bool>(pred))
+#define KSCOPE_MARK_(act, note, name, value, when, pred, ...) do { \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
-  KSCOPE_VALUE_NOTE_(region_note_, name, value); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), KSCOPE_WORDS_(value), (open) != 0> \
-    KSCOPE_CAT_(kscope_one_region_per_line_, count)(kscope::of_(value))
-#define KSCOPE_MARK_(act, note, name, ...) do { \
-  KSCOPE_CHECK_(name); \
-  KSCOPE_APART_(); \
-  note; \
-  kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(); } while (0)
-#define KSCOPE_MARK_V_(act, kind, name, value, ...) do { \
-  KSCOPE_CHECK_(name); \
-  KSCOPE_APART_(); \
-  KSCOPE_VALUE_NOTE_(kind, name, value); \
-  kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
-
-#define KSCOPE_WHEN_(pred) kscope::when_{static_cast<bool>(pred)}
+  note(name, value); \
+  typedef kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
+  typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
+  kscope_mark_::act(KSCOPE_KEPT_(value), kscope::when(static_cast<bool>(pred))); } while (0)
 #if defined(__GNUC__) && !defined(__CUDACC_RTC__)
 #define KSCOPE_UNLESS_(pred, ...) kscope::recorded_<(__builtin_constant_p(pred) ? !(pred) : false), __VA_ARGS__>
 #else
 #define KSCOPE_UNLESS_(pred, ...) __VA_ARGS__
 #endif
-#define KSCOPE_REGION_IF_(count, name, pred, ...) \
-  enum { KSCOPE_BRACES_(count) = 0 }; \
-  KSCOPE_CHECK_(name); \
-  KSCOPE_APART_(); \
-  KSCOPE_PLAIN_NOTE_(region_note_, name); \
-  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), 0>) \
-    KSCOPE_CAT_(kscope_one_region_per_line_, count)(KSCOPE_WHEN_(pred))
-#define KSCOPE_REGION_V_IF_(count, name, value, pred, ...) \
-  enum { KSCOPE_BRACES_(count) = 0 }; \
-  KSCOPE_CHECK_(name); \
-  KSCOPE_APART_(); \
-  KSCOPE_VALUE_NOTE_(region_note_, name, value); \
-  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), KSCOPE_WORDS_(value)>) \
-    KSCOPE_CAT_(kscope_one_region_per_line_, count)(kscope::of_(value), KSCOPE_WHEN_(pred))
-#define KSCOPE_MARK_IF_(act, note, name, pred, ...) do { \
-  KSCOPE_CHECK_(name); \
-  KSCOPE_APART_(); \
-  note; \
-  typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
-  typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
-  kscope_mark_::act(KSCOPE_WHEN_(pred)); } while (0)
-#define KSCOPE_MARK_V_IF_(act, kind, name, value, pred, ...) do { \
-  KSCOPE_CHECK_(name); \
-  KSCOPE_APART_(); \
-  KSCOPE_VALUE_NOTE_(kind, name, value); \
-  typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
-  typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
-  kscope_mark_::act(kscope::of_(value), KSCOPE_WHEN_(pred)); } while (0)
-
 #define KSCOPE_PIN(value) do { \
   KSCOPE_APART_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
-#define KSCOPE_REGION(...) \
-  KSCOPE_REGION_(KSCOPE_COUNT_, KSCOPE_OPEN, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_REGION_V(name, ...) \
-  KSCOPE_REGION_V_(KSCOPE_COUNT_, KSCOPE_OPEN, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_REGION_OPEN(...) \
-  KSCOPE_REGION_(KSCOPE_COUNT_, 1, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_REGION_OPEN_V(name, ...) \
-  KSCOPE_REGION_V_(KSCOPE_COUNT_, 1, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_REGION_IF(name, ...) \
-  KSCOPE_REGION_IF_(KSCOPE_COUNT_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_REGION_V_IF(name, value, ...) \
-  KSCOPE_REGION_V_IF_(KSCOPE_COUNT_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_INSTANT_IF(name, ...) \
-  KSCOPE_MARK_IF_(instant, KSCOPE_PLAIN_NOTE_(region_note_, name), \
-    name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_INSTANT_V_IF(name, value, ...) \
-  KSCOPE_MARK_V_IF_(instant, region_note_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_COUNTER_IF(name, value, ...) \
-  KSCOPE_MARK_V_IF_(counter, region_note_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_ENTER(...) \
-  KSCOPE_MARK_(enter, KSCOPE_PLAIN_NOTE_(explicit_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
-    KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_ENTER_V(name, ...) \
-  KSCOPE_MARK_V_(enter, explicit_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_EXIT(...) \
-  KSCOPE_MARK_(exit, static_assert(true, ""), KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_INSTANT(...) \
-  KSCOPE_MARK_(instant, KSCOPE_PLAIN_NOTE_(region_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
-    KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_INSTANT_V(name, ...) \
-  KSCOPE_MARK_V_(instant, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_COUNTER(name, ...) \
-  KSCOPE_MARK_V_(counter, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+// the arguments after a name: a value, a predicate, a strategy
+#define KSCOPE_PLAIN_REGION_(open, ...) \
+  KSCOPE_REGION_(KSCOPE_COUNT_, open, KSCOPE_FIRST_(__VA_ARGS__, 0), kscope::none_(), always_, true, \
+    KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_VALUE_REGION_(open, name, ...) \
+  KSCOPE_REGION_(KSCOPE_COUNT_, open, name, kscope::of_(KSCOPE_FIRST_(__VA_ARGS__, 0)), always_, true, \
+    KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_WHEN_(name, value, ...) \
+  KSCOPE_REGION_(KSCOPE_COUNT_, KSCOPE_OPEN, name, value, when_, KSCOPE_FIRST_(__VA_ARGS__, 0), \
+    KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_PLAIN_MARK_(act, note, ...) \
+  KSCOPE_MARK_(act, note, KSCOPE_FIRST_(__VA_ARGS__, 0), kscope::none_(), always_, true, KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_VALUE_MARK_(act, note, name, ...) \
+  KSCOPE_MARK_(act, note, name, kscope::of_(KSCOPE_FIRST_(__VA_ARGS__, 0)), always_, true, \
+    KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_MARK_WHEN_(act, name, value, ...) \
+  KSCOPE_MARK_(act, KSCOPE_REGION_NOTE_, name, value, when_, KSCOPE_FIRST_(__VA_ARGS__, 0), \
+    KSCOPE_STRATEGY_(__VA_ARGS__))
+
+#define KSCOPE_REGION(...) KSCOPE_PLAIN_REGION_(KSCOPE_OPEN, __VA_ARGS__)
+#define KSCOPE_REGION_V(name, ...) KSCOPE_VALUE_REGION_(KSCOPE_OPEN, name, __VA_ARGS__)
+#define KSCOPE_REGION_OPEN(...) KSCOPE_PLAIN_REGION_(1, __VA_ARGS__)
+#define KSCOPE_REGION_OPEN_V(name, ...) KSCOPE_VALUE_REGION_(1, name, __VA_ARGS__)
+#define KSCOPE_REGION_IF(name, ...) KSCOPE_REGION_WHEN_(name, kscope::none_(), __VA_ARGS__)
+#define KSCOPE_REGION_V_IF(name, value, ...) KSCOPE_REGION_WHEN_(name, kscope::of_(value), __VA_ARGS__)
+#define KSCOPE_INSTANT_IF(name, ...) KSCOPE_MARK_WHEN_(instant, name, kscope::none_(), __VA_ARGS__)
+#define KSCOPE_INSTANT_V_IF(name, value, ...) KSCOPE_MARK_WHEN_(instant, name, kscope::of_(value), __VA_ARGS__)
+#define KSCOPE_COUNTER_IF(name, value, ...) KSCOPE_MARK_WHEN_(counter, name, kscope::of_(value), __VA_ARGS__)
+#define KSCOPE_ENTER(...) KSCOPE_PLAIN_MARK_(enter, KSCOPE_EXPLICIT_NOTE_, __VA_ARGS__)
+#define KSCOPE_ENTER_V(name, ...) KSCOPE_VALUE_MARK_(enter, KSCOPE_EXPLICIT_NOTE_, name, __VA_ARGS__)
+#define KSCOPE_EXIT(...) KSCOPE_PLAIN_MARK_(exit, KSCOPE_NO_NOTE_, __VA_ARGS__)
+#define KSCOPE_INSTANT(...) KSCOPE_PLAIN_MARK_(instant, KSCOPE_REGION_NOTE_, __VA_ARGS__)
+#define KSCOPE_INSTANT_V(name, ...) KSCOPE_VALUE_MARK_(instant, KSCOPE_REGION_NOTE_, name, __VA_ARGS__)
+#define KSCOPE_COUNTER(name, ...) KSCOPE_VALUE_MARK_(counter, KSCOPE_REGION_NOTE_, name, __VA_ARGS__)
 #define KSCOPE_ROLE(name) KSCOPE_INSTANT(name KSCOPE_TRACK("kscope.role"))
 #define KSCOPE_BEGIN(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK("kscope.begin"), __VA_ARGS__)
 #define KSCOPE_END(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK("kscope.end"), __VA_ARGS__)

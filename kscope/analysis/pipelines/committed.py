@@ -14,15 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...marks import operations
 from ...tracedata.data import TraceData
-from ...util.arrays import Int64
-from ...util.runs import fresh, group_equal
+from ...util.arrays import Bools, Int64
+from ...util.runs import group_equal, ordinals
 from . import events as be
 
-Bool = npt.NDArray[np.bool_]
 READ = ".read"
 """A wait for a bulk copy's reads alone: what it covers is counted apart."""
 _COMMIT, _WAIT = 1, 2
@@ -46,7 +44,7 @@ def label(barrier: int) -> str:
     return f"barrier {barrier:#x}" if slot is None else f"{slot[0]} groups {slot[1]}"
 
 
-def is_group(barrier: Int64) -> Bool:
+def is_group(barrier: Int64) -> Bools:
     """Which are slots of groups."""
     return np.asarray(barrier >= _FIRST)
 
@@ -77,7 +75,7 @@ class Committed:
     landed: Int64
     wait_record: Int64
     wait_phase: Int64
-    wait_known: Bool
+    wait_known: Bools
     signal_record: Int64
     signal_phase: Int64
     mixed: int
@@ -91,7 +89,7 @@ def committed(trace: TraceData) -> Committed:
     of = np.array([_OF.index(one.of) if one is not None and one.of in _OF else -1 for one in names], np.int64)
     record = record[of[trace.region[record]] >= 0]
     also = np.array([one is not None and one.commits > 0 for one in names], bool)[trace.region[record]]
-    is_wait: Bool = np.append(kind[record] == _WAIT, np.zeros(np.count_nonzero(also), bool))
+    is_wait: Bools = np.append(kind[record] == _WAIT, np.zeros(np.count_nonzero(also), bool))
     record = np.append(record, record[also])  # of a wait that has the commit before it, two rows
     record, is_wait, stream, of_stream = _streams(trace, record, is_wait, of)
     start = trace.start_ticks[record].astype(np.int64)
@@ -156,7 +154,7 @@ def committed(trace: TraceData) -> Committed:
     )
 
 
-def _streams(trace: TraceData, record: Int64, is_wait: Bool, of: Int64) -> tuple[Int64, Bool, Int64, Int64]:
+def _streams(trace: TraceData, record: Int64, is_wait: Bools, of: Int64) -> tuple[Int64, Bools, Int64, Int64]:
     """(records, which are waits, the stream of each, what each stream is of). A stream is the groups of one sort of a
     lane. Commits of bulk copies belong to two streams, where a warp also waits for their reads alone.
     """
@@ -176,7 +174,7 @@ def _streams(trace: TraceData, record: Int64, is_wait: Bool, of: Int64) -> tuple
     return record, is_wait, stream, which[first]
 
 
-def _mixed(trace: TraceData, record: Int64, stream: Int64, is_wait: Bool, bits: Int64, of_stream: Int64) -> Bool:
+def _mixed(trace: TraceData, record: Int64, stream: Int64, is_wait: Bools, bits: Int64, of_stream: Int64) -> Bools:
     """Which streams are of warps that commit groups of one sort with different numbers of lanes."""
     _, _, sort = group_equal(trace.track[record].astype(np.int64) * len(_OF) + of_stream[stream])
     count, lanes = int(sort.max(initial=-1)) + 1, bits >> operations.LANES_SHIFT & 31
@@ -198,16 +196,15 @@ def _slots(stream: Int64, first: Int64, landed: Int64, of_stream: Int64) -> tupl
     """(slot, number in it) of phases that are sorted by stream and number: as many slots as the warps of a sort had
     phases in flight at once.
     """
-    index = np.arange(len(stream))
-    begin = np.maximum.accumulate(np.where(fresh(stream), index, 0))
+    number = ordinals(stream)
     # a phase is in flight together with all later ones that were begun before it had landed
     ends = np.where(landed < 0, np.int64(1) << 62, landed)
     is_begin = np.repeat([True, False], len(stream))
     order = np.lexsort((is_begin, np.append(first, ends), np.append(stream, stream)))
     begun = np.empty(2 * len(stream), np.int64)
     begun[order] = np.cumsum(is_begin[order])
-    together = begun[len(stream) :] - index
+    together = begun[len(stream) :] - np.arange(len(stream))
     most = np.ones(len(_OF), np.int64)
     np.maximum.at(most, of_stream[stream], np.minimum(together, _MOST_SLOTS))
     slots = most[of_stream[stream]]
-    return (index - begin) % slots, (index - begin) // slots
+    return number % slots, number // slots

@@ -75,9 +75,7 @@ class Homes:
     @staticmethod
     def among(trace: TraceData) -> Homes:
         """All blocks of a trace."""
-        warps = trace.warps
-        key = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
-        first, _, of = group_equal(key)
+        first, _, of = group_equal(trace.warps.block_key)
         return Homes(first, of)
 
     def ns(self, trace: TraceData, home: Int64, ticks: Int64) -> npt.NDArray[np.float64]:

@@ -6,16 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...tracedata.data import TraceData
-from ...util.arrays import Int64
-from ...util.runs import fresh
+from ...util.arrays import Bools, Int64
+from ...util.runs import fresh, ordinals
 from . import events as be
 from .events import Events, Homes
 from .resynchronize import ways_to_count
 
-Bool = npt.NDArray[np.bool_]
 Counts = dict[tuple[int, int], int]
 """(kernel, barrier) -> arrivals of a phase."""
 FIRST = -(np.int64(1) << 62)
@@ -47,7 +45,7 @@ class Groups:
     waits: int
 
     @staticmethod
-    def among(trace: TraceData, homes: Homes, found: Events, counts: Counts, whole: Bool) -> Groups:
+    def among(trace: TraceData, homes: Homes, found: Events, counts: Counts, whole: Bools) -> Groups:
         """The groups of operations that are sorted by block, barrier and time.
 
         Args:
@@ -77,12 +75,11 @@ class Groups:
                 lost[group] = True
         needed = np.where(lost, 0, needed)
         waits = int(np.count_nonzero((found.operation == be.WAIT) & (needed[of] == 0)))
-        other = fresh(found.home[first], found.barrier[first])
-        life = np.arange(len(first)) - np.maximum.accumulate(np.where(other, np.arange(len(first)), 0))
+        life = ordinals(found.home[first], found.barrier[first])
         return Groups(of, first, needed, offset, life, parity, int(uncounted.sum()), int(lost.sum()), waits)
 
 
-def _only_initialized(found: Events, of: Int64, count: int) -> Bool:
+def _only_initialized(found: Events, of: Int64, count: int) -> Bools:
     return np.asarray(np.bincount(of, found.operation != be.INIT, count) == 0)
 
 

@@ -20,14 +20,13 @@ import numpy.typing as npt
 
 from ...capture.model import Problem
 from ...tracedata.data import TraceData
-from ...util.arrays import Float, Int64
+from ...util.arrays import Bools, Float, Int64
 from . import events as be
 from .committed import Committed, committed
 from .events import Events, Homes
 from .groups import FIRST, Groups, counts_by_barrier, window
 from .remote_waits import remote_waits
 
-Bool = npt.NDArray[np.bool_]
 NO_PHASE = -1
 _TIMES, _LEAST = 2, 64
 """A wait was blocked if it took more than _TIMES the shortest wait of its kernel, and more than _LEAST ticks."""
@@ -76,11 +75,11 @@ class Phases:
     first_ns: Float
     issued_ns: Float
     landed_ns: Float
-    exact: Bool
-    multicast: Bool
+    exact: Bools
+    multicast: Bools
     wait_record: Int64
     wait_phase: Int64
-    wait_known: Bool
+    wait_known: Bools
     signal_record: Int64
     signal_phase: Int64
     problems: tuple[Problem, ...] = ()
@@ -89,7 +88,7 @@ class Phases:
         return len(self.number)
 
     @property
-    def complete(self) -> Bool:
+    def complete(self) -> Bools:
         """Whether all its arrivals were recorded."""
         return self.arrived >= self.needed
 
@@ -184,7 +183,7 @@ def _with_groups(trace: TraceData, made: Phases, found: Committed) -> Phases:
     return Phases(**columns)
 
 
-def _stood(trace: TraceData, found: Committed, ended: Bool) -> Bool:
+def _stood(trace: TraceData, found: Committed, ended: Bools) -> Bools:
     """(p,) whether the wait that ended a phase had stood still."""
     took = trace.dur_cycles[found.wait_record]
     kernel = trace.warps.kernel[trace.track[found.wait_record]]
@@ -205,7 +204,7 @@ def _last_expecting(found: Events, of: Int64, number: Int64, done: Int64, copies
 
 def _table(
     trace: TraceData, homes: Homes, found: Events, groups: Groups, sizes: Int64, at: Int64, landed: Int64,
-    is_wait: Bool, arrives: Bool, fits: Bool,
+    is_wait: Bools, arrives: Bools, fits: Bools,
 ) -> Phases:  # fmt: skip
     count = int(sizes.sum())
     group = np.repeat(np.arange(len(sizes)), sizes)

@@ -19,7 +19,7 @@ from ...tracedata.data import TraceData
 from ...tracedata.info import info
 from ...tracedata.kernel_names import kernel_names
 from ...util.arrays import Float, Int64
-from ...util.runs import extents, group_equal
+from ...util.runs import count_distinct, extents, group_equal
 from ..roles import Roles, roles
 from . import faults
 from .data import KernelPipeline, Pipelines, RingStats, RoleWaits
@@ -47,7 +47,7 @@ def pipelines(trace: TraceData) -> Pipelines:
         findings = faults.findings(whole, found, made, mine, stats, known)
         kernels.append(
             KernelPipeline(
-                names[kernel], len(np.unique(whole.warps.launch[rows])), len(np.unique(_blocks(whole, rows))),
+                names[kernel], len(np.unique(whole.warps.launch[rows])), count_distinct(whole.warps.block_key[rows]),
                 tuple(stats), findings,
                 faults.picture(whole, found, made, mine),
             )
@@ -61,7 +61,7 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     first, landed, exact = found.first_ns[mine], found.landed_ns[mine], found.exact[mine]
     released = released_ns(found, made, ring)
     tick = trace.warps.tick_ns[found.row[mine]]
-    _, _, block = group_equal(_blocks(trace, found.row[mine]))
+    _, _, block = group_equal(trace.warps.block_key[found.row[mine]])
     # of groups, each warp of a block has its own
     warps = len(np.unique(found.row[mine])) / (int(block.max()) + 1)
     begins, ends = extents(block, int(block.max()) + 1, first, np.where(np.isfinite(landed), landed, first))
@@ -105,11 +105,6 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
         bubble_ns=float(bubbles.sum()),
         needed=needed,
     )
-
-
-def _blocks(trace: TraceData, rows: Int64) -> Int64:
-    """A number of the block of each row of Trace.warps."""
-    return np.asarray(trace.warps.launch[rows] * (int(trace.warps.block.max()) + 1) + trace.warps.block[rows])
 
 
 def name_of(trace: TraceData, found: Phases, ring: Ring) -> str:

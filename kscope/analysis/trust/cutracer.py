@@ -166,7 +166,7 @@ def write_chrome(trace: TraceData) -> bytes:
     at = np.flatnonzero(trace.is_span)
     names, warps = trace.region_names(), trace.warps
     track, ticks = trace.track[at], trace.start_ticks[at]
-    _, _, block = group_equal(warps.launch[track] * (int(warps.block.max(initial=0)) + 1) + warps.block[track])
+    _, _, block = group_equal(warps.block_key[track])
     order = np.lexsort((ticks, block))
     first = order[heads(block[order])] if len(at) else order
     begin, tick = np.round(trace.start_ns[at][first]), ticks[first]

@@ -9,6 +9,7 @@ every begin; other regions are left out and reported.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -178,9 +179,7 @@ def join(source: Source, counts: Counts) -> Joined:
     Regions or counts on one side only are mismatches; so are warps with different numbers of regions, because their
     ordinals do not correspond.
     """
-    have: dict[int, int] = {}
-    for warp, _ in counts:
-        have[warp] = have.get(warp, 0) + 1
+    have = Counter(warp for warp, _ in counts)
     mismatches = list(source.mismatches)
     mismatches += _notes(sorted(source.known - have.keys()), "no counts in the histogram")
     mismatches += _notes(sorted(have.keys() - source.known), "counts, and no record")

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...util.arrays import Bools, Int64
+from ...util.arrays import Bools, Bytes, Int64
 from ...util.parallel import chunks
 from ..flows import Flows, arrival
 from ..timeline import Timeline
 from .tracks import FIRST_TRACK, SEQUENCE, TYPE_INSTANT, block, fixed, number, packet
-
-Bytes = npt.NDArray[np.uint8]
 
 _FLOW, _LAST_OF_FLOW = b"\xf9\x02", b"\x81\x03"
 

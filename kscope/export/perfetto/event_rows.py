@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...util.arrays import Int64
+from ...util.arrays import U32, U64, Bytes, Int64
 from ..timeline import Timeline
 from .arrow_ends import padded
 from .row_words import (
@@ -47,9 +47,6 @@ from .row_words import (
 from .tracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, WHERE, Names, varint
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
-U8 = npt.NDArray[np.uint8]
-U32 = npt.NDArray[np.uint32]
-U64 = npt.NDArray[np.uint64]
 
 FEW_NAMES, FEW_TRACKS = 1 << 14, 1 << 21
 """Limits of varints of two and three bytes."""
@@ -194,7 +191,7 @@ def packets(encoder: RowEncoder, rows: U32, now: U64, more: Mapping[int, bytes])
     yield flat[done:].reshape(-1).data
 
 
-def _extended(rows: U8, fields: U8) -> U8:
+def _extended(rows: Bytes, fields: Bytes) -> Bytes:
     """Rows (m, width) with extra fields (m, bytes) of their events."""
     event = rows.shape[1] - _EVENT + fields.shape[1]
     length = varint(event)
@@ -204,7 +201,7 @@ def _extended(rows: U8, fields: U8) -> U8:
     return np.hstack([np.broadcast_to(column, (len(rows), column.shape[-1])) for column in columns])
 
 
-def _cycles(ticks: Int64, kind: U8 | None, out: U32) -> None:
+def _cycles(ticks: Int64, kind: Bytes | None, out: U32) -> None:
     """Fill words 8 and 9 of begins, or words 7 to 9 with filler. Modifies `ticks`."""
     if kind is not None:
         ticks[kind >= Names.POINT] = -1

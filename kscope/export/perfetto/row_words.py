@@ -11,12 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...tracedata.values import Integers
-from ...util.arrays import Int64
+from ...util.arrays import U32, U64, Bytes, Int64
 from .tracks import VALUE, Names
-
-U8 = npt.NDArray[np.uint8]
-U32 = npt.NDArray[np.uint32]
-U64 = npt.NDArray[np.uint64]
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 """TrackEvent.Type"""
@@ -72,7 +68,7 @@ def _sevens(
     return words
 
 
-def values(kind: U8, numbers: npt.NDArray[np.float64]) -> U64:
+def values(kind: Bytes, numbers: npt.NDArray[np.float64]) -> U64:
     """Events as four words each, (m, 2) uint64, from their codes of Names (m,) and numbers (m,):
 
     22 8d 00 08 | NAME 20 v v       | v v v v | v v v v
@@ -114,7 +110,7 @@ def _integers(bits: U64, field: int = _INT) -> U32:
     return words
 
 
-def set_exact(pairs: U64, kind: U8, integers: Integers, items: Int64, rows: Int64) -> None:
+def set_exact(pairs: U64, kind: Bytes, integers: Integers, items: Int64, rows: Int64) -> None:
     """Replace numbers that a float64 would round, but for those of counters, which Perfetto keeps as doubles.
 
     Args:

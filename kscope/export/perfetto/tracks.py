@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ...capture.layout import Kind
 from ...tracedata.info import info
 from ...tracedata.values import Integers
+from ...util.arrays import Int64
 from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
@@ -27,8 +28,6 @@ from ..launch_rows import LaunchRow, launch_rows
 from ..row_notes import arguments, described
 from ..sample_counters import UNIT, Counter, counters
 from ..timeline import EMPTY, Timeline
-
-Int64 = npt.NDArray[np.int64]
 
 SEQUENCE = 1
 ARGUMENTS = ("value", "cycles", "start_ns", "timer_ns", "where")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Set
 from types import MappingProxyType
 
+from ...util.flow import reached, settled
 from ..cubin.instructions import BYTES, Function, Instruction
 from . import parting
 from .hazards import Hazard, successors
@@ -19,6 +20,8 @@ _BARRIER = re.compile(r"\bB\d+\b")
 _OF_THE_CODE = ("BRA", "P2R")
 """Inserted instructions that may read what own ones wrote: branches under an own one's condition, kept predicates."""
 _Names = frozenset[str]
+_Kept = tuple[frozenset[tuple[str, str]], _Names]
+"""Predicate -> the register that holds its value, and predicates that were overwritten since, on any path."""
 
 
 def check(
@@ -80,13 +83,8 @@ def check(
 def _flow(function: Function) -> dict[int, tuple[int, ...]]:
     """What may run next, for every instruction that can be reached."""
     by_address = {one.at: one for one in function.instructions}
-    found, work = dict[int, tuple[int, ...]](), [0]
-    while work:
-        at = work.pop()
-        if at not in found:
-            found[at] = tuple(to for to in successors(by_address[at]) if to in by_address)
-            work += found[at]
-    return found
+    flow = {at: tuple(to for to in successors(one) if to in by_address) for at, one in by_address.items()}
+    return {at: flow[at] for at in reached([0], flow.__getitem__)}
 
 
 def _live(
@@ -121,12 +119,9 @@ def _held(
     own instructions that are reached before such a value is back.
     """
     by_address = {one.at: one for one in function.instructions}
-    # predicate -> the register that holds its value, and predicates that were overwritten since, on any path
-    states: dict[int, tuple[frozenset[tuple[str, str]], _Names]] = {0: (frozenset(), frozenset())}
-    work = [0]
-    while work:
-        at = work.pop()
-        one, (held, gone) = by_address[at], states[at]
+
+    def onward(at: int, state: _Kept) -> Iterator[tuple[int, _Kept]]:
+        one, (held, gone) = by_address[at], state
         if at in new:
             back = {name for name, register in held if _brings_back(one, name, register)}
             if at in begun:  # before, no predicate has a value
@@ -135,12 +130,10 @@ def _held(
             held |= {(name, register) for name, register in _kept(one) if name not in gone}
         else:
             held, gone = frozenset(), gone if one.name == "BRA" and not one.writes else frozenset[str]()
-        for to in flow[at]:
-            before = states.get(to)
-            merged = (held, gone) if before is None else (before[0] & held, before[1] | gone)
-            if merged != before:
-                states[to] = merged
-                work.append(to)
+        yield from ((to, (held, gone)) for to in flow[at])
+
+    start: _Kept = (frozenset(), frozenset())
+    states = settled({0: start}, onward, lambda one, other: (one[0] & other[0], one[1] | other[1]))
     names = {at: frozenset(name for name, _ in held) for at, (held, _) in states.items()}
     lost = {
         Hazard(at, at, f"{name} was overwritten, and is not restored where the code needs it")
@@ -165,13 +158,7 @@ def _brings_back(one: Instruction, name: str, register: str) -> bool:
 
 def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]:
     """Addresses that run when one of the function's own instructions has run."""
-    found, work = set[int](), [to for at in flow if at not in new for to in flow[at]]
-    while work:
-        at = work.pop()
-        if at not in found:
-            found.add(at)
-            work += flow[at]
-    return frozenset(found)
+    return frozenset(reached((to for at in flow if at not in new for to in flow[at]), flow.__getitem__))
 
 
 def _foreign_reads(
@@ -185,7 +172,7 @@ def _foreign_reads(
     by_address = {one.at: one for one in function.instructions}
     states = _written(flow, by_address, new)
     for at in flow:
-        one, before = by_address[at], states[at]
+        one, before = by_address[at], states.get(at)
         if at in new and before is not None and one.name not in _OF_THE_CODE:
             guard = _ANY if at in compiled else one.guard if one.guard in before else ""
             for name in sorted(one.reads - before[guard] - borrowed.get(at, frozenset())):
@@ -202,30 +189,23 @@ a guard may hold ("@P6", "@!P0"); None for all registers, where it never does; a
 
 def _written(
     flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
-) -> dict[int, dict[str, _Names] | None]:
-    """What inserted instructions may read before each instruction, by their guard."""
+) -> dict[int, dict[str, _Names]]:
+    """What inserted instructions may read before each instruction that can be reached, by their guard."""
     guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@!?P\d", one.guard)}
-    states: dict[int, _Written | None] = dict.fromkeys(flow)
-    states[0] = dict.fromkeys(("", _ANY, *guards), frozenset[str]())
-    work = [0]
-    while work:
-        at = work.pop()
-        one, before = by_address[at], states[at]
-        assert before is not None
+
+    def onward(at: int, before: _Written) -> Iterator[tuple[int, _Written]]:
+        one = by_address[at]
         after = _after(one, before, at in new)
         for to in flow[at]:
             way = _taken(one, after, to) if at in new and one.name == "BRA" else after
-            if way[""] is None:  # never taken
-                continue
-            held = states[to]
-            merged = way if held is None else {name: _both(held[name], some) for name, some in way.items()}
-            if merged != held:
-                states[to] = merged
-                work.append(to)
+            if way[""] is not None:  # else never taken
+                yield to, way
+
+    start: _Written = dict.fromkeys(("", _ANY, *guards), frozenset[str]())
+    states = settled({0: start}, onward, lambda one, way: {name: _both(one[name], some) for name, some in way.items()})
     everything = frozenset[str]().union(*(one.reads for one in by_address.values()))
     return {
-        at: None if held is None else {name: everything if some is None else some for name, some in held.items()}
-        for at, held in states.items()
+        at: {name: everything if some is None else some for name, some in held.items()} for at, held in states.items()
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ...util.flow import settled
 from ..cubin.instructions import BYTES, Function, Instruction
 from . import latencies
 from .latencies import Latencies
@@ -167,17 +168,13 @@ def in_flight(function: Function) -> dict[int, frozenset[str]]:
 
 def _states(by_address: Mapping[int, Instruction], known: Latencies) -> dict[int, _State]:
     """What is not finished before each instruction that can be reached, on any path."""
-    states: dict[int, _State] = {0: ({}, frozenset())}
-    work = [0]
-    while work:
-        at = work.pop()
-        one = by_address[at]
-        ages, flight = states[at]
+
+    def onward(at: int, state: _State) -> Iterator[tuple[int, _State]]:
+        one, (ages, flight) = by_address[at], state
         after = _issued(one, ages, _waited(one, flight), known)
-        for follower in successors(one):
-            if follower in by_address and _join(states, follower, after):
-                work.append(follower)
-    return states
+        yield from ((to, after) for to in successors(one) if to in by_address)
+
+    return settled({0: ({}, frozenset())}, onward, _join)
 
 
 def successors(one: Instruction) -> tuple[int, ...]:
@@ -328,16 +325,7 @@ def _pipe(one: Instruction) -> str:
     return _PIPES.get(one.name, "memory")
 
 
-def _join(states: dict[int, _State], at: int, new: _State) -> bool:
-    """Add a way to reach an address; False if it brings nothing new."""
-    if at not in states:
-        states[at] = new
-        return True
-    ages, flight = states[at]
-    joined = dict(ages)
-    for key, age in new[0].items():
-        joined[key] = min(age, joined.get(key, age))
-    if joined == ages and new[1] <= flight:
-        return False
-    states[at] = joined, flight | new[1]
-    return True
+def _join(one: _State, other: _State) -> _State:
+    """What may not be finished where two ways meet."""
+    ages, more = one[0], other[0]
+    return ages | {key: min(age, ages.get(key, age)) for key, age in more.items()}, one[1] | other[1]

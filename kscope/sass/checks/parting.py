@@ -6,8 +6,9 @@ can run the kernel's own code meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
+from ...util.flow import settled
 from ..cubin.instructions import Instruction
 from .hazards import CONTROL_FLOW
 
@@ -66,17 +67,12 @@ def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> dict[int, frozenset[str]]:
     """The registers that inserted code gave the same value in every lane, in front of each instruction."""
-    states: dict[int, frozenset[str]] = {0: frozenset()}
-    work = [0]
-    while work:
-        at = work.pop()
-        after = _after(by_address[at], states[at], at in new)
-        for to in flow[at]:
-            merged = after & states.get(to, after)
-            if merged != states.get(to):
-                states[to] = merged
-                work.append(to)
-    return states
+
+    def onward(at: int, before: frozenset[str]) -> Iterator[tuple[int, frozenset[str]]]:
+        after = _after(by_address[at], before, at in new)
+        yield from ((to, after) for to in flow[at])
+
+    return settled({0: frozenset[str]()}, onward, frozenset.intersection)
 
 
 def _after(one: Instruction, before: frozenset[str], new: bool) -> frozenset[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ...capture import wire
+from ...util.flow import settled
 from ..cubin.insertion import Word
 from ..cubin.instructions import Function, Instruction
 from .hazards import Hazard, successors
@@ -24,6 +25,8 @@ _BOTH = {"0x80": "", "0x20": "!"}
 _State = dict[str, "Word | frozenset[str]"]
 """Register -> what wrote it last, if that is the same on every path, and no store has read it since. Predicate -> what
 is true wherever it is: "P6", "!P0"."""
+_Place = tuple[int, frozenset[str]]
+"""An address and the predicates that are false there, which no store under them has to do with."""
 _Ways = tuple[tuple[_State, frozenset[str]], ...]
 
 
@@ -40,23 +43,17 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     by_address = {one.at: one for one in function.instructions}
     named = {one.guard[1:] for at, one in by_address.items() if at in words and one.conditional}
     guards = frozenset(named | {_contrary(one) for one in named})
-    # by address and the predicates that are false there, which no store under them has to do with
-    start: tuple[int, frozenset[str]] = (0, frozenset())
-    states: dict[tuple[int, frozenset[str]], _State] = {start: {}}
-    work: list[tuple[int, frozenset[str]]] = [start]
-    while work:
-        at, off = place = work.pop()
+
+    def onward(place: _Place, before: _State) -> Iterator[tuple[_Place, _State]]:
+        at, off = place
         one = by_address[at]
-        for state, false in _ways(one, states[place], off, words):
+        for state, false in _ways(one, before, off, words):
             for to in successors(one):
-                way = (to, _off(one, false, to) & guards)
-                if to not in by_address or (one.conditional and one.guard[1:] in false and to == one.target):
-                    continue
-                before = states.get(way)
-                merged = state if before is None else dict(before.items() & state.items())
-                if merged != before:
-                    states[way] = merged
-                    work.append(way)
+                if to in by_address and not (one.conditional and one.guard[1:] in false and to == one.target):
+                    yield (to, _off(one, false, to) & guards), state
+
+    start: _Place = (0, frozenset())
+    states = settled({start: _State()}, onward, lambda one, other: dict(one.items() & other.items()))
     # of each instruction that works for a record: the guards of the record's stores
     guarding = defaultdict[tuple[str, str], set[str]](set)
     for at, word in words.items():

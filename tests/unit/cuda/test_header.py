@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, without_macros
 
 import kscope
+from kscope import ptx
 from kscope.capture import layout
 from kscope_cuda import binary_notes, header
 from kscope_cuda.inline_assembly import Unknown, assembly
@@ -53,8 +54,10 @@ def test_the_header_is_up_to_date() -> None:
 
 
 def test_every_template_placeholder_is_filled() -> None:
-    assert set(header.texts()) == set(re.findall(r"@(?:asm|line) (\w+)@", header.TEMPLATE.read_text()))
-    assert set(header.constants()) == set(re.findall(r"@([A-Z][A-Z0-9_]*)@", header.TEMPLATE.read_text()))
+    template = header.TEMPLATE.read_text()
+    used = {name for one in re.findall(r"@(?:asm|line) (\w+)@", template) for name in header.names(one)}
+    assert set(header.texts()) == used | ptx.READINGS.keys()
+    assert {*header.constants(), "HELPERS"} == set(re.findall(r"@([A-Z][A-Z0-9_]*)@", template))
 
 
 def test_the_header_is_found_by_function_and_by_command() -> None:

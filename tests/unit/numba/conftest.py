@@ -62,16 +62,16 @@ def frontend() -> Iterator[Any]:
     found = registry.frontend("numba")
     assert isinstance(found, NumbaFrontend)
     # each reset looks at every live object several times; a test that enabled recording by other means left that behind
-    if found._target._taught or found._target._compiler.recording is not None:
+    if found._taught or found._compiler.recording is not None:
         _reset(found)
     yield found
     _reset(found)
 
 
 def _reset(found: Any) -> None:
-    found._target._taught = True  # so that compiled kernels are plain again
+    found._taught = True  # so that compiled kernels are plain again
     found.disable()
-    found._target._taught = False
+    found._taught = False
     found.disable()
 
 

@@ -187,7 +187,7 @@ def test_memory_does_not_grow_with_the_number_of_sessions(taught: Any, gpu: Back
             launch(kernel, gpu)
             enter(taught, "plain")
             launch(kernel, gpu)
-        return len(taught._target._loads._alive)
+        return len(taught._loads._alive)
 
     assert sessions(2) == sessions(20)
 

@@ -148,7 +148,7 @@ def test_a_kernel_that_ran_before_recording_was_enabled_is_not_compiled_again(
     device.ran(kernel)
     (plain,) = kernel.overloads.values()
     device.frontend.enable(Recording())
-    forms = device.frontend._target._loads.forms
+    forms = device.frontend._loads.forms
     assert device.ran(kernel) == "plain"
     (marked,) = kernel.overloads.values()
     assert forms._forms[marked].kernel is plain is not marked

@@ -137,7 +137,7 @@ def kernel(x):
         x[0] = 5
 
 kscope.enable()
-target = registry.frontend("numba")._target
+target = registry.frontend("numba")
 mark = target._mark
 
 def ends(*arguments):

@@ -62,13 +62,9 @@ function drawBox(context, code, a, b, y, high, width, matching) {
   const left = Math.max(a, GUTTER - 2),
     right = Math.min(b, width + 2);
   const gap = right - left > 4 ? 0.5 : 0;
-  context.fillStyle = matching ? colors.css[name] : colors.fadedCss[name];
-  context.fillRect(left, y, right - left - gap, high - 1);
+  fill(context, matching ? colors.css[name] : colors.fadedCss[name], left, y, right - left - gap, high - 1);
   if (right - left < TEXT_FROM || high < 11) return;
-  context.save();
-  context.beginPath();
-  context.rect(left, y, right - left - 3, high);
-  context.clip();
+  clip(context, left, y, right - left - 3, high);
   context.fillStyle = matching ? colors.ink[name] : themed("--faint");
   context.fillText(model.about.names[name], Math.max(left, GUTTER) + 4, y + high / 2 - 0.5);
   context.restore();

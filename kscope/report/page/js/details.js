@@ -42,7 +42,7 @@ function ofSelection() {
     return [
       "Selected",
       what,
-      element("p", { className: "note" }, "duration unknown: longer than a 32-bit clock can measure; ended here"),
+      note("duration unknown: longer than a 32-bit clock can measure; ended here"),
       pairs(facts),
     ];
   if (kind !== SPAN) return ["Selected", what, pairs(facts)];
@@ -52,8 +52,8 @@ function ofSelection() {
   const rank = rankOf(name, end - begin);
   const bar = element("div", { className: "rank" }, element("i"));
   bar.firstChild.style.width = `${rank * 100}%`;
-  const note = element("p", { className: "note" }, rankText(rank, about.names[name]));
-  return ["Selected", what, long, ...(rank === null ? [] : [bar, note]), pairs(facts)];
+  const ranked = rank === null ? [] : [bar, note(rankText(rank, about.names[name]))];
+  return ["Selected", what, long, ...ranked, pairs(facts)];
 }
 
 function rankText(rank, name) {
@@ -97,7 +97,7 @@ function ofRange() {
         ),
       );
     content.push(
-      element("p", { className: "note" }, `on ${placeText(view.place)}, in all its warps:`),
+      note(`on ${placeText(view.place)}, in all its warps:`),
       element("table", {}, element("tbody", {}, ...rows)),
     );
   }
@@ -112,7 +112,7 @@ function ofRecording() {
   const notes = about.filtered ? ["Filtered trace: times and counts cover the kept records only."] : [];
   const rows = uneven();
   if (!rows.length) notes.push("Click a box to select it, drag with shift to measure, press ? for all keys.");
-  const texts = [about.recorded, ...notes].filter(Boolean).map((note) => element("p", { className: "note" }, note));
+  const texts = [about.recorded, ...notes].filter(Boolean).map(note);
   return ["Recording", pairs(facts), ...rows, ...texts];
 }
 
@@ -125,15 +125,8 @@ function uneven() {
   if (!rows.length) return [];
   const items = rows.slice(0, 4).map((row) => {
     const name = model.numbers.get(row.region);
-    const button = element(
-      "button",
-      { type: "button" },
-      swatch(colors.css[name]),
-      nameText(row.region),
-      ` ${row.worst}`,
-    );
-    button.onclick = () => chooseFocus(name);
-    return element("li", {}, button);
+    const content = [swatch(colors.css[name]), nameText(row.region), ` ${row.worst}`];
+    return element("li", {}, button(() => chooseFocus(name), ...content));
   });
   return [element("h3", {}, "Uneven"), element("ul", { className: "uneven" }, ...items)];
 }

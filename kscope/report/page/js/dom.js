@@ -13,6 +13,21 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+const note = (text) => element("p", { className: "note" }, text);
+
+const button = (onclick, ...children) => element("button", { type: "button", onclick }, ...children);
+
+/** Let one button of a group be pressed at a time. choose: gets its data. */
+function exclusive(group, choose) {
+  const buttons = document.querySelectorAll(`${group} button`);
+  for (const pressed of buttons) {
+    pressed.onclick = () => {
+      for (const one of buttons) one.setAttribute("aria-pressed", one === pressed);
+      choose(pressed.dataset);
+    };
+  }
+}
+
 /** A user-defined name, in an element that isolates its text direction. */
 const nameText = (text) => element("span", { className: "name", title: text }, text);
 

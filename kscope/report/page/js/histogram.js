@@ -98,25 +98,20 @@ function drawHistogram() {
   const most = Math.max(...histogram.bars.map((one) => one.count / one.wide));
   for (const one of histogram.bars) {
     const tall = Math.sqrt(one.count / one.wide / most) * (bottom - top);
-    context.fillStyle = colors.css[name];
     context.globalAlpha = histogram.hover && one.from !== histogram.hover.from ? 0.45 : 1;
-    context.fillRect(one.x, bottom - tall, Math.max(one.wide - 1, 1), tall);
+    fill(context, colors.css[name], one.x, bottom - tall, Math.max(one.wide - 1, 1), tall);
   }
   context.globalAlpha = 1;
   drawDurationAxis(context, x, left, right, bottom, [2 ** low, 2 ** high]);
   if (view.selection && nameOf(view.selection.line.code[view.selection.index]) === name) {
     const [begin, end] = timesOf(view.selection.line, view.selection.index);
-    context.fillStyle = themed("--ink");
-    context.fillRect(x(end - begin) - 1, top, 2, bottom - top);
+    fill(context, themed("--ink"), x(end - begin) - 1, top, 2, bottom - top);
   }
 }
 
 function drawDurationAxis(context, x, left, right, bottom, [low, high]) {
-  context.font = CANVAS_FONT;
-  context.textBaseline = "top";
-  context.textAlign = "center";
-  context.fillStyle = themed("--line");
-  context.fillRect(left, bottom, right - left, 1);
+  textStyle(context, "center", "top");
+  fill(context, themed("--line"), left, bottom, right - left, 1);
   let free = -Infinity;
   const powers = Array.from({ length: 40 }, (_, at) => 10 ** (at - 4)).flatMap((power) => [
     power,
@@ -129,8 +124,7 @@ function drawDurationAxis(context, x, left, right, bottom, [low, high]) {
     const at = x(ns),
       half = context.measureText(timeText(ns)).width / 2;
     if (ns < low || ns > high || at - half < Math.max(free, 0) || at + half > right + 10) continue;
-    context.fillStyle = themed("--line");
-    context.fillRect(at, bottom, 1, 4);
+    fill(context, themed("--line"), at, bottom, 1, 4);
     context.fillStyle = themed("--soft");
     context.fillText(timeText(ns), at, bottom + 5);
     free = at + half + 14;
@@ -175,14 +169,10 @@ function listLongest() {
   for (let at = 0; at < long_name.length; at++) {
     if (long_name[at] !== name) continue;
     const warp = long_warp[at];
-    const button = element(
-      "button",
-      { type: "button" },
-      element("span", { className: "num" }, timeText(long_ns[at])),
-      element("span", { className: "at" }, `${placeText(model.warps.place[warp])} ${blockWarpText(warp)}`),
-    );
-    button.onclick = () => reveal(warp, name, long_begin[at]);
-    items.push(element("li", {}, button));
+    const place = `${placeText(model.warps.place[warp])} ${blockWarpText(warp)}`;
+    const time = element("span", { className: "num" }, timeText(long_ns[at]));
+    const show = () => reveal(warp, name, long_begin[at]);
+    items.push(element("li", {}, button(show, time, element("span", { className: "at" }, place))));
   }
   document.querySelector("#durations ol").replaceChildren(...items);
 }

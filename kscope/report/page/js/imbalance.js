@@ -6,14 +6,10 @@ const MUCH = 0.5; // relative distance from the median with full color
 function setUpBalance() {
   balance.surface = new Surface(document.querySelector("#balance canvas"));
   on(drawBalance, "query", "focus", "place", "theme", "size");
-  const buttons = document.querySelectorAll("#balance .choice button");
-  for (const button of buttons) {
-    button.onclick = () => {
-      balance.across = button.dataset.across;
-      for (const one of buttons) one.setAttribute("aria-pressed", one === button);
-      drawBalance();
-    };
-  }
+  exclusive("#balance .choice", ({ across }) => {
+    balance.across = across;
+    drawBalance();
+  });
   const { canvas } = balance.surface;
   canvas.onpointermove = (event) => {
     const hit = balanceAt(event);
@@ -86,16 +82,16 @@ function drawBalance() {
     gutter = balanceGutter();
   const wide = (surface.width - gutter - 10) / columns;
   let worst = null;
-  context.font = CANVAS_FONT;
-  context.textBaseline = "middle";
+  textStyle(context);
   names.forEach((name, at) => {
     const y = at * balance.row;
     const { values, median } = balanceRow(name);
     context.fillStyle = themed(view.focus === name ? "--ink" : "--soft");
     context.fillText(shortened(context, model.about.names[name], gutter - 16), 10, y + balance.row / 2);
     values.forEach((value, column) => {
-      context.fillStyle = value ? deviation(value / median - 1) : themed("--sunken");
-      context.fillRect(gutter + column * wide, y + 1, Math.max(wide - (wide > 4 ? 1 : 0), 0.6), balance.row - 2);
+      const color = value ? deviation(value / median - 1) : themed("--sunken");
+      const cell = Math.max(wide - (wide > 4 ? 1 : 0), 0.6);
+      fill(context, color, gutter + column * wide, y + 1, cell, balance.row - 2);
       const far = value - median; // the time that it costs, so that short regions do not count as much as long ones
       if (value > median * 1.01 && far > (worst?.far ?? 0)) worst = { far, times: value / median, name, column };
     });

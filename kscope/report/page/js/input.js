@@ -32,20 +32,20 @@ function setUpInput() {
   }
 }
 
+/** The launch at a time of the strip; -1 if there is none, or the pointer is below. */
+function launchAt(event, ns) {
+  const { begin, end } = model.launches;
+  return event.offsetY < RULER + STRIP ? begin.findIndex((at, one) => at <= ns && end[one] >= ns) : -1;
+}
+
 const overviewPointer = {
   hover(event, ns) {
     if (event.offsetX < GUTTER || event.offsetY < RULER) return hideTip();
     if (event.offsetY < RULER + STRIP) {
-      const { begin, end } = model.launches;
-      const launch = begin.findIndex((at, one) => at <= ns && end[one] >= ns);
+      const launch = launchAt(event, ns);
       if (launch < 0) return hideTip();
-      return showTip(
-        event,
-        launchText(launch),
-        null,
-        `lasted ${timeText(end[launch] - begin[launch])}`,
-        "double-click to show it",
-      );
+      const lasted = timeText(model.launches.end[launch] - model.launches.begin[launch]);
+      return showTip(event, launchText(launch), null, `lasted ${lasted}`, "double-click to show it");
     }
     const place = placeAt(event.offsetY);
     return showTip(
@@ -60,8 +60,7 @@ const overviewPointer = {
     if (event.offsetY > RULER + STRIP) choosePlace(placeAt(event.offsetY));
   },
   twice(event, ns) {
-    const { begin, end } = model.launches;
-    const launch = event.offsetY < RULER + STRIP ? begin.findIndex((at, one) => at <= ns && end[one] >= ns) : -1;
+    const launch = launchAt(event, ns);
     if (launch >= 0) showLaunch(launch);
     else zoom(0.25, ns, 220);
   },

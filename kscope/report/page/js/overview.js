@@ -11,14 +11,10 @@ function setUpOverview() {
   document.querySelector("main").style.setProperty("--overview", `${height}px`);
   on(drawOverview, "window", "place", "query", "focus", "theme", "size");
   on(drawLegend, "query", "focus", "theme");
-  const buttons = document.querySelectorAll("#shade button");
-  for (const button of buttons) {
-    button.onclick = () => {
-      view.shade = button.dataset.shade;
-      for (const one of buttons) one.setAttribute("aria-pressed", one === button);
-      changed("window");
-    };
-  }
+  exclusive("#shade", ({ shade }) => {
+    view.shade = shade;
+    changed("window");
+  });
 }
 
 /** Row geometry: {top, height} of all rows, and the height of one. */
@@ -63,10 +59,8 @@ function drawWhole(context, width) {
   const part = (view.end - view.begin) / model.span;
   if (part > 0.9999) return;
   const wide = width - GUTTER;
-  context.fillStyle = themed("--sunken");
-  context.fillRect(GUTTER, 0, wide, 3);
-  context.fillStyle = themed("--accent");
-  context.fillRect(GUTTER + (view.begin / model.span) * wide, 0, Math.max(part * wide, 2), 3);
+  fill(context, themed("--sunken"), GUTTER, 0, wide, 3);
+  fill(context, themed("--accent"), GUTTER + (view.begin / model.span) * wide, 0, Math.max(part * wide, 2), 3);
 }
 
 /** Draw the image of all SMs; repaint it only when its inputs changed. */
@@ -91,8 +85,7 @@ function imageOf(width, height) {
 /** Draw launches as a strip below the ruler, so that short ones stay visible. */
 function drawLaunches(context, width) {
   const { begin, end, kernel } = model.launches;
-  context.font = CANVAS_FONT;
-  context.textBaseline = "middle";
+  textStyle(context);
   let free = -Infinity;
   for (let launch = 0; launch < begin.length; launch++) {
     if (end[launch] < view.begin || begin[launch] > view.end) continue;
@@ -100,8 +93,8 @@ function drawLaunches(context, width) {
     const b = Math.min(Math.max(xOf(end[launch], width), a + 1), width);
     if (b < free) continue;
     free = b + 0.5;
-    context.fillStyle = themed(kernel[launch] % 2 ? "--sunken" : "--accent-ground");
-    context.fillRect(a, RULER, Math.max(1, b - a - 1), STRIP - 3);
+    const ground = themed(kernel[launch] % 2 ? "--sunken" : "--accent-ground");
+    fill(context, ground, a, RULER, Math.max(1, b - a - 1), STRIP - 3);
     const text = launchText(launch);
     if (b - a > context.measureText(text).width + 8) {
       context.fillStyle = themed("--soft");
@@ -111,8 +104,7 @@ function drawLaunches(context, width) {
 }
 
 function drawPlaceLabels(context, top, each) {
-  context.font = CANVAS_FONT;
-  context.textAlign = "right";
+  textStyle(context, "right");
   const every = Math.max(1, Math.ceil(13 / each));
   const labelY = Math.max(top + (view.place + 0.5) * each, top + 5);
   for (let place = 0; place < model.about.places.length; place += every) {
@@ -132,10 +124,10 @@ function drawLegend() {
   const matches = matcher();
   const most = Math.min(model.about.names.length, 12);
   const items = model.about.names.slice(0, most).map((name, index) => {
-    const button = element("button", { type: "button", ariaPressed: String(view.focus === index) });
-    button.append(swatch(matches.name(index) ? colors.css[index] : colors.fadedCss[index]), nameText(name));
-    button.onclick = () => chooseFocus(index);
-    return element("li", {}, button);
+    const color = matches.name(index) ? colors.css[index] : colors.fadedCss[index];
+    const made = button(() => chooseFocus(index), swatch(color), nameText(name));
+    made.ariaPressed = String(view.focus === index);
+    return element("li", {}, made);
   });
   byId("legend").replaceChildren(...items);
 }

@@ -116,15 +116,21 @@ function valueText(line, index) {
   return line.exact.get(index) ?? String(Number.isInteger(number) ? number : Number(number.toPrecision(9)));
 }
 
-/** The first index in [from, to) whose end is after a tick. */
-function firstAfter(end, from, to, tick) {
+/** The first number in [from, to) that is not before something. */
+function firstNot(isBefore, from, to) {
   while (from < to) {
     const middle = (from + to) >>> 1;
-    if (end[middle] <= tick) from = middle + 1;
+    if (isBefore(middle)) from = middle + 1;
     else to = middle;
   }
   return from;
 }
+
+/** The first index in [from, to) whose end is after a tick. */
+const firstAfter = (end, from, to, tick) => firstNot((index) => end[index] <= tick, from, to);
+
+/** The first warp of a row that ends at or after a time. */
+const warpAfter = ({ warps }, ns) => firstNot((at) => model.warps.end[warps[at].warp] < ns, 0, warps.length);
 
 /** The levels of a line: level 0 is the line itself. */
 function levelsOf(line) {
@@ -176,18 +182,6 @@ function eachSlice(found, visit) {
       }
     }
   }
-}
-
-/** The first warp of a row that ends at or after a time. */
-function warpAfter(row, ns) {
-  let from = 0,
-    to = row.warps.length;
-  while (from < to) {
-    const middle = (from + to) >>> 1;
-    if (model.warps.end[row.warps[middle].warp] < ns) from = middle + 1;
-    else to = middle;
-  }
-  return from;
 }
 
 let reading = false;

@@ -23,19 +23,17 @@ const table = { sort: "warp time", down: true, shown: "regions" };
 
 function setUpTable() {
   const names = ["regions", ...model.about.tables.map(({ name }) => name)];
-  const buttons = names.map((name) => element("button", { type: "button" }, name));
-  buttons.forEach((button, at) => {
-    button.onclick = () => {
-      table.shown = names[at];
-      drawTable();
-    };
-  });
+  const show = (name) => () => {
+    table.shown = name;
+    drawTable();
+  };
+  const buttons = names.map((name) => button(show(name), name));
   document.querySelector("#table .choice").replaceChildren(...buttons);
   on(drawTable, "query", "focus", "theme");
 }
 
 /** One of the further tables, whose cells are text. */
-function plainTable({ head, words, rows, note }) {
+function plainTable({ head, words, rows, note: about }) {
   const kind = (at) => (at >= words ? "num" : head[at] === "source" ? "word code" : "word");
   const cells = (row, tag) => row.map((text, at) => element(tag, { className: kind(at) }, nameText(text)));
   const body = rows.map((row) => element("tr", {}, ...cells(row, "td")));
@@ -45,13 +43,13 @@ function plainTable({ head, words, rows, note }) {
     element("thead", {}, element("tr", {}, ...cells(head, "th"))),
     element("tbody", {}, ...body),
   );
-  return note ? [made, element("p", { className: "note" }, note)] : [made];
+  return about ? [made, note(about)] : [made];
 }
 
 function drawTable() {
   const { about } = model;
-  for (const button of document.querySelectorAll("#table .choice button"))
-    button.setAttribute("aria-pressed", button.textContent === table.shown);
+  for (const one of document.querySelectorAll("#table .choice button"))
+    one.setAttribute("aria-pressed", one.textContent === table.shown);
   const other = about.tables.find(({ name }) => name === table.shown);
   if (other) return document.querySelector("#table .body").replaceChildren(...plainTable(other));
   const columns = shownColumns();
@@ -77,18 +75,10 @@ function drawTable() {
     rows.push(...of.slice(0, MOST_ROWS - rows.length).map(tableRow));
   }
   const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
-  const points = about.points.map((row) => element("p", { className: "note" }, pointText(row)));
-  const few =
-    about.table.length > MOST_ROWS
-      ? [
-          element(
-            "p",
-            { className: "note" },
-            `the first ${MOST_ROWS} of ${countText(about.table.length)} rows; search to narrow them`,
-          ),
-        ]
-      : [];
-  document.querySelector("#table .body").replaceChildren(made, ...few, ...points);
+  const points = about.points.map((row) => note(pointText(row)));
+  const few = `the first ${MOST_ROWS} of ${countText(about.table.length)} rows; search to narrow them`;
+  const cut = about.table.length > MOST_ROWS ? [note(few)] : [];
+  document.querySelector("#table .body").replaceChildren(made, ...cut, ...points);
   sparks.disconnect();
   for (const canvas of made.querySelectorAll("canvas")) sparks.observe(canvas);
 }
@@ -127,14 +117,13 @@ const HEADS = {
 
 function sorter(name) {
   const arrow = name === table.sort ? (table.down ? " ↓" : " ↑") : "";
-  const button = element("button", { type: "button" }, name + arrow);
-  button.onclick = () => {
+  const sort = () => {
     table.down = table.sort === name ? !table.down : name !== "region";
     table.sort = name;
     drawTable();
     document.querySelector("#table th[aria-sort] button").focus();
   };
-  return button;
+  return button(sort, name + arrow);
 }
 
 function sorted(rows) {

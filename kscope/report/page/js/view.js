@@ -105,18 +105,11 @@ async function reveal(warp, name, begin) {
   const found = await placeSlices(place);
   let best = null,
     least = Infinity;
-  for (const row of found.rows) {
-    for (const one of row.warps) {
-      if (one.warp !== warp) continue;
-      for (const line of one.lines) {
-        for (let index = line.from; index < line.to; index++) {
-          if (nameOf(line.code[index]) !== name) continue;
-          const away = Math.abs(timesOf(line, index)[0] - begin);
-          if (away < least) [least, best] = [away, { line, index }];
-        }
-      }
-    }
-  }
+  eachSlice(found, (line, index) => {
+    if (line.warp !== warp || nameOf(line.code[index]) !== name) return;
+    const away = Math.abs(timesOf(line, index)[0] - begin);
+    if (away < least) [least, best] = [away, { line, index }];
+  });
   if (!best) return;
   select(best.line, best.index);
   frame(...timesOf(best.line, best.index), 2);

@@ -77,17 +77,13 @@ function drawWarps() {
     ({ top, height: high }) => top + high > scroll.scrollTop && top < scroll.scrollTop + height,
   );
   const matches = matcher();
-  context.save();
-  context.beginPath();
-  context.rect(0, RULER, width, height - RULER);
-  context.clip();
+  clip(context, 0, RULER, width, height - RULER);
   context.translate(0, -scroll.scrollTop);
   for (const place of shown) drawRow(context, place, width, matches);
   drawSelection(context, width);
   context.restore();
   drawRuler(context, width, RULER);
-  context.fillStyle = themed("--line");
-  context.fillRect(0, RULER - 1, width, 1);
+  fill(context, themed("--line"), 0, RULER - 1, width, 1);
   drawMarks(context, width, RULER, height);
   drawThumb(context, width, height);
 }
@@ -106,18 +102,13 @@ function drawThumb(context, width, height) {
 function drawRow(context, place, width, matches) {
   const { row, top, high, height } = place;
   const { warps } = model;
-  context.font = CANVAS_FONT;
-  context.textBaseline = "middle";
-  context.textAlign = "right";
+  textStyle(context, "right");
   if (row.same) {
     context.fillStyle = themed("--soft");
     context.fillText(shortened(context, rowText(row), GUTTER - 12), GUTTER - 8, top + Math.min(height / 2, LABEL));
   }
   context.textAlign = "left";
-  context.save();
-  context.beginPath();
-  context.rect(GUTTER, top - 1, width - GUTTER, height + 2);
-  context.clip();
+  clip(context, GUTTER, top - 1, width - GUTTER, height + 2);
   const pictures = Array.from({ length: row.lines }, () => null);
   for (let at = warpAfter(row, view.begin); at < row.warps.length; at++) {
     const { warp, lines } = row.warps[at];
@@ -147,11 +138,7 @@ function rowText(row) {
 function drawLife(context, warp, top, height, width) {
   const { warps } = model;
   const [a, b] = [xOf(warps.start[warp], width), xOf(warps.end[warp], width)];
-  context.fillStyle = themed("--sunken");
-  context.fillRect(a, top, Math.max(b - a, 1), height);
-  context.fillStyle = themed("--faint");
-  if (b - a > 3) context.fillRect(a, top, 1, height);
-  if (warps.done[warp]) return;
-  context.fillStyle = themed("--bad");
-  context.fillRect(b - 1, top - 1, 3, height + 2);
+  fill(context, themed("--sunken"), a, top, Math.max(b - a, 1), height);
+  if (b - a > 3) fill(context, themed("--faint"), a, top, 1, height);
+  if (!warps.done[warp]) fill(context, themed("--bad"), b - 1, top - 1, 3, height + 2);
 }

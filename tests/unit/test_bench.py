@@ -202,7 +202,7 @@ def test_work_moved_out_of_its_marks_is_detected(regions: ModuleType, tmp_path: 
 
 def test_every_section_can_be_listed_and_only_known_ones_run() -> None:
     listed = subprocess.run([sys.executable, BENCH / "gpu.py", "--list"], capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in listed.stdout.splitlines()][:4] == ["regions", "triton", "loops", "inflight"]
+    assert [line.split()[0] for line in listed.stdout.splitlines()][:3] == ["regions", "triton", "placement"]
     wrong = subprocess.run(
         [sys.executable, BENCH / "gpu.py", "--sections", "nothing"], capture_output=True, text=True, check=False
     )

@@ -96,8 +96,7 @@ def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
 def explained(trial: Trial, answers: list[float] | None = None) -> str:
     """Run a trial. Returns what was wrong, or nothing. Adds to answers how long `kscope watch` took, in seconds."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="kscope-faults-") as folder:
-        paths = os.pathsep.join([*sys.path[:4], *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-        environment = {**os.environ, "KSCOPE_SURVIVE_FOLDER": folder, "PYTHONPATH": paths}
+        environment = {**os.environ, "KSCOPE_SURVIVE_FOLDER": folder, "PYTHONPATH": _paths()}
         with (
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(
@@ -137,11 +136,16 @@ def _watched(trial: Trial, program: subprocess.Popen[str], folder: Path, answers
 
 def _answer_s(pool: Path) -> float:
     """Seconds from the start of `kscope watch` to its end."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:4])}
+    environment = {**os.environ, "PYTHONPATH": _paths()}
     began = time.monotonic()
     command = [sys.executable, "-m", "kscope", "watch", "--once", str(pool)]
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     return time.monotonic() - began
+
+
+def _paths() -> str:
+    """Where other processes find kscope and what it needs."""
+    return os.pathsep.join([*sys.path[:4], os.environ.get("PYTHONPATH", "")])
 
 
 def _until_explained(trial: Trial, folder: Path, *, gone: bool, patience: float) -> str:

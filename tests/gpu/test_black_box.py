@@ -22,6 +22,7 @@ from kscope.marks.operations import barrier
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.append(str(BENCH))
+from gpu.checks import PATHS  # noqa: E402
 from faults import Trial, explained, installed  # noqa: E402
 from faults_program import FAULTS, LANGUAGES, SLOTS  # noqa: E402
 
@@ -34,7 +35,8 @@ def memory() -> Iterator[Path]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "KSCOPE_SURVIVE_FOLDER": str(folder)}
+    paths = os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "KSCOPE_SURVIVE_FOLDER": str(folder), "PYTHONPATH": paths}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -110,7 +112,7 @@ def test_kernels_record_into_memory_that_kscope_run_holds(memory: Path, tmp_path
     """As where /dev/shm is small: the driver takes memory without a file, too."""
     (tmp_path / "sitecustomize.py").write_text(SMALL)
     (tmp_path / "ends.py").write_text(ENDS.format(bench=str(BENCH)))
-    paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    paths = f"{tmp_path}{os.pathsep}{environment(memory)['PYTHONPATH']}"
     command = [sys.executable, "-m", "kscope", "run", "--survive", "shm", "-o", str(tmp_path / "run.kscope")]
     subprocess.run([*command, str(tmp_path / "ends.py")], env={**environment(memory), "PYTHONPATH": paths}, check=True)
     trace = kscope.load(tmp_path / "run.kscope")

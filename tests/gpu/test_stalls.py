@@ -299,8 +299,8 @@ def test_samples_are_read_while_kernels_run_and_timelines_show_when(tmp_path: Pa
     spans = sorted({(row["begin"], row["end"]) for row in windows})
     held = [sum(begin < last and first < end for first, last in ran) for begin, end in spans]
     inside = [sum(begin < last and first < end for begin, end in spans) for first, last in ran]
-    late = [(min(end for _, end in spans if end > last) - last) / 1e6 for _, last in ran]
-    read = f"read {min(late):.0f} to {max(late):.0f} ms later"
+    late = [(max(end for begin, end in spans if begin < last and first < end) - last) / 1e6 for first, last in ran]
+    read = f"read {min(late):.0f} to {max(late):.0f} ms after their ends"
     held_by = f"bursts in each window: {held}; windows of each burst: {inside}"
     table("samples over time", f"{len(spans)} windows for {len(ran)} bursts, {read}; {held_by}")
     assert max(held) == 1 and min(inside) >= 1

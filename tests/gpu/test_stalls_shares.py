@@ -52,6 +52,7 @@ def test_shares_of_triton_kernels_agree_within_a_point(name: str, table: Table, 
     assert apart(found, 0.04 if name == "layernorm" else 0.01) == {}  # 25 us with blocks in step: few instants
 
 
+@pytest.mark.filterwarnings("ignore:.*LayoutEnum is deprecated:DeprecationWarning")
 def test_shares_of_a_warp_specialized_matmul_in_cute_agree_within_a_point(table: Table, examples: None) -> None:
     pytest.importorskip("cutlass")
     import cute_gemm

@@ -20,9 +20,10 @@ from waiting import wait_until
 import kscope
 from kscope.marks.operations import barrier
 
+from .checks import PATHS
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.append(str(BENCH))
-from gpu.checks import PATHS  # noqa: E402
 from faults import Trial, explained, installed  # noqa: E402
 from faults_program import FAULTS, LANGUAGES, SLOTS  # noqa: E402
 

@@ -84,7 +84,7 @@ SAMPLED = {
     "unit/readers/test_damaged.py::test_noise_never_raises": 0.34,
     "unit/runtime/test_driver.py::test_pinned_memory_is_process_memory_with_one_address": ONE,
     "unit/runtime/test_pc_sampling.py::test_a_hundred_million_samples_fit_into_200_megabytes": 0,
-    "unit/runtime/test_peaks.py::test_a_turn_of_the_loop_does_the_work": 0.25,
+    "unit/runtime/test_peaks.py::test_an_iteration_of_the_loop_does_the_work": 0.25,
     "unit/runtime/test_peer_pings.py::test_the_timer_is_read_before_the_signal_leaves_and_after_the_answer_came": 0.5,
     "unit/sass": 0.3,
     "unit/sass/test_architectures.py": 1,

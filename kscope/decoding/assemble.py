@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -111,7 +111,7 @@ def assemble(capture: CaptureData) -> TraceData:
         problems=tuple(problems),
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
-        recorded=_about(capture, modules),
+        recorded=_about(capture, modules, [len(device.slabs) > 0 for device in devices]),
         samples=capture.samples,
         calls=calls,
         curves=Curves.joined([axis.curves for axis in axes]),
@@ -122,8 +122,10 @@ def assemble(capture: CaptureData) -> TraceData:
     return with_flights(with_roles(joined, [roles.get(number, ()) for number in kernel_ids.tolist()]))
 
 
-def _about(capture: CaptureData, recorded: Iterable[ModuleMeta]) -> Recorded:
-    names = {device.name for device in capture.devices}
+def _about(capture: CaptureData, recorded: Iterable[ModuleMeta], recording: Sequence[bool]) -> Recorded:
+    """recording: whether each device has records. A process that once simulated a kernel has that device, too."""
+    some = any(recording)
+    names = {device.name for device, has in zip(capture.devices, recording, strict=True) if has or not some}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
     gpus = tuple(Gpu(one.ordinal, one.name, one.uuid, _readings(one)) for one in capture.devices)
     modules = tuple(recorded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -56,7 +56,7 @@ def submit(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future
 
 
 @contextmanager
-def same_threads() -> Iterator[None]:
+def same_threads() -> Generator[None]:
     """Within it, all calls of each() by this thread share their worker threads.
 
     Starting eight of them takes about 2 ms, and decoding calls each() about 30 times.

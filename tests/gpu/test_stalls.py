@@ -303,7 +303,7 @@ def test_samples_are_read_while_kernels_run_and_timelines_show_when(tmp_path: Pa
     read = f"read {min(late):.0f} to {max(late):.0f} ms after their ends"
     held_by = f"bursts in each window: {held}; windows of each burst: {inside}"
     table("samples over time", f"{len(spans)} windows for {len(ran)} bursts, {read}; {held_by}")
-    assert max(held) == 1 and min(inside) >= 1
+    assert min(held) >= 1 and max(held) < len(ran) and min(inside) >= 1
     prof.trace.export(tmp_path / "times.pftrace", limit=100_000)
     data = (tmp_path / "times.pftrace").read_bytes()
     assert b"stall samples: work" in data and b"samples per us" in data

@@ -369,3 +369,11 @@ def test_conditions_on_the_time_of_a_sampled_launch_do_not_hold(capsys: pytest.C
         assert cli.main(["assert", str(SAMPLED), condition]) == 1
         assert "not known" in capsys.readouterr().out
     assert cli.main(["assert", str(WHOLE), "time < 1s"]) == 0
+
+
+def test_a_device_without_records_does_not_decide_what_the_clock_is() -> None:
+    gpu = synth.device(synth.bulk(4, 2), tick_ns=32)
+    model = replace(synth.device(np.zeros((0, 16), np.uint32), tick_ns=1), ordinal=1, name="simulated")
+    modules = (synth.module(("load",)),)
+    assert decode(Capture(synth.EPOCH, (gpu, model), modules)).recorded.clock == "gpu"
+    assert decode(Capture(synth.EPOCH, (model,), modules)).recorded.clock == "simulated"

@@ -52,8 +52,8 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
                 if to in by_address and not (one.conditional and one.guard[1:] in false and to == one.target):
                     yield (to, _off(one, false, to) & guards), state
 
-    start: _Place = (0, frozenset())
-    states = settled({start: _State()}, onward, lambda one, other: dict(one.items() & other.items()))
+    start: dict[_Place, _State] = {(0, frozenset()): {}}
+    states = settled(start, onward, lambda one, other: dict(one.items() & other.items()))
     # of each instruction that works for a record: the guards of the record's stores
     guarding = defaultdict[tuple[str, str], set[str]](set)
     for at, word in words.items():

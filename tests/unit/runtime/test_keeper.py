@@ -142,7 +142,7 @@ class Files:
 
 
 @pytest.mark.parametrize(
-    ("exclusive", "file", "why"), [(True, 9, "one process only"), (False, -1, "this driver cannot")]
+    ("exclusive", "file", "why"), [(True, 9, "only one process"), (False, -1, "this driver cannot")]
 )
 def test_a_gpu_whose_memory_cannot_be_kept_is_refused_by_keeper_and_records_into_the_file_with_auto(
     exclusive: bool, file: int, why: str, tmp_path: Path

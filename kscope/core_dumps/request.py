@@ -52,7 +52,7 @@ def environment(folder: Path, stem: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Target:
-    """A process that can be asked: its pipe, and the name of its dump, which may have * for the time."""
+    """A process that dumps on request: its pipe, and the name of its dump, with * where the driver puts the time."""
 
     pid: int
     pipe: Path
@@ -60,10 +60,10 @@ class Target:
 
 
 def targets(pid: int) -> list[Target]:
-    """The processes to ask: this one, or those that it started, which use the GPU.
+    """The processes that dump on request: this one, or those that it started and that use the GPU.
 
     Raises:
-        UsageError: there is no such process, it is another user's, or none of them can be asked; says why.
+        UsageError: there is no such process, it is another user's, or none of them dumps on request; says why.
     """
     if not processes.born(pid):
         raise UsageError(f"--core {pid}: there is no such process")

@@ -19,8 +19,8 @@ PROGRAM = Path(__file__).with_name("mps_program.py")
 CONTROL = "nvidia-cuda-mps-control"
 
 
-def asked(command: str) -> str:
-    """The daemon's answer."""
+def control(command: str) -> str:
+    """The answer of the daemon to a command."""
     done = subprocess.run([CONTROL], input=f"{command}\n", capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr
 
@@ -39,7 +39,7 @@ def mps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         try:
             yield
         finally:
-            asked("quit -t 10")
+            control("quit -t 10")
 
 
 @pytest.mark.usefixtures("mps")
@@ -55,7 +55,7 @@ def test_warps_are_seen_while_they_wait_and_the_program_ends_as_without_mps(
             try:
                 assert program.stdout is not None
                 assert program.stdout.readline() == "launched\n", program.communicate()[1]
-                assert asked("get_server_list").strip().isdecimal(), "the program is served by the daemon"
+                assert control("get_server_list").strip().isdecimal(), "the program is served by the daemon"
 
                 def waits() -> bool:
                     launches = [launch for pool in pools() for launch in verdict(pool).launches]

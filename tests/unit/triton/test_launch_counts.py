@@ -17,11 +17,13 @@ import kscope
 from kscope.capture.metadata import from_json
 from kscope.capture.model import LaunchCount
 from kscope.instrument import registry
+from kscope.instrument.launch_lines import LINES
 from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import Pointer, active, record  # it is in this folder
+import fake_gpu  # it is in this folder
+from fake_gpu import Pointer, active, record
 
 
 @triton.jit
@@ -235,3 +237,21 @@ def test_torchs_graphs_are_as_before_after_disable(frontend, torch):
     assert vars(torch.CUDAGraph)["replay"] is not before["replay"]
     frontend.disable()
     assert dict(vars(torch.CUDAGraph)) == before
+
+
+def test_launches_of_one_line_search_the_stack_once(frontend, gpu, monkeypatch):
+    searched = []
+    search = LINES._search
+    monkeypatch.setattr(LINES, "_search", lambda frame: searched.append(1) or search(frame))
+    monkeypatch.setitem(LINES._kinds, fake_gpu.__file__, 0)  # as Triton's launcher, which it replaces
+    record(frontend, Recording())
+    launch()
+    LINES.begin(True)
+    try:
+        for _ in range(10):
+            kernel[(1,)](Pointer("i32"), 5, BLOCK=16)
+    finally:
+        LINES.end()
+    [(file, _, function)] = LINES.found()["lines"]
+    assert file.endswith("test_launch_counts.py") and function == inspect.stack()[0].function
+    assert len(searched) == 1

@@ -64,6 +64,7 @@ def assemble(capture: CaptureData) -> TraceData:
         devices.append(_Device(records.slabs, records, host_offset(device)))
     slabs = Slabs.joined([device.slabs for device in devices])
     sizes = [len(device.slabs) for device in devices]
+    used = [device for device, size in zip(capture.devices, sizes, strict=True) if size]  # not an idle simulator
     owner = np.repeat(np.arange(len(devices)), sizes) if len(devices) > 1 else np.broadcast_to(np.int64(0), len(slabs))
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
@@ -111,7 +112,7 @@ def assemble(capture: CaptureData) -> TraceData:
         problems=tuple(problems),
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
-        recorded=_about(capture, modules, [len(device.slabs) > 0 for device in devices]),
+        recorded=_about(capture, modules, used),
         samples=capture.samples,
         calls=calls,
         curves=Curves.joined([axis.curves for axis in axes]),
@@ -122,15 +123,12 @@ def assemble(capture: CaptureData) -> TraceData:
     return with_flights(with_roles(joined, [roles.get(number, ()) for number in kernel_ids.tolist()]))
 
 
-def _about(capture: CaptureData, recorded: Iterable[ModuleMeta], recording: Sequence[bool]) -> Recorded:
-    """recording: whether each device has records. A process that once simulated a kernel has that device, too."""
-    some = any(recording)
-    names = {device.name for device, has in zip(capture.devices, recording, strict=True) if has or not some}
+def _about(capture: CaptureData, recorded: Sequence[ModuleMeta], used: Sequence[DeviceCapture]) -> Recorded:
+    names = {device.name for device in used or capture.devices}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
     gpus = tuple(Gpu(one.ordinal, one.name, one.uuid, _readings(one)) for one in capture.devices)
-    modules = tuple(recorded)
-    strategies = tuple(sorted({module.strategy for module in modules}))
-    return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies, _placements(modules))
+    strategies = tuple(sorted({module.strategy for module in recorded}))
+    return Recorded("kscope", clock, gpus, capture.host, capture.options, strategies, _placements(recorded))
 
 
 def _placements(recorded: Iterable[ModuleMeta]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kscope.merging.ranks.skew import Arrival, Cause
 
 FAR_NS = 5_000
-"""Ranks that arrive farther apart than this are told apart by signals between them, which take less than 1 us."""
+"""Signals between ranks, which take less than 1 us, show the order of arrivals that are farther apart than this."""
 
 
 def causes(arrivals: Sequence[Arrival], last: Sequence[int], rank: int, steps: Sequence[int]) -> list[Cause]:

@@ -96,14 +96,14 @@ def dump(target: Target) -> Path:
     """Have a program dumped, which ends it. Returns the complete file.
 
     Raises:
-        UsageError: nobody reads its pipe, or the driver does not write.
+        UsageError: no process reads its pipe, or the driver writes no dump.
     """
     before = {path: _written(path) for path in _files(target)}
     try:
         pipe = os.open(target.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        why = "nobody reads it" if error.errno == errno.ENXIO else error.strerror
-        raise UsageError(f"--core {target.pid}: cannot ask through {target.pipe}: {why}") from None
+        why = "no process reads it" if error.errno == errno.ENXIO else error.strerror
+        raise UsageError(f"--core {target.pid}: cannot request a dump through {target.pipe}: {why}") from None
     with os.fdopen(pipe, "wb", buffering=0) as opened:
         opened.write(b"1")
     return _awaited(target, before)

@@ -95,7 +95,7 @@ def test_what_cannot_be_dumped_is_an_error_that_says_what_to_do(
     with running(**request.environment(here, here / "kscope-1")) as process:
         assert "the driver has made no pipe" in refused(process.pid, capsys)
         os.mkfifo(here / f"{process.pid}.pipe")
-        assert "nobody reads it" in refused(process.pid, capsys)
+        assert "no process reads it" in refused(process.pid, capsys)
 
         def forbidden(_: Any) -> dict[str, str]:
             raise PermissionError

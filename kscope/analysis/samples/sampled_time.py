@@ -1,8 +1,7 @@
-"""The time of each span as samples see it, in clock cycles: samplers count cycles, which are no ns where an SM changes
-its clock.
+"""The time of each span as samples see it, in clock cycles: samplers count cycles, not ns.
 
-Each partition of an SM has a sampler, which takes one of its warps each period. A warp that is alone there is taken
-each time, one of four each fourth time: time counts by the warps that are alive in the partition.
+Each partition of an SM has a sampler, which samples one live warp of the partition in each period. A warp that is alone
+there is sampled every time, one of four every fourth time. So time is divided by the partition's number of live warps.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ...util.arrays import Int64
 from .stalls import all_warps
 
 PARTITIONS = 4
-"""Of an SM: warps of a block take turns."""
+"""Of an SM: consecutive warps of a block are in consecutive partitions."""
 _PART = 1024
 """Steps of a tick: weights are whole numbers, so that nested ones subtract exactly."""
 

@@ -1,6 +1,6 @@
-"""The claim's code with what mostly runs in one row: the caches of instructions fetch ahead along it.
+"""Makes the part of the claim that usually runs contiguous, because instruction caches prefetch along it.
 
-ptxas keeps what rarely runs (sampling, another try, the launch's entry) in between, and branches over it.
+ptxas leaves code that rarely runs (sampling, retries, the launch's entry) in between, and branches over it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ..cubin.insertion import New
 from ..encoding import writing
 
 _LONG = 12
-"""Instructions behind a branch that rarely run if it leads past as many."""
+"""A conditional branch over more instructions than this skips code that rarely runs."""
 
 
 def straight(code: Sequence[New], arch: int) -> tuple[list[New], list[New]]:
-    """Code without the parts that it mostly branches over, and these parts.
+    """Code without the parts that it usually branches over, and these parts.
 
-    A branch past a part becomes one to it, under the contrary predicate; behind the part stands a branch back.
+    A branch over a part becomes a branch to it, under the opposite predicate; a branch back follows the part.
     """
     places = {one.label: number for number, one in enumerate(code) if one.label}
     row, aside, number = list[New](), list[New](), 0

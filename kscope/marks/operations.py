@@ -76,7 +76,7 @@ def named(operation: Operation, place: str, **fixed: int | str) -> str:
 @lru_cache
 def of_name(name: str) -> Named | None:
     """The operation that a region's name describes; None for other names."""
-    found = re.fullmatch(_NAME, name)
+    found = re.fullmatch(_NAME, name) if name.startswith(PIPELINE) else None
     if found is None:
         return None
     fixed = dict(word.split("=") for word in found[2].split())

@@ -17,19 +17,8 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 from kscope.instrument.recording import AUTO_RECORDS, Clock, Fill, Recording
-from kscope.marks.grammar import (
-    ACTS,
-    BEGIN_TRACK,
-    END_TRACK,
-    HOWS,
-    PACKED_ANY_LANE,
-    PACKED_STRATEGIES,
-    PREFIX,
-    ROLE_TRACK,
-    TRACK,
-    TYPES,
-    WORK,
-)
+from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, TYPES
+from kscope.marks.names import BEGIN_TRACK, END_TRACK, ROLE_TRACK, TRACK, WORK
 from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0
 from kscope.ptx import inline
 

@@ -148,7 +148,7 @@ def _escape_surrogates(stream: TextIO) -> None:
 
 
 def _line(error: Exception) -> str:
-    from ..util.terminal import cut  # imports numpy
+    from ..util.terminal import cut  # only for errors
 
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:

@@ -26,7 +26,7 @@ EMITTING = (
     *("marks", "ptx", "sass", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
     *("capture/layout.py", "capture/wire.py", "capture/metadata.py", "capture/model.py"),
     *(f"machine_code/{name}.py" for name in ("elf", "occupancy", "segments")),
-    *("util/flow.py", "util/portable.py"),
+    *("util/fields.py", "util/flow.py", "util/portable.py"),
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
 

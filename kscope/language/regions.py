@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ..instrument import registry
-from ..marks.grammar import BEGIN_TRACK, END_TRACK, ROLE_TRACK, Act, How, Mark, check_name
+from ..marks.grammar import Act, How, Mark
+from ..marks.names import BEGIN_TRACK, END_TRACK, ROLE_TRACK, check_name
 from ..marks.predicates import constant_predicate
 from ..marks.strategies import Strategy, strategy_of
 from ..marks.work import declared

@@ -262,7 +262,7 @@ def one_of(spec: str, into: str) -> str:
 
 def _sampled() -> str:
     """Warps and SMs by mask, blocks by range and stride; skipped if the gate leaves none out."""
-    sms = wire.GATE.fields["sm_mask"][1]  # type: ignore[index]  # a structured dtype has fields
+    sms = wire.GATE.offset("sm_mask")
     return (
         "\tsetp.eq.u32 ks_q, ks_sampled, 0;\n"
         "\t@ks_q bra.uni KS_CHOSEN;\n"

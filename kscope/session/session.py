@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..capture.capture import Capture
-from ..capture.model import LaunchCount, Problem
+from ..capture.capture_data import LaunchCount
+from ..capture.model import Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
@@ -298,9 +299,8 @@ class Session(WithTorch, Pausing, Forms):
             remove_handler()
 
     def _wait(self) -> None:
-        if not self._was_paused:
-            for name in STATE.names:
-                self._launches |= registry.frontend(name).launches()
+        for name in [] if self._was_paused else STATE.names:
+            self._launches |= registry.frontend(name).launches()
         for backend in self._backends.values():
             backend.wait()
         self._read_timers("end")

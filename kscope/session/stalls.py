@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..capture.model import LaunchCount, ModuleMeta, Problem
+from ..capture.capture_data import LaunchCount
+from ..capture.model import ModuleMeta, Problem
 from ..capture.samples import SampledFunction, Samples, joined
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
 from ..instrument.backend import Backend

@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..capture.capture import Capture
 from ..capture.heads import finished
-from ..capture.pools import pool_folder, pool_reading
+from ..capture.pools import pool_arrays, pool_folder, pool_reading
 from ..capture.pools.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
 from ..instrument.recording import Recording
@@ -98,7 +100,8 @@ class Survival:
             if not path.exists():  # the driver did not take it
                 continue
             pool = pool_reading.open_pool(path)
-            if not finished(pool.units[pool_reading.slabs(pool)]).all():
+            at, _ = pool_reading.slabs(pool)
+            if not finished(pool_arrays.units(pool)[np.asarray(at)]).all():
                 return True
         return False
 

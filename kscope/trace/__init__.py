@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ..analysis.shown import preformatted
 from ..capture.blocks import BlockSelection
 from ..capture.capture import load_capture
-from ..capture.model import CaptureData, Problem
+from ..capture.capture_data import CaptureData
+from ..capture.model import Problem
 from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData

@@ -35,7 +35,7 @@ def test_pictures_in_the_docs_are_up_to_date(pictures: ModuleType) -> None:
 
 
 def test_a_picture_shows_every_field_of_its_structure(pictures: ModuleType) -> None:
-    for name, dtype in {
+    for name, fields in {
         "record": layout.RECORD,
         "header": layout.HEADER,
         "head": wire.HEAD,
@@ -44,7 +44,7 @@ def test_a_picture_shows_every_field_of_its_structure(pictures: ModuleType) -> N
         "stripe": wire.STRIPE,
     }.items():
         drawn = pictures.pictures()[name]
-        assert all(f" {field.replace('_end', '')} " in drawn for field in dtype.names or ())
+        assert all(f" {field.replace('_end', '')} " in drawn for field in fields.names)
 
 
 def test_the_bit_fields_of_a_word_fill_it(pictures: ModuleType) -> None:

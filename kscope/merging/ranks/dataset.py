@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...capture.capture import load_capture
-from ...capture.model import CaptureData
+from ...capture.capture_data import CaptureData
 from ...errors import UsageError
 from ...export import check
 from ...trace import Trace, decode

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...analysis.warp_regions import warp_regions
 from ...capture.capture import load_capture
-from ...capture.model import CaptureData
+from ...capture.capture_data import CaptureData
 from ...decoding.assemble import host_offset
 from ...errors import UsageError
 from ...trace import Trace, decode

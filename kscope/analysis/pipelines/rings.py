@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ...tracedata.data import TraceData
 from ...util.arrays import Float, Int64
+from ...util.runs import order_by
 from .committed import slot_of
 from .phases import Phases
 
@@ -61,32 +62,19 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
     for ring in np.unique(number).tolist():
         mine = np.flatnonzero(number == ring)
         places, stage = np.unique(found.barrier[mine], return_inverse=True)
-        order = np.lexsort(
-            (
-                found.number[mine],
-                found.life[mine],
-                stage.ravel(),
-                found.row[mine],
-                found.block[mine],
-                found.launch[mine],
-            )
-        )
+        place, age = (found.launch, found.block, found.row), (found.life, found.number)
+        order = order_by(*(one[mine] for one in place), stage.ravel(), *(one[mine] for one in age))
         inside = np.append(number == ring, False)
         waits, signals = np.flatnonzero(inside[found.wait_phase]), np.flatnonzero(inside[found.signal_phase])
         first = mine[0]
         made.append(
             Ring(
                 int(kernel[first]), tuple(places.tolist()), bool(copies[first]), mine[order], stage.ravel()[order],
-                waits, signals, groups=_groups(places.tolist()),
+                waits, signals, groups=(slot_of(int(places[0])) or ("",))[0],
             )
         )  # fmt: skip
     made.sort(key=lambda ring: (ring.kernel, ring.barriers))
     return tuple(_paired(trace, found, made))
-
-
-def _groups(places: list[int]) -> str:
-    slot = slot_of(places[0])
-    return "" if slot is None else slot[0]
 
 
 def _with_copies(found: Phases, kernel: Int64) -> npt.NDArray[np.bool_]:

@@ -135,18 +135,8 @@ def _by_role(trace: TraceData, found: Phases, ring: Ring, known: Roles) -> tuple
     for code in np.unique(role).tolist():
         mine = role == code
         before, flight, landed = (float(part[mine].sum()) for part in parts)
-        unknown = int(np.count_nonzero(mine & ~found.wait_known[ring.waits]))
-        rows.append(
-            RoleWaits(
-                known.names[code],
-                int(np.count_nonzero(mine)),
-                before + flight + landed,
-                before,
-                flight,
-                landed,
-                unknown,
-            )
-        )
+        count, unknown = (int(np.count_nonzero(one)) for one in (mine, mine & ~found.wait_known[ring.waits]))
+        rows.append(RoleWaits(known.names[code], count, before + flight + landed, before, flight, landed, unknown))
     return tuple(sorted(rows, key=lambda row: -row.ns))
 
 

@@ -114,19 +114,11 @@ def compensate(trace: T, cost: RegionCost) -> T:
         f"{cost.cycles:g} cycles per region were subtracted, {cost.inside:g} of them from its duration: too much"
         f" if a warp waited anyway; {counted(clipped, 'duration')} would be below 0; concurrency is unknown"
     )
-    return replace(
-        trace,
-        start_ticks=start,
-        dur_cycles=took,
-        warps=replace(
-            warps,
-            last_tick=np.maximum(seen, np.rint(warps.last_tick - saved).astype(np.int64)),
-            end_ns=np.maximum(
-                warps.start_ns + (seen - warps.first_tick) * warps.tick_ns, warps.end_ns - saved * warps.tick_ns
-            ),
-        ),
-        problems=(*trace.problems, Problem("compensated", text, clipped)),
-    )
+    last = np.maximum(seen, np.rint(warps.last_tick - saved).astype(np.int64))
+    end = np.maximum(warps.start_ns + (seen - warps.first_tick) * warps.tick_ns, warps.end_ns - saved * warps.tick_ns)
+    problems = (*trace.problems, Problem("compensated", text, clipped))
+    moved = replace(warps, last_tick=last, end_ns=end)
+    return replace(trace, start_ticks=start, dur_cycles=took, warps=moved, problems=problems)
 
 
 def _lane(start: Int64, took: Int64, points: npt.NDArray[np.bool_], cost: RegionCost) -> int:

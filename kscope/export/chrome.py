@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from ..capture.layout import Kind
 from ..tracedata.info import info
 from ..tracedata.values import distinct
-from ..util.arrays import Bytes, Int64
+from ..util.arrays import Bools, Bytes, Int64
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -287,7 +286,7 @@ class _Records:
         return [text_cells.table(texts, SPACE)[which]]
 
 
-def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows]]:
+def _each(part: slice, mask: Bools) -> Iterator[tuple[Rows, Rows]]:
     """The masked records of a slice and their indices in it, if any, in reverse: of spans with equal times, viewers
     draw the first in the file as the outer one."""
     if mask.all():

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ...tracedata.data import TraceData
-from ...util.arrays import Float, Int64
+from ...util.arrays import Bools, Float, Int64
 from ...util.runs import order_by
 from .committed import slot_of
 from .phases import Phases
@@ -77,7 +76,7 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
     return tuple(_paired(trace, found, made))
 
 
-def _with_copies(found: Phases, kernel: Int64) -> npt.NDArray[np.bool_]:
+def _with_copies(found: Phases, kernel: Int64) -> Bools:
     """(p,) whether copies complete at the barrier in some phase."""
     key = np.stack([kernel, found.barrier], axis=1)
     _, of = np.unique(key, axis=0, return_inverse=True)
@@ -143,7 +142,7 @@ def _paired(trace: TraceData, found: Phases, made: list[Ring]) -> list[Ring]:
     return paired
 
 
-def follows(found: Phases, ring: Ring) -> npt.NDArray[np.bool_]:
+def follows(found: Phases, ring: Ring) -> Bools:
     """(p - 1,) whether each phase of a ring but the first follows the one before it, in the same buffer."""
     mine = ring.phases
     same = (np.diff(ring.stage) == 0) & (np.diff(found.row[mine]) == 0)

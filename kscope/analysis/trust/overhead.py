@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ...capture.model import Problem
 from ...errors import UsageError
 from ...tracedata.data import T, TraceData
 from ...tracedata.kernel_names import kernel_names
 from ...tracedata.warps import last_ends
-from ...util.arrays import Int64
+from ...util.arrays import Bools, Int64
 from ...util.text import counted
 from ..warp_regions import warp_regions
 from ..warp_stats import warp_ends
@@ -121,7 +120,7 @@ def compensate(trace: T, cost: RegionCost) -> T:
     return replace(trace, start_ticks=start, dur_cycles=took, warps=moved, problems=problems)
 
 
-def _lane(start: Int64, took: Int64, points: npt.NDArray[np.bool_], cost: RegionCost) -> int:
+def _lane(start: Int64, took: Int64, points: Bools, cost: RegionCost) -> int:
     """Move one warp's records in place; returns how many durations would be negative."""
     count = len(start)
     tick = np.concatenate([start, start + np.maximum(took, 0)])

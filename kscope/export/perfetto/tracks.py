@@ -15,12 +15,11 @@ from functools import lru_cache
 from struct import pack
 
 import numpy as np
-import numpy.typing as npt
 
 from ...capture.layout import Kind
 from ...tracedata.info import info
 from ...tracedata.values import Integers
-from ...util.arrays import Int64
+from ...util.arrays import Bools, Bytes, Float, Int64
 from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
@@ -134,8 +133,8 @@ class Names:
         self.track = timeline.track
         self.counters: list[tuple[int, int]] = []
         self.tracks = timeline.tracks
-        self.kinds: npt.NDArray[np.uint8] | None = None
-        self.values: npt.NDArray[np.float64] | None = None
+        self.kinds: Bytes | None = None
+        self.values: Float | None = None
         self.integers: Integers | None = None
         if not timeline.span.all() or any(region.kind == Kind.SPAN_VALUE for region in trace.regions):
             self._special(timeline)
@@ -323,7 +322,7 @@ def _bodies(
     names: TextColumn,
     ranks: Int64,
     notes: Sequence[TextColumn],
-    which: npt.NDArray[np.bool_],
+    which: Bools,
 ) -> bytes:
     """As descriptor(), of many tracks with a description in parts, of those in a mask."""
 

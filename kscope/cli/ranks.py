@@ -45,7 +45,7 @@ def ranks(options: argparse.Namespace) -> int:
     if options.sketch:
         return _sketches(options)
     found = skew.report(gpus.read_all(gpus.captures(options.folder)), options.collective)
-    json_output.show(options, found.to_dict, lambda: skew_text.text(found, options.top or _TOP))
+    json_output.show(options, lambda: asdict(found), lambda: skew_text.text(found, options.top or _TOP))
     return 0
 
 

@@ -151,12 +151,6 @@ class region(scope):  # noqa: N801  # as scope
     """
 
 
-class _Selected(scope):
-    def __init__(self, name: str, origin: Literal["auto", "lines"]) -> None:
-        super().__init__(name)
-        self._how = origin
-
-
 def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
     """The scope of a region that auto= or mark= selected in unmarked code.
 
@@ -164,7 +158,9 @@ def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
         name: the region's name.
         origin: "auto" or "lines", see RegionMeta.origin.
     """
-    return _Selected(name, origin)
+    made = scope(name)
+    made._how = origin
+    return made
 
 
 def instant(
@@ -236,12 +232,7 @@ def role(name: Any, *, strategy: Strategy | None = None, _semantic: Any = None) 
 
 
 def begin(
-    name: Any,
-    key: Any = None,
-    *,
-    strategy: Strategy | str | None = None,
-    when: Any = None,
-    _semantic: Any = None,
+    name: Any, key: Any = None, *, strategy: Strategy | str | None = None, when: Any = None, _semantic: Any = None
 ) -> None:
     """Begin a span of work that is in flight: end() with the same name and key ends it, in any warp of the block, in
     another iteration or another function.
@@ -263,12 +254,7 @@ def begin(
 
 
 def end(
-    name: Any,
-    key: Any = None,
-    *,
-    strategy: Strategy | str | None = None,
-    when: Any = None,
-    _semantic: Any = None,
+    name: Any, key: Any = None, *, strategy: Strategy | str | None = None, when: Any = None, _semantic: Any = None
 ) -> None:
     """End the oldest open span that begin() began in this block with the same name and key.
 

@@ -117,9 +117,8 @@ def read(file: Path) -> Iterator[tuple[int, list[Sketch]]]:
             try:
                 yield _rank(line)
             except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
-                raise FormatError(
-                    f"{file}: line {number} is not what kscope run --sketch writes, or damaged ({error})"
-                ) from None
+                text = f"{file}: line {number} is not what kscope run --sketch writes, or damaged ({error})"
+                raise FormatError(text) from None
 
 
 def _rank(line: bytes) -> tuple[int, list[Sketch]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -99,10 +98,6 @@ class RankReport:
     stragglers: tuple[Straggler, ...]
     bound_ns: float
     problems: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain dicts and lists, ready for JSON."""
-        return asdict(self)
 
 
 def report(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> RankReport:

@@ -54,7 +54,10 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
         }  # fmt: skip
         for name, found in warps.items():
             found.append((changed[name] if name in changed else getattr(old, name))[kept])
-        records = {"region": region[part.region].astype(np.uint16), "track": place[part.track]}
+        records: dict[str, npt.NDArray[Any]] = {
+            "region": region[part.region].astype(np.uint16),
+            "track": place[part.track],
+        }
         for name, found in columns.items():
             found.append(records[name] if name in records else getattr(part, name))
         number = dict(zip(part.devices, (one.device for one in named), strict=True))

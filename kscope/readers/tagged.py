@@ -68,14 +68,9 @@ class Launched:
 
 @recorded_by("FlashInfer")
 def flashinfer(
-    buffer: Any,
-    names: Names = None,
-    *,
-    sm: bool | None = None,
-    stride: int = 0,
-    kernel: str = "kernel",
-    device: int = 0,
-) -> Trace:
+    buffer: Any, names: Names = None, *, sm: bool | None = None, stride: int = 0,
+    kernel: str = "kernel", device: int = 0,
+) -> Trace:  # fmt: skip
     """The trace of a FlashInfer profiler buffer; also of TVM's CudaProfiler and of warpscope.
 
     A group is shown as a warp of its block. Times are ns of %globaltimer.

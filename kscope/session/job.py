@@ -20,12 +20,12 @@ from ..instrument.peer_side import PeerSide
 from ..merging.ranks.clock_files import FILE, SCHEMA
 from ..util.atomic_files import replacing
 from ..util.portable import dump_json
+from ..util.processes import boot
 from .launcher import place
 from .peer_clocks import Follower, Leader
 from .rendezvous import Rendezvous
 
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def folder_of(folder: Path, rank: int) -> Path:
@@ -178,5 +178,4 @@ class Job:
 
 def _host() -> str:
     """Identifies this machine, and this start of it."""
-    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-    return f"{os.uname().nodename} {boot}".strip()
+    return f"{os.uname().nodename} {boot()}".strip()

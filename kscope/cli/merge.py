@@ -39,18 +39,10 @@ def add(command: Command) -> None:
     parser.add_argument("--ranks", metavar="LIST", help="for a folder: only these ranks, such as 0-7")
     parser.add_argument("--launch", metavar="N", type=int, help="for a folder: only launch N of each rank, from 0")
     add_collective(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=Path,
-        required=True,
-        help="file to write: .pftrace or .json, or with .gz; for a folder also FOLDER/, for kscope query",
-    )
-    parser.add_argument(
-        "--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of,
-        help=f"the first N records by time, or all (default: {DEFAULT_LIMIT:,})",
-    )  # fmt: skip
+    about = "file to write: .pftrace or .json, or with .gz; for a folder also FOLDER/, for kscope query"
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help=about)
+    about = f"the first N records by time, or all (default: {DEFAULT_LIMIT:,})"
+    parser.add_argument("--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of, help=about)
     parser.add_argument(
         "--peer", nargs=2, metavar=("FROM", "TO"), action="append", default=[],
         help="for a folder: arrows between ranks, from region FROM with value=rank to the end of region TO of that "

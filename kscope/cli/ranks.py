@@ -17,10 +17,8 @@ _TOP = 10
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command(
-        "ranks", ranks,
-        description="Reads the captures of a job's ranks, and compares when they arrived at each collective.",
-    )  # fmt: skip
+    about = "Reads the captures of a job's ranks, and compares when they arrived at each collective."
+    parser = command("ranks", ranks, description=about)
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the captures, one per rank")
     add_collective(parser)
     about = "durations of all ranks, from the files of kscope run --ranks --sketch"

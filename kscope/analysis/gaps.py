@@ -85,13 +85,11 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
     found = []
     columns = (around.track, around.start, around.end, around.after, around.before)
     for row, start, end, after, before in zip(*(column.tolist() for column in columns), strict=True):
-        found.append(
-            Gap(
-                kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
-                _name(names, after, BEGIN), _name(names, before, END), start, end - start,
-                _beside(cutter, block, row, start, end),
-            )
-        )  # fmt: skip
+        found.append(Gap(
+            kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
+            _name(names, after, BEGIN), _name(names, before, END), start, end - start,
+            _beside(cutter, block, row, start, end),
+        ))  # fmt: skip
     return tuple(found)
 
 
@@ -121,13 +119,11 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
     for number, one in enumerate(codes.tolist()):
         rest, last = divmod(one, width)
         owner, first = divmod(rest, width)
-        found.append(
-            Between(
-                kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END),
-                int(counts[number]), float(total[number]), float(longest[number]),
-                float(total[number] / whole[owner]) if whole[owner] else 0.0,
-            )
-        )  # fmt: skip
+        found.append(Between(
+            kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END),
+            int(counts[number]), float(total[number]), float(longest[number]),
+            float(total[number] / whole[owner]) if whole[owner] else 0.0,
+        ))  # fmt: skip
     return tuple(sorted(found, key=lambda row: (row.kernel, -row.warp_time_ns)))
 
 

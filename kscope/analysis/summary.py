@@ -79,21 +79,19 @@ def _regions(
         least, p50, p90, p99, greatest = spread[index].tolist()
         scores, member = imbalances[index]
         life = alive[number]
-        rows_found.append(
-            RegionStats(
-                kernel, names[name], key, known, total, float(wall[index]),
-                share=total / life if life > 0 else _NAN,
-                self_ns=float(sums.own_ns[index]), mean_ns=total / known if known else _NAN,
-                p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
-                imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=member,
-                first_ns=float(sums.first[index]) if known else _NAN,
-                last_ns=float(sums.last[index]) if known else _NAN,
-                idle_ns=float(sums.idle_ns[index]), unknown=int(sums.unknown[index]), under_tick=int(sums.under[index]),
-                ends_at_issue_of=issued.get(names[name]),
-                where=wheres.get(names[name], ""),
-                **{f"{across}_imbalance": one for across, one in scores.items() if known},
-            )
-        )  # fmt: skip
+        rows_found.append(RegionStats(
+            kernel, names[name], key, known, total, float(wall[index]),
+            share=total / life if life > 0 else _NAN,
+            self_ns=float(sums.own_ns[index]), mean_ns=total / known if known else _NAN,
+            p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
+            imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=member,
+            first_ns=float(sums.first[index]) if known else _NAN,
+            last_ns=float(sums.last[index]) if known else _NAN,
+            idle_ns=float(sums.idle_ns[index]), unknown=int(sums.unknown[index]), under_tick=int(sums.under[index]),
+            ends_at_issue_of=issued.get(names[name]),
+            where=wheres.get(names[name], ""),
+            **{f"{across}_imbalance": one for across, one in scores.items() if known},
+        ))  # fmt: skip
     order = {
         (kernels[int(of)], key): place for place, (of, key) in enumerate(zip(groups.kernel, groups.keys, strict=True))
     }

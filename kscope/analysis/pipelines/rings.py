@@ -66,12 +66,10 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
         inside = np.append(number == ring, False)
         waits, signals = np.flatnonzero(inside[found.wait_phase]), np.flatnonzero(inside[found.signal_phase])
         first = mine[0]
-        made.append(
-            Ring(
-                int(kernel[first]), tuple(places.tolist()), bool(copies[first]), mine[order], stage.ravel()[order],
-                waits, signals, groups=(slot_of(int(places[0])) or ("",))[0],
-            )
-        )  # fmt: skip
+        made.append(Ring(
+            int(kernel[first]), tuple(places.tolist()), bool(copies[first]), mine[order], stage.ravel()[order],
+            waits, signals, groups=(slot_of(int(places[0])) or ("",))[0],
+        ))  # fmt: skip
     made.sort(key=lambda ring: (ring.kernel, ring.barriers))
     return tuple(_paired(trace, found, made))
 

@@ -45,13 +45,11 @@ def pipelines(trace: TraceData) -> Pipelines:
         stats = [_ring(whole, found, made, ring, known) for ring in mine]
         rows = np.unique(np.concatenate([found.row[ring.phases] for ring in mine]))
         findings = faults.findings(whole, found, made, mine, stats, known)
-        kernels.append(
-            KernelPipeline(
-                names[kernel], len(np.unique(whole.warps.launch[rows])), count_distinct(whole.warps.block_key[rows]),
-                tuple(stats), findings,
-                faults.picture(whole, found, made, mine),
-            )
-        )  # fmt: skip
+        kernels.append(KernelPipeline(
+            names[kernel], len(np.unique(whole.warps.launch[rows])), count_distinct(whole.warps.block_key[rows]),
+            tuple(stats), findings,
+            faults.picture(whole, found, made, mine),
+        ))  # fmt: skip
     recorded = tuple(one for one in whole.problems if one.kind == "pipeline")
     return Pipelines(tuple(kernels), info(trace).caveat, (*recorded, *found.problems))
 

@@ -194,13 +194,11 @@ def _kernel(
         margin = _Z * math.hypot(error, spread)
         foreign, missing = _sum(one.foreign(region) for one in code), _sum(one.missing(region) for one in code)
         moved_in, moved_out = _parts(code, region, inside[region], foreign, missing)
-        rows.append(
-            Crossed(
-                name, region, share, sampled, margin, inside[region],
-                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, differs),
-                _named(foreign), _named(missing), moved_in, moved_out,
-            )
-        )  # fmt: skip
+        rows.append(Crossed(
+            name, region, share, sampled, margin, inside[region],
+            _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, differs),
+            _named(foreign), _named(missing), moved_in, moved_out,
+        ))  # fmt: skip
     return rows
 
 

@@ -197,12 +197,10 @@ def join(source: Source, counts: Counts) -> Joined:
         for ordinal, event in events:
             count = None if warp in crooked else counts.get((warp, ordinal))
             ipc = count / event.cycles if count is not None and count > 0 and event.cycles > 0 else None
-            rows.append(
-                Row(
-                    event.core, event.cta, event.warp, warp, ordinal, event.name, event.category, event.cycles,
-                    event.timestamp_ns, count, ipc,
-                )
-            )  # fmt: skip
+            rows.append(Row(
+                event.core, event.cta, event.warp, warp, ordinal, event.name, event.category, event.cycles,
+                event.timestamp_ns, count, ipc,
+            ))  # fmt: skip
     return Joined(tuple(rows), _by_name(rows), tuple(mismatches))
 
 

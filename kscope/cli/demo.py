@@ -25,9 +25,8 @@ def add(command: Command) -> None:
     parser = command("demo", demo, description=about)
     about = f"timeline to write, by suffix; the capture is {_CAPTURE} beside it"
     parser.add_argument("-o", "--output", metavar="FILE", default=f"{_STEM}.pftrace", help=about)
-    parser.add_argument(
-        "--on", metavar="FRONTEND", help=f"one of {', '.join(registry.TABLE)} (default: the first that can run)"
-    )
+    about = f"one of {', '.join(registry.TABLE)} (default: the first that can run)"
+    parser.add_argument("--on", metavar="FRONTEND", help=about)
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -29,12 +29,10 @@ def add(command: Command) -> None:
         description="Writes one timeline: of a capture and torch.profiler's trace, with kscope's rows below their "
         "stream; or of all ranks in a folder. Prints how exact the shared axis is.",
     )  # fmt: skip
-    parser.add_argument(
-        "capture", metavar="CAPTURE", type=Path, help="a .kscope file, - for stdin; or a folder with one for each rank"
-    )
-    parser.add_argument(
-        "--torch", metavar="TRACE", type=Path, help="what p.export_chrome_trace() wrote: .json, .json.gz"
-    )
+    about = "a .kscope file, - for stdin; or a folder with one for each rank"
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, help=about)
+    about = "what p.export_chrome_trace() wrote: .json, .json.gz"
+    parser.add_argument("--torch", metavar="TRACE", type=Path, help=about)
     parser.add_argument("--nsys", metavar="REPORT", type=Path, help="what nsys export --type sqlite wrote")
     parser.add_argument("--ranks", metavar="LIST", help="for a folder: only these ranks, such as 0-7")
     parser.add_argument("--launch", metavar="N", type=int, help="for a folder: only launch N of each rank, from 0")

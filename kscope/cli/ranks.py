@@ -23,9 +23,8 @@ def add(command: Command) -> None:
     add_collective(parser)
     about = "durations of all ranks, from the files of kscope run --ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)
-    json_output.add(
-        parser, top=f"ranks and launches to list ({_TOP}), and rows of each list of --json ({json_output.MOST})"
-    )
+    about = f"ranks and launches to list ({_TOP}), and rows of each list of --json ({json_output.MOST})"
+    json_output.add(parser, top=about)
 
 
 def add_collective(parser: argparse.ArgumentParser) -> None:

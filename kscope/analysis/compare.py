@@ -251,7 +251,7 @@ def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
 def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
     """The verdict on the kernels' times if there are several launches of each, else on the regions."""
     timed = kernels if all(min(row.a_units, row.b_units) >= _LEAST_UNITS for row in kernels) else []
-    found = {row.verdict for row in (timed or regions)}
+    found: set[Verdict] = {row.verdict for row in (timed or regions)}
     changed = found & {"slower", "faster"}
     if len(changed) == 1:
         return changed.pop()

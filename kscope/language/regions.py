@@ -148,6 +148,12 @@ class region(scope):  # noqa: N801  # as scope
     """
 
 
+class _Selected(scope):
+    def __init__(self, name: str, origin: Literal["auto", "lines"]) -> None:
+        super().__init__(name)
+        self._how = origin
+
+
 def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
     """The scope of a region that auto= or mark= selected in unmarked code.
 
@@ -155,9 +161,7 @@ def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
         name: the region's name.
         origin: "auto" or "lines", see RegionMeta.origin.
     """
-    made = scope(name)
-    made._how = origin
-    return made
+    return _Selected(name, origin)
 
 
 def instant(

@@ -139,21 +139,13 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
     raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
     try:
         warps = tuple(warp for warp in range(mask.bit_length()) if mask >> warp & 1)
+        spec = TargetWarp(*warps).spec if warps else PACKED_STRATEGIES[plain]
+        if int(strategy) == PACKED_ANY_LANE:
+            spec = ANY_LANE
         open_, placed = divmod(int(how), len(HOWS))
-        return Mark(
-            ACTS[int(act)],
-            raw.rstrip(b"\0").decode(),
-            TYPES[int(kind)],
-            ANY_LANE
-            if int(strategy) == PACKED_ANY_LANE
-            else TargetWarp(*warps).spec
-            if warps
-            else PACKED_STRATEGIES[plain],
-            HOWS[placed],
-            operand,
-            when,
-            (False, True)[open_],
-        )
+        text = raw.rstrip(b"\0").decode()
+        opens = (False, True)[open_]
+        return Mark(ACTS[int(act)], text, TYPES[int(kind)], spec, HOWS[placed], operand, when, opens)
     except (IndexError, UnicodeDecodeError) as error:
         raise UsageError(
             f"not a kscope mark: act {act}, type {kind}, how {how}, name {raw!r} ({error}); "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,11 +48,6 @@ class Survival:
         self._files: list[PoolFile] = []
         self._places: dict[str, str] = {}
         LINES.on_launch = self._launched
-
-    @property
-    def paths(self) -> list[Path]:
-        """The files."""
-        return [file.path for file in self._files]
 
     def open(self, device: PoolDevice, size: int) -> PoolFile:
         """A new file for a device's pool. Raises UsageError, OSError."""

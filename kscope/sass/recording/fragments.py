@@ -16,12 +16,12 @@ from ... import ptx
 from ...capture import wire
 from ...errors import UnsupportedError
 from ...marks.strategies import AllThreads
-from ..checks import hazards
 from ..cubin import elf, info
 from ..cubin.control import SCOREBOARDS, Control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import forms, renaming, writing
+from .liveness import live
 
 NAME = "kscope_claim"
 """The kernel of the claim."""
@@ -205,18 +205,14 @@ def _door(one: Instruction, name: str, first: int) -> int | None:
 
 def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
     """The instructions of which only addresses of doors are made."""
-    needed = {one.at: frozenset[str]() for one in code}
-    changed = True
-    while changed:
-        changed = False
-        for one in reversed(code):
-            after = frozenset[str]().union(*(needed.get(to, frozenset()) for to in hazards.successors(one)))
-            reads = one.reads
-            if one.at in doors:  # without its address
-                reads = frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
-            found = reads | (after if one.conditional else after - one.writes)
-            if found != needed[one.at]:
-                needed[one.at], changed = found, True
+
+    def reads(one: Instruction) -> frozenset[str]:
+        """Of a door without its address."""
+        if one.at not in doors:
+            return one.reads
+        return frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
+
+    needed = live(code, reads)
     return frozenset(
         one.at
         for one in code

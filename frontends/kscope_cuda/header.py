@@ -90,7 +90,7 @@ def _block(known: Mapping[str, str], found: re.Match[str]) -> str:
 
 def _statement(known: Mapping[str, str], block: str, indent: str) -> str:
     chosen = [known[name] for name in names(block)]
-    text = chosen[0] if len(chosen) == 1 else _either(*chosen, f"KSCOPE_{block.rpartition('_')[2]}_")
+    text = chosen[0] if len(chosen) == 1 else _either(chosen[0], chosen[1], f"KSCOPE_{block.rpartition('_')[2]}_")
     return assembly(text, indent)
 
 

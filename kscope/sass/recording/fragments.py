@@ -17,7 +17,7 @@ from ...capture import wire
 from ...errors import UnsupportedError
 from ...marks.strategies import AllThreads
 from ..cubin import elf, info
-from ..cubin.control import SCOREBOARDS, Control, controlled
+from ..cubin.control import Control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import forms, renaming, writing
@@ -309,11 +309,6 @@ def spliced(
             last = len(parts)
     parts = [replace(one, to=alias[one.to]) if isinstance(one.to, str) and one.to in alias else one for one in parts]
     return parts[:last], parts[last:]
-
-
-def every_board() -> dict[int, int]:
-    """Scoreboards that stay as they are."""
-    return {board: board for board in SCOREBOARDS}
 
 
 def descriptor(fragment: Fragment) -> str:

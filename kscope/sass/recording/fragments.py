@@ -232,7 +232,6 @@ def spliced(
     comes: Door,
     goes: Door,
     prefix: str,
-    leaves_early: bool = False,
 ) -> tuple[list[New], list[New]]:
     """A fragment's code up to its last exit, which becomes its end, and what lies behind. Cycles are those of the
     fragment with its doors; timing.tight() gives it those that it needs.
@@ -245,7 +244,6 @@ def spliced(
         comes: what stands in place of a door through which a value comes.
         goes: the same of one through which it goes.
         prefix: begins the labels, which are those of no other code.
-        leaves_early: values that go need not have come yet.
     """
     code = fragment.instructions
     exits = [one.at for one in code if one.name == "EXIT" and not one.conditional]
@@ -282,7 +280,7 @@ def spliced(
         elif one.at in fragment.zeros:
             made = []
         elif one.at == exits[0]:
-            everything = frozenset() if leaves_early else frozenset(boards[board] for board in counted)
+            everything = frozenset(boards[board] for board in counted)
             made = [writing.new("NOP", Control(waits=everything), arch=fragment.arch)]
         elif one.name == "EXIT":
             branch = forms.word("BRA `()", Control(stall=5), fragment.arch)
@@ -295,9 +293,9 @@ def spliced(
             to = None if one.target is None else f"{prefix}{one.target:x}"
             seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
             made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
-        if one.at in fragment.goes and not leaves_early:  # what they are moved to may have been used until now
+        if one.at in fragment.goes:  # what they are moved to may have been used until now
             waits |= {boards[board] for board in counted}
-        if one.at in gone and waits and not (leaves_early and one.at not in fragment.comes):
+        if one.at in gone and waits:
             made = [writing.new("NOP", Control(waits=waits), arch=fragment.arch), *made]
         waiting.append(label)
         if made:

@@ -213,4 +213,4 @@ fuzz: .venv-fuzz/.test  ## coverage-guided fuzzing of one reader: make fuzz TARG
 	    -artifact_prefix=$(CACHE)/fuzz/$(TARGET)/ $(CACHE)/fuzz/$(TARGET) tests/torture/corpus/$(TARGET)
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-hta .venv-newest .venv-peers .venv-fuzz .venv-docs .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-hta .venv-engines .venv-newest .venv-peers .venv-fuzz .venv-docs .cache build dist *.egg-info

@@ -152,9 +152,10 @@ test-cute: .venv-cute/.test  ## tests of CuTe DSL
 
 # The compiled loops for a python3 that has no kscope installed; without a C compiler numpy does the same.
 NATIVE := kscope/native/_native.abi3.so
+INCLUDE = $(shell $(PYTHON) -c "import sysconfig; print(sysconfig.get_path('include'))")
 $(NATIVE): DIGEST = $(shell LC_ALL=C; cat $(sort $(wildcard kscope/native/*.[ch])) | sha256sum | cut -c1-16)
 $(NATIVE): $(wildcard kscope/native/*.[ch])
-	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -pthread -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
+	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -pthread -I$(INCLUDE) -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
 
 # Side by side if pytest-xdist is installed, then one by one what needs the GPU to itself. Exit code 5: no test selected.
 JOBS ?= $(shell $(PYTHON) -c 'import os, xdist; print(min(12, os.cpu_count()))' 2>/dev/null || echo 1)
@@ -170,7 +171,7 @@ test-newest: .venv-newest/.test  ## the fast set with the newest release of ever
 lint: .venv/.test  ## ruff, and the C compiler's warnings
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	$(CC) -std=c11 -O3 -Wall -Wextra -Werror -DKS_DIGEST='""' -fsyntax-only kscope/native/*.c
+	$(CC) -std=c11 -O3 -Wall -Wextra -Werror -I$(INCLUDE) -DKS_DIGEST='""' -fsyntax-only kscope/native/*.c
 
 types: mypy pyright  ## mypy --strict and pyright
 

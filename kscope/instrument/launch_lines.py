@@ -29,53 +29,17 @@ class Found(TypedDict):
     launched_at: dict[int, tuple[int, ...]]
 
 
-class LaunchLines:
-    """The lines of a session's launches, by kernel id, in order of launch.
-
-    The line is the innermost one of the program; of launches by a package's own thread, the innermost of the package.
+class _Code:
+    """Whose code is on the stack.
 
     Attributes:
-        enabled: True while a session records them.
-        on_launch: called with the kernel of each launch; None for nothing.
+        kinds: of files, as far as they are known.
     """
 
     def __init__(self) -> None:
-        self.enabled = False
-        self.on_launch: Callable[[int], None] | None = None
-        self._kinds = dict[str, int]()  # by file
-        self._places = places()
+        self.kinds = dict[str, int]()
 
-    def begin(self, enabled: bool) -> None:
-        """A session begins."""
-        self._places = places()
-        self.enabled = enabled
-
-    def end(self) -> None:
-        """The session has ended; what it found stays."""
-        self.enabled = False
-
-    def add(self, kernel: int) -> None:
-        """A kernel was launched by the caller's callers, and records."""
-        if self.on_launch is not None:
-            self.on_launch(kernel)
-        if not self.enabled:
-            return
-        known = self._places
-        if not known.add(kernel):
-            known.learn(kernel, *self._search(stacks.outward(0)))
-
-    def stack(self, most: int) -> list[LaunchLine]:
-        """The lines of this thread outside of launchers' packages, the innermost first, at most `most`."""
-        found = list[LaunchLine]()
-        for frame in stacks.own():
-            if len(found) == most:
-                break
-            file = frame.f_code.co_filename
-            if self._kind(file) != _OF_LAUNCHER and not file.startswith("<frozen"):
-                found.append((_shown(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name))
-        return found
-
-    def _search(self, frame: FrameType) -> tuple[FrameType, int]:
+    def search(self, frame: FrameType) -> tuple[FrameType, int]:
         """The program's innermost frame, else the innermost one of a package, else the outermost one.
 
         Returns:
@@ -84,7 +48,7 @@ class LaunchLines:
         """
         best, found, depth, called = _OF_LAUNCHER, frame, 0, ""
         while True:
-            kind = self._kind(frame.f_code.co_filename)
+            kind = self.kind(frame.f_code.co_filename)
             if kind > best:
                 found, best = frame, kind
             if kind == _PROGRAM:
@@ -94,13 +58,89 @@ class LaunchLines:
             called = str(frame.f_globals.get("__name__"))
             frame, depth = frame.f_back, depth + 1
 
-    def _kind(self, file: str) -> int:
-        kind = self._kinds.get(file)
+    def kind(self, file: str) -> int:
+        """Of a file."""
+        kind = self.kinds.get(file)
         if kind is None:
             launcher = file.startswith(_folders())
             kind = _OF_LAUNCHER if launcher else _OF_PACKAGE if _PACKAGE.search(file) else _PROGRAM
-            self._kinds[file] = kind
+            self.kinds[file] = kind
         return kind
+
+
+def _nothing(kernel: int) -> None:
+    """No session records lines."""
+
+
+class LaunchLines:
+    """The lines of a session's launches, by kernel id, in order of launch.
+
+    The line is the innermost one of the program; of launches by a package's own thread, the innermost of the package.
+
+    Attributes:
+        add: called when a kernel was launched by the caller's callers, and records; kernel: its id. Between real
+            launches a step in Python costs as much as the look at the stack in C, so no function is around it.
+    """
+
+    def __init__(self) -> None:
+        self._enabled = False
+        self._on_launch: Callable[[int], None] | None = None
+        self._code = _Code()
+        self._places = places(self._code.search)
+        self.add: Callable[[int], None] = _nothing
+
+    @property
+    def enabled(self) -> bool:
+        """True while a session records them."""
+        return self._enabled
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._choose()
+
+    @property
+    def on_launch(self) -> Callable[[int], None] | None:
+        """Called with the kernel of each launch, also while no session records lines; None for nothing."""
+        return self._on_launch
+
+    @on_launch.setter
+    def on_launch(self, on_launch: Callable[[int], None] | None) -> None:
+        self._on_launch = on_launch
+        self._choose()
+
+    def begin(self, enabled: bool) -> None:
+        """A session begins."""
+        self._places = places(self._code.search)
+        self.enabled = enabled
+
+    def end(self) -> None:
+        """The session has ended; what it found stays."""
+        self.enabled = False
+
+    def _choose(self) -> None:
+        line = self._places.add if self._enabled else _nothing
+        also = self._on_launch
+        if also is None:
+            self.add = line
+            return
+
+        def both(kernel: int) -> None:
+            also(kernel)
+            line(kernel)
+
+        self.add = both
+
+    def stack(self, most: int) -> list[LaunchLine]:
+        """The lines of this thread outside of launchers' packages, the innermost first, at most `most`."""
+        found = list[LaunchLine]()
+        for frame in stacks.own():
+            if len(found) == most:
+                break
+            file = frame.f_code.co_filename
+            if self._code.kind(file) != _OF_LAUNCHER and not file.startswith("<frozen"):
+                found.append((_shown(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name))
+        return found
 
     def found(self) -> Found:
         """What a capture has of them. A kernel that several threads launched from several lines has none, because the

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Callable
 from threading import Lock, get_ident
 from types import CodeType, FrameType
 from typing import Any, Protocol
@@ -19,30 +20,17 @@ Place = tuple[CodeType, int, int]
 """Code, an instruction in it, and the thread."""
 
 
+Search = Callable[[FrameType], tuple[FrameType, int]]
+"""From the frame that add() was called from to the frame whose instruction is the place, and how far it is outward: add()
+knows the place from now on, for kernels at that depth and if what is called there is the same. 0: it does not.
+"""
+
+
 class Places(Protocol):
-    """Places by number, from 0, and which of them made each launch. Depths are how far a frame is outward of the
-    caller's frame.
-    """
+    """Places by number, from 0, and which of them made each launch."""
 
-    def add(self, kernel: int) -> bool:
-        """Record a launch that comes from a known place: at the kernel's depth, and calling what was called there.
-
-        Args:
-            kernel: the kernel's id, 64 bits.
-
-        Returns:
-            False if the place is not known: then nothing is recorded.
-        """
-        ...
-
-    def learn(self, kernel: int, frame: FrameType, depth: int) -> None:
-        """Record a launch from any place.
-
-        Args:
-            kernel: the kernel's id, 64 bits.
-            frame: its current instruction is the place.
-            depth: of the frame; add() knows the place from now on. 0: it does not.
-        """
+    def add(self, kernel: int) -> None:
+        """Record a launch by the caller's callers. kernel: its id, 64 bits."""
         ...
 
     def places(self) -> list[Place]:
@@ -54,51 +42,53 @@ class Places(Protocol):
         ...
 
 
-def places() -> Places:
-    """An empty record, in C if that is built."""
-    made = native.module()
-    if made is None:
-        return PlacesInPython()
-    found: Places = made.Places(stacks.outward, vars(sys).get("_getframemodulename"))
+def places(search: Search) -> Places:
+    """An empty record, in C if that is built.
+
+    Args:
+        search: finds places that are not known. It must not refer to the record.
+    """
+    compiled = native.module()
+    if compiled is None:
+        return PlacesInPython(search)
+    found: Places = compiled.Places(stacks.outward, vars(sys).get("_getframemodulename"), search)
     return found
 
 
 class PlacesInPython:
     """Places, without C."""
 
-    def __init__(self) -> None:
+    def __init__(self, search: Search) -> None:
+        self._search = search
         self._lock = Lock()
         self._depths = dict[int, int]()
         self._numbers = dict[Any, int]()  # by the id of a place's code, its instruction, thread, and the called module
         self._places = list[Place]()
         self._launches = array("Q")
 
-    def add(self, kernel: int) -> bool:
+    def add(self, kernel: int) -> None:
         """As Places.add()."""
-        depth = self._depths.get(kernel)
-        try:
-            frame = None if depth is None else stacks.outward(depth + 1)
-        except ValueError:  # no frame is so far outward
-            frame = None
-        if depth is None or frame is None:
-            return False
-        number = self._numbers.get((id(frame.f_code), frame.f_lasti, get_ident(), stacks.module(depth)))
+        number = None
+        if (depth := self._depths.get(kernel)) is not None:
+            try:
+                frame = stacks.outward(depth + 1)
+                number = self._numbers.get((id(frame.f_code), frame.f_lasti, get_ident(), stacks.module(depth)))
+            except ValueError:  # no frame is so far outward
+                pass
         if number is None:
-            return False
+            frame, depth = self._search(stacks.outward(1))
+            number = self._learned(frame, stacks.module(depth) if depth else None)
+            if depth:
+                self._depths[kernel] = depth
         self._launches.extend((kernel, number))
-        return True
 
-    def learn(self, kernel: int, frame: FrameType, depth: int) -> None:
-        """As Places.learn()."""
+    def _learned(self, frame: FrameType, called: str | None) -> int:
         place = frame.f_code, frame.f_lasti, get_ident()
-        key = id(frame.f_code), *place[1:], stacks.module(depth) if depth else None
         with self._lock:
-            number = self._numbers.setdefault(key, len(self._places))
+            number = self._numbers.setdefault((id(frame.f_code), *place[1:], called), len(self._places))
             if number == len(self._places):
                 self._places.append(place)
-        if depth:
-            self._depths[kernel] = depth
-        self._launches.extend((kernel, number))
+        return number
 
     def places(self) -> list[Place]:
         """As Places.places()."""

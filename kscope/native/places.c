@@ -36,6 +36,7 @@ struct launch {
 struct places {
     PyObject_HEAD
     PyObject *frame, *module; /* sys._getframe; sys._getframemodulename or NULL */
+    PyObject *search;         /* from the caller's frame to that of the place, and its depth */
     struct kernel *kernels;   /* hash tables, at most half full; sizes are powers of two */
     struct place *known;
     struct launch *launches;
@@ -159,70 +160,77 @@ static void leave(struct place *place)
     Py_XDECREF(place->called);
 }
 
-static PyObject *add(PyObject *object, PyObject *kernel)
+/* The number of the place at a kernel's depth; EMPTY: it is not known. -1 and an exception: it failed. */
+static int known_place(struct places *self, uint64_t id, int32_t *number)
 {
-    struct places *self = (struct places *)object;
-    uint64_t id = PyLong_AsUnsignedLongLong(kernel);
-    if (id == UINT64_MAX && PyErr_Occurred())
-        return NULL;
     int64_t depth = kernel_at(self->kernels, self->kernel_room, id)->depth;
+    *number = EMPTY;
     if (depth == EMPTY)
-        Py_RETURN_FALSE;
+        return 0;
     PyObject *frame = at_depth(self->frame, depth);
     if (!frame) {
         if (!PyErr_ExceptionMatches(PyExc_ValueError)) /* no frame is so far outward */
-            return NULL;
+            return -1;
         PyErr_Clear();
-        Py_RETURN_FALSE;
+        return 0;
     }
     struct place place;
     PyObject *called = called_at(self, depth - 1);
     int failed = !called || at_frame(frame, called, &place);
     Py_DECREF(frame);
     if (failed)
-        return NULL;
-    int32_t number = place_at(self->known, self->known_room, &place)->number;
+        return -1;
+    *number = place_at(self->known, self->known_room, &place)->number;
     leave(&place);
-    if (number == EMPTY)
-        Py_RETURN_FALSE;
-    if (append(self, id, (uint64_t)number))
-        return PyErr_NoMemory();
-    Py_RETURN_TRUE;
+    return 0;
 }
 
-static PyObject *learn(PyObject *object, PyObject *arguments)
+/* Search the stack for the place, and know it from now on, unless its depth is 0. */
+static int new_place(struct places *self, uint64_t id, int32_t *number)
 {
-    struct places *self = (struct places *)object;
-    PyObject *kernel, *frame;
+    PyObject *caller = at_depth(self->frame, 0), *frame, *called = NULL;
+    PyObject *found = caller ? PyObject_CallFunctionObjArgs(self->search, caller, NULL) : NULL;
     int depth;
-    if (!PyArg_ParseTuple(arguments, "OOi:learn", &kernel, &frame, &depth))
-        return NULL;
-    uint64_t id = PyLong_AsUnsignedLongLong(kernel);
-    if (id == UINT64_MAX && PyErr_Occurred())
-        return NULL;
-    PyObject *called = depth > 0 ? called_at(self, depth - 1) : NULL;
     struct place place;
-    if ((depth > 0 && !called) || at_frame(frame, called, &place))
-        return NULL;
+    Py_XDECREF(caller);
+    int failed = !found || !PyArg_ParseTuple(found, "Oi:search", &frame, &depth) ||
+                 (depth > 0 && !(called = called_at(self, depth - 1))) || at_frame(frame, called, &place);
+    Py_XDECREF(found);
+    if (failed)
+        return -1;
     if ((2 * self->kernel_count >= self->kernel_room && more_kernels(self)) ||
         (2 * self->known_count >= self->known_room && more_places(self))) {
         leave(&place);
-        return PyErr_NoMemory();
+        PyErr_NoMemory();
+        return -1;
     }
     struct place *known = place_at(self->known, self->known_room, &place);
-    uint64_t number = known->number == EMPTY ? self->known_count : (uint64_t)known->number;
     if (known->number == EMPTY) {
         place.number = (int32_t)self->known_count++;
         *known = place;
+        *number = place.number;
     } else {
+        *number = known->number;
         leave(&place);
     }
     if (depth > 0) {
-        struct kernel *of = kernel_at(self->kernels, self->kernel_room, id);
-        self->kernel_count += of->depth == EMPTY;
-        *of = (struct kernel){id, depth};
+        struct kernel *kernel = kernel_at(self->kernels, self->kernel_room, id);
+        self->kernel_count += kernel->depth == EMPTY;
+        *kernel = (struct kernel){id, depth};
     }
-    if (append(self, id, number))
+    return 0;
+}
+
+static PyObject *add(PyObject *object, PyObject *kernel)
+{
+    struct places *self = (struct places *)object;
+    int32_t number;
+    uint64_t id = PyLong_AsUnsignedLongLong(kernel);
+    if (id == UINT64_MAX && PyErr_Occurred())
+        return NULL;
+    if (known_place(self, id, &number) || (number == EMPTY && new_place(self, id, &number)))
+        return NULL;
+    if (append(self, id, (uint64_t)number))
         return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
@@ -250,14 +258,16 @@ static PyObject *launches(PyObject *object, PyObject *Py_UNUSED(nothing))
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
 {
-    PyObject *frame, *module;
-    if (!PyArg_ParseTuple(arguments, "OO:Places", &frame, &module))
+    PyObject *frame, *module, *search;
+    if (!PyArg_ParseTuple(arguments, "OOO:Places", &frame, &module, &search))
         return NULL;
     struct places *self = (struct places *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
     Py_INCREF(frame);
+    Py_INCREF(search);
     self->frame = frame;
+    self->search = search;
     if (module != Py_None) {
         Py_INCREF(module);
         self->module = module;
@@ -281,13 +291,13 @@ static void destroy(PyObject *object)
     free(self->launches);
     Py_XDECREF(self->frame);
     Py_XDECREF(self->module);
+    Py_XDECREF(self->search);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
 static PyMethodDef methods[] = {
     {"add", add, METH_O, NULL},
-    {"learn", learn, METH_VARARGS, NULL},
     {"places", places, METH_NOARGS, NULL},
     {"launches", launches, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -105,8 +105,9 @@ def test_code_is_freed_with_the_session(lines: LaunchLines) -> None:
 def test_a_place_is_searched_once_per_depth_and_called_function(
     lines: LaunchLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searched, search = [], lines._search
-    monkeypatch.setattr(lines, "_search", lambda frame: searched.append(1) or search(frame))
+    searched, search = [], lines._code.search
+    monkeypatch.setattr(lines._code, "search", lambda frame: searched.append(1) or search(frame))
+    lines.begin(True)
     [function] = programs(1)
     shallow, deep = launching(2, lines.add), launching(5, lines.add)
     for _ in range(10):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import chain, repeat
 from threading import Lock, get_ident
 from types import CodeType, FrameType
 from typing import Any, Protocol
@@ -21,8 +23,8 @@ Place = tuple[CodeType, int, int]
 
 
 Search = Callable[[FrameType], tuple[FrameType, int]]
-"""From the frame that add() was called from to the frame whose instruction is the place, and how far it is outward: add()
-knows the place from now on, for kernels at that depth and if what is called there is the same. 0: it does not.
+"""From the frame that called add() to the frame whose instruction is the place, and how far that is outward: then add()
+knows the place, for kernels at that depth and if the same is called there. 0: it does not.
 """
 
 
@@ -38,7 +40,7 @@ class Places(Protocol):
         ...
 
     def launches(self) -> bytes:
-        """Pairs of uint64 in order of launch: kernel, number of the place."""
+        """Pairs of uint64, of each kernel in order of launch: kernel, number of the place."""
         ...
 
 
@@ -64,7 +66,7 @@ class PlacesInPython:
         self._depths = dict[int, int]()
         self._numbers = dict[Any, int]()  # by the id of a place's code, its instruction, thread, and the called module
         self._places = list[Place]()
-        self._launches = array("Q")
+        self._launched = defaultdict[int, list[int]](list)
 
     def add(self, kernel: int) -> None:
         """As Places.add()."""
@@ -80,7 +82,7 @@ class PlacesInPython:
             number = self._learned(frame, stacks.module(depth) if depth else None)
             if depth:
                 self._depths[kernel] = depth
-        self._launches.extend((kernel, number))
+        self._launched[kernel].append(number)
 
     def _learned(self, frame: FrameType, called: str | None) -> int:
         place = frame.f_code, frame.f_lasti, get_ident()
@@ -96,4 +98,7 @@ class PlacesInPython:
 
     def launches(self) -> bytes:
         """As Places.launches()."""
-        return self._launches.tobytes()
+        found = array("Q")
+        for kernel, numbers in list(self._launched.items()):
+            found.extend(chain.from_iterable(zip(repeat(kernel), numbers[:], strict=False)))
+        return found.tobytes()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import sysconfig
+import sys
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -115,7 +115,7 @@ def _loaded() -> tuple[Path, ctypes.CDLL] | None:
 @cache
 def _module() -> ModuleType | None:
     spec = spec_from_file_location(f"{__name__}._native", path())
-    if spec is None or sysconfig.get_config_var("Py_GIL_DISABLED"):  # that Python has other objects
+    if spec is None or "t" in sys.abiflags:  # without the interpreter's lock Python's objects are others
         return None
     try:
         return module_from_spec(spec)

@@ -11,7 +11,6 @@ import hashlib
 import os
 import sys
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -114,6 +113,8 @@ def _loaded() -> tuple[Path, ctypes.CDLL] | None:
 
 @cache
 def _module() -> ModuleType | None:
+    from importlib.util import module_from_spec, spec_from_file_location  # few processes launch kernels
+
     spec = spec_from_file_location(f"{__name__}._native", path())
     if spec is None or "t" in sys.abiflags:  # without the interpreter's lock Python's objects are others
         return None

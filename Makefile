@@ -150,11 +150,12 @@ test-cute: .venv-cute/.test  ## tests of CuTe DSL
 	.venv-cute/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py -k cute
 
-# The compiled loops for a python3 that has no kscope installed; without a C compiler numpy does the same.
+# The compiled part for a python3 that has no kscope installed; without a C compiler numpy and Python do the same.
 NATIVE := kscope/native/_native.abi3.so
+INCLUDE = $(shell $(PYTHON) -c "import sysconfig; print(sysconfig.get_path('include'))")
 $(NATIVE): DIGEST = $(shell LC_ALL=C; cat $(sort $(wildcard kscope/native/*.[ch])) | gzip -c | tail -c 8 | od -An -tx4 -N4 | tr -d ' ')
 $(NATIVE): $(wildcard kscope/native/*.[ch])
-	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -pthread -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
+	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -pthread -I$(INCLUDE) -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
 
 # Side by side if pytest-xdist is installed, then one by one what needs the GPU to itself. Exit code 5: no test selected.
 JOBS ?= $(shell $(PYTHON) -c 'import os, xdist; print(min(12, os.cpu_count()))' 2>/dev/null || echo 1)
@@ -170,7 +171,7 @@ test-newest: .venv-newest/.test  ## the fast set with the newest release of ever
 lint: .venv/.test  ## ruff, and the C compiler's warnings
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	$(CC) -std=c11 -O3 -Wall -Wextra -Werror -DKS_DIGEST='""' -fsyntax-only kscope/native/*.c
+	$(CC) -std=c11 -O3 -Wall -Wextra -Werror -I$(INCLUDE) -DKS_DIGEST='""' -fsyntax-only kscope/native/*.c
 
 types: mypy pyright  ## mypy --strict and pyright
 
@@ -213,4 +214,4 @@ fuzz: .venv-fuzz/.test  ## coverage-guided fuzzing of one reader: make fuzz TARG
 	    -artifact_prefix=$(CACHE)/fuzz/$(TARGET)/ $(CACHE)/fuzz/$(TARGET) tests/torture/corpus/$(TARGET)
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-hta .venv-newest .venv-peers .venv-fuzz .venv-docs .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-hta .venv-engines .venv-newest .venv-peers .venv-fuzz .venv-docs .cache build dist *.egg-info

@@ -11,7 +11,8 @@ FOLDER = Path("kscope/native")
 SOURCES, HEADERS = (sorted(map(str, FOLDER.glob(pattern))) for pattern in ("*.c", "*.h"))
 DIGEST = f"{zlib.crc32(b''.join(Path(path).read_bytes() for path in sorted(SOURCES + HEADERS))):08x}"
 
-# Plain C, loaded with ctypes: one library for all versions of Python. Without a C compiler numpy does the same.
+# Loaded with ctypes, and as a module of Python's stable ABI: one library for all versions of Python. Without a C
+# compiler numpy and Python do the same.
 native = Extension(
     "kscope.native._native",
     sources=SOURCES,

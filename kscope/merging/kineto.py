@@ -32,6 +32,8 @@ CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of calls that launch kernels."""
 GRID_ID, MANGLED = "gridId", "mangled"
 """Arguments of kernels that only reports of Nsight Systems have: %gridid, and the name in the binary."""
+NODE = "graph node id"
+"""Argument of kernels that ran in a CUDA graph."""
 _KEY = b'"traceEvents"'
 _EXACT_US = 2.0**43
 """Below it float64 holds us with three decimals."""
@@ -54,6 +56,7 @@ class Kineto:
         phase, category, thread: (e,) int64, indices into `phases`, `categories` and `threads`.
         phases, categories: the distinct ones, as text.
         threads: the distinct pairs of process and thread, as they are.
+        whole_graphs: runs of CUDA graphs that were traced without their kernels; only Nsight Systems does so.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Kineto:
     phases: list[str]
     categories: list[str]
     threads: list[tuple[Any, Any]]
+    whole_graphs: int = 0
 
     def of(self, *categories: str) -> Int64:
         """Indices of the complete events of some categories, ascending."""
@@ -184,7 +188,7 @@ def kernels(kineto: Kineto) -> Kernels:
         device=column("device"),
         stream=column("stream"),
         correlation=column("correlation"),
-        node=column("graph node id"),
+        node=column(NODE),
         grid_id=column(GRID_ID),
         grid=sizes("grid"),
         block=sizes("block"),

@@ -1,7 +1,8 @@
 """A report of Nsight Systems, exported with `nsys export --type sqlite`, in the form of a Kineto file.
 
-Its kernels have CUPTI's gridId, which is %gridid: launches join exactly. Tables: "SQLite Schema Reference" of the
-Nsight Systems User Guide. Columns that a version lacks are left out.
+Its kernels have CUPTI's gridId, which is %gridid: launches join exactly. CUDA graphs are traced whole, without their
+kernels, unless nsys runs with --cuda-graph-trace=node. Tables: "SQLite Schema Reference" of the Nsight Systems User
+Guide. Columns that a version lacks are left out.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from ..errors import FormatError
-from .kineto import GRID_ID, MANGLED, Event, Kineto, parse
+from ..util.text import counted
+from .kineto import GRID_ID, MANGLED, NODE, Event, Kineto, parse
 
 _RANGES = "WHERE eventType IN (59, 60, 70, 71) AND end NOT NULL"
 """Ranges of NVTX_EVENTS: push and pop, start and end; of threads and of processes."""
@@ -45,14 +48,19 @@ def read(path: Path) -> Kineto:
             names = {row["id"]: row["value"] for row in rows("StringIds")}
             kernels = [_kernel(row, names) for row in rows("CUPTI_ACTIVITY_KIND_KERNEL")]
             calls = [_call(row, names) for row in rows("CUPTI_ACTIVITY_KIND_RUNTIME", "ORDER BY start")]
+            graphs = sum(1 for _ in rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"))
             ranges = [_range(row, names) for row in rows("NVTX_EVENTS", _RANGES)]
             base = next((row.get("utcEpochNs", 0) for row in rows("TARGET_INFO_SESSION_START_TIME")), 0)
     except (sqlite3.Error, KeyError, TypeError) as error:
         raise FormatError(f"{path}: {error}; export the report again") from error
+    if not kernels and graphs:
+        runs = counted(graphs, "run")
+        raise FormatError(f"{path}: {runs} of CUDA graphs, but no kernel; profile with --cuda-graph-trace=node")
     if not kernels:
         raise FormatError(f"{path}: no kernel was recorded; profile with --trace=cuda,nvtx")
     events = [*_names(kernels), *kernels, *calls, *ranges]
-    return parse(path.name, orjson.dumps({"baseTimeNanoseconds": base, "traceEvents": events}))
+    found = parse(path.name, orjson.dumps({"baseTimeNanoseconds": base, "traceEvents": events}))
+    return replace(found, whole_graphs=graphs)
 
 
 def _text(data: bytes) -> str:
@@ -67,6 +75,7 @@ def _kernel(row: Row, names: dict[int, str]) -> Event:
         "device": row.get("deviceId", 0), "stream": row.get("streamId", -1),
         "correlation": row.get("correlationId", -1), "grid": [row.get(f"grid{axis}", 1) for axis in "XYZ"],
         "block": [row.get(f"block{axis}", 1) for axis in "XYZ"], GRID_ID: row.get(GRID_ID), MANGLED: mangled,
+        NODE: row.get("graphNodeId"),
     }  # fmt: skip
     place = {"pid": args["device"], "tid": args["stream"]}
     return _event("kernel", name, row, place, {key: value for key, value in args.items() if value not in (None, "")})

@@ -91,6 +91,12 @@ def _by_grid_id(trace: TraceData, kernels: Kernels, launches: list[int], members
     found = []
     for one in launches:
         launch = trace.launches[one]
+        if not turns[launch.grid_id] and (kernels.node[members] != NONE).any():
+            raise UsageError(
+                f"merge: a launch of {launch.kernel} has the grid id {launch.grid_id}, which no kernel of the report "
+                "has. Some ran in CUDA graphs: the files are not of the same run, or this nsys gives the kernels of "
+                "graphs other ids; torch.profiler's trace pairs them (--torch)"
+            )
         if not turns[launch.grid_id]:
             raise UsageError(
                 f"merge: a launch of {launch.kernel} has the grid id {launch.grid_id}, which no kernel of the report "
@@ -197,6 +203,11 @@ def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str]
             f"The profiler has a schedule, and {kineto.name} has {which} only{' with gaps: several cycles' * gaps}: "
             "record one cycle, with kscope.profile() around its active steps"
         )
+    if kineto.whole_graphs and any(mine > other for _, mine, other in wrong):
+        return (
+            f"{kineto.name} has {counted(kineto.whole_graphs, 'run')} of CUDA graphs without their kernels: run nsys "
+            "with --cuda-graph-trace=node"
+        )
     if sampled:
         return f"The capture was sampled by {', '.join(sampled)}, which leaves launches out: record all blocks"
     if trace.tuning_launches:
@@ -207,7 +218,7 @@ def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str]
         return (
             "Begin and end both over the same launches, as in `with torch.profiler.profile() as p, kscope.profile():`"
         )
-    return "The torch trace must be of the same run, and of all its launches while kscope recorded"
+    return f"{kineto.name} must be of the same run, and of all its launches while kscope recorded"
 
 
 def _in_order_of_enqueue(

@@ -1,4 +1,5 @@
-"""Compiled loops over columns, where numpy needs many passes. Optional: without them numpy gives the same results.
+"""Compiled loops over columns, where numpy needs many passes, and a type of Python that records launches. Optional:
+without them numpy and Python give the same results.
 
 Only next to damaged clocks, far from all others, does numpy round times more coarsely.
 """
@@ -7,16 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import zlib
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["available", "call", "digest", "path", "threads"]
+__all__ = ["available", "call", "digest", "module", "path", "threads"]
 
 _FOLDER = Path(__file__).parent
 _MOST_THREADS, _FEW_THREADS, _LEFT = 12, 4, 2
@@ -38,6 +41,13 @@ def digest() -> str:
     """The CRC-32 of the C sources. A library built from others may expect other arguments, and is not used."""
     sources = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
     return f"{zlib.crc32(b''.join(source.read_bytes() for source in sources)):08x}"
+
+
+def module() -> ModuleType | None:
+    """The library as a module of Python, with the type Places; None if it is not available(), or was built without
+    Python's headers.
+    """
+    return _module() if available() else None
 
 
 def call(name: str, *arguments: npt.NDArray[np.generic] | memoryview | int | float) -> int:
@@ -129,3 +139,16 @@ def _loaded() -> tuple[Path, ctypes.CDLL] | None:
         except (OSError, AttributeError):  # of another machine, or older than digests
             continue
     return None
+
+
+@cache
+def _module() -> ModuleType | None:
+    from importlib.util import module_from_spec, spec_from_file_location  # few processes launch kernels
+
+    spec = spec_from_file_location(f"{__name__}._native", path())
+    if spec is None or "t" in sys.abiflags:  # without the interpreter's lock Python's objects are others
+        return None
+    try:
+        return module_from_spec(spec)
+    except ImportError:  # no PyInit__native
+        return None

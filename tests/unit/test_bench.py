@@ -250,6 +250,15 @@ def test_the_bench_of_the_host_writes_one_table_and_one_file(rows: ModuleType, t
     assert "| decode and summary " in done.stdout and found.machine["host"] and found.versions["numpy"]
 
 
+def test_the_bench_of_launch_lines_prints_what_recording_adds() -> None:
+    done = subprocess.run(
+        [sys.executable, BENCH / "launch_lines.py", "--rounds", "3"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\| 2 MiB \| \d+\.\d \| -?\d+\.\d\d \(", done.stdout, re.M), done.stdout
+
+
 @pytest.fixture
 def on_triton(_bench_on_path: None, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("triton")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -132,6 +133,25 @@ def test_a_library_built_from_other_sources_is_not_used(tmp_path: Path, monkeypa
         assert not native.available() and native.path() is None
     finally:
         native._loaded.cache_clear()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_without_pythons_headers_the_loops_are_built_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = sorted(native._FOLDER.glob("*.[ch]"))
+    for source in sources:
+        shutil.copy(source, tmp_path)
+    command = ["cc", "-std=c11", "-fPIC", "-shared", "-pthread", f'-DKS_DIGEST="{native.digest()}"', "-o", "_native.so"]
+    outside = {name: value for name, value in os.environ.items() if name not in ("CPATH", "C_INCLUDE_PATH")}
+    files = [source.name for source in sources if source.suffix == ".c"]
+    subprocess.run([*command, *files], cwd=tmp_path, env=outside, check=True)
+    monkeypatch.setattr(native, "_FOLDER", tmp_path)
+    try:
+        native._loaded.cache_clear()
+        native._module.cache_clear()
+        assert native.available() and native.module() is None
+    finally:
+        native._loaded.cache_clear()
+        native._module.cache_clear()
 
 
 def test_words_of_any_type_are_read() -> None:

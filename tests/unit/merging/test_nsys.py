@@ -21,8 +21,12 @@ from kscope.trace import decode
 PID, TID = 4242, 4243
 
 
-def report(recorded: Recorded, path: Path, *, grid_ids: bool = True) -> Path:
-    """The report of the same runs."""
+EXECUTABLE = 3
+"""The executable CUDA graph that ran, the upper half of its nodes' ids."""
+
+
+def report(recorded: Recorded, path: Path, *, grid_ids: bool = True, whole_graphs: bool = False) -> Path:
+    """The report of the same runs. whole_graphs: of nsys without --cuda-graph-trace=node."""
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
     database.execute("CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT)")
@@ -31,8 +35,14 @@ def report(recorded: Recorded, path: Path, *, grid_ids: bool = True) -> Path:
     database.execute(
         "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, "
         "correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER, mangledName INTEGER, "
-        f"gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER{grid_id})"
+        "gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER, "
+        f"graphNodeId INTEGER{grid_id})"
     )
+    if any(one.graph is not None for one in recorded.runs) and whole_graphs:
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, "
+            "graphId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER)"
+        )
     database.execute(
         "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, "
         "correlationId INTEGER, nameId INTEGER, returnValue INTEGER)"
@@ -41,15 +51,28 @@ def report(recorded: Recorded, path: Path, *, grid_ids: bool = True) -> Path:
         "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, "
         "textId INTEGER)"
     )
-    names = {name: at for at, name in enumerate(["cudaLaunchKernelExC_v11060", *{one.kernel for one in recorded.runs}])}
+    apis = ["cudaLaunchKernelExC_v11060", "cudaGraphLaunch_v10000"]
+    names = {name: at for at, name in enumerate([*apis, *{one.kernel for one in recorded.runs}])}
     database.executemany("INSERT INTO StringIds VALUES (?, ?)", [(at, name) for name, at in names.items()])
     thread = PID * 0x1000000 + TID
+    calls = set[int]()
     for one in recorded.runs:
         begin, end, name = recorded.kineto_ns(one.begin), recorded.kineto_ns(one.end), names[one.kernel]
         row = [begin, end, one.device, one.stream, one.correlation, thread, name, name, name, *one.grid, 128, 1, 1]
-        row += [one.grid_id] * grid_ids
-        database.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * len(row))})", row)
-        call = (begin - 3000, begin - 1000, 0, thread, one.correlation, 0, 0)
+        row += [None if one.graph is None else EXECUTABLE << 32 | one.node, *[one.grid_id] * grid_ids]
+        if one.graph is None or not whole_graphs:
+            database.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * len(row))})", row)
+        elif one.correlation not in calls:
+            place = (one.device, EXECUTABLE, 1, one.stream, one.correlation, thread)
+            last = max(other.end for other in recorded.runs if other.graph == one.graph)
+            database.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (begin, recorded.kineto_ns(last), *place),
+            )
+        if one.correlation in calls:  # of another node of the same run of a graph
+            continue
+        calls.add(one.correlation)
+        call = (begin - 3000, begin - 1000, 0, thread, one.correlation, int(one.graph is not None), 0)
         database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?, ?, ?)", call)
         database.execute(
             "INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, ?, ?, NULL)",
@@ -161,6 +184,67 @@ def test_text_in_the_encoding_of_another_machine_is_shown_as_far_as_it_is_known(
     )
     found = kscope.merge(decode(recorded.capture()), nsys=file)
     assert {call.op for call in found.trace.calls} == {"Gei\N{REPLACEMENT CHARACTER}"}
+
+
+def graphs(runs: int, *, kernel: str = "scale", **options: int) -> list[Run]:
+    """Runs of a CUDA graph with three nodes, two of them of one kernel. Grid ids: one per node, as GPUs give them."""
+    one, found = kinetos.steps(runs * 3, (kernel, "shift", kernel), **options), []
+    for at, run in enumerate(one):
+        turn, node = divmod(at, 3)
+        more = {"graph": turn, "node": node + 1, "grid_id": 50 + node, "correlation": 300 + turn, "tag": at}
+        found.append(replace(run, **more))
+    return found
+
+
+def test_kernels_of_cuda_graphs_pair_node_by_node(tmp_path: Path) -> None:
+    direct = [replace(one, tag=1000 + at) for at, one in enumerate(kinetos.steps(20))]
+    recorded = Recorded([*direct, *graphs(30, first=2_000_000)])
+    found = kscope.merge(decode(recorded.capture()), nsys=report(recorded, tmp_path / "r.sqlite"))
+    truth = {one.tag: (recorded.kineto_ns(one.begin), one.correlation) for one in recorded.runs}
+    tags = np.zeros(len(found.trace.launches), np.int64)
+    tags[found.trace.launch] = found.trace.value.astype(np.int64)
+    begins = found.kernels.begin[found.pairs.kernel].tolist()
+    calls = [call.correlation for call in found.trace.calls]
+    assert list(zip(begins, calls, strict=True)) == [truth[tag] for tag in tags.tolist()]
+    assert (found.kernels.node >= 0).sum() == 90
+
+
+def test_kernels_of_cuda_graphs_with_other_grid_ids_are_refused(tmp_path: Path) -> None:
+    recorded = Recorded(graphs(20))
+    file = report(recorded, tmp_path / "r.sqlite")
+    for other in ("0", "1000 + rowid"):
+        change(file, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridId = {other}")
+        with pytest.raises(UsageError, match=r"grid id 5\d, which no kernel .* in CUDA graphs: .*trace pairs them"):
+            kscope.merge(decode(recorded.capture()), nsys=file)
+
+
+def test_overlapping_graphs_without_grid_ids_are_not_paired_by_order_of_enqueue(tmp_path: Path) -> None:
+    first = kinetos.steps(20, ("scale",), first=5_000_000)
+    second = [replace(one, begin=one.begin - 200, first=one.first + 150, stream=20) for one in first]
+    both = [one for pair in zip(first, second, strict=True) for one in pair]
+    more = [{"graph": at, "node": 1, "grid_id": 900 + at, "correlation": 9000 + at} for at in range(len(both))]
+    overlapping = [replace(one, **which) for one, which in zip(both, more, strict=True)]
+    recorded = Recorded([*kinetos.steps(10), *overlapping])
+    file = report(recorded, tmp_path / "r.sqlite", grid_ids=False)
+    found = kscope.merge(decode(recorded.capture()), nsys=file)
+    assert (found.pairs.unsure, found.pairs.by_order_of_enqueue) == (40, 0)
+
+
+def test_a_report_with_whole_cuda_graphs_says_how_to_trace_their_kernels(tmp_path: Path) -> None:
+    recorded = Recorded([*kinetos.steps(20), *graphs(30, first=2_000_000)])
+    file = report(recorded, tmp_path / "r.sqlite", whole_graphs=True)
+    with pytest.raises(UsageError, match=r"counts differ.*r\.sqlite has 30 runs of CUDA graphs without .*trace=node"):
+        kscope.merge(decode(recorded.capture()), nsys=file)
+    recorded = Recorded(graphs(30))
+    with pytest.raises(FormatError, match=r"30 runs of CUDA graphs, but no kernel; .*--cuda-graph-trace=node"):
+        kscope.merge(decode(recorded.capture()), nsys=report(recorded, tmp_path / "g.sqlite", whole_graphs=True))
+
+
+def test_whole_cuda_graphs_of_other_kernels_are_no_obstacle(tmp_path: Path) -> None:
+    mine = kinetos.steps(20, ("scale",))
+    every = Recorded([*mine, *(replace(one, kernel="other") for one in graphs(30, first=2_000_000))])
+    file = report(every, tmp_path / "r.sqlite", whole_graphs=True)
+    assert kscope.merge(decode(Recorded(mine).capture()), nsys=file).paired == 20
 
 
 def test_a_report_of_another_run_is_refused(tmp_path: Path) -> None:

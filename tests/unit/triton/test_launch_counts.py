@@ -241,9 +241,9 @@ def test_torchs_graphs_are_as_before_after_disable(frontend, torch):
 
 def test_launches_of_one_line_search_the_stack_once(frontend, gpu, monkeypatch):
     searched = []
-    search = LINES._search
-    monkeypatch.setattr(LINES, "_search", lambda frame: searched.append(1) or search(frame))
-    monkeypatch.setitem(LINES._kinds, fake_gpu.__file__, 0)  # as Triton's launcher, which it replaces
+    search = LINES._code.search
+    monkeypatch.setattr(LINES._code, "search", lambda frame: searched.append(1) or search(frame))
+    monkeypatch.setitem(LINES._code.kinds, fake_gpu.__file__, 0)  # as Triton's launcher, which it replaces
     record(frontend, Recording())
     launch()
     LINES.begin(True)

@@ -1,0 +1,143 @@
+"""What profile(launch_stacks=True) adds to a launch, on the host and without a GPU.
+
+    PYTHONPATH=.:frontends:tests python bench/launch_lines.py [--rounds 2000]
+
+A launch is a launcher's functions around the hook, between about 25 us of other Python and C code. Before each, memory
+of a given size is read, so that the hook finds the caches cold up to that size. One round measures, in random order,
+a launch without recording, one that records in C, and one that records in Python. Printed: medians of the differences
+from the one without, and their 95 % confidence intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import random
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import kscope_sim
+from kscope import native
+from kscope.instrument.launch_lines import LaunchLines
+
+READ = {"nothing": 0, "256 KiB": 256 << 10, "2 MiB": 2 << 20, "16 MiB": 16 << 20}
+KERNEL = 7
+LINE = 64
+"""Bytes of a cache line."""
+RESAMPLED = 1000
+LAUNCHER = """
+def item(kernel):
+    return run(kernel)
+
+def run(kernel):
+    return launch(kernel)
+
+def launch(kernel):
+    return called_by_the_driver(kernel)
+
+def called_by_the_driver(kernel):
+    return launched(kernel)
+
+def launched(kernel):
+    add(kernel)
+"""
+Launch = Callable[[int], None]
+Times = npt.NDArray[np.int64]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=2000)
+    rounds = parser.parse_args().rounds
+    launches = {"off": launcher(enabled=False), "Python": launcher(enabled=True)}
+    if native.module() is not None:
+        launches["C"] = launcher(enabled=True, compiled=True)
+    memory = np.ones(max(READ.values()), np.uint8)
+    print("| read before a launch | launch and work, us |" + "".join(f" {one} adds, us |" for one in added(launches)))
+    print("|---|---|" + "---|" * len(added(launches)))
+    for text, size in READ.items():
+        took = measured(launches, memory[:size:LINE], rounds)
+        found = " | ".join(shown((took[one] - took["off"]) / 1000) for one in added(launches))
+        print(f"| {text} | {np.median(took['off']) / 1000:.1f} | {found} |")
+    for name in added(launches):
+        print(f"{name}, called again and again: {again(launches[name]) - again(launches['off']):.2f} us")
+
+
+def added(launches: dict[str, Launch]) -> list[str]:
+    """All but the one without recording."""
+    return [one for one in launches if one != "off"]
+
+
+def launcher(*, enabled: bool, compiled: bool = False) -> Launch:
+    """A function of a launcher's package, which calls the hook some frames further in."""
+    os.environ["KSCOPE_NATIVE"] = "1" if compiled else "0"
+    lines = LaunchLines()
+    lines.begin(enabled)
+    del os.environ["KSCOPE_NATIVE"]
+    names: dict[str, Any] = {"__name__": "kscope_sim.launcher", "add": lines.add}
+    exec(compile(LAUNCHER, str(Path(kscope_sim.__file__).with_name("launcher.py")), "exec"), names)
+    found: Launch = names["item"]
+    return found
+
+
+def measured(
+    launches: dict[str, Launch], memory: npt.NDArray[np.uint8], rounds: int
+) -> dict[str, npt.NDArray[np.int64]]:
+    """ns of a launch and the work around it, by launcher, (rounds,)."""
+    took = {name: np.zeros(rounds, np.int64) for name in launches}
+    for turn in range(rounds):
+        for name in random.sample(list(launches), len(launches)):
+            memory.sum()
+            begin = time.perf_counter_ns()
+            work()
+            launches[name](KERNEL)
+            work()
+            took[name][turn] = time.perf_counter_ns() - begin
+    return took
+
+
+TEXT = json.dumps({"shape": [128, 64, 1], "options": {"stages": 3, "warps": 8, "names": ["x", "y", None, True]}})
+PATTERN = re.compile(r"(\w+)-(\d+)")
+NUMBERS = np.arange(30.0)
+
+
+def work() -> object:
+    """Some 12 us of code as different as a launcher's and a driver's."""
+    found = json.loads(TEXT)
+    same = pickle.loads(pickle.dumps(found))
+    total = (NUMBERS * 2 + 1).sum()
+    match = PATTERN.search("a launch of kernel-128")
+    date = datetime(2026, 1, 2).isoformat()
+    return same, total, match, date, f"{total:.3f}", sorted(TEXT.split(",")), [str(one) for one in range(8)]
+
+
+def shown(values: npt.NDArray[np.float64]) -> str:
+    """The median and its 95 % confidence interval, by resampling."""
+    rng = np.random.default_rng(1)
+    medians = np.median(rng.choice(values, (RESAMPLED, len(values))), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return f"{np.median(values):.2f} ({low:.2f} to {high:.2f})"
+
+
+def again(launch: Launch, repeat: int = 20, calls: int = 2000) -> float:
+    """us of a launch with nothing between launches, at best."""
+    took = []
+    for _ in range(repeat):
+        begin = time.perf_counter_ns()
+        for _ in range(calls):
+            launch(KERNEL)
+        took.append((time.perf_counter_ns() - begin) / calls / 1000)
+    return min(took)
+
+
+if __name__ == "__main__":
+    main()

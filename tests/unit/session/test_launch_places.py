@@ -1,0 +1,138 @@
+"""Launches from known places, in C and in Python: the same lines, whatever the stack."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kscope_sim
+from kscope import native
+from kscope.instrument.launch_lines import Found, LaunchLines
+from kscope.instrument.launch_places import PlacesInPython
+
+LAUNCHER = str(Path(kscope_sim.__file__).with_name("launcher.py"))
+compiled = pytest.mark.skipif(native.module() is None, reason="kscope was installed without a C compiler or headers")
+Add = Callable[[int], None]
+
+
+def launching(frames: int, add: Add) -> Add:
+    """A launcher that calls `add` that many frames further in."""
+    names: dict[str, Any] = {"__name__": "kscope_sim.launcher", "f0": add}
+    for at in range(frames):
+        exec(compile(f"def f{at + 1}(kernel):\n    f{at}(kernel)\n", LAUNCHER, "exec"), names)
+    found: Add = names[f"f{frames}"]
+    return found
+
+
+def programs(count: int) -> Iterator[FunctionType]:
+    """Functions that call a launcher, each on another line."""
+    for at in range(count):
+        names: dict[str, Any] = {"__name__": "program"}
+        exec(compile("\n" * at + "def launch(item, kernel):\n    item(kernel)\n", "/program.py", "exec"), names)
+        yield names["launch"]
+
+
+@pytest.fixture(params=[pytest.param("C", marks=compiled), "Python"])
+def lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LaunchLines:
+    monkeypatch.setenv("KSCOPE_NATIVE", "1" if request.param == "C" else "0")
+    found = LaunchLines()
+    found.begin(True)
+    return found
+
+
+def numbers(found: Found, kernel: int) -> list[int]:
+    """Numbers of the lines of a kernel's launches."""
+    return [found["lines"][at][1] for at in found["launched_at"][kernel]]
+
+
+@compiled
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 4), st.integers(0, 90)), max_size=200))
+def test_c_and_python_find_the_same_lines(launches: list[tuple[int, int, int]]) -> None:
+    found = []
+    for setting in ("1", "0"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KSCOPE_NATIVE", setting)
+            lines = LaunchLines()
+            lines.begin(True)
+        items, functions = [launching(frames, lines.add) for frames in range(1, 6)], list(programs(91))
+        for kernel, frames, line in launches:
+            functions[line](items[frames], (1 << 63) + kernel)
+        found.append(lines.found())
+        expected = {
+            (1 << 63) + kernel: [at + 2 for one, _, at in launches if one == kernel] for kernel, _, _ in launches
+        }
+        assert {kernel: numbers(found[-1], kernel) for kernel in expected} == expected
+    assert found[0] == found[1]
+
+
+def test_without_c_python_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KSCOPE_NATIVE", "0")
+    lines = LaunchLines()
+    assert isinstance(lines._places, PlacesInPython)
+
+
+def test_code_that_ended_is_no_other_code_at_its_address(lines: LaunchLines) -> None:
+    item = launching(3, lines.add)
+    for function in programs(300):  # each is freed before the next one, unless its code is kept
+        function(item, 7)
+        function(item, 7)
+    assert numbers(lines.found(), 7) == [at + 2 for at in range(300) for _ in range(2)]
+
+
+def test_code_is_freed_with_the_session(lines: LaunchLines) -> None:
+    [function] = programs(1)
+    function(launching(3, lines.add), 7)
+    code = weakref.ref(function.__code__)
+    del function
+    gc.collect()
+    assert code() is not None
+    lines.begin(False)
+    gc.collect()
+    assert code() is None
+
+
+def test_a_place_is_searched_once_per_depth_and_called_function(
+    lines: LaunchLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched, search = [], lines._code.search
+    monkeypatch.setattr(lines._code, "search", lambda frame: searched.append(1) or search(frame))
+    lines.begin(True)
+    [function] = programs(1)
+    shallow, deep = launching(2, lines.add), launching(5, lines.add)
+    for _ in range(10):
+        function(shallow, 7)
+        function(deep, 8)  # kernels have their depths, so that neither displaces the other
+    assert len(searched) == 2
+
+
+def test_a_function_of_the_program_between_place_and_launcher_is_found(lines: LaunchLines) -> None:
+    """The stack is as deep both times, and the outer place the same."""
+    outer, inner = programs(2)
+    three, two = launching(3, lines.add), launching(2, lines.add)
+    for _ in range(3):
+        outer(partial(three), 7)  # as the other: Python's direct calls have another instruction
+        outer(partial(inner, two), 7)
+    assert numbers(lines.found(), 7) == [2, 3] * 3
+
+
+def test_a_stack_that_is_not_as_deep_is_no_known_place(lines: LaunchLines) -> None:
+    [function] = programs(1)
+    function(launching(40, lines.add), 7)
+    thread = threading.Thread(target=launching(1, lines.add), args=(7,))
+    thread.start()
+    thread.join()
+    function(launching(40, lines.add), 7)
+    places = lines._places.places()
+    assert len({thread for _, _, thread in places}) == 2
+    assert 7 not in lines.found()["launched_at"]  # two threads, two lines

@@ -61,7 +61,7 @@ def drawn(seed: int, arch: int = 90) -> Drawn:
     dice = Random(seed)
     block = dice.choice(BLOCKS)
     live = dice.choice((0, 0, 0, 0, 12, 24, 48, 90))
-    directives = dice.choice(("", "", "", f".maxnreg {dice.choice((24, 32, 40, 64))}", ".minnctapersm 8"))
+    directives = dice.choice(("", "", "", f".maxnreg {dice.choice((32, 40, 64))}", ".minnctapersm 8"))
     outline = Outline(arch, block, tree(dice), live, directives, dice.random() < 0.3)
     spec, log2 = dice.choice(SPECS), dice.choice((2, 2, 3, 4, 4, 6))
     recording = Recording(records=1 << log2, strategy=parse_strategy(spec))

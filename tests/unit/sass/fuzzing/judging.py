@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
+from subprocess import CalledProcessError
 from threading import local
 from typing import Any
 from unittest.mock import patch
@@ -127,6 +128,8 @@ def verdict(drawn: Drawn) -> Verdict:
     """What becomes of a case; within watched()."""
     try:
         made = _recorded(drawn)
+    except CalledProcessError as error:  # such as too few registers
+        return Verdict(refused=f"ptxas: {error.stderr.decode().splitlines()[0]}")
     except UnsupportedError as error:
         return Verdict(refused=str(error) or "no reason", wrong="" if str(error) else "a refusal without a reason")
     except Exception:
@@ -134,7 +137,7 @@ def verdict(drawn: Drawn) -> Verdict:
     try:
         (function,) = reading.functions(made.recorded.data)
         is_the_plain_kernel(made, function)
-        problems = hazards.check(function)
+        problems = hazards.check(function, insert.added(made.before, made.insertion).keys())
         if problems:
             return Verdict(wrong=f"a hazard: {problems[0]}", renamed=made.renamed)
         return Verdict(renamed=made.renamed, records=_run(drawn, made, function))

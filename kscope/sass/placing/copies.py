@@ -22,6 +22,7 @@ from .overwritten import Turns
 
 _SPECULATED = frozenset({"LDS", "LDSM"})
 """Loads that cannot fault, so they may be issued in front of the branch that they are behind."""
+_ATOMICS = frozenset({"ATOM", "ATOMG", "ATOMS", "RED", "REDG"})
 Position = tuple[int, int]
 """Number of a block in its chain, and of an instruction in it."""
 
@@ -198,6 +199,8 @@ def _keys(blocks: Collection[int], text: Text, machine: Machine) -> tuple[Found,
             if text.block[statement] not in blocks or not (known or (one.name == "STL" and statement in text.holders)):
                 continue
             guard = one.guard if one.conditional else ""
+            if guard and one.name in _ATOMICS:  # one lane may add for its warp
+                continue
             where = (block,) if guard else chain
             kinds[one.name in LOADS][where, guard].append(((where.index(block), place), statement))
     found = kinds[0] or kinds[1]

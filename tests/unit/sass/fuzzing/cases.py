@@ -69,7 +69,7 @@ def drawn(seed: int, arch: int = 90) -> Drawn:
     kernel = ptx.Kernel(recording, (spec,), log2, ID, arch, flat=outline.flat and dice.random() < 0.7, size_offset=sized)
     grid = dice.choice(((1, 1, 1), (2, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)))
     rare = dice.random() < 0.3
-    steps = tuple(dice.choice((0, 1, 3, 70, 1 << 16, 1 << 31)) for _ in range(3))
+    steps = tuple(dice.choice((0, 1, 3, 70, 1 << 16, 1 << 30)) for _ in range(3))
     return Drawn(
         seed, outline, kernel, dice.choice(ASSEMBLERS), dice.choice((0, 1, 1, 2, 3, 4, 5, 6)), Grid(grid, block),
         Pool(tuple(_ring(dice) for _ in range(dice.choice((2, 3))))) if rare else ROOMY,

@@ -104,6 +104,7 @@ class _Writer:
         self.add(f"mul.wide.u32 %d2, %r0, {THREAD_BYTES};", "add.u64 %d2, %d0, %d2;")
         self.add("ld.global.u32 %v2, [%d1];", "mov.u32 %v3, %n;", "mov.u32 %v4, 7;", "mad.lo.u32 %v5, %t, 3, 1;")
         self.own("mov.u32 %s, kept;", "shl.b32 %r1, %t, 4;", "add.u32 %s, %s, %r1;", "mov.u64 %d4, own;")
+        self.own(*(f"st.local.u32 [%d4+{4 * n}], %t;" for n in range(8)))  # what is undefined may differ
         self.own(*(f"mov.u32 %x{n}, {n + 3};" for n in range(OTHERS)), *(f"mov.f32 %f{n}, 0f3F800000;" for n in range(8)))
         self.own(*(f"ld.global.u32 %h{n}, [%d1+{4 * n}];" for n in range(self.outline.live)))
 

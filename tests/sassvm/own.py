@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from kscope.sass.cubin.instructions import Instruction
+from kscope.sass.cubin.instructions import BYTES, Instruction
 
 from .machine import Lane, Warp, size_of
 from .ops import UNMODELED
@@ -34,7 +34,7 @@ class OwnWarp(Warp):
             return
         active = [lane for lane in here if lane.registers.holds(one.guard)]
         for lane in here:
-            lane.at += 16
+            lane.at += BYTES
         self._unknown(one, active)
 
     def _unknown(self, one: Instruction, active: Sequence[Lane]) -> None:
@@ -58,6 +58,13 @@ class OwnWarp(Warp):
         else:
             self._unknown(one, active)
 
+    def _voteu(self, one: Instruction, active: Sequence[Lane]) -> None:
+        if len(one.operands) == 2:  # whether any lane's predicate is true
+            found = any(lane.registers.value(one.operands[1]) for lane in active)
+            active[0].registers.put(one.operands[0], found)
+        else:
+            super()._voteu(one, active)
+
     def _load(self, one: Instruction, active: Iterable[Lane]) -> None:
         for lane in active:
             at = _place(one.operands[1], lane.registers)
@@ -74,8 +81,6 @@ class OwnWarp(Warp):
 
     _lds = _ldl = _load
     _sts = _stl = _store
-
-
 
 
 def _place(text: str, registers: Registers) -> int:

@@ -165,7 +165,9 @@ def _events(text: Text, machine: Machine, spots: Sequence[Spot]) -> Mapping[int,
             elif statement is not None and one.guard not in NEVER and text.fixed(one, statement):
                 items.append((one.guard if one.conditional else "", statement))
             elif one.name in _STORES and one.guard not in NEVER:
-                items.append((items[-1][0] if items else "", BUSY))  # whatever its guard: others may store where it does not
+                items.append(
+                    (items[-1][0] if items else "", BUSY)
+                )  # whatever its guard: others may store where it does not
             items += [(spot.guard, text.marks[spot.mark]) for spot in marks.get((one.at, True), ())]
         found[block] = [
             (guard, tuple(event for _, event in some)) for guard, some in groupby(items, key=lambda item: item[0])

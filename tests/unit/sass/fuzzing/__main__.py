@@ -1,7 +1,7 @@
 """Random kernels, recorded in machine code and judged: python -m unit.sass.fuzzing --cases N --seed S, in tests/
 
-Prints each failure with its seed, and at last how many were recorded, refused and wrong, and why. --shrink: of each
-failure, a smaller kernel. Needs ptxas and nvdisasm.
+Prints each failure with its seed and PTX, and at the end or at Ctrl+C how many kernels were recorded, refused and wrong,
+and why. --shrink: a smaller kernel of each failure. Needs ptxas and nvdisasm.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from . import batches, texts
 from .cases import Drawn, drawn
@@ -35,7 +36,8 @@ def summary(found: Sequence[Verdict]) -> str:
     lines = [
         f"{len(found)} cases: {len(recorded)} recorded, {sum(bool(one.refused) for one in found)} refused (of these"
         f" {sum(one.rejected for one in found)} rejected by a checker), {sum(bool(one.wrong) for one in found)} wrong;"
-        f" {sum(one.renamed for one in recorded)} recorded with other registers; {sum(one.records for one in recorded)} records"
+        f" {sum(one.renamed for one in recorded)} recorded with other registers;"
+        f" {sum(one.records for one in recorded)} records"
     ]
     return "\n".join((*lines, *(f"{many:6} {reason}" for reason, many in reasons.most_common())))
 
@@ -49,15 +51,14 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="look for a smaller kernel that fails as well")
     options = parser.parse_args()
     found = list[Verdict]()
-    for case, what in judged(range(options.seed, options.seed + options.cases), options.arch):
-        found.append(what)
-        if what.wrong or what.rejected:
-            print(f"seed {case.seed}: {what.wrong or what.refused}", flush=True)
-        if what.wrong:
-            small, same = shrunk(case) if options.shrink else (case, what)
-            print(f"{same.wrong}\n{small}\n{texts.text(small.outline)}", flush=True)
-        if len(found) % (10 * _AT_ONCE) == 0:
-            print(summary(found), flush=True)
+    with suppress(KeyboardInterrupt):
+        for case, what in judged(range(options.seed, options.seed + options.cases), options.arch):
+            found.append(what)
+            if what.wrong or what.rejected:
+                print(f"seed {case.seed}: {what.wrong or what.refused}", flush=True)
+            if what.wrong:
+                small, same = shrunk(case) if options.shrink else (case, what)
+                print(f"{same.wrong}\n{small}\n{texts.text(small.outline)}", flush=True)
     print(summary(found))
     return any(one.wrong for one in found)
 

@@ -66,7 +66,9 @@ def drawn(seed: int, arch: int = 90) -> Drawn:
     spec, log2 = dice.choice(SPECS), dice.choice((2, 2, 3, 4, 4, 6))
     recording = Recording(records=1 << log2, strategy=parse_strategy(spec))
     sized = "4096" if dice.random() < 0.3 else None
-    kernel = ptx.Kernel(recording, (spec,), log2, ID, arch, flat=outline.flat and dice.random() < 0.7, size_offset=sized)
+    kernel = ptx.Kernel(
+        recording, (spec,), log2, ID, arch, flat=outline.flat and dice.random() < 0.7, size_offset=sized
+    )
     grid = dice.choice(((1, 1, 1), (2, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)))
     rare = dice.random() < 0.3
     steps = tuple(dice.choice((0, 1, 3, 70, 1 << 16, 1 << 30)) for _ in range(3))

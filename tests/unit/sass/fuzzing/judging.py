@@ -107,7 +107,7 @@ def _elsewhere(text: Any, machine: Any, found: Sequence[paths.Spot], dice: Rando
         if spot.after or spot.guard or not spot.choices or dice.random() < 0.3:
             continue
         at = dice.choice(sorted(spot.choices))
-        block = machine.blocks[machine.flow.block[at]] if hasattr(machine.flow, "block") else _block(machine, at)
+        block = next(some for some in machine.blocks if some[0].at <= at <= some[-1].at)
         behind = place._is_behind_wait([one for one in block if one.at < at])
         tried = [*found[:number], replace(spot, at=at, behind_wait=behind), *found[number + 1 :]]
         tried.sort(key=lambda one: (one.at, one.after))
@@ -118,10 +118,6 @@ def _elsewhere(text: Any, machine: Any, found: Sequence[paths.Spot], dice: Rando
             continue
         found = moved
     return tuple(found)
-
-
-def _block(machine: Any, at: int) -> Sequence[Any]:
-    return next(block for block in machine.blocks if block and block[0].at <= at <= block[-1].at)
 
 
 def verdict(drawn: Drawn) -> Verdict:
@@ -185,10 +181,11 @@ def is_the_plain_kernel(made: _Made, function: Function) -> None:
 
 def _run(drawn: Drawn, made: _Made, function: Function) -> int:
     """Records and the kernel's own stores."""
+    oracle = _recording(texts.text(drawn.outline, NAME, oracle=True))
     case = Case(
-        _recording(texts.text(drawn.outline, NAME, oracle=True)), function, drawn.kernel, drawn.number, drawn.shape, drawn.pool,
-        drawn.sampling, drawn.size, drawn.epoch, drawn.bound, drawn.smid, drawn.grid_id, drawn.clocks,
-        made.recorded.layouts, frozenset(made.recorded.shared), drawn.memory, OwnWarp,
+        oracle, function, drawn.kernel, drawn.number, drawn.shape, drawn.pool, drawn.sampling, drawn.size, drawn.epoch,
+        drawn.bound, drawn.smid, drawn.grid_id, drawn.clocks, made.recorded.layouts, frozenset(made.recorded.shared),
+        drawn.memory, OwnWarp,
     )  # fmt: skip
     found = judged(case)
     plain = launched(replace(case, function=made.before, bound=False))

@@ -16,12 +16,13 @@ from .cases import Drawn
 from .judging import Verdict, shortened, verdict, watched
 from .trees import smaller
 
+_WARP = (32, 1, 1)
 _AT_ONCE, _MOST = 10, 60
 """Cases that are tried together, and how often."""
 
 
 def shrunk(drawn: Drawn) -> tuple[Drawn, Verdict]:
-    """The smallest case that is found, and what becomes of it; within nothing."""
+    """The smallest case that is found, and what becomes of it."""
     with watched():
         now = verdict(drawn)
         for _ in range(_MOST):
@@ -45,15 +46,18 @@ def signature(found: Verdict) -> str:
 
 
 def _simpler(drawn: Drawn) -> Iterator[Drawn]:
+    plain = replace(
+        drawn, renamed=False, elsewhere=False, pool=ROOMY, sampling=Sampling(), clocks=Clocks(steps=(1,)), bound=True,
+        epoch=7,
+    )  # fmt: skip
+    small = replace(plain, outline=replace(drawn.outline, block=_WARP), shape=replace(drawn.shape, block=_WARP))
+    yield from (one for one in (small, plain, replace(drawn, renamed=False, elsewhere=False)) if one != drawn)
     outline = drawn.outline
-    for change in (
-        {"renamed": False}, {"elsewhere": False}, {"pool": ROOMY}, {"sampling": Sampling()}, {"clocks": Clocks(steps=(1,))},
-        {"bound": True, "epoch": 7},
-    ):  # fmt: skip
-        if any(getattr(drawn, name) != value for name, value in change.items()):
-            yield replace(drawn, **change)
-    for less in ({"live": 0}, {"live": outline.live // 2}, {"directives": ""}, {"block": (32, 1, 1)}, {"constant": False}):
-        if any(getattr(outline, name) != value for name, value in less.items()):
-            yield replace(drawn, outline=replace(outline, **less))
+    lighter = replace(outline, live=0, directives="", constant=False)
+    yield from (
+        replace(drawn, outline=one)
+        for one in (lighter, replace(lighter, live=outline.live), replace(outline, live=outline.live // 2))
+        if one != outline
+    )
     for nodes in smaller(outline.nodes):
         yield replace(drawn, outline=replace(outline, nodes=nodes))

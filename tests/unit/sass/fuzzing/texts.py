@@ -69,7 +69,7 @@ def text(outline: Outline, name: str = "fuzzed", oracle: bool = False) -> str:
 
 @dataclass
 class _Writer:
-    """Writes lines. open: names of open regions; loops: for each, open regions and its labels for break and continue."""
+    """Writes lines. open: names of open regions; loops: open regions, and where break and continue lead."""
 
     outline: Outline
     lines: list[tuple[str, bool]] = field(default_factory=list)
@@ -105,12 +105,16 @@ class _Writer:
         self.add("ld.global.u32 %v2, [%d1];", "mov.u32 %v3, %n;", "mov.u32 %v4, 7;", "mad.lo.u32 %v5, %t, 3, 1;")
         self.own("mov.u32 %s, kept;", "shl.b32 %r1, %t, 4;", "add.u32 %s, %s, %r1;", "mov.u64 %d4, own;")
         self.own(*(f"st.local.u32 [%d4+{4 * n}], %t;" for n in range(8)))  # what is undefined may differ
-        self.own(*(f"mov.u32 %x{n}, {n + 3};" for n in range(OTHERS)), *(f"mov.f32 %f{n}, 0f3F800000;" for n in range(8)))
+        self.own(
+            *(f"mov.u32 %x{n}, {n + 3};" for n in range(OTHERS)), *(f"mov.f32 %f{n}, 0f3F800000;" for n in range(8))
+        )
         self.own(*(f"ld.global.u32 %h{n}, [%d1+{4 * n}];" for n in range(self.outline.live)))
 
     def end(self) -> None:
         for n in range(self.outline.live):
-            self.own(f"xor.b32 %x{n % OTHERS}, %x{n % OTHERS}, %h{n};", f"mul.lo.u32 %x{n % OTHERS}, %x{n % OTHERS}, 5;")
+            self.own(
+                f"xor.b32 %x{n % OTHERS}, %x{n % OTHERS}, %h{n};", f"mul.lo.u32 %x{n % OTHERS}, %x{n % OTHERS}, 5;"
+            )
         if self.outline.live:
             self.own(*(f"st.global.u32 [%d2+{OUT_AT + 4 * n}], %x{n};" for n in range(OTHERS)))
         self.add("ret;")
@@ -259,7 +263,7 @@ class _Writer:
         if how % 4:
             self.own(f"ld.shared.u32 %x{to % OTHERS}, [%s+{(place + how) % 4 * 4}];")
         if how % 5 == 0:
-            self.own(f"ld.shared.v4.f32 {{%f0, %f1, %f2, %f3}}, [%s];")
+            self.own("ld.shared.v4.f32 {%f0, %f1, %f2, %f3}, [%s];")
 
     def _local(self, value: int, to: int, index: int, how: int) -> None:
         self.own(f"and.b32 %r2, %v{index % VALUES}, 7;", "mul.wide.u32 %d5, %r2, 4;", "add.u64 %d5, %d4, %d5;")

@@ -1,6 +1,6 @@
 """Random kernels, recorded in machine code and judged: python -m unit.sass.fuzzing --cases N --seed S, in tests/
 
-Prints each failure with its seed and PTX, and at the end or at Ctrl+C how many kernels were recorded, refused and wrong,
+Prints each failure with its seed and PTX; at the end, or at Ctrl+C, how many kernels were recorded, refused and wrong,
 and why. --shrink: a smaller kernel of each failure. Needs ptxas and nvdisasm.
 """
 

@@ -32,13 +32,13 @@ class Batch:
     """Calls of nvdisasm from many threads, answered together once all threads wait for an answer.
 
     Attributes:
-        running: threads that have not asked.
+        running: threads that do not wait for an answer.
         calls: how often nvdisasm ran.
     """
 
     running: int
     calls: int = 0
-    asked: list[bytes] = field(default_factory=list)
+    pending: list[bytes] = field(default_factory=list)
     answers: dict[bytes, str | None] = field(default_factory=dict)
     ready: Condition = field(default_factory=Condition)
 
@@ -48,7 +48,7 @@ class Batch:
             return _ALONE(data, *flags)
         with self.ready:
             if data not in self.answers:
-                self.asked.append(data)
+                self.pending.append(data)
                 self.running -= 1
                 self._answer()
                 self.ready.wait_for(lambda: data in self.answers)
@@ -61,15 +61,15 @@ class Batch:
             self._answer()
 
     def _answer(self) -> None:
-        if self.running or not self.asked:
+        if self.running or not self.pending:
             return
-        asked = list(dict.fromkeys(self.asked))
-        self.running, self.asked = len(self.asked), []
+        pending = list(dict.fromkeys(self.pending))
+        self.running, self.pending = len(self.pending), []
         self.calls += 1
         try:
-            self.answers |= dict(zip(asked, together(asked), strict=True))
+            self.answers |= dict(zip(pending, together(pending), strict=True))
         except BaseException:
-            self.answers |= dict.fromkeys(asked)
+            self.answers |= dict.fromkeys(pending)
             raise
         finally:
             self.ready.notify_all()

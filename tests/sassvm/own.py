@@ -39,11 +39,12 @@ class OwnWarp(Warp):
 
     def _unknown(self, one: Instruction, active: Sequence[Lane]) -> None:
         for lane in active:
-            values = " ".join(f"{name}={lane.registers.get(name)}" for name in sorted(one.reads))
             if one.name == "HFMA2" and one.operands[1:3] == ("-RZ", "RZ"):
                 lane.registers.put(one.operands[0], one.word >> _IMMEDIATE & M32)
                 continue
-            for name in sorted(one.writes):
+            read = {name: lane.registers.get(name) for name in sorted(one.reads)}
+            for name in sorted(one.writes):  # an accumulator's element follows from no other element
+                values = [item for item in read.items() if item[0] == name or item[0] not in one.writes]
                 lane.registers.put(name, crc32(f"{one.code} {values} {name}".encode()))
 
     def _shfl(self, one: Instruction, active: Sequence[Lane]) -> None:

@@ -24,20 +24,14 @@ def permutation(function: Function, dice: Random) -> Names | None:
     if any(one.name in _SPAN for one in function.instructions):
         return None
     used = {name for one in function.instructions for name in one.reads | one.writes}
-    registers, uniform = (_numbers(used, kind) for kind in ("R", "UR"))
+    registers = _numbers(used, "R")
     rows = [range(at, at + _ROW) for at in range(_KEPT, max(registers, default=0) + 2 - _ROW, _ROW)]
     whole = _whole(function.instructions)
     table = dict[int, int]()
     for row, to in zip(rows, dice.sample(rows, len(rows)), strict=True):
         table |= _within(row, to, whole, dice)
-    pairs = [range(at, at + 2) for at in range(0, max(uniform, default=0), 2)]
-    others = {
-        one: other
-        for pair, to in zip(pairs, dice.sample(pairs, len(pairs)), strict=True)
-        for one, other in zip(pair, to, strict=True)
-    }
     predicates = dict(enumerate(dice.sample(range(7), 7)))
-    return Names(table, others, predicates)
+    return Names(table, {}, predicates)
 
 
 def _within(row: range, to: range, whole: set[range], dice: Random) -> dict[int, int]:

@@ -45,7 +45,8 @@ class Growing:
         open: names of the regions around.
         uniform: all threads run what is drawn now.
         loops: loops around.
-        bare: no other kinds than these, empty for all.
+        kinds: statements without others in them.
+        together: those that all lanes of a warp must run together.
     """
 
     dice: Random
@@ -54,6 +55,7 @@ class Growing:
     uniform: bool = True
     loops: int = 0
     kinds: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
 
     def body(self, depth: int, most: int = 4) -> tuple[Node, ...]:
         """Some statements, nested at most `depth` deep."""
@@ -64,7 +66,7 @@ class Growing:
             if self.left > 0:
                 self.left -= 1
                 kinds = (*self.kinds, *NESTED * 2) if depth else self.kinds
-                kinds += TOGETHER if self.uniform and self.dice.random() < 0.5 else ()
+                kinds += self.together if self.uniform and self.dice.random() < 0.5 else ()
                 kinds += LEAVING if self.dice.random() < 0.3 else ()
                 yield getattr(self, f"_{kind}", self._any)(kind, depth) if (kind := self.dice.choice(kinds)) else None
 
@@ -141,12 +143,13 @@ class Growing:
         return Node(kind, (how, self.dice.choice(("lane", "data", "n")), self.value(), self.dice.choice((2, 4))))
 
 
-def tree(dice: Random) -> tuple[Node, ...]:
-    """A kernel's statements, with at least one mark."""
-    kinds = SIMPLE
+def tree(dice: Random, without: tuple[str, ...] = ()) -> tuple[Node, ...]:
+    """A kernel's statements, with at least one mark. without: kinds that it does not have."""
+    kinds = tuple(kind for kind in SIMPLE if kind not in without)
     if dice.random() < 0.3:  # a kernel of few kinds
-        kinds = (*dice.sample(SIMPLE, 4), "store", "point")
-    growing = Growing(dice, dice.choice((6, 12, 20, 30)), kinds=kinds)
+        kinds = (*dice.sample(kinds, 4), "store", "point")
+    together = tuple(kind for kind in TOGETHER if kind not in without)
+    growing = Growing(dice, dice.choice((6, 12, 20, 30)), kinds=kinds, together=together)
     nodes = growing.body(dice.choice((1, 2, 3, 3)), 8)
     while not any(marks(nodes)):
         growing.left += 3

@@ -36,7 +36,7 @@ def loop(times: str, shape: str, *nodes: Node) -> Node:
     return Node("loop", (times, shape, ""), (nodes,))
 
 
-def valued(name: str, value: str, *nodes: Node, when: str | None = None) -> Node:
+def valued(name: str, value: str | None, *nodes: Node, when: str | None = None) -> Node:
     return Node("region", (name, value, when), (nodes,))
 
 
@@ -63,6 +63,10 @@ FOUND = {
     ),
     "one lane adds for its warp, beside an instant": (case(RED, DEPTH), ""),
     "one lane adds for its warp, beside a region": (case(RED, LOAD), ""),
+    "a region ends right behind the move of its predicate": (
+        case(valued("load", None, when="%v3"), block=(33, 1, 1), live=12),
+        "",
+    ),
     "no mark records, and registers are few": (case(valued("dot", "%v2", STORE, when="0"), live=48), ""),
 }
 """Kernels that were recorded wrongly once, or failed; and why they are refused, empty if they are recorded."""

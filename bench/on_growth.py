@@ -23,7 +23,8 @@ from rows import Row, row
 
 from kscope import decode
 from kscope.capture.capture import Capture
-from kscope.capture.model import DeviceCapture, ModuleMeta
+from kscope.capture.capture_data import DeviceCapture
+from kscope.capture.model import ModuleMeta
 from kscope.decoding.slabs import find
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording

@@ -26,6 +26,7 @@ import numpy as np
 import kscope
 from kscope import cli
 from kscope.capture import layout, wire
+from kscope.util.fields import Fields
 
 HERE = Path(__file__).resolve().parent
 TUTORIAL = HERE / "tutorial"
@@ -67,12 +68,12 @@ _OPEN_ID = (("sequence", 0, 4), ("28-bit FNV-1a hash of the name", 4, 28))
 _ID = (("kind", 0, 4), ("28-bit FNV-1a hash of the name", 4, 28))
 
 
-def words(dtype: np.dtype[np.void]) -> str:
+def words(fields: Fields) -> str:
     """A structure as rows of four 32-bit words: offset in bytes, then the fields; 16 bytes a row."""
     cells: list[tuple[str, int]] = []
-    for name in dtype.names or ():
-        field = dtype.fields[name][0]  # type: ignore[index]  # a structured dtype has fields
-        cells.append((name.replace("_end", ""), field.itemsize // 4))
+    ends = [*map(fields.offset, fields.names[1:]), fields.itemsize]
+    for name, end in zip(fields.names, ends, strict=True):
+        cells.append((name.replace("_end", ""), (end - fields.offset(name)) // 4))
     rows, row, at = [], [], 0
     line = "+" + "-" * 79 + "+"
     for name, size in cells:

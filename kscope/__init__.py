@@ -118,6 +118,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562); afterwards it is a plain attribute of the module."""
     if name not in _HOME:
+        if os.path.isdir(os.path.join(__path__[0], name)):  # where `from .. import native` looks first
+            raise AttributeError(name)
         from .util.text import nearest
 
         found = nearest(name, _HOME) or f"; it has {', '.join(sorted(_HOME))}"

@@ -13,8 +13,10 @@ from kscope.core_dumps import tables
 from kscope.core_dumps.tables import HEADER, SECTION, Sections, Table
 
 STRTAB, EXTENDED = 3, 0xFFFF
-KEPT = {one.kind for one in (tables.DEVICES, tables.CONTEXTS, tables.SMS, tables.GRIDS, tables.BLOCKS, tables.WARPS,
-                             tables.LANES, tables.MODULES, tables.META)} | {tables.IMAGE}  # fmt: skip
+CONTEXTS = Table(0x80000000 + 10, "ctxtbl", np.dtype([("id", "<u8")]))
+MODULES = Table(0x80000000 + 16, "modtbl", np.dtype([("handle", "<u8")]))
+KEPT = {one.kind for one in (tables.DEVICES, CONTEXTS, tables.SMS, tables.GRIDS, tables.BLOCKS, tables.WARPS,
+                             tables.LANES, MODULES, tables.META)} | {tables.IMAGE}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ def one_warp(
         [
             Part(".strtab", STRTAB, b"\0a device\0"),
             part(".cudbg.devtbl", tables.DEVICES, 0, 0, {"name": 1, "ordinal": 0}, more=more),
-            part(".cudbg.ctxtbl.dev0", tables.CONTEXTS, 2, 0, {"id": 1}, more=more),
-            part(".cudbg.modtbl.dev0.ctx0", tables.MODULES, 3, 0, {"handle": 1}, more=more),
+            part(".cudbg.ctxtbl.dev0", CONTEXTS, 2, 0, {"id": 1}, more=more),
+            part(".cudbg.modtbl.dev0.ctx0", MODULES, 3, 0, {"handle": 1}, more=more),
             Part(".cudbg.relfimg.dev0.ctx0", tables.IMAGE, image, 4, 0),
             part(".cudbg.gridtbl.dev0", tables.GRIDS, 2, 0, GRID, {**GRID, "number": 8}, more=more),
             part(".cudbg.smtbl.dev0", sms, 2, 0, {"number": 5, **(sm or {})}, more=more),

@@ -14,7 +14,8 @@ import synth
 from synth import Rec
 
 from kscope.capture.capture import Capture
-from kscope.capture.model import ClockSync, DeviceCapture, KernelMeta, ModuleMeta, RegionMeta
+from kscope.capture.capture_data import ClockSync, DeviceCapture
+from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 
 UNIX = 1_764_547_200_000_000_000
 TICK = 32

@@ -15,7 +15,7 @@ import synth
 from synth import Rec
 
 from kscope.capture.capture import Capture
-from kscope.capture.model import ClockSync, DeviceCapture, TimerReading
+from kscope.capture.capture_data import ClockSync, DeviceCapture, TimerReading
 
 BASE = 1_764_547_200_000_000_000
 """baseTimeNanoseconds"""

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import kscope
 import kscope_sim
-from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
+from kscope.capture.capture_data import DeviceCapture
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.backend import Backend
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording

@@ -13,7 +13,7 @@ from ptxvm.mbarriers import Barriers
 
 import kscope
 from kscope.capture.capture import Capture
-from kscope.capture.model import DeviceCapture
+from kscope.capture.capture_data import DeviceCapture
 from kscope.instrument.recording import Recording, Survive
 from kscope.instrument.selection.auto import Selection
 from kscope.lowering.lowered import Lowered

@@ -14,8 +14,9 @@ import numpy as np
 
 from kscope.capture import layout
 from kscope.capture.capture import Capture
+from kscope.capture.capture_data import ClockSync, DeviceCapture
 from kscope.capture.layout import Kind
-from kscope.capture.model import ClockSync, DeviceCapture, KernelMeta, ModuleMeta, RegionMeta
+from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 
 EPOCH, KERNEL, MHZ = 7, 0x1234_5678_9ABC_DEF0, 1980
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import MissingError, UsageError
-from kscope.marks.grammar import format_name
+from kscope.marks.names import format_name
 from kscope.marks.strategies import Elected
 
 from .binary_notes import EXPLICIT, KERNEL, SLOTS, Note, find

@@ -1,9 +1,10 @@
-"""Generates include/kscope.cuh from the template kscope.cuh.in, PTX texts and constants.
+"""Updates what is generated in include/kscope.cuh: PTX texts and constants.
 
     python -m kscope_cuda.header
 
-In the template, @asm NAME@ becomes an assembly statement and @line NAME@ a line, both from texts(), and @NAME@
-for a constant. @asm NAME_FILL@ and @asm NAME_CLOCK@ become the statement of what KSCOPE_FILL and KSCOPE_CLOCK choose.
+In the header, the lines from `// generated: NAME` to `// end` are a statement with one of texts(), or one of lists().
+NAME_FILL and NAME_CLOCK are the texts of what KSCOPE_FILL and KSCOPE_CLOCK choose. With `as MACRO`, the lines define a
+macro. Behind /*NAME=*/ is the value of one of constants().
 """
 
 from __future__ import annotations
@@ -11,33 +12,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 from kscope.instrument.recording import AUTO_RECORDS, Clock, Fill, Recording
-from kscope.marks.grammar import (
-    ACTS,
-    BEGIN_TRACK,
-    END_TRACK,
-    HOWS,
-    PACKED_ANY_LANE,
-    PACKED_STRATEGIES,
-    PREFIX,
-    ROLE_TRACK,
-    TRACK,
-    TYPES,
-    WORK,
-)
+from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, TYPES
+from kscope.marks.names import BEGIN_TRACK, END_TRACK, ROLE_TRACK, TRACK, WORK
 from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0
 from kscope.ptx import inline
+from kscope.ptx.claim import retry
 
 from . import binary_notes
 from .binary_notes import NOTE
-from .inline_assembly import Unknown, assembly, operand, quoted
+from .inline_assembly import Unknown, assembly, body, numbered, operand, quoted
 
-TEMPLATE = Path(__file__).with_name("kscope.cuh.in")
 PATH = Path(__file__).parent / "include" / "kscope.cuh"
 CONTROL_FUNCTION = "kscope_control"
 """int kscope_control(int unit, unsigned long long* address): a translation unit's control block on the current device.
@@ -55,59 +46,80 @@ _LANES, _WARP = AllThreads().spec, Elected().spec
 _NAME = "name"
 """A placeholder: an operand replaces its record id."""
 _OPTIONS: dict[str, tuple[str, str]] = {"FILL": ("ring", "stop"), "CLOCK": ("cycles", "globaltimer")}
+_GENERATED = re.compile(r"^( *)// generated: (\w+)( as (\S+))?\n.*?^ *// end$", re.M | re.S)
+_VALUE = re.compile(r'/\*(\w+)=\*/(?:("(?:[^"\\]|\\.)*")|\w+)')
 _ELSEWHERE = ("attempt", "success")
 """Acts that auto="pipeline" places, and no macro."""
 
 
-def text() -> str:
-    """The whole header."""
-    assembled, values = texts(), constants()
-    template = TEMPLATE.read_text().replace("@HELPERS@", _helpers())
-    filled = re.sub(r"^( *)@asm (\w+)@$", lambda found: _statement(assembled, *found.groups()), template, flags=re.M)
-    filled = re.sub(r"@line (\w+)@", lambda found: quoted(assembled[found[1]]), filled)
-    return re.sub(r"@([A-Z][A-Z0-9_]*)@", lambda found: values[found[1]], filled)
+def updated(header: str) -> str:
+    """The header with the generated parts as they must be."""
+    known, values = texts(), constants()
+
+    def value(found: re.Match[str]) -> str:
+        text = values[found[1]] if found[1] in values else quoted(known[found[1]])[1:-1]
+        return f"/*{found[1]}=*/" + (f'"{text}"' if found[2] else text)
+
+    return _VALUE.sub(value, _GENERATED.sub(lambda found: _block(known, found), header))
 
 
-def names(placeholder: str) -> list[str]:
-    """The texts of a template's placeholder: one, or one for each choice of an option."""
-    stem, _, option = placeholder.rpartition("_")
-    return [f"{stem}_{choice}" for choice in _OPTIONS[option]] if option in _OPTIONS else [placeholder]
+def names(block: str) -> list[str]:
+    """The texts of a block of the header: one, or one for each choice of an option."""
+    stem, _, option = block.rpartition("_")
+    return [f"{stem}_{choice}" for choice in _OPTIONS[option]] if option in _OPTIONS else [block]
 
 
-def _statement(assembled: Mapping[str, str], indent: str, placeholder: str) -> str:
-    statements = [assembly(assembled[one], indent, volatile=not _is_constant(one)) for one in names(placeholder)]
-    if len(statements) == 1:
-        return statements[0]
-    option = placeholder.rpartition("_")[2]
-    return f"#if KSCOPE_{option}_ == 1\n{statements[0]}\n#else\n{statements[1]}\n#endif"
+def _block(known: Mapping[str, str], found: re.Match[str]) -> str:
+    indent, name, suffix, macro = found[1], found[2], found[3] or "", found[4]
+    lines = lists(known).get(name) or _statement(known, name, indent + "  " if macro else indent)
+    if macro:
+        lines = f"#define {macro}\n{lines}".replace("\n", " \\\n")
+    return f"{indent}// generated: {name}{suffix}\n{lines}\n{indent}// end"
 
 
-def _helpers() -> str:
-    """The device helpers in C++."""
-    types = {"i32": "int", "u32": "unsigned int", "i64": "long long"}
-    return "\n".join(
+def _statement(known: Mapping[str, str], block: str, indent: str) -> str:
+    chosen = [known[name] for name in names(block)]
+    text = chosen[0] if len(chosen) == 1 else _either(chosen[0], chosen[1], f"KSCOPE_{block.rpartition('_')[2]}_")
+    return assembly(text, indent)
+
+
+def _either(first: str, second: str, option: str) -> str:
+    """One text of the two for the values 1 and 2 of an option, with directives around the lines that differ."""
+    lines, others = first.strip().splitlines(), second.strip().splitlines()
+    merged: list[str] = []
+    for same, start, stop, other_start, other_stop in SequenceMatcher(None, lines, others, False).get_opcodes():
+        here, there = lines[start:stop], others[other_start:other_stop]
+        if same == "equal":
+            merged += here
+        elif here:
+            merged += [f"#if {option} == 1", *here, *(["#else", *there] if there else []), "#endif"]
+        else:
+            merged += [f"#if {option} == 2", *there, "#endif"]
+    return "\n".join(merged)
+
+
+def lists(known: Mapping[str, str]) -> dict[str, str]:
+    """Other lines: the device helpers, the fields of a note, and those that the prologue's statement repeats."""
+    types = {"i32": "int", "u32": "unsigned int", "i64": "long long", "<u4": "b32_", "<u8": "b64_"}
+    helpers = (
         f"__device__ __forceinline__ {types[one.type]} {name}() {{\n  {types[one.type]} t;\n"
-        f"  @asm {name}@\n  return t;\n}}"
+        f"{assembly(known[name], volatile=one.volatile)}\n  return t;\n}}"
         for name, one in ptx.READINGS.items()
     )
-
-
-def _is_constant(name: str) -> bool:
-    """Whether a text is a device helper whose value is constant in a thread."""
-    return name in ptx.READINGS and not ptx.READINGS[name].volatile
+    fields = (f"{types[NOTE[name].str]} {name};" for name in NOTE.names or ())
+    retries = body(known["retry"], numbered(known["begin"]))
+    return {"helpers": "\n".join(helpers), "note_fields": f"  {' '.join(fields)}", "retry": retries}
 
 
 def constants() -> dict[str, str]:
-    """The template's constants."""
+    """The values in the header that other rooms define."""
     codes = {spec: str(number) for number, spec in enumerate(PACKED_STRATEGIES)}
-    types = {"<u4": "b32_", "<u8": "b64_"}
     found: dict[str, object] = {
-        "EDIT": "// Filled in from kscope.cuh.in by `python -m kscope_cuda.header`: edit that file.",
         "CTL_SYMBOL": wire.CTL_SYMBOL,
         **{name: getattr(layout, name) for name in ("LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
         **{f"FLAG_{name}": getattr(layout, f"FLAG_{name}") for name in ("GLOBALTIMER", "STOP", "LANES", "ANCHORS")},
         **{kind.name: f"{kind:d}" for kind in Kind},
-        **{f"OPEN_{kind.upper()}": word for kind, word in wire.OPEN_UNKNOWN.items()},
+        **{f"OPEN_{kind.upper()}": f"{word}u" for kind, word in wire.OPEN_UNKNOWN.items()},
         **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS) if act not in _ELSEWHERE},
         **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
         "HOW_OPEN": len(HOWS) + HOWS.index("with"),
@@ -131,7 +143,6 @@ def constants() -> dict[str, str]:
         "NOTE_EXPLICIT": binary_notes.EXPLICIT,
         "NOTE_KERNEL": binary_notes.KERNEL,
         "NOTE_MAGIC": f"{binary_notes.MAGIC:#x}",
-        "NOTE_FIELDS": " ".join(f"{types[NOTE[name].str]} {name};" for name in NOTE.names or ()),
         "CONTROL_FUNCTION": CONTROL_FUNCTION,
         "DEBUG_REFUSED": DEBUG_REFUSED,
         "TRACK": f"\\x{ord(TRACK):02x}",
@@ -144,18 +155,15 @@ def constants() -> dict[str, str]:
 
 
 def texts() -> dict[str, str]:
-    """The template's PTX texts, with C++ operands."""
+    """The header's PTX texts, with C++ operands."""
     found = {name: one.text(operand("=l" if one.type == "i64" else "=r", "t")) for name, one in ptx.READINGS.items()}
-    begin = {(spec, arch): _begin(spec, arch) for spec in (_LANES, _WARP) for arch in (90, 75)}
-    differing = {
-        (late, early)
-        for spec in (_LANES, _WARP)
-        for late, early in zip(begin[spec, 90].splitlines(), begin[spec, 75].splitlines(), strict=True)
-        if late != early
-    }
-    ((found["cluster_90"], found["cluster_75"]),) = differing  # one line depends on the architecture
-    for name, spec in (("begin_lanes", _LANES), ("begin_warp", _WARP)):
-        found[name] = begin[spec, 90].replace(found["cluster_90"], "KSCOPE_CLUSTER_")
+    begin, without_clusters = _begin(_WARP, 90), _begin(_WARP, 75)
+    found["cluster_90"], found["cluster_75"] = _differing(begin, without_clusters)
+    found["stripe_lanes"], found["stripe_warp"] = _differing(_begin(_LANES, 90), begin)
+    found["retry"] = retry(_kernel().units)
+    retries = {found["retry"] * (wire.MOST_CLAIMS - 1): "KSCOPE_RETRY_\n" * (wire.MOST_CLAIMS - 1)}
+    lines = {found["cluster_90"]: "KSCOPE_CLUSTER_", found["stripe_warp"]: "STRIPE"}
+    found["begin"] = _replaced(begin, retries | lines)
     found["barrier_fence"] = ptx.barrier_fence(_kernel(arch=90))
     clocks: tuple[Clock, ...] = ("cycles", "globaltimer")
     for clock in clocks:
@@ -195,6 +203,12 @@ def _begin(spec: str, arch: int) -> str:
     flags = layout.FLAG_LANES if spec == _LANES else 0
     place = f"{(_LOG2 << layout.LOG2_SHIFT) | (flags | layout.FLAG_ANCHORS) << layout.FLAG_SHIFT}"
     return _replaced(prologue, {place: operand("n", "PLACE")})
+
+
+def _differing(first: str, second: str) -> tuple[str, str]:
+    """The only line in which two texts differ."""
+    (pair,) = {pair for pair in zip(first.splitlines(), second.splitlines(), strict=True) if pair[0] != pair[1]}
+    return pair
 
 
 def _stores(fill: Fill) -> dict[str, str]:
@@ -269,5 +283,5 @@ def _replaced(text: str, replacements: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    PATH.write_text(text(), encoding="utf-8")
-    print(f"wrote {PATH}")
+    PATH.write_text(updated(PATH.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"updated {PATH}")

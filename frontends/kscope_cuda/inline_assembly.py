@@ -7,6 +7,7 @@ number, and each result becomes an operand with a C++ expression.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 
 class Unknown(int):
@@ -64,7 +65,7 @@ class Unknown(int):
     __truediv__ = __rtruediv__ = __rfloordiv__ = _refuse
 
 
-_MACRO = re.compile(r"[A-Z_]+")
+_AS_IS = re.compile(r"[A-Z_]+|#.*")
 _OPERAND = re.compile(r"<(=?[a-zC]):([^<>]+(?:<<[^<>]+)*)>")
 
 
@@ -82,19 +83,28 @@ def assembly(text: str, indent: str = "  ", *, volatile: bool = True) -> str:
     """A PTX text as one C++ statement.
 
     Equal operands are passed once, results first. There is always an operand, because nvcc reads %% as two characters
-    without any. A line that is the name of a macro stays as it is.
+    without any. A line that is the name of a macro, or a directive, stays as it is.
     """
-    found = list(dict.fromkeys(_OPERAND.findall(text))) or [("n", "0")]
-    ordered = sorted(found, key=lambda one: not one[0].startswith("="))
-    numbers = {one: f"%{number}" for number, one in enumerate(ordered)}
+    numbers = numbered(text)
     results, inputs = (
-        ", ".join(f'"{constraint}"({code})' for constraint, code in ordered if first == (constraint[0] == "="))
+        ", ".join(f'"{constraint}"({code})' for constraint, code in numbers if first == (constraint[0] == "="))
         for first in (True, False)
     )
-    lines = (_line(line.strip(), numbers) for line in text.strip().splitlines())
-    body = "\n".join(f"{indent}  {line}" for line in lines if line)
     head, tail = ("asm volatile(", ' : "memory"') if volatile else ("asm(", "")
-    return f"{indent}{head}\n{body}\n{indent}  : {results} : {inputs}{tail});"
+    return f"{indent}{head}\n{body(text, numbers, indent)}\n{indent}  : {results} : {inputs}{tail});"
+
+
+def numbered(text: str) -> dict[tuple[str, str], str]:
+    """The operands of a text's statement, in order, with their numbers, such as %0."""
+    found = list(dict.fromkeys(_OPERAND.findall(text))) or [("n", "0")]
+    ordered = sorted(found, key=lambda one: not one[0].startswith("="))
+    return {one: f"%{number}" for number, one in enumerate(ordered)}
+
+
+def body(text: str, numbers: Mapping[tuple[str, str], str], indent: str = "  ") -> str:
+    """A text's lines as C++ string literals, with the operands of numbered()."""
+    lines = (_line(line.strip(), numbers) for line in text.strip().splitlines())
+    return "\n".join(line if line.startswith("#") else f"{indent}  {line}" for line in lines if line)
 
 
 def quoted(line: str) -> str:
@@ -102,8 +112,8 @@ def quoted(line: str) -> str:
     return _line(line.strip(), {})
 
 
-def _line(line: str, numbers: dict[tuple[str, str], str]) -> str:
-    if not line or _MACRO.fullmatch(line):
+def _line(line: str, numbers: Mapping[tuple[str, str], str]) -> str:
+    if not line or _AS_IS.fullmatch(line):
         return line
     pieces = [part.replace("%", "%%") for part in _OPERAND.sub("\0", line).split("\0")]
     inner = [numbers[one] for one in _OPERAND.findall(line)]

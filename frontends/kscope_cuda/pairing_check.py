@@ -12,7 +12,8 @@ from functools import partial
 
 from kscope.capture.model import Problem
 from kscope.lowering import pairing
-from kscope.marks.grammar import Act, Mark, format_name
+from kscope.marks.grammar import Act, Mark
+from kscope.marks.names import format_name
 from kscope.ptx import cfg, inline
 
 from .binary_notes import EXPLICIT, SLOTS, Note, find

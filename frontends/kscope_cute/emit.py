@@ -15,7 +15,8 @@ from cutlass.cutlass_dsl import Boolean, Float32, Float64, Int32, Int64, Integer
 
 from kscope.errors import UsageError
 from kscope.marks.constants import with_constant
-from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.grammar import NEVER, Mark
+from kscope.marks.names import ValueType
 from kscope.marks.refusals import outside_kernel, predicate_refused, value_refused
 from kscope.marks.wide import is_wide
 from kscope.ptx import READINGS

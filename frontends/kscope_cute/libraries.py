@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from kscope.errors import DriverError
+from kscope.instrument import registry
 
 driver: Any = import_module("cuda.bindings.driver")  # untyped
 runtime: Any = import_module("cuda.bindings.runtime")
@@ -37,7 +36,7 @@ def has_symbol(library: Any, name: str) -> bool:
 
 def module(library: Any) -> int:
     """The library's module in the current context; loads it there if needed."""
-    with _relaxed():
+    with registry.backend("cuda").relaxed():  # a stream capture of this thread would forbid it
         return int(_checked("cuLibraryGetModule", driver.cuLibraryGetModule(_handle(library))))
 
 
@@ -81,14 +80,3 @@ def _checked(call: str, result: Any) -> Any:
     if int(status) != 0:
         raise DriverError(call, getattr(status, "name", "unknown"), int(status))
     return values[0] if len(values) == 1 else values
-
-
-@contextmanager
-def _relaxed() -> Generator[None, None, None]:
-    """Allow calls that a stream capture of this thread would forbid."""
-    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = _checked("cuThreadExchangeStreamCaptureMode", driver.cuThreadExchangeStreamCaptureMode(mode))
-    try:
-        yield
-    finally:
-        driver.cuThreadExchangeStreamCaptureMode(before)

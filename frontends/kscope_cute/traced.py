@@ -10,7 +10,8 @@ from typing import Any
 from cutlass._mlir import ir
 
 from kscope.capture.model import Problem
-from kscope.marks.grammar import Mark, format_name, parse
+from kscope.marks.grammar import Mark, parse
+from kscope.marks.names import format_name
 from kscope.marks.operations import PIPELINE
 
 from .emit import TAG, assembly

@@ -15,7 +15,8 @@ from typing import Any
 
 from kscope.errors import UsageError
 from kscope.marks.constants import with_constant
-from kscope.marks.grammar import Mark, ValueType
+from kscope.marks.grammar import Mark
+from kscope.marks.names import ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
 
 from .hook_points import module

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
-from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
+from kscope.capture.capture_data import DeviceCapture
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.backend import Backend, OpenPool, Simulator, Triple
 from kscope.instrument.launch_lines import LINES
 from kscope.instrument.recording import Recording

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kscope.capture import wire
+from kscope.capture.capture_data import ClockSync, DeviceCapture
 from kscope.capture.expand import Expander, Lines
 from kscope.capture.heads import Units, finished, is_head
-from kscope.capture.model import ClockSync, DeviceCapture, Problem
+from kscope.capture.model import Problem
 from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampling import Sampling
 

@@ -76,7 +76,7 @@ class Memory:
             pool = _cleared(size, np.dtype(np.uint32)).reshape(-1, UNIT // 4)
         except (OSError, OverflowError):
             raise UsageError(f"pool={pool_bytes}: more than this machine's memory; pass a smaller one") from None
-        return Memory(gate, lines, _cleared(SLOTS * LAUNCH.itemsize, LAUNCH), pool)
+        return Memory(gate, lines, _cleared(SLOTS * LAUNCH.itemsize, LAUNCH.dtype), pool)
 
     def atom_add(self, stripe: int, word: Word, amount: int) -> int:
         """atom.add on a word of a stripe, modulo 2^32. Returns the value before."""

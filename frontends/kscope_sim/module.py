@@ -16,7 +16,8 @@ from kscope.instrument.code_objects import is_kscope, names, reachable, referenc
 from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
 from kscope.language import regions
 from kscope.language.mistakes import refuse_mistakes
-from kscope.marks.grammar import Mark, ValueType, format_name
+from kscope.marks.grammar import Mark
+from kscope.marks.names import ValueType, format_name
 from kscope.marks.strategies import AllThreads, Elected, Strategy
 from kscope.marks.wide import common
 

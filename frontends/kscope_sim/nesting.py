@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kscope.errors import PairingError
-from kscope.marks.grammar import format_name
+from kscope.marks.names import format_name
 
 
 class Nesting:

@@ -16,7 +16,7 @@ import numpy as np
 from kscope.capture.samples import NO_PLACE, ROW, WINDOW, CodeRegion, Place, SampledFunction, Samples
 from kscope.instrument.sampled import SampledCode
 from kscope.machine_code.source_lines import body
-from kscope.marks.grammar import split
+from kscope.marks.names import split
 
 from .module import Module, is_ours
 

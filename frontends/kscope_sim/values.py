@@ -9,7 +9,8 @@ import numpy as np
 
 from kscope.capture.wire import OPEN_UNKNOWN
 from kscope.marks.constants import constant
-from kscope.marks.grammar import Mark, ValueType
+from kscope.marks.grammar import Mark
+from kscope.marks.names import ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
 from kscope.marks.wide import halves, is_wide
 

@@ -29,7 +29,8 @@ from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import without_marks
 from kscope.lowering.source_lines import without_assembly_lines
-from kscope.marks.grammar import PREFIX, Mark, format_name, parse
+from kscope.marks.grammar import PREFIX, Mark, parse
+from kscope.marks.names import format_name
 from kscope.util.text import install_command
 
 from . import assembler, compilations

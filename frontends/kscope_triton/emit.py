@@ -17,7 +17,8 @@ from triton.language import core as tl
 
 from kscope.errors import UnsupportedError, UsageError
 from kscope.marks.constants import with_constant
-from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.grammar import NEVER, Mark
+from kscope.marks.names import ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
 from kscope.ptx import READINGS
 

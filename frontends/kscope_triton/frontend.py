@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture.model import LaunchCount, Problem
+from kscope.capture.capture_data import LaunchCount
+from kscope.capture.model import Problem
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark

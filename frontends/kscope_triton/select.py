@@ -17,7 +17,8 @@ from kscope.capture.model import Problem, RoleMeta
 from kscope.errors import UnsupportedError
 from kscope.instrument.selection.auto import Selection
 from kscope.lowering.lowered import SourceInfo
-from kscope.marks.grammar import PREFIX, format_name
+from kscope.marks.grammar import PREFIX
+from kscope.marks.names import format_name
 from kscope.marks.operations import PIPELINE
 
 from . import inserting, partitions

@@ -101,11 +101,8 @@ class _Names:
         if name == "problems":
             return Quantity(float(len(self.summary.problems)))
         if name == "time":
-            return (
-                Quantity(float("nan"), time=True)
-                if self.sampled
-                else Quantity(max((row.max_time_ns for row in rows), default=float("nan")), time=True)
-            )
+            times = [] if self.sampled else [row.max_time_ns for row in rows]
+            return Quantity(max(times, default=float("nan")), time=True)
         if any(name == row.region for row in self.summary.regions):
             raise UsageError(f"{name}: is a region; expected one of its numbers, such as {name}.p99")
         if any(self.names(name, row.kernel) for row in rows):

@@ -217,21 +217,7 @@ def _change(
             verdict = _judged(change, low, high, options.least)
     if mean_a == mean_b:
         verdict, change = "same", 0.0
-    return Change(
-        kernel,
-        region,
-        verdict,
-        counts[0],
-        counts[1],
-        mean_a,
-        mean_b,
-        change,
-        low,
-        high,
-        unit,
-        len(a.total),
-        len(b.total),
-    )
+    return Change(kernel, region, verdict, *counts, mean_a, mean_b, change, low, high, unit, len(a.total), len(b.total))
 
 
 def _judged(change: float, low: float, high: float, least: float) -> Verdict:
@@ -265,11 +251,11 @@ def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
 def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
     """The verdict on the kernels' times if there are several launches of each, else on the regions."""
     timed = kernels if all(min(row.a_units, row.b_units) >= _LEAST_UNITS for row in kernels) else []
-    rows = [row.verdict for row in (timed or regions)]
-    for verdict in ("slower", "faster"):
-        if verdict in rows and ("faster" if verdict == "slower" else "slower") not in rows:
-            return verdict
-    return "same" if rows and set(rows) == {"same"} else "unsure"
+    found: set[Verdict] = {row.verdict for row in (timed or regions)}
+    changed = found & {"slower", "faster"}
+    if len(changed) == 1:
+        return changed.pop()
+    return "same" if found == {"same"} else "unsure"
 
 
 def _doubts(a: TraceData, b: TraceData, recorded: tuple[Info, Info]) -> tuple[str, ...]:

@@ -81,17 +81,15 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
     around = _Around.joined(parts)
     around = around.take(_longest(around.ns, top))
     warps, kernels, names = trace.warps, kernel_names(trace), _names(cutter)
-    neighbors = _Neighbors(trace, cutter)
+    block = warps.block_key
     found = []
     columns = (around.track, around.start, around.end, around.after, around.before)
     for row, start, end, after, before in zip(*(column.tolist() for column in columns), strict=True):
-        found.append(
-            Gap(
-                kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
-                _name(names, after, BEGIN), _name(names, before, END), start, end - start,
-                neighbors.beside(row, start, end),
-            )
-        )  # fmt: skip
+        found.append(Gap(
+            kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
+            _name(names, after, BEGIN), _name(names, before, END), start, end - start,
+            _beside(cutter, block, row, start, end),
+        ))  # fmt: skip
     return tuple(found)
 
 
@@ -121,13 +119,11 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
     for number, one in enumerate(codes.tolist()):
         rest, last = divmod(one, width)
         owner, first = divmod(rest, width)
-        found.append(
-            Between(
-                kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END),
-                int(counts[number]), float(total[number]), float(longest[number]),
-                float(total[number] / whole[owner]) if whole[owner] else 0.0,
-            )
-        )  # fmt: skip
+        found.append(Between(
+            kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END),
+            int(counts[number]), float(total[number]), float(longest[number]),
+            float(total[number] / whole[owner]) if whole[owner] else 0.0,
+        ))  # fmt: skip
     return tuple(sorted(found, key=lambda row: (row.kernel, -row.warp_time_ns)))
 
 
@@ -168,20 +164,17 @@ class _Around:
         )
 
 
-class _Neighbors:
-    """The warps of a trace by block."""
+def _beside(cutter: Cutter, block: Int64, row: int, start: float, end: float) -> tuple[tuple[str, float], ...]:
+    """Regions of the other warps of a warp's block from `start` to `end`, with their shares, longest first.
 
-    def __init__(self, trace: TraceData, cutter: Cutter) -> None:
-        self._cutter, self._block = cutter, trace.warps.block_key
-
-    def beside(self, row: int, start: float, end: float) -> tuple[tuple[str, float], ...]:
-        """Regions of the other warps of a warp's block from `start` to `end`, with their shares, longest first."""
-        mine = self._cutter.recorded[self._block[self._cutter.recorded] == self._block[row]]
-        others, names = self._cutter.cut(mine[mine != row]), _names(self._cutter)
-        shared = np.maximum(np.minimum(others.end, end) - np.maximum(others.start, start), 0)
-        time = np.bincount(others.name - NONE, weights=shared, minlength=len(names))
-        whole = float(time.sum())
-        return tuple((names[at], float(time[at] / whole)) for at in np.argsort(-time).tolist() if time[at] > 0)
+    block: (w,) a number for each row of Trace.warps.
+    """
+    mine = cutter.recorded[block[cutter.recorded] == block[row]]
+    others, names = cutter.cut(mine[mine != row]), _names(cutter)
+    shared = np.maximum(np.minimum(others.end, end) - np.maximum(others.start, start), 0)
+    time = np.bincount(others.name - NONE, weights=shared, minlength=len(names))
+    whole = float(time.sum())
+    return tuple((names[at], float(time[at] / whole)) for at in np.argsort(-time).tolist() if time[at] > 0)
 
 
 def _cutter(trace: TraceData, of: str | None) -> tuple[Cutter, int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from ..util.arrays import Float
+from ..util.arrays import Float, Int64
 from .warp_regions import warp_regions
 
 
@@ -27,7 +26,7 @@ class Histogram:
     kernel: str
     region: str
     edges_ns: Float
-    counts: npt.NDArray[np.int64]
+    counts: Int64
 
 
 def histograms(trace: TraceData, bins: int = 64) -> tuple[Histogram, ...]:

@@ -183,13 +183,11 @@ def utilization(trace: TraceData) -> tuple[SmUse, ...]:
         time = window[device]
         blocks = count_distinct(block[mine])
         alive = float((end - start).sum())
-        found.append(
-            SmUse(
-                device, sm, len(np.unique(warps.launch[mine])), blocks, len(mine), float(start.min()), float(end.max()),
-                alive, float(busy[number]), min(1.0, _union(start, end) / time) if time > 0 else 0.0,
-                alive / time if time > 0 else 0.0,
-            )
-        )  # fmt: skip
+        found.append(SmUse(
+            device, sm, len(np.unique(warps.launch[mine])), blocks, len(mine), float(start.min()), float(end.max()),
+            alive, float(busy[number]), min(1.0, _union(start, end) / time) if time > 0 else 0.0,
+            alive / time if time > 0 else 0.0,
+        ))  # fmt: skip
     return tuple(found)
 
 

@@ -125,10 +125,7 @@ def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = No
 
 
 def waits(
-    trace: TraceData,
-    wait: str | Iterable[str] | None = None,
-    roles: Named | None = None,
-    step: Step | None = None,
+    trace: TraceData, wait: str | Iterable[str] | None = None, roles: Named | None = None, step: Step | None = None
 ) -> tuple[Wait, ...]:
     """Where warps waited, longest first.
 

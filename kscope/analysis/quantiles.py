@@ -60,16 +60,12 @@ def quantiles(values: Float, row: Int64, rows: int, offset: Int64, count: Int64)
 
 
 def _whole(values: Float, begin: Int64, length: Int64, found: Float) -> None:
+    """Set least, percentiles, greatest of the values in pieces."""
     mine = np.concatenate([values[a : a + size] for a, size in zip(begin.tolist(), length.tolist(), strict=True)])
-    found[:] = _of(mine)
-
-
-def _of(values: Float) -> Float:
-    """least, percentiles, greatest of (n,) values, which are reordered in place."""
-    ranks = np.minimum(_ranks(len(values))[0][:, None] + np.arange(2), len(values) - 1)
-    least, greatest = values.min(), values.max()
-    values.partition(np.unique(ranks))
-    return _row(least, greatest, values[ranks], len(values))
+    ranks = np.minimum(_ranks(len(mine))[0][:, None] + np.arange(2), len(mine) - 1)
+    least, greatest = mine.min(), mine.max()
+    mine.partition(np.unique(ranks))
+    found[:] = _row(least, greatest, mine[ranks], len(mine))
 
 
 def _ranks(size: int) -> tuple[Int64, Float]:

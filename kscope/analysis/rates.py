@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.samples import CodeWork
 from ..instrument.peaks import Peaks
 from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
-from ..util.arrays import Int64
+from ..util.arrays import Bools, Int64
 from ..util.runs import added, group_equal, order_by
 from .samples.stalls import PARTIAL, SELECTIVE
 from .shown import Shown
@@ -138,7 +137,7 @@ def _partial(trace: TraceData) -> Iterator[str]:
         yield "some warps of a block record: amounts of the machine code are those of recording warps only"
 
 
-def _first_lanes(trace: TraceData) -> npt.NDArray[np.bool_]:
+def _first_lanes(trace: TraceData) -> Bools:
     """(w,) rows of Trace.warps of the first recording lane of each warp."""
     warps = trace.warps
     order = order_by(warps.launch, warps.block, warps.warp, warps.lane)

@@ -8,13 +8,13 @@ from ..util.terminal import cut, grid, part_text, terminal_width, time_text, wra
 from .rates import Rate, Rates
 
 
-def text(found: Rates, top: int | None = 50, width: int | None = None) -> str:
+def text(found: Rates, width: int | None = None, top: int | None = 50) -> str:
     """A table per kernel.
 
     Args:
         found: the rows.
-        top: rows of each kernel; None for all.
         width: columns; None for this terminal's.
+        top: rows of each kernel; None for all.
     """
     width = terminal_width(width)
     lines: list[str] = []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,63 +14,18 @@ from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
 from ..util.parallel import map_ahead
 from ..util.portable import clean
-from . import summary_tables
 from .groups import Groups, group, label, split_keys
 from .imbalance import ACROSS, Members, Worst, describe, members, worst
 from .quantiles import quantiles
 from .roles import Named
 from .row_sums import RowSums, row_sums
-from .shown import Shown
-from .summary_data import PointStats, RegionStats, SummaryData
-from .summary_text import render
+from .summary_data import PointStats, RegionStats
+from .summary_tables import Summary
 from .wall import wall_ns
 from .warp_regions import SPANS, WarpRegions, warp_regions
 from .warp_stats import WarpStats, notes, warp_stats
 
 _NAN = float("nan")
-
-
-@dataclass(frozen=True, repr=False)
-class Summary(Shown, SummaryData):
-    """The rows of SummaryData as dicts, CSV, Markdown, DataFrame and text; ``str()`` is the table for a terminal."""
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """One dict per region, with the fields of RegionStats; one column per part of the key."""
-        return [summary_tables.flat(row, self.by) for row in self.regions]
-
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """The summary as plain dicts and lists, ready for JSON.
-
-        Args:
-            top: only the `top` regions with the longest totals.
-        """
-        return summary_tables.to_dict(self, top)
-
-    def csv(self, top: int | None = None) -> str:
-        """Regions (the `top` longest) as comma-separated values with a header line; the last columns are the clock,
-        and how many blocks of the grids recorded."""
-        return summary_tables.csv(self, top)
-
-    def markdown(self, top: int | None = None) -> str:
-        """Regions (the `top` longest) as a Markdown table, with readable units."""
-        return summary_tables.markdown(self, top)
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row per region and the fields of RegionStats; one column per part of the key.
-
-        Raises:
-            MissingError: pandas is not installed.
-        """
-        return summary_tables.frame(self)
-
-    def text(self, width: int | None = None, top: int | None = 50) -> str:
-        """The table for a terminal.
-
-        Args:
-            width: columns; None for this terminal's. Columns of the table that do not fit are left out.
-            top: rows of each kind, longest first; None for all.
-        """
-        return render(self, width, top)
 
 
 def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | None = None) -> Summary:
@@ -98,16 +52,10 @@ def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | Non
     shown = spread if apart else trace
     groups = group(shown, by, roles, track)
     lives = warp_stats(shown, groups, found)
-    return Summary(
-        _regions(shown, groups, found, lives),
-        _points(trace) if int(found.count.sum() + found.unknown.sum()) < len(trace) else (),
-        trace.problems,
-        notes(trace, replace(found, track=lane[found.track]) if shown is spread else found),
-        lives,
-        groups.by,
-        trace.tick_ns,
-        info(trace),
-    )
+    regions = _regions(shown, groups, found, lives)
+    points = _points(trace) if int(found.count.sum() + found.unknown.sum()) < len(trace) else ()
+    remarks = notes(trace, replace(found, track=lane[found.track]) if shown is spread else found)
+    return Summary(regions, points, trace.problems, remarks, lives, groups.by, trace.tick_ns, info(trace))
 
 
 def _regions(
@@ -131,21 +79,19 @@ def _regions(
         least, p50, p90, p99, greatest = spread[index].tolist()
         scores, member = imbalances[index]
         life = alive[number]
-        rows_found.append(
-            RegionStats(
-                kernel, names[name], key, known, total, float(wall[index]),
-                share=total / life if life > 0 else _NAN,
-                self_ns=float(sums.own_ns[index]), mean_ns=total / known if known else _NAN,
-                p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
-                imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=member,
-                first_ns=float(sums.first[index]) if known else _NAN,
-                last_ns=float(sums.last[index]) if known else _NAN,
-                idle_ns=float(sums.idle_ns[index]), unknown=int(sums.unknown[index]), under_tick=int(sums.under[index]),
-                ends_at_issue_of=issued.get(names[name]),
-                where=wheres.get(names[name], ""),
-                **{f"{across}_imbalance": one for across, one in scores.items() if known},
-            )
-        )  # fmt: skip
+        rows_found.append(RegionStats(
+            kernel, names[name], key, known, total, float(wall[index]),
+            share=total / life if life > 0 else _NAN,
+            self_ns=float(sums.own_ns[index]), mean_ns=total / known if known else _NAN,
+            p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
+            imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=member,
+            first_ns=float(sums.first[index]) if known else _NAN,
+            last_ns=float(sums.last[index]) if known else _NAN,
+            idle_ns=float(sums.idle_ns[index]), unknown=int(sums.unknown[index]), under_tick=int(sums.under[index]),
+            ends_at_issue_of=issued.get(names[name]),
+            where=wheres.get(names[name], ""),
+            **{f"{across}_imbalance": one for across, one in scores.items() if known},
+        ))  # fmt: skip
     order = {
         (kernels[int(of)], key): place for place, (of, key) in enumerate(zip(groups.kernel, groups.keys, strict=True))
     }

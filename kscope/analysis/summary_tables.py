@@ -1,99 +1,112 @@
-"""A summary as dicts, CSV and Markdown."""
+"""A summary, and its rows as dicts, CSV and Markdown."""
 
 from __future__ import annotations
 
-import csv as text_csv
+import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..util.packages import import_pandas
+from .shown import Shown
 from .summary_data import RegionStats, SummaryData
-from .summary_text import CELLS, hints
+from .summary_text import CELLS, hints, render
+from .warp_stats import WarpStats
 
 _ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mark in "\\|`*_[]"}}
 
 
-def flat(row: Any, by: Sequence[str]) -> dict[str, Any]:
-    """A dataclass with a `key` as one dict; the key's parts replace the key."""
+@dataclass(frozen=True, repr=False)
+class Summary(Shown, SummaryData):
+    """The rows of SummaryData as dicts, CSV, Markdown, DataFrame and text; ``str()`` is the table for a terminal."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One dict per region, with the fields of RegionStats; one column per part of the key."""
+        return [_flat(row, self.by) for row in self.regions]
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """The summary as plain dicts and lists, ready for JSON; `left_out` has the number of regions beyond `top`.
+
+        Args:
+            top: only the `top` regions with the longest totals.
+        """
+        regions = self._longest(top)
+        shown = {(row.kernel, row.key) for row in regions}
+        cut = len(regions) < len(self.regions)
+        warps = [row for row in self.warps if not cut or (row.kernel, row.key) in shown]
+        return {
+            "recorded": None if self.info is None else self.info.to_dict(),
+            "by": list(self.by),
+            "tick_ns": self.tick_ns,
+            "regions": [_flat(row, self.by) for row in regions],
+            "left_out": {"regions": len(self.regions) - len(regions)} if cut else {},
+            "warps": [_flat(row, self.by) for row in warps],
+            "points": [asdict(row) for row in self.points],
+            "problems": [asdict(row) for row in self.problems],
+            "notes": list(self.notes),
+        }
+
+    def csv(self, top: int | None = None) -> str:
+        """Regions (the `top` longest) as comma-separated values with a header line; NaN is empty. The last columns are
+        the clock, and how many blocks of the grids recorded. '' without regions."""
+        about = self.info
+        same = {} if about is None else {"clock": about.clock, "blocks": about.blocks, "grid_blocks": about.grid_blocks}
+        found = [{**_flat(row, self.by), **same} for row in self._longest(top)]
+        if not found:
+            return ""
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(found[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in found:
+            writer.writerow({name: "" if value != value else value for name, value in row.items()})
+        return out.getvalue()
+
+    def markdown(self, top: int | None = None) -> str:
+        """Regions (the `top` longest) as a Markdown table with all columns, and readable units."""
+        rows, about = self._longest(top), [] if self.info is None else [self.info.line]
+        lines = [_line(["kernel", *self.by, "region", *CELLS])]
+        lines.append(_line(["---"] * (2 + len(self.by)) + ["--:"] * len(CELLS)))
+        for row in rows:
+            lines.append(_line([row.kernel, *map(str, row.key), row.region, *(show(row) for show in CELLS.values())]))
+        remarks = [*about, *hints(rows), *self.notes, *(problem.text for problem in self.problems)]
+        return "\n".join([*lines, "", *(f"* {_plain(one)}" for one in remarks)]) + "\n"
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row per region and the fields of RegionStats; one column per part of the key.
+
+        Raises:
+            MissingError: pandas is not installed.
+        """
+        pandas = import_pandas("Summary.to_pandas()")
+        names = [name for field in fields(RegionStats) for name in (self.by if field.name == "key" else (field.name,))]
+        return pandas.DataFrame(self.to_dicts(), columns=names)
+
+    def text(self, width: int | None = None, top: int | None = 50) -> str:
+        """The table for a terminal.
+
+        Args:
+            width: columns; None for this terminal's. Columns of the table that do not fit are left out.
+            top: rows of each kind, longest first; None for all.
+        """
+        return render(self, width, top)
+
+    def _longest(self, top: int | None) -> list[RegionStats]:
+        """The `top` regions with the longest totals, in the summary's order; None for all."""
+        rows = list(self.regions)
+        if top is None or len(rows) <= top:
+            return rows
+        kept = sorted(range(len(rows)), key=lambda index: -rows[index].warp_time_ns)[:top]
+        return [rows[index] for index in sorted(kept)]
+
+
+def _flat(row: RegionStats | WarpStats, by: Sequence[str]) -> dict[str, Any]:
+    """A row as one dict; the key's parts replace the key."""
     found: dict[str, Any] = {}
     for field in fields(row):
         value = getattr(row, field.name)
-        if field.name == "key":
-            found.update(zip(by, value, strict=True))
-        else:
-            found[field.name] = value
+        found |= dict(zip(by, value, strict=True)) if field.name == "key" else {field.name: value}
     return found
-
-
-def longest(summary: SummaryData, top: int | None) -> list[RegionStats]:
-    """The `top` regions with the longest totals, in the summary's order; None for all."""
-    rows = list(summary.regions)
-    if top is None or len(rows) <= top:
-        return rows
-    kept = sorted(range(len(rows)), key=lambda index: -rows[index].warp_time_ns)[:top]
-    return [rows[index] for index in sorted(kept)]
-
-
-def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
-    """The whole summary; `left_out` has the number of regions beyond `top`."""
-    regions = longest(summary, top)
-    shown = {(row.kernel, row.key) for row in regions}
-    cut = len(regions) < len(summary.regions)
-    warps = [row for row in summary.warps if not cut or (row.kernel, row.key) in shown]
-    return {
-        "recorded": None if summary.info is None else summary.info.to_dict(),
-        "by": list(summary.by),
-        "tick_ns": summary.tick_ns,
-        "regions": [flat(row, summary.by) for row in regions],
-        "left_out": {"regions": len(summary.regions) - len(regions)} if cut else {},
-        "warps": [flat(row, summary.by) for row in warps],
-        "points": [asdict(row) for row in summary.points],
-        "problems": [asdict(row) for row in summary.problems],
-        "notes": list(summary.notes),
-    }
-
-
-def frame(summary: SummaryData) -> Any:
-    """The regions as a pandas.DataFrame. Raises MissingError without pandas."""
-    pandas = import_pandas("Summary.to_pandas()")
-    return pandas.DataFrame([flat(row, summary.by) for row in summary.regions], columns=_columns(summary.by))
-
-
-def _columns(by: Sequence[str]) -> list[str]:
-    return [name for field in fields(RegionStats) for name in (by if field.name == "key" else (field.name,))]
-
-
-def csv(summary: SummaryData, top: int | None) -> str:
-    """A header line and a line per row; NaN is empty. '' without rows."""
-    about = summary.info
-    same = {} if about is None else {"clock": about.clock, "blocks": about.blocks, "grid_blocks": about.grid_blocks}
-    found = [{**flat(row, summary.by), **same} for row in longest(summary, top)]
-    if not found:
-        return ""
-    out = io.StringIO()
-    writer = text_csv.DictWriter(out, list(found[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in found:
-        writer.writerow({name: "" if value != value else value for name, value in row.items()})
-    return out.getvalue()
-
-
-def markdown(summary: SummaryData, top: int | None = None) -> str:
-    """One table of the `top` longest rows with all columns; numbers as in the terminal."""
-    by = summary.by
-    head = ["kernel", *by, "region", *CELLS]
-    lines = [_line(head), _line(["---"] * (2 + len(by)) + ["--:"] * len(CELLS))]
-    for row in longest(summary, top):
-        lines.append(_line([row.kernel, *map(str, row.key), row.region, *(show(row) for show in CELLS.values())]))
-    lines += ["", *(f"* {_plain(one)}" for one in _remarks(summary, top))]
-    return "\n".join(lines) + "\n"
-
-
-def _remarks(summary: SummaryData, top: int | None) -> list[str]:
-    head = [] if summary.info is None else [summary.info.line]
-    return [*head, *hints(longest(summary, top)), *summary.notes, *(problem.text for problem in summary.problems)]
 
 
 def _line(cells: Iterable[str]) -> str:

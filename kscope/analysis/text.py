@@ -30,24 +30,10 @@ _LEAST_BETWEEN = 5
 _UNITS = {"launch": "launches", "block": "blocks", "warp": "warps"}
 
 
-@rendered.register
-def _stalls(found: Stalls, width: int | None) -> str:
-    return stalls_text.text(found, width=width)
-
-
-@rendered.register
-def _crosscheck(found: Crosscheck, width: int | None) -> str:
-    return crosscheck_text.text(found, width)
-
-
-@rendered.register
-def _rates(found: Rates, width: int | None) -> str:
-    return rates_text.text(found, width=width)
-
-
-@rendered.register
-def _pipelines(found: Pipelines, width: int | None) -> str:
-    return pipelines_text.text(found, width)
+rendered.register(Crosscheck, crosscheck_text.text)
+rendered.register(Pipelines, pipelines_text.text)
+rendered.register(Rates, rates_text.text)
+rendered.register(Stalls, stalls_text.text)
 
 
 @rendered.register

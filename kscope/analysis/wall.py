@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..util import parallel
-from ..util.arrays import Float, Int64
+from ..util.arrays import Bools, Float, Int64
 from ..util.runs import added
 from .warp_regions import SPANS, WarpRegions
 
@@ -104,7 +103,7 @@ def wall_ns(trace: TraceData, found: WarpRegions, group: Int64, codes: Int64) ->
     return np.asarray(np.bincount(zone, weights=gain, minlength=len(codes)) / axis.steps, np.float64)
 
 
-def _axis(trace: TraceData, found: WarpRegions, used: npt.NDArray[np.bool_], group: Int64, codes: Int64) -> _Axis:
+def _axis(trace: TraceData, found: WarpRegions, used: Bools, group: Int64, codes: Int64) -> _Axis:
     warps, names = trace.warps, len(found.names)
     index = {name: number for number, name in enumerate(found.names)}
     row_of = np.full((int(group.max()) + 1) * (names + 1), -1, np.int64)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from . import file
-from .model import CaptureData
+from .capture_data import CaptureData
 
 
 class Capture(CaptureData):

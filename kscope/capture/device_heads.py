@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
+from .capture_data import BegunLaunch, ClockSync, DeviceCapture, TimerReading
 from .head_values import list_of, number
-from .model import BegunLaunch, ClockSync, DeviceCapture, TimerReading
 
 
 def to_dict(device: DeviceCapture) -> dict[str, Any]:

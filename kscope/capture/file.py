@@ -36,9 +36,9 @@ from ..util.parallel import map_ahead
 from ..util.portable import dump_json
 from ..util.progress import no_progress
 from . import device_heads, metadata, sections
+from .capture_data import CaptureData, LaunchCount, LaunchLine
 from .head_values import list_of, number
 from .layout import LINE
-from .model import CaptureData, LaunchCount, LaunchLine
 
 VERSION = 1
 MAGIC = b"kscope capture "

@@ -1,4 +1,4 @@
-"""The layout of slabs in a capture, version 1, as numpy dtypes: what files hold and decoding reads.
+"""The layout of slabs in a capture, version 1: what files hold and decoding reads.
 
     slab                       record (16 bytes)
     +----------------+  0      +-------+----+-----+-------+
@@ -21,8 +21,12 @@ zero, and is read.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-import numpy as np
+from ..util.fields import Fields
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAJOR, MINOR = 1, 1
 MAGIC = 0x4B53  # "KS"
@@ -62,15 +66,15 @@ ANCHOR_ID, LAST_ANCHOR_ID = 6, 1 << 4 | 6
 clocks: start = the low word of %clock64 before, end = after, value = the low word of %globaltimer. The last anchor is
 the end of a ring that overflowed; its value is the number of anchors before it, modulo 2^15."""
 
-RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<u4")])
+RECORD = Fields([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<u4")])
 """One mark pair, written by one 16-byte store. The id lies between the clocks so that each clock read lands in the
 even register of an aligned pair, without a move. The clocks' high words would cost 7 cycles per region on an H200
 (docs/design/performance.md); the header's anchors show where a duration is ambiguous without them."""
 
-HALF = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("more", "<u4")])
+HALF = Fields([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("more", "<u4")])
 """The row with half of the next record's value: that record's clocks, its id with the kind MORE, and the half."""
 
-HEADER = np.dtype(
+HEADER = Fields(
     [
         # begin: written by the claim, check last
         ("magic", "<u4"),  # 0
@@ -135,6 +139,8 @@ def kernel_hash(data: bytes) -> int:
 
 def header_check(lines: np.ndarray) -> np.ndarray:
     """Expected HEADER["check"], (n,) uint32, of headers as (n, 32) uint32 words."""
+    import numpy as np  # not loaded by kscope watch
+
     used = np.concatenate([lines[:, :15], lines[:, 16:21]], axis=1)
     return np.asarray(np.bitwise_xor.reduce(used, axis=1))
 

@@ -19,11 +19,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, NoReturn, get_args
 
-import orjson
-
 from ..errors import FormatError, UsageError
-from ..marks.grammar import ValueType
-from ..marks.strategies import MAX_WARPS, parse_strategy
+from ..marks.names import ValueType
 from ..util.portable import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta, RowLayout
@@ -59,10 +56,7 @@ def from_dict(data: object) -> ModuleMeta:
     """Inverse of to_dict(); every field is checked. Raises FormatError that names the field."""
     found = _fields(data, {"frontend", "clock", "fill", "strategy", "kernels", "regions", "problems"})
     strategy = current_spec(_text("strategy", found["strategy"]))
-    try:
-        parse_strategy(strategy)
-    except UsageError as error:
-        raise FormatError(f"module metadata: {error}") from None
+    _check_strategy(strategy)
     kernels = tuple(_kernel(row) for row in _rows("kernels", found["kernels"], 3, 4))
     return ModuleMeta(
         frontend=_text("frontend", found["frontend"]),
@@ -92,6 +86,8 @@ def from_json(data: bytes) -> ModuleMeta:
     """Inverse of to_json(); bytes after the first NUL are not read. Raises FormatError."""
     if len(data) > MAX_BYTES:
         raise FormatError(f"module metadata: {len(data)} bytes, expected at most {MAX_BYTES}")
+    import orjson  # takes longer to load than kscope watch to answer
+
     try:
         found = orjson.loads(data.partition(b"\0")[0])
     except orjson.JSONDecodeError as error:
@@ -149,7 +145,20 @@ def _kernel(row: list[Any]) -> KernelMeta:
     )
 
 
+def _check_strategy(strategy: str) -> None:
+    if strategy == ModuleMeta.strategy:  # the default
+        return
+    from ..marks.strategies import parse_strategy  # kscope watch mostly does without it
+
+    try:
+        parse_strategy(strategy)
+    except UsageError as error:
+        raise FormatError(f"module metadata: {error}") from None
+
+
 def _role(name: object, warps: object) -> RoleMeta:
+    from ..marks.strategies import MAX_WARPS  # as above
+
     if not _text("role's name", name) or not isinstance(warps, list):
         _refuse("a kernel's role", [name, warps], "a name and a list of warps")
     return RoleMeta(str(name), tuple(_number("role's warp", warp, 0, MAX_WARPS - 1) for warp in warps))

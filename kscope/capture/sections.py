@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from ..errors import FormatError
 from . import sample_section
-from .model import CaptureData
+from .capture_data import CaptureData
 
 SAMPLES = "samples"
 _DAMAGED = "copy it again, or record again"

@@ -1,4 +1,4 @@
-"""The wire layout, version 2: what a GPU writes and the host reads, as numpy dtypes; see docs/design/protocol.md.
+"""The wire layout, version 2: what a GPU writes and the host reads; see docs/design/protocol.md.
 
     pool                                       slab                        record (16 bytes)
     +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
@@ -16,9 +16,13 @@ The host turns slabs of this layout into slabs of a capture (layout.py) as it ta
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
+from ..util.fields import Fields
 from .layout import RECORD_BYTES
+
+if TYPE_CHECKING:
+    import numpy as np
 
 VERSION = 2
 UNIT = 32
@@ -31,7 +35,7 @@ addition on the low word of its slab's address."""
 CTL_SYMBOL = "kscope_ctl"
 """8-byte constant symbol in every instrumented module: address of the control block, 0 until the host writes it."""
 
-HEAD = np.dtype(
+HEAD = Fields(
     [
         # written at the claim, by one store
         ("who", "<u4"),  # 0   warp | epoch, its lowest bit << 5 | smid << 6 | slot << 16
@@ -76,12 +80,12 @@ CLOCKS, EXTRA_ID = 14, 1 << 4 | 14
 """The kind of rows with three clocks, of which the host makes two or three records (clock_rows.py), and the id of one
 more row: the end of a ring with such rows that overflowed. Its value is how many records more than rows were written
 before."""
-ROW = np.dtype([("clock_0", "<u4"), ("id", "<u4"), ("clock_1", "<u4"), ("clock_2", "<u4")])
+ROW = Fields([("clock_0", "<u4"), ("id", "<u4"), ("clock_1", "<u4"), ("clock_2", "<u4")])
 """A row with three clocks. The id is a hash of its layout: which of them are start and end of each record."""
 CLOCK_WORDS = (0, 2, 3)
 """Words of a row with three clocks in which they are; the other one is its layout's id."""
 
-OPEN = np.dtype(
+OPEN = Fields(
     [
         ("clock", "<u4"),  # 0   the clock at the enter, low word
         ("id", "<u4"),  # 4   hash of the region's name << 4 | the sequence's low 4 bits
@@ -104,7 +108,7 @@ VARYING = 31
 """In LAUNCH["layout"] in place of log2(records): slabs of this launch have the size that their heads give."""
 
 SLOTS = 1 << SLOT_BITS
-LAUNCH = np.dtype(
+LAUNCH = Fields(
     [
         ("grid_id", "<u8"),  # 0   %gridid: unique per launch, the same for every replay of a graph
         ("kernel", "<u8"),  # 2   FNV-1a 64 of the module's emitted text and the kernel's name
@@ -125,7 +129,7 @@ CHECK_WORD = 11
 MAX_SMS = 512
 MOST_CLAIMS = 4
 """Of a lane: the first, past the ring's edge, from the reserve, past its ring's edge."""
-GATE = np.dtype(
+GATE = Fields(
     [
         ("epoch", "<u4"),  # 0   0 = off
         ("stripes", "<u4"),  # 4   number of per-SM stripes; the reserve is the stripe with this index
@@ -141,7 +145,7 @@ GATE = np.dtype(
 )
 """First 128 bytes of the control block: on/off and sampling. Written only by the host."""
 
-STRIPE = np.dtype(
+STRIPE = Fields(
     [
         ("head", "<u4"),  # 0   device: atom.add, units claimed, modulo 2^32
         ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted if n <= limit - p <= mask + 1
@@ -185,6 +189,8 @@ def slab_units(log2_records: int) -> int:
 
 def launch_check(entries: np.ndarray, epoch: int) -> np.ndarray:
     """Expected LAUNCH["check"], (n,) uint32, of (n,) entries that were written under the session `epoch`."""
+    import numpy as np  # not loaded by kscope watch
+
     words = np.ascontiguousarray(entries).view(np.uint32).reshape(-1, LAUNCH_BYTES // 4)
     return np.asarray(np.bitwise_xor.reduce(words[:, :CHECK_WORD], axis=1) ^ np.uint32(epoch))
 

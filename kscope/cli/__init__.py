@@ -84,9 +84,8 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         A parser whose namespaces have `command`: the function to call with the namespace.
     """
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-    )
+    about = "show the traceback of an error"
+    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=about)
     top = Parser(
         prog="kscope", description="Shows what happens inside a GPU kernel.", parents=[common],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -148,7 +147,7 @@ def _escape_surrogates(stream: TextIO) -> None:
 
 
 def _line(error: Exception) -> str:
-    from ..util.terminal import cut  # imports numpy
+    from ..util.terminal import cut  # only for errors
 
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:

@@ -22,14 +22,12 @@ def add(command: Command) -> None:
     parser = command("compare", comparison)
     parser.add_argument("a", metavar="A", type=Path, help="the capture before")
     parser.add_argument("b", metavar="B", type=Path, help="the capture after")
-    parser.add_argument(
-        "--least", metavar="PART", default=f"{default.least:.0%}", help="smaller changes count as same (1%%)"
-    )
+    about = "smaller changes count as same (1%%)"
+    parser.add_argument("--least", metavar="PART", default=f"{default.least:.0%}", help=about)
     parser.add_argument("--level", metavar="PART", default=f"{default.level:.0%}", help="of the intervals (95%%)")
     json_output.add(parser)
-    parser.add_argument(
-        "--fail-slower", action="store_true", help=f"exit code {SLOWER} if a kernel or a region is slower"
-    )
+    about = f"exit code {SLOWER} if a kernel or a region is slower"
+    parser.add_argument("--fail-slower", action="store_true", help=about)
     add_opening(parser)
 
 

@@ -16,10 +16,7 @@ DISAGREES = 1
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command(
-        "crosscheck", crosscheck,
-        epilog=f"Exit code {DISAGREES} if a region does not agree.",
-    )  # fmt: skip
+    parser = command("crosscheck", crosscheck, epilog=f"Exit code {DISAGREES} if a region does not agree.")
     add_capture(parser)
     json_output.add(parser)
 

@@ -21,17 +21,12 @@ _CAPTURE = f"{_STEM}{capture_path.SUFFIX}"
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command(
-        "demo", demo,
-        description="Records a small kernel, on the GPU if there is one, else simulated, and prints a summary.",
-    )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", default=f"{_STEM}.pftrace",
-        help=f"timeline to write, by suffix; the capture is {_CAPTURE} beside it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--on", metavar="FRONTEND", help=f"one of {', '.join(registry.TABLE)} (default: the first that can run)"
-    )
+    about = "Records a small kernel, on the GPU if there is one, else simulated, and prints a summary."
+    parser = command("demo", demo, description=about)
+    about = f"timeline to write, by suffix; the capture is {_CAPTURE} beside it"
+    parser.add_argument("-o", "--output", metavar="FILE", default=f"{_STEM}.pftrace", help=about)
+    about = f"one of {', '.join(registry.TABLE)} (default: the first that can run)"
+    parser.add_argument("--on", metavar="FRONTEND", help=about)
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -35,35 +35,22 @@ def add(command: Command) -> None:
     flag = parser.add_argument
     flag("-o", "--output", metavar="FILE", type=Path, help="file to write; its suffix is the format; - for stdout")
     flag("--format", metavar="SUFFIX", help="of -o -, such as csv or pftrace")
-    flag(
-        "--limit", metavar="N", default="auto", type=limit_of,
-        help=f"the first N by time, or all (default: {DEFAULT_LIMIT:,} for timelines, else all)",
-    )  # fmt: skip
+    about = f"the first N by time, or all (default: {DEFAULT_LIMIT:,} for timelines, else all)"
+    flag("--limit", metavar="N", default="auto", type=limit_of, help=about)
     flag("--force", action="store_true", help=f"write a timeline of more than {MAX_SLICES:,} slices")
     flag("--progress", action=argparse.BooleanOptionalAction, help="show a bar (default: in a terminal)")
     add_edges(parser, "; for the critical path of a page")
     timelines = parser.add_argument_group("timelines")
     flag = timelines.add_argument
     flag("--group", metavar="BY", choices=GROUPS, help=f"how to group the warps of a launch: {', '.join(GROUPS)} (sm)")
-    flag(
-        "--processes", metavar="WHAT", choices=PROCESSES,
-        help=f"top level of the timeline: {', '.join(PROCESSES)}; with groups, an SM (block, warp) holds its launches",
-    )  # fmt: skip
-    flag(
-        "--no-args",
-        dest="args",
-        action="store_false",
-        default=None,
-        help="omit cycles and exact ns from slices: smaller files",
-    )
-    flag(
-        "--flow", dest="flows", nargs=2, metavar=("FROM", "TO"), action="append",
-        help="draw arrows between records of two regions with the same value; may be repeated",
-    )  # fmt: skip
-    flag(
-        "--peer", dest="peers", nargs=2, metavar=("FROM", "TO"), action="append",
-        help="draw arrows between devices, where values are the other device's number; may be repeated",
-    )  # fmt: skip
+    about = f"top level of the timeline: {', '.join(PROCESSES)}; with groups, an SM (block, warp) holds its launches"
+    flag("--processes", metavar="WHAT", choices=PROCESSES, help=about)
+    about = "omit cycles and exact ns from slices: smaller files"
+    flag("--no-args", dest="args", action="store_false", default=None, help=about)
+    about = "draw arrows between records of two regions with the same value; may be repeated"
+    flag("--flow", dest="flows", nargs=2, metavar=("FROM", "TO"), action="append", help=about)
+    about = "draw arrows between devices, where values are the other device's number; may be repeated"
+    flag("--peer", dest="peers", nargs=2, metavar=("FROM", "TO"), action="append", help=about)
 
 
 def export(options: argparse.Namespace) -> int:

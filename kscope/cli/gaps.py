@@ -32,10 +32,8 @@ def add(command: Command) -> None:
     filters.add(matrix)
     filters.add_roles(matrix)
     json_output.add(matrix)
-    path = command(
-        "path", critical,
-        description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
-    )  # fmt: skip
+    about = "Walks back from the block's last region: along warps, and over edges from a wait to its signal."
+    path = command("path", critical, description=about)
     filters.add(path)
     add_edges(path)
     json_output.add(path)

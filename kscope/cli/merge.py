@@ -29,28 +29,18 @@ def add(command: Command) -> None:
         description="Writes one timeline: of a capture and torch.profiler's trace, with kscope's rows below their "
         "stream; or of all ranks in a folder. Prints how exact the shared axis is.",
     )  # fmt: skip
-    parser.add_argument(
-        "capture", metavar="CAPTURE", type=Path, help="a .kscope file, - for stdin; or a folder with one for each rank"
-    )
-    parser.add_argument(
-        "--torch", metavar="TRACE", type=Path, help="what p.export_chrome_trace() wrote: .json, .json.gz"
-    )
+    about = "a .kscope file, - for stdin; or a folder with one for each rank"
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, help=about)
+    about = "what p.export_chrome_trace() wrote: .json, .json.gz"
+    parser.add_argument("--torch", metavar="TRACE", type=Path, help=about)
     parser.add_argument("--nsys", metavar="REPORT", type=Path, help="what nsys export --type sqlite wrote")
     parser.add_argument("--ranks", metavar="LIST", help="for a folder: only these ranks, such as 0-7")
     parser.add_argument("--launch", metavar="N", type=int, help="for a folder: only launch N of each rank, from 0")
     add_collective(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=Path,
-        required=True,
-        help="file to write: .pftrace or .json, or with .gz; for a folder also FOLDER/, for kscope query",
-    )
-    parser.add_argument(
-        "--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of,
-        help=f"the first N records by time, or all (default: {DEFAULT_LIMIT:,})",
-    )  # fmt: skip
+    about = "file to write: .pftrace or .json, or with .gz; for a folder also FOLDER/, for kscope query"
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help=about)
+    about = f"the first N records by time, or all (default: {DEFAULT_LIMIT:,})"
+    parser.add_argument("--limit", metavar="N", default=DEFAULT_LIMIT, type=limit_of, help=about)
     parser.add_argument(
         "--peer", nargs=2, metavar=("FROM", "TO"), action="append", default=[],
         help="for a folder: arrows between ranks, from region FROM with value=rank to the end of region TO of that "

@@ -12,10 +12,8 @@ from .common.command_parser import Command
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command(
-        "pipeline", pipeline,
-        description='Rebuilds the phases of barriers of kernels recorded with auto="pipeline" (--kinds pipeline).',
-    )  # fmt: skip
+    about = 'Rebuilds the phases of barriers of kernels recorded with auto="pipeline" (--kinds pipeline).'
+    parser = command("pipeline", pipeline, description=about)
     filters.add(parser)
     json_output.add(parser)
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import UsageError
 from ..export.columnar import table
 from ..tracedata.data import COLUMNS
-from ..util.packages import import_duckdb
+from ..util.packages import needed
 from ..util.portable import single_line
 from ..util.terminal import cut, grid, terminal_width
 from ..util.text import counted
@@ -37,10 +37,8 @@ def add(command: Command) -> None:
         description=f"The table is `records`, with the columns {', '.join(COLUMNS)}; of a job also `rank`. "
         "DuckDB runs the query.",
     )  # fmt: skip
-    parser.add_argument(
-        "capture", metavar="CAPTURE", type=Path,
-        help="a .kscope file, - for stdin; or a folder that kscope run --ranks or kscope merge RUN/ -o FOLDER/ wrote",
-    )  # fmt: skip
+    about = "a .kscope file, - for stdin; or a folder that kscope run --ranks or kscope merge RUN/ -o FOLDER/ wrote"
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, help=about)
     parser.add_argument("sql", metavar="SQL", help="such as 'SELECT region, sum(dur_ns) FROM records GROUP BY region'")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the result as JSON, see docs/commands.md")
@@ -51,7 +49,7 @@ def add(command: Command) -> None:
 
 def query(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    duckdb = import_duckdb()
+    duckdb = needed("duckdb", "kscope query needs DuckDB", "query")
     with _records(duckdb, options) as connection:
         try:
             found = connection.execute(options.sql)

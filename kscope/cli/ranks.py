@@ -17,17 +17,14 @@ _TOP = 10
 
 def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = command(
-        "ranks", ranks,
-        description="Reads the captures of a job's ranks, and compares when they arrived at each collective.",
-    )  # fmt: skip
+    about = "Reads the captures of a job's ranks, and compares when they arrived at each collective."
+    parser = command("ranks", ranks, description=about)
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the captures, one per rank")
     add_collective(parser)
     about = "durations of all ranks, from the files of kscope run --ranks --sketch"
     parser.add_argument("--sketch", action="store_true", help=about)
-    json_output.add(
-        parser, top=f"ranks and launches to list ({_TOP}), and rows of each list of --json ({json_output.MOST})"
-    )
+    about = f"ranks and launches to list ({_TOP}), and rows of each list of --json ({json_output.MOST})"
+    json_output.add(parser, top=about)
 
 
 def add_collective(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +42,7 @@ def ranks(options: argparse.Namespace) -> int:
     if options.sketch:
         return _sketches(options)
     found = skew.report(gpus.read_all(gpus.captures(options.folder)), options.collective)
-    json_output.show(options, found.to_dict, lambda: skew_text.text(found, options.top or _TOP))
+    json_output.show(options, lambda: asdict(found), lambda: skew_text.text(found, options.top or _TOP))
     return 0
 
 

@@ -57,7 +57,7 @@ def rates(options: argparse.Namespace) -> int:
         found = analysis.rates(trace, code, given, peaks)
     rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
     data = asdict(found) | {"rows": rows}
-    json_output.show(options, lambda: data, lambda: rates_text.text(found, options.top or 50), trace)
+    json_output.show(options, lambda: data, lambda: rates_text.text(found, top=options.top or 50), trace)
     return 0
 
 

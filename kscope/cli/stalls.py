@@ -82,7 +82,7 @@ def stalls(options: argparse.Namespace) -> int:
         count = sample_rows.write(samples, options.output)
         print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
     else:
-        json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, options.top or 50), trace)
+        json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, top=options.top or 50), trace)
     return 0
 
 

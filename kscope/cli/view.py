@@ -49,9 +49,8 @@ def add(command: Command) -> None:
     filters.add(parser)
     add_edges(parser, "; for the page's critical path")
     parser.add_argument("--perfetto", action="store_true", help="show a timeline in Perfetto's UI")
-    parser.add_argument(
-        "--ui", metavar="FOLDER", type=Path, help=f"folder of a built Perfetto UI (default: {_UI}'s, if installed)"
-    )
+    about = f"folder of a built Perfetto UI (default: {_UI}'s, if installed)"
+    parser.add_argument("--ui", metavar="FOLDER", type=Path, help=about)
     parser.add_argument("--port", metavar="N", type=port, default=0, help="port of the server (default: any free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _shown(found: Verdict, options: argparse.Namespace) -> Iterator[str]:
     if options.json:
-        from .common import json_output  # imports analyses
+        from .common import json_output  # only for programs
 
         yield json_output.answer(options, asdict(found), indent=False)
     else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..capture.samples import Place, SampledFunction
 from ..errors import FormatError
 from ..machine_code import code_map, elf, tools
-from ..marks.grammar import split
+from ..marks.names import split
 from .reading import Dump, Image
 
 

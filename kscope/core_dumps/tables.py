@@ -60,7 +60,6 @@ def _table(kind: int, name: str, size: int, /, **fields: tuple[str, int]) -> Tab
 IMAGE = 0x80000000 + 7
 """A module as it is in the GPU's memory: a cubin with addresses."""
 DEVICES = _table(9, "devtbl", 40, name=("<u8", 0), ordinal=("<u4", 24), sms=("<u4", 36))
-CONTEXTS = _table(10, "ctxtbl", 8, id=("<u8", 0))
 SMS = _table(11, "smtbl", 4, number=("<u4", 0))
 FAULTS = _table(11, "smtbl", 24, number=("<u4", 0), exception=("<u4", 8), known=("<u4", 12), pc=("<u8", 16))
 GRIDS = _table(
@@ -69,10 +68,7 @@ GRIDS = _table(
 )  # fmt: skip
 BLOCKS = _table(13, "ctatbl", 20, grid=("<u8", 0), index=("(3,)<u4", 8))
 WARPS = _table(14, "wptbl", 28, pc=("<u8", 0), valid=("<u4", 12), active=("<u4", 16), known=("<u4", 24))
-LANES = _table(
-    15, "lntbl", 36, pc=("<u8", 0), lane=("<u4", 16), thread=("(3,)<u4", 20), exception=("<u4", 32)
-)  # fmt: skip
-MODULES = _table(16, "modtbl", 8, handle=("<u8", 0))
+LANES = _table(15, "lntbl", 36, pc=("<u8", 0), lane=("<u4", 16), thread=("(3,)<u4", 20), exception=("<u4", 32))
 META = _table(22, "meta", 16, driver=("(2,)<u4", 8))
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
+from ..capture.capture_data import CaptureData, DeviceCapture
+from ..capture.model import ModuleMeta, Problem
 from ..marks.wide import CODES
 from ..tracedata.curves import Curves
 from ..tracedata.data import Launch, TraceData
@@ -88,8 +89,7 @@ def assemble(capture: CaptureData) -> TraceData:
             axis, last[mine] = until_read(data.slabs, last[mine], axis, device, origin - data.offset)
         axes.append(axis)
     region = _column([device.records.region for device in devices], np.uint16)
-    if renumber is not None:
-        region = renumber[region]
+    region = region if renumber is None else renumber[region]
     known = {kernel.id for module in capture.modules for kernel in module.kernels}
     problems += _unknown(region, regions, len(set(kernel_ids.tolist()) - known))
     numbered = _launches(launches, kernel_ids, kernels, capture.devices, lost)

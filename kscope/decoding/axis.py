@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..capture.model import DeviceCapture, Problem
+from ..capture.capture_data import DeviceCapture
+from ..capture.model import Problem
 from ..tracedata.curves import Curves
 from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import each, filled, map_ahead, shares

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from ..capture.capture_data import DeviceCapture
 from ..capture.layout import (
     ANCHOR_ID,
     FLAG_ANCHORS,
@@ -22,7 +23,7 @@ from ..capture.layout import (
     LAST_ANCHOR_ID,
     RECORDS_PER_LINE,
 )
-from ..capture.model import DeviceCapture, Problem
+from ..capture.model import Problem
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
 from ..util.parallel import each, shares

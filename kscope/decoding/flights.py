@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..capture.model import Problem
-from ..marks.grammar import BEGIN_TRACK, END_TRACK
+from ..marks.names import BEGIN_TRACK, END_TRACK
 from ..marks.wide import LEAST_WIDE
 from ..tracedata.data import TraceData
 from ..tracedata.region import Region

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..capture import layout
 from ..capture.layout import Kind, name_hash
 from ..capture.model import ModuleMeta, Problem, RegionMeta
-from ..marks.grammar import format_name, split, work_of
+from ..marks.names import format_name, split, work_of
 from ..tracedata.region import MOST_REGIONS, Region
 
 MISSING = np.uint16(0xFFFF)

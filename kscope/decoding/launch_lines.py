@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..capture.model import CaptureData, Problem
+from ..capture.capture_data import CaptureData
+from ..capture.model import Problem
 from ..tracedata.calls import Call
 from ..tracedata.data import Launch
 from ..util.portable import clean

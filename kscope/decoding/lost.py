@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..capture.model import CaptureData, Problem
+from ..capture.capture_data import CaptureData
+from ..capture.model import Problem
 from ..tracedata.data import LostLaunches
 from ..util.arrays import Int64
 from ..util.runs import group_equal, heads, order_by

@@ -45,8 +45,8 @@ _HEADERS, _HEADERS_COMPILED = 1 << 12, 1 << 16
 _CHUNK_LINES = 1 << 14
 """Lines that a thread searches at a time, as in slabs.c."""
 _UNREAD = ("magic", "position", "stripe", "check", "reserved")
-_FIELDS = {name: field for name, field in HEADER.fields.items() if name not in _UNREAD}  # type: ignore[union-attr]  # it has fields
-_PLACE, _CHECK = (HEADER.fields[name][1] // 4 for name in ("place", "check"))  # type: ignore[index]  # it has fields
+_FIELDS = {name: field for name, field in HEADER.dtype.fields.items() if name not in _UNREAD}  # type: ignore[union-attr]  # it has fields
+_PLACE, _CHECK = (HEADER.offset(name) // 4 for name in ("place", "check"))
 _WHOLE, _TORN, _CUT, _ALIEN = range(4)
 """States of what looks like a header."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..capture.model import DeviceCapture
+from ..capture.capture_data import DeviceCapture
 from ..tracedata.curves import Lives
 from ..util.arrays import Int64
 from .axis import Axis

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.model import RoleMeta
-from ..marks.grammar import ROLE_TRACK
+from ..marks.names import ROLE_TRACK
 from ..marks.strategies import MAX_WARPS
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64

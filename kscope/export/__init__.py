@@ -136,17 +136,17 @@ def export(
         _check_size(count, force)
     bar = bars.progress_bar(count, path.name) if progress else nullcontext(bars.no_progress)
     with replacing(path) as raw, bar as step:
-        data = drawing.timeline(trace, most, shown) if form.timeline else _first(trace, most)
+        data = drawing.timeline(trace, most, shown) if form.timeline else first(trace, most)
         with GzipWriter(raw) if path.name.endswith(GZIP) else nullcontext(raw) as file:
             write(data, file, step, **more)
     return count
 
 
-def _first(trace: TraceData, limit: int | None) -> TraceData:
+def first(trace: TraceData, limit: int | None) -> TraceData:
     """The first records by time, with a problem that counts the rest."""
-    from .timeline import first
+    from . import timeline
 
-    part, limited = first(trace, limit)
+    part, limited = timeline.first(trace, limit)
     return replace(part, problems=(*limited, *part.problems)) if limited else part
 
 

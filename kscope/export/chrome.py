@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from ..capture.layout import Kind
 from ..tracedata.info import info
 from ..tracedata.values import distinct
-from ..util.arrays import Bytes, Int64
+from ..util.arrays import Bools, Bytes, Int64
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -142,13 +141,10 @@ def _launches(threads: Threads, launches: Mapping[int, LaunchRow]) -> list[Event
     events = []
     for tid, thread in threads.rows.items():
         if thread.launch is not None:
-            row = launches[thread.launch]
-            times = {"ts": row.begin / 1000, "dur": (row.end - row.begin) / 1000}
-            about = {"name": clean(row.name), "cat": "launch", "args": row.arguments}
-            events.append({"ph": "X", "pid": thread.pid, "tid": tid, **times, **about})
-            for name, begin, end in row.around:
-                times = {"ts": begin / 1000, "dur": (end - begin) / 1000}
-                events.append({"ph": "X", "cat": "launch", "name": name, "pid": thread.pid, "tid": tid, **times})
+            row, place = launches[thread.launch], {"ph": "X", "cat": "launch", "pid": thread.pid, "tid": tid}
+            own = (clean(row.name), row.begin, row.end, {"args": row.arguments})
+            for name, begin, end, about in (own, *((*one, {}) for one in row.around)):
+                events.append({**place, "name": name, "ts": begin / 1000, "dur": (end - begin) / 1000, **about})
     return events
 
 
@@ -252,10 +248,8 @@ class _Records:
             return text_cells.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
         lines = [] if self._lines is None else [self._lines.take(self._trace.region[at], axis=0)]
         start = np.rint(np.clip(exact[at], -_FAR, _FAR) * 1000).astype(np.int64)
-        cells += [
-            self._clock.take(self._timeline.track[at], axis=0),
-            text_cells.whole(self._trace.dur_cycles[at], SPACE),
-        ]
+        clock = self._clock.take(self._timeline.track[at], axis=0)
+        cells += [clock, text_cells.whole(self._trace.dur_cycles[at], SPACE)]
         cells += [b',"start_ns":', text_cells.thousandths(start, SPACE), *self._value(at, b',"value":', b""), *lines]
         return text_cells.rows(len(names), *cells, b"}}")
 
@@ -287,7 +281,7 @@ class _Records:
         return [text_cells.table(texts, SPACE)[which]]
 
 
-def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows]]:
+def _each(part: slice, mask: Bools) -> Iterator[tuple[Rows, Rows]]:
     """The masked records of a slice and their indices in it, if any, in reverse: of spans with equal times, viewers
     draw the first in the file as the outer one."""
     if mask.all():

@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..errors import MissingError
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.info import info
 from ..tracedata.values import EXACT_VALUE
 from ..util.arrays import Int64
+from ..util.packages import needed
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
-from ..util.text import install_command
 
 GROUP, MOST = 1 << 17, 1 << 20
 """Minimum (except the last) and maximum rows of a row group."""
@@ -38,13 +37,10 @@ def pyarrow() -> Any:
     Raises:
         MissingError: it is not installed.
     """
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise MissingError(f"Arrow, Feather and Parquet need pyarrow: {install_command('arrow')}") from error
+    package = needed("pyarrow", "Arrow, Feather and Parquet need pyarrow", "arrow")
     import_module("pyarrow.parquet")  # submodules are not imported by the package
     import_module("pyarrow.ipc")
-    return pyarrow
+    return package
 
 
 needs = pyarrow

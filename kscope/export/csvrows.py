@@ -49,16 +49,13 @@ def field(name: str) -> bytes:
 class _Rows:
     def __init__(self, trace: TraceData) -> None:
         self._trace = trace
-        self._kernels, self._regions, self._tracks, self._sources = (
-            text_cells.TextTable([field(name) for name in names], NOTHING)
-            for names in (
-                trace.kernels,
-                [region.name for region in trace.regions],
-                [region.track or "" for region in trace.regions],
-                [region.where or "" for region in trace.regions],
-            )
-        )
-        self.width = sum(one.width for one in (self._kernels, self._regions, self._tracks, self._sources))
+        self._kernels = text_cells.TextTable([field(name) for name in trace.kernels], NOTHING)
+        attributes = {"region": "name", "track": "track", "source": "where"}
+        self._of_region = {
+            column: text_cells.TextTable([field(getattr(region, name) or "") for region in trace.regions], NOTHING)
+            for column, name in attributes.items()
+        }
+        self.width = self._kernels.width + sum(one.width for one in self._of_region.values())
         self._kinds = text_cells.table([kind.encode() for kind in KIND_NAMES], NOTHING)
         self._depth = trace.depth
         _ = trace.value, trace.integers, trace.even  # computed once, before the threads start
@@ -73,14 +70,10 @@ class _Rows:
         places = {name: getattr(warps, name)[track] for name in ("kernel", "launch", "block", "warp", "lane", "sm")}
         cells: dict[str, Bytes] = {name: _whole(places[name]) for name in ("launch", "block", "warp", "lane", "sm")}
         cells["kernel"] = self._kernels.take(places["kernel"])
-        cells["region"], cells["kind"] = (
-            self._regions.take(trace.region[part]),
-            self._kinds.take(trace.kind[part], axis=0),
-        )
+        cells["kind"] = self._kinds.take(trace.kind[part], axis=0)
+        cells |= {name: texts.take(trace.region[part]) for name, texts in self._of_region.items()}
         cells |= {f"block_{axis}": _whole(warps.block_xyz[track, at]) for at, axis in enumerate("xyz")}
-        cells["track"] = self._tracks.take(trace.region[part])
         cells["warp_row"], cells["depth"] = _whole(track), _whole(self._depth[part])
-        cells["source"] = self._sources.take(trace.region[part])
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(even.dur_cycles[part] * pace), _whole(cycles)
         cells["dur_ns"][cycles < 0] = 0  # NOTHING

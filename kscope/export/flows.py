@@ -48,6 +48,9 @@ class Flows:
         return Flows(source[order], target[order], at_end[order])
 
 
+NO_FLOWS = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+
+
 def arrival(name: str) -> str:
     """The name of the instant where an arrow from a region ends inside a span."""
     return f"{name} arrived"
@@ -69,23 +72,16 @@ def flows(
     Raises:
         UsageError: a region does not exist or has no values.
     """
-    nothing = np.zeros(0, np.int64)
-    all_arrows = [Flows(nothing, nothing, nothing.astype(bool))]
-    problems: list[Problem] = []
+    found, problems = NO_FLOWS, list[Problem]()
     for first, second in pairs:
         sources, targets = with_value(trace, first), with_value(trace, second)
         arrows = _pair(trace, begin, end, sources, targets)
-        all_arrows.append(arrows)
+        found = found.with_more(arrows)
         if missing := len(targets) - len(arrows):
-            text = (
-                f"{counted(missing, 'record')} of {second!r} without an arrow: no earlier {first!r} has the same value"
-            )
+            why = f"no earlier {first!r} has the same value"
+            text = f"{counted(missing, 'record')} of {second!r} without an arrow: {why}"
             problems.append(Problem("unlinked", text, missing))
-    source, target, at_end = (
-        np.concatenate([getattr(one, name) for one in all_arrows]) for name in ("source", "target", "at_end")
-    )
-    order = np.argsort(source, kind="stable")
-    return Flows(source[order], target[order], at_end[order]), problems
+    return found, problems
 
 
 def with_value(trace: TraceData, name: str) -> Int64:
@@ -101,8 +97,7 @@ def with_value(trace: TraceData, name: str) -> Int64:
 
 def _pair(trace: TraceData, begin: Int64, end: Int64, sources: Int64, targets: Int64) -> Flows:
     if not len(sources) or not len(targets):
-        nothing = np.zeros(0, np.int64)
-        return Flows(nothing, nothing, nothing.astype(bool))
+        return NO_FLOWS
     both = np.concatenate([sources, targets])
     _, value = distinct(trace.value, trace.integers, both)
     track, block = trace.track[both].astype(np.int64), group_equal(trace.warps.block_key)[2]

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from ..util.arrays import Int64
+from ..util.arrays import Bools, Int64
 from ..util.parallel import chunks
 from ..util.portable import clean
 from ..util.runs import count_distinct, fresh, group_equal, order_by
@@ -72,7 +71,7 @@ class Hierarchy:
     gpu: Int64
     parent: Int64
     groups: list[Group]
-    titled: npt.NDArray[np.bool_]
+    titled: Bools
     suffixes: dict[int, str]
     timeline: Timeline
 

@@ -14,7 +14,7 @@ from ..tracedata.data import TraceData
 from ..util.arrays import Int64
 from ..util.runs import heads
 from ..util.text import counted
-from .flows import Flows, with_value
+from .flows import NO_FLOWS, Flows, with_value
 
 
 def peer_flows(
@@ -33,24 +33,20 @@ def peer_flows(
     Raises:
         UsageError: a region does not exist or has no values.
     """
-    found, problems = [np.zeros((2, 0), np.int64)], list[Problem]()
+    found, problems = NO_FLOWS, list[Problem]()
     place = _places(trace) if pairs else np.zeros(0, np.int64)
     for first, second in pairs:
         sources, targets = with_value(trace, first), with_value(trace, second)
-        from_, to = _matched(trace, place, sources, targets)
+        to = _matched(trace, place, sources, targets)
         linked = to >= 0
         if first == second:
-            later = begin[from_] > begin[to]
-            from_, to = from_[linked & later], to[linked & later]
-        else:
-            from_, to = from_[linked], to[linked]
-            if missing := len(targets) - len(to):
-                text = f"{counted(missing, 'record')} of {second!r} without an arrow: no {first!r} of its peer"
-                problems.append(Problem("unlinked", text, missing))
-        found.append(np.stack([from_, to]))
-    source, target = np.concatenate(found, axis=1)
-    order = np.argsort(source, kind="stable")
-    return Flows(source[order], target[order], np.ones(len(order), bool)), problems
+            linked &= begin[sources] > begin[to]
+        elif missing := len(targets) - int(np.count_nonzero(linked)):
+            text = f"{counted(missing, 'record')} of {second!r} without an arrow: no {first!r} of its peer"
+            problems.append(Problem("unlinked", text, missing))
+        from_, to = sources[linked], to[linked]
+        found = found.with_more(Flows(from_, to, np.ones(len(to), bool)))
+    return found, problems
 
 
 def _places(trace: TraceData) -> Int64:
@@ -74,8 +70,8 @@ def _numbers(order: Int64, *keys: Int64) -> Int64:
     return found
 
 
-def _matched(trace: TraceData, place: Int64, sources: Int64, targets: Int64) -> tuple[Int64, Int64]:
-    """(sources, targets) (s,): the target of each source, or -1."""
+def _matched(trace: TraceData, place: Int64, sources: Int64, targets: Int64) -> Int64:
+    """(s,) the target of each source, or -1."""
     warps = trace.warps
     numbers = np.array(trace.devices, np.int64)
 
@@ -92,4 +88,4 @@ def _matched(trace: TraceData, place: Int64, sources: Int64, targets: Int64) -> 
     of_source, of_target = np.split(code.ravel(), [len(sources)])
     target = np.full(int(code.max(initial=-1)) + 1, -1)
     target[of_target] = targets
-    return sources, target[of_source]
+    return np.asarray(target[of_source])

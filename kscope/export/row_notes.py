@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..tracedata.data import TraceData
-from ..util.arrays import Int64
+from ..util.arrays import Bools, Int64
 from ..util.portable import clean
 from ..util.runs import heads
 from ..util.text_columns import TextColumn, constant, decimals, take
@@ -39,7 +38,7 @@ class Argument:
 
     name: str
     values: Int64
-    known: npt.NDArray[np.bool_]
+    known: Bools
 
 
 def arguments(trace: TraceData) -> tuple[Argument, ...]:
@@ -84,7 +83,7 @@ def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> lis
     return parts
 
 
-def _extent(trace: TraceData) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:
+def _extent(trace: TraceData) -> tuple[Int64, Int64, Bools]:
     """First start and last end of each lane's records, in ticks, and a mask of lanes with records."""
     first, last = np.zeros((2, len(trace.warps)), np.int64)
     recorded = np.zeros(len(trace.warps), bool)

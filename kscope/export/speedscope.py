@@ -31,21 +31,17 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     profiles = [_profile(nodes, paths, kernel) for kernel, node in enumerate(nodes) if node.parent < 0 and node.count]
     if trace.problems:
         problems = [frames.setdefault((f"{one.kind}: {one.text}", None), len(frames)) for one in trace.problems]
-        profiles.append(
-            _sampled("problems of this recording", "none", [[frame] for frame in problems], [1] * len(problems))
-        )
-    file.write(
-        orjson.dumps(
-            {
-                "$schema": "https://www.speedscope.app/file-format-schema.json",
-                "exporter": f"kscope@{__version__}",
-                "name": f"{', '.join(clean(name) for name in trace.kernels[:4])}: {info(trace).line}",
-                "activeProfileIndex": 0,
-                "shared": {"frames": [_frame(name, where) for name, where in frames]},
-                "profiles": profiles,
-            }
-        )
-    )
+        stacks_of = [[frame] for frame in problems]
+        profiles.append(_sampled("problems of this recording", "none", stacks_of, [1] * len(problems)))
+    whole = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": f"kscope@{__version__}",
+        "name": f"{', '.join(clean(name) for name in trace.kernels[:4])}: {info(trace).line}",
+        "activeProfileIndex": 0,
+        "shared": {"frames": [_frame(name, where) for name, where in frames]},
+        "profiles": profiles,
+    }
+    file.write(orjson.dumps(whole))
     step(len(trace))
 
 
@@ -56,10 +52,8 @@ def _frame(name: str, where: str | None) -> dict[str, Any]:
 
 
 def _profile(nodes: tuple[Node, ...], paths: list[list[int]], kernel: int) -> dict[str, Any]:
-    rows = [
-        (path, min(round(node.ns), 1 << 53)) for node, path in zip(nodes, paths, strict=True) if node.kernel == kernel
-    ]
-    rows = [(path, ns) for path, ns in rows if ns]
+    mine = [(path, round(node.ns)) for node, path in zip(nodes, paths, strict=True) if node.kernel == kernel]
+    rows = [(path, min(ns, 1 << 53)) for path, ns in mine if ns]
     return _sampled(nodes[kernel].name, "nanoseconds", [path for path, _ in rows], [ns for _, ns in rows])
 
 

@@ -71,12 +71,10 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
     np.add.at(ns, path, even * trace.warps.tick_ns[track])
     for index, (above, number) in enumerate(table, start=len(nodes)):
         name, kernel = str(names[number]), nodes[above].kernel
-        nodes.append(
-            Node(
-                name, above, wheres[name], int(count[index]), int(ticks[index]), float(ns[index]), kernel,
-                nodes[kernel].lanes, nodes[kernel].timer,
-            )
-        )  # fmt: skip
+        nodes.append(Node(
+            name, above, wheres[name], int(count[index]), int(ticks[index]), float(ns[index]), kernel,
+            nodes[kernel].lanes, nodes[kernel].timer,
+        ))  # fmt: skip
     return tuple(nodes)
 
 

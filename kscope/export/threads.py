@@ -61,7 +61,8 @@ class Beside:
 def threads_of(timeline: Timeline, beside: Beside | None = None) -> Threads:
     """The threads of a timeline: in processes for its GPUs, or in those of another profiler's file."""
     drawn = hierarchy(timeline)
-    gpus = {at: _FIRST_PID + number for number, at in enumerate(_top(drawn.groups))}
+    outermost = (at for at, one in enumerate(drawn.groups) if one.parent == TOP)
+    gpus = {at: pid for pid, at in enumerate(outermost, _FIRST_PID)}
     processes = {pid: clean(drawn.groups[at].name) for at, pid in gpus.items()} or {_FIRST_PID: "GPU"}
     order, free, home = np.arange(len(drawn.index)), _FIRST_PID + len(processes) + 1, _FIRST_PID
     launch = timeline.trace.warps.launch[drawn.row]
@@ -88,7 +89,3 @@ def threads_of(timeline: Timeline, beside: Beside | None = None) -> Threads:
         pid[track], tid[track] = process, free
         free += 1
     return Threads(pid, tid, rows, processes, free, home)
-
-
-def _top(groups: list[Group]) -> list[int]:
-    return [at for at, one in enumerate(groups) if one.parent == TOP]

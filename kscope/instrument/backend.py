@@ -12,7 +12,8 @@ from ..errors import UnsupportedError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..capture.model import DeviceCapture, ModuleMeta, Problem
+    from ..capture.capture_data import DeviceCapture
+    from ..capture.model import ModuleMeta, Problem
     from ..capture.pools.pool_file import PoolDevice, PoolFile
     from ..marks.grammar import Mark
     from .peaks import Peaks

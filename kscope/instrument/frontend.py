@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ..capture.model import LaunchCount, ModuleMeta, Problem
+    from ..capture.capture_data import LaunchCount
+    from ..capture.model import ModuleMeta, Problem
     from ..marks.grammar import Mark
     from .recording import Recording
 

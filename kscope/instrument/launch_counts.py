@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..capture.model import LaunchCount
+from ..capture.capture_data import LaunchCount
 from . import registry
 from .launch_lines import LINES
 

@@ -11,7 +11,7 @@ from threading import Lock, get_ident
 from types import CodeType, FrameType
 from typing import TypedDict
 
-from ..capture.model import LaunchLine
+from ..capture.capture_data import LaunchLine
 from ..util import stacks
 
 _LAUNCHERS = re.compile(r"kscope|kscope_\w+|triton_kscope|triton|cupy|cupyx|numba|numba_cuda")

@@ -22,69 +22,50 @@ MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
 """Bytes: a ring of the largest size for each SM, a shared one, and room to move them."""
 
 
-def _about(help: str, metavar: str = "", *, compiled: bool = False) -> dict[str, object]:
-    """Metadata of a field. metavar: of its flag, empty for a flag without a value. compiled: kernels depend on it."""
-    return {"help": help, "metavar": metavar, "compiled": compiled}
-
-
-_ABOUT: dict[str, dict[str, object]] = {
-    "strategy": _about(
-        "which threads record: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4",
-        "STRATEGY",
-        compiled=True,
-    ),
-    "records": _about("records per warp and launch; auto: what the kernel needs", "N", compiled=True),
-    "fill": _about("ring keeps the newest records, stop the oldest", "FILL", compiled=True),
-    "clock": _about("cycles, or globaltimer", "CLOCK", compiled=True),
-    "placement": _about(
-        "fence keeps instructions in the marks' order; schedule (experimental) records the kernel's own code",
-        "PLACEMENT",
-        compiled=True,
-    ),
-    "live": _about("store each record where its region ends: for kernels that hang", compiled=True),
-    "survive": _about(
-        f"keep records of a program that hangs or dies, see kscope watch: {', '.join(SURVIVE)}",
-        "WHERE",
-        compiled=True,
-    ),
-    "block": _about("blocks that record, by linear number: 40, 0:100 (the first 100), 0:1000:10", "BLOCKS"),
-    "warp": _about("warps of a block that record: 0,4-7", "LIST"),
-    "sm": _about("SMs that record: 0,4-7", "LIST"),
-    "pool": _about(
-        "GPU memory for records per device: 512MiB (default: 1/32 of the free memory, at most 1GiB)", "SIZE"
-    ),
-    "kernel": _about(
-        "kernels to keep, by name ('attn_*') or hash; the others are removed at the end", "GLOB", compiled=True
-    ),
-    "auto": _about("mark operations of these kinds", "LIST", compiled=True),
-    "mark": _about("mark these lines of source as a region", "NAME=FILE:FIRST-LAST", compiled=True),
-    "stalls": _about("also sample where warps wait and why; kscope stalls shows it"),
-    "period": _about("cycles between two samples of an SM sub-partition, a power of two: 2^10", "CYCLES"),
-    "launch_stacks": _about("record the Python line of every launch"),
-}
+def _option(help: str, metavar: str = "", *, compiled: bool = False) -> Any:
+    """A field of Options. metavar: of its flag, empty for a flag without a value. compiled: kernels depend on it."""
+    return field(default=None, metadata={"help": help, "metavar": metavar, "compiled": compiled})
 
 
 @dataclass(frozen=True)
 class Options:
     """What a user passed to profile() or enable(); None for options that were not given."""
 
-    strategy: Strategy | str | None = field(default=None, metadata=_ABOUT["strategy"])
-    records: int | Literal["auto"] | None = field(default=None, metadata=_ABOUT["records"])
-    fill: Fill | None = field(default=None, metadata=_ABOUT["fill"])
-    clock: Clock | None = field(default=None, metadata=_ABOUT["clock"])
-    placement: Placement | None = field(default=None, metadata=_ABOUT["placement"])
-    live: bool | None = field(default=None, metadata=_ABOUT["live"])
-    survive: Survive | None = field(default=None, metadata=_ABOUT["survive"])
-    block: BlockSelection | None = field(default=None, metadata=_ABOUT["block"])
-    warp: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["warp"])
-    sm: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["sm"])
-    pool: int | None = field(default=None, metadata=_ABOUT["pool"])
-    kernel: str | Sequence[str] | None = field(default=None, metadata=_ABOUT["kernel"])
-    auto: str | Sequence[str] | bool | None = field(default=None, metadata=_ABOUT["auto"])
-    mark: str | Sequence[str] | Mapping[str, str] | None = field(default=None, metadata=_ABOUT["mark"])
-    stalls: bool | None = field(default=None, metadata=_ABOUT["stalls"])
-    period: int | None = field(default=None, metadata=_ABOUT["period"])
-    launch_stacks: bool | None = field(default=None, metadata=_ABOUT["launch_stacks"])
+    strategy: Strategy | str | None = _option(
+        "which threads record: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4", "STRATEGY",
+        compiled=True,
+    )  # fmt: skip
+    records: int | Literal["auto"] | None = _option(
+        "records per warp and launch; auto: what the kernel needs", "N", compiled=True
+    )
+    fill: Fill | None = _option("ring keeps the newest records, stop the oldest", "FILL", compiled=True)
+    clock: Clock | None = _option("cycles, or globaltimer", "CLOCK", compiled=True)
+    placement: Placement | None = _option(
+        "fence keeps instructions in the marks' order; schedule (experimental) records the kernel's own code",
+        "PLACEMENT", compiled=True,
+    )  # fmt: skip
+    live: bool | None = _option("store each record where its region ends: for kernels that hang", compiled=True)
+    survive: Survive | None = _option(
+        f"keep records of a program that hangs or dies, see kscope watch: {', '.join(SURVIVE)}", "WHERE", compiled=True
+    )
+    block: BlockSelection | None = _option(
+        "blocks that record, by linear number: 40, 0:100 (the first 100), 0:1000:10", "BLOCKS"
+    )
+    warp: SupportsIndex | Iterable[SupportsIndex] | None = _option("warps of a block that record: 0,4-7", "LIST")
+    sm: SupportsIndex | Iterable[SupportsIndex] | None = _option("SMs that record: 0,4-7", "LIST")
+    pool: int | None = _option(
+        "GPU memory for records per device: 512MiB (default: 1/32 of the free memory, at most 1GiB)", "SIZE"
+    )
+    kernel: str | Sequence[str] | None = _option(
+        "kernels to keep, by name ('attn_*') or hash; the others are removed at the end", "GLOB", compiled=True
+    )
+    auto: str | Sequence[str] | bool | None = _option("mark operations of these kinds", "LIST", compiled=True)
+    mark: str | Sequence[str] | Mapping[str, str] | None = _option(
+        "mark these lines of source as a region", "NAME=FILE:FIRST-LAST", compiled=True
+    )
+    stalls: bool | None = _option("also sample where warps wait and why; kscope stalls shows it")
+    period: int | None = _option("cycles between two samples of an SM sub-partition, a power of two: 2^10", "CYCLES")
+    launch_stacks: bool | None = _option("record the Python line of every launch")
 
     @staticmethod
     def of(arguments: Mapping[str, Any]) -> Options:

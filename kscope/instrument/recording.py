@@ -26,7 +26,7 @@ EMITTING = (
     *("marks", "ptx", "sass", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
     *("capture/layout.py", "capture/wire.py", "capture/metadata.py", "capture/model.py"),
     *(f"machine_code/{name}.py" for name in ("elf", "occupancy", "segments")),
-    *("util/flow.py", "util/portable.py"),
+    *("util/fields.py", "util/flow.py", "util/portable.py"),
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
 
@@ -65,10 +65,8 @@ class Recording:
 
     def __post_init__(self) -> None:
         strategy_of(self.strategy)
-        if self.records != "auto" and not (
-            isinstance(self.records, int) and 1 <= self.records <= 1 << MAX_LOG2_RECORDS
-        ):
-            most = 1 << MAX_LOG2_RECORDS
+        most = 1 << MAX_LOG2_RECORDS
+        if self.records != "auto" and not (isinstance(self.records, int) and 1 <= self.records <= most):
             raise UsageError(f"records={self.records!r}: expected 'auto' or 1 to {most} records per warp")
         if self.fill not in ("ring", "stop"):
             raise UsageError(f"fill={self.fill!r}: expected 'ring' (keep the newest) or 'stop' (keep the oldest)")
@@ -97,11 +95,8 @@ class Recording:
         Args:
             own: folders of a frontend whose code takes part in emitting it.
         """
-        fields = (
-            asdict(self)
-            | {"survive": self.survive is not None}
-            | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _digest(own)}
-        )
+        fields = {**asdict(self), "survive": self.survive is not None, "strategy": self.strategy.spec}
+        fields |= {"layout": [MAJOR, MINOR], "emitter": _digest(own)}
         return "kscope-" + sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 

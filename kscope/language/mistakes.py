@@ -73,11 +73,11 @@ class _Reader:
         if named or self._creates(value) or isinstance(self._resolved(value), scope):
             written = ast.unparse(value)
             uncalled = "" if isinstance(value, ast.Call) else f" (in Triton `with {written}():`)"
-            yield (
-                node.lineno,
+            text = (
                 f"{written} is a statement by itself and records nothing: expected `with {written}:`{uncalled} around "
-                "the indented code to measure; in Python a region begins when it is entered",
+                "the indented code to measure; in Python a region begins when it is entered"
             )
+            yield node.lineno, text
 
     def _never_entered(self, node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[int, str]]:
         names = [name for name, kept in self._kept.items() if kept is node]
@@ -90,35 +90,30 @@ class _Reader:
             )
 
     def _entered_wrongly(self, entered: ast.expr) -> Iterator[tuple[int, str]]:
-        written, call = ast.unparse(entered), isinstance(entered, ast.Call)
-        found = self._resolved(entered.func if isinstance(entered, ast.Call) else entered)
+        written, call = ast.unparse(entered), entered if isinstance(entered, ast.Call) else None
+        callee = call.func if call else entered
+        found = self._resolved(callee)
         if isinstance(found, type) and issubclass(found, scope):
-            given = entered.args if isinstance(entered, ast.Call) else []
-            named = {keyword.arg for keyword in entered.keywords} if isinstance(entered, ast.Call) else set()
+            given = call.args if call else []
+            named = {keyword.arg for keyword in call.keywords} if call else set()
             if not given and not named & {"name", None}:
-                name = ast.unparse(entered.func if isinstance(entered, ast.Call) else entered)
-                yield entered.lineno, f'with {written}: a region needs a name, as in `with {name}("load"):`'
+                example = f'`with {ast.unparse(callee)}("load"):`'
+                yield entered.lineno, f"with {written}: a region needs a name, as in {example}"
             elif len(given) > 1:
                 value = ast.unparse(given[1])
                 yield entered.lineno, f"with {written}: a region takes its value by name: value={value}"
-        elif (missing := self._missing(entered)) is not None:
+        elif (missing := self._missing(callee)) is not None:
             name, near = missing
             instead = f"; did you mean {near[0]}?" if near else ""
             yield entered.lineno, f"with {written}: kscope has no {name}{instead}"
         elif any(found is point for point in (instant, counter)):
-            yield (
-                entered.lineno,
-                (
-                    f"with {written}: it records a point in time, not a span; write it as a statement, or "
-                    "`with kscope.region(...):`"
-                ),
-            )
+            remedy = "write it as a statement, or `with kscope.region(...):`"
+            yield entered.lineno, f"with {written}: it records a point in time, not a span; {remedy}"
         elif isinstance(found, scope) and not call and self._with_calls_only:
             yield entered.lineno, f"with {written}: the `with` of this language takes only calls; `with {written}():`"
 
-    def _missing(self, entered: ast.expr) -> tuple[str, list[str]] | None:
-        """A name that kscope does not have, and similar ones that it has; None if `entered` names no such thing."""
-        named = entered.func if isinstance(entered, ast.Call) else entered
+    def _missing(self, named: ast.expr) -> tuple[str, list[str]] | None:
+        """A name that kscope does not have, and similar ones that it has; None if `named` is no such thing."""
         owner = self._resolved(named.value) if isinstance(named, ast.Attribute) else None
         if not isinstance(named, ast.Attribute) or not isinstance(owner, ModuleType) or not is_kscope(owner):
             return None

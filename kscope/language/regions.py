@@ -6,11 +6,11 @@ They emit marks through the frontend that is tracing; outside of kernels they do
 from __future__ import annotations
 
 from copy import copy
-from types import TracebackType
 from typing import Any, Literal
 
 from ..instrument import registry
-from ..marks.grammar import BEGIN_TRACK, END_TRACK, ROLE_TRACK, Act, How, Mark, check_name
+from ..marks.grammar import Act, How, Mark
+from ..marks.names import BEGIN_TRACK, END_TRACK, ROLE_TRACK, check_name
 from ..marks.predicates import constant_predicate
 from ..marks.strategies import Strategy, strategy_of
 from ..marks.work import declared
@@ -109,9 +109,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
             _place("enter", self.name, self._spec, self._how, self._value, self._context, self._when, self._open)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None and constant_predicate(self._when) is not False:
             _place("exit", self.name, self._spec, self._how, None, self._context)
 
@@ -236,12 +234,7 @@ def role(name: Any, *, strategy: Strategy | None = None, _semantic: Any = None) 
 
 
 def begin(
-    name: Any,
-    key: Any = None,
-    *,
-    strategy: Strategy | str | None = None,
-    when: Any = None,
-    _semantic: Any = None,
+    name: Any, key: Any = None, *, strategy: Strategy | str | None = None, when: Any = None, _semantic: Any = None
 ) -> None:
     """Begin a span of work that is in flight: end() with the same name and key ends it, in any warp of the block, in
     another iteration or another function.
@@ -263,12 +256,7 @@ def begin(
 
 
 def end(
-    name: Any,
-    key: Any = None,
-    *,
-    strategy: Strategy | str | None = None,
-    when: Any = None,
-    _semantic: Any = None,
+    name: Any, key: Any = None, *, strategy: Strategy | str | None = None, when: Any = None, _semantic: Any = None
 ) -> None:
     """End the oldest open span that begin() began in this block with the same name and key.
 

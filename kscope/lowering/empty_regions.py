@@ -19,7 +19,7 @@ from ..capture import layout
 from ..capture.model import Problem
 from ..errors import FormatError, MissingError
 from ..machine_code import sass, tools
-from ..marks.grammar import format_name
+from ..marks.names import format_name
 from ..ptx import cfg
 from . import metadata_patch
 from .lowered import Lowered, SourceInfo

@@ -9,7 +9,8 @@ from ..capture import layout
 from ..capture.model import RegionMeta
 from ..errors import UsageError
 from ..marks.constants import widened
-from ..marks.grammar import Mark, ValueType, format_name
+from ..marks.grammar import Mark
+from ..marks.names import ValueType, format_name
 from ..marks.wide import common, is_wide
 from ..ptx import cfg
 from .emitting import key_of

@@ -14,7 +14,8 @@ from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import PairingError, UnsupportedError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
 from ..instrument.selection.auto import unmatched_in_kernel
-from ..marks.grammar import PREFIX, Mark, format_name
+from ..marks.grammar import PREFIX, Mark
+from ..marks.names import format_name
 from ..marks.operations import PIPELINE
 from ..marks.strategies import ANY_LANE, parse_strategy
 from ..marks.wide import is_wide

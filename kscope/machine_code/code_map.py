@@ -13,7 +13,7 @@ from ..capture.layout import Kind, record_id
 from ..capture.model import RegionMeta, RowLayout
 from ..capture.samples import NO_PLACE, CodeRegion, Place, SampledFunction
 from ..errors import FormatError, MissingError
-from ..marks.grammar import split
+from ..marks.names import split
 from ..util.parallel import map_ahead
 from . import elf, tools
 from .live_registers import live_registers

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .grammar import Mark, ValueType
+from .grammar import Mark
+from .names import ValueType
 from .refusals import value_refused
 from .wide import is_wide
 

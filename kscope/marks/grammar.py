@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ..errors import UsageError
+from .names import ValueType, format_name
 from .strategies import ANY_LANE, TargetWarp
 
 Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel", "attempt", "success"]
 """What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks. "attempt" and "success"
 are around an instruction that waits and may fail (lowering/pipeline.py)."""
-ValueType = Literal["i32", "u32", "f32", "i64", "u64", "f64"]
 Origin = Literal["source", "auto", "lines"]
 How = Literal["with", "call", "auto", "lines", "pipeline"]
 """What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code; auto="pipeline" in PTX."""
@@ -38,18 +38,8 @@ _ACTS = "|".join(get_args(Act))
 _LINE = re.compile(rf"//kscope ({_ACTS}|open) (\S+) ([iuf]32|[iuf]64|-) (\S+) (with|call|auto|lines|pipeline){_REST}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
-MAX_NAME_BYTES = 512
 NEVER = "0"
 """A predicate that is always false."""
-TRACK = "\x1f"
-"""Separates a region's name from its track in Mark.name."""
-WORK = "\x1e"
-"""Separates both from the region's work, see work.py."""
-ROLE_TRACK = "kscope.role"
-"""The track of instants that name the role of their warp."""
-BEGIN_TRACK, END_TRACK = "kscope.begin", "kscope.end"
-"""The tracks of instants that are the two ends of a span."""
-
 ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
 HOWS: tuple[How, ...] = ("with", "call")
@@ -149,88 +139,18 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
     raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
     try:
         warps = tuple(warp for warp in range(mask.bit_length()) if mask >> warp & 1)
+        spec = TargetWarp(*warps).spec if warps else PACKED_STRATEGIES[plain]
+        if int(strategy) == PACKED_ANY_LANE:
+            spec = ANY_LANE
         open_, placed = divmod(int(how), len(HOWS))
-        return Mark(
-            ACTS[int(act)],
-            raw.rstrip(b"\0").decode(),
-            TYPES[int(kind)],
-            ANY_LANE
-            if int(strategy) == PACKED_ANY_LANE
-            else TargetWarp(*warps).spec
-            if warps
-            else PACKED_STRATEGIES[plain],
-            HOWS[placed],
-            operand,
-            when,
-            (False, True)[open_],
-        )
+        text = raw.rstrip(b"\0").decode()
+        opens = (False, True)[open_]
+        return Mark(ACTS[int(act)], text, TYPES[int(kind)], spec, HOWS[placed], operand, when, opens)
     except (IndexError, UnicodeDecodeError) as error:
         raise UsageError(
             f"not a kscope mark: act {act}, type {kind}, how {how}, name {raw!r} ({error}); "
             "was it written by another version of kscope, or is the source not in UTF-8?"
         ) from error
-
-
-def check_name(name: object, track: object = None, work: str = "") -> str:
-    """Validate a region's name and track.
-
-    Args:
-        name: a constant string of at most MAX_NAME_BYTES bytes, or a DSL's constant with a `value`.
-        track: the same, or None.
-        work: the text of its work; empty without.
-
-    Returns:
-        The name, with the track after TRACK and the work after WORK.
-
-    Raises:
-        UsageError: either is not a constant, non-empty string of valid Unicode without U+001E.
-    """
-    name, track = getattr(name, "value", name), getattr(track, "value", track)
-    if WORK in f"{name}{track}":
-        raise UsageError(f"kscope.region({name!r}): kscope uses the character U+001E itself; leave it out")
-    if work:
-        return _checked(f"{check_name(name, track)}{WORK}{work}")
-    if track is not None:
-        if not isinstance(track, str) or not track or TRACK in f"{name}{track}":
-            raise UsageError(
-                f"kscope.region({name!r}, track={track!r}): the track must be a non-empty string known at compile time"
-            )
-        return _checked(f"{_checked(name)}{TRACK}{track}")
-    return _checked(name)
-
-
-def split(name: str) -> tuple[str, str | None]:
-    """Split what check_name() joined into a region's name and its track or None; its work is left out."""
-    name = name.partition(WORK)[0] or name
-    region, _, track = name.partition(TRACK)
-    return (region, track) if region and track else (name, None)
-
-
-def work_of(name: str) -> str:
-    """The text of a region's work; empty without."""
-    return name.partition(WORK)[2]
-
-
-def format_name(name: str) -> str:
-    """A name for messages: ``'load'``, ``'load' (track 'loads')``."""
-    region, track = split(name)
-    return repr(region) if track is None else f"{region!r} (track {track!r})"
-
-
-def _checked(name: object) -> str:
-    if not isinstance(name, str):
-        raise UsageError(
-            f"kscope.region({name!r}): the name must be a string known at compile time; pass runtime data as value="
-        )
-    if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
-        raise UsageError(
-            f"kscope.region({name[:40]!r}): a name and its track must have 1 to {MAX_NAME_BYTES} bytes of UTF-8"
-        )
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"kscope.region({name!r}): the name is not valid Unicode ({error.reason})") from None
-    return name
 
 
 def quote(name: str) -> str:

@@ -38,7 +38,7 @@ _NUMBERS = ("count", "bytes", "copies", "copied", "commits")
 OF_WARP = "wgmma"
 """What a warp executes as one: its lane 0 records groups of it."""
 
-_NAME = re.compile(rf"{PIPELINE} ({'|'.join(get_args(Operation))})((?: [a-z]+=[\w.]+)*)(?: (?:(\S.*:\d+)|#\d+))?")
+_NAME = rf"{PIPELINE} ({'|'.join(get_args(Operation))})((?: [a-z]+=[\w.]+)*)(?: (?:(\S.*:\d+)|#\d+))?"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def named(operation: Operation, place: str, **fixed: int | str) -> str:
 @lru_cache
 def of_name(name: str) -> Named | None:
     """The operation that a region's name describes; None for other names."""
-    found = _NAME.fullmatch(name)
+    found = re.fullmatch(_NAME, name) if name.startswith(PIPELINE) else None
     if found is None:
         return None
     fixed = dict(word.split("=") for word in found[2].split())

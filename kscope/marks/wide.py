@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .grammar import ValueType
+from .names import ValueType
 
 CODES: dict[str, int] = {"i32": 0, "u32": 1, "f32": 2, "i64": 3, "u64": 4, "f64": 5}
 """The codes of types in a trace (TraceData.types)."""

@@ -44,12 +44,10 @@ def calls(kineto: Kineto, kernels: Kernels, kernel: Int64, origin: int) -> tuple
         enqueued, took = -1, -1
         if event >= 0:
             enqueued, took = int(kineto.begin[event]) + shift, int(kineto.end_ns[event] - kineto.begin[event])
-        rows.append(
-            Call(
-                launch, *_named(kineto, above, event), int(kernels.stream[at]), int(kernels.correlation[at]), enqueued,
-                took, int(kernels.begin[at]) + shift, int(kernels.end[at]) + shift,
-            )
-        )  # fmt: skip
+        rows.append(Call(
+            launch, *_named(kineto, above, event), int(kernels.stream[at]), int(kernels.correlation[at]), enqueued,
+            took, int(kernels.begin[at]) + shift, int(kernels.end[at]) + shift,
+        ))  # fmt: skip
     return tuple(rows)
 
 

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from ..errors import FormatError
-from ..util.arrays import Int64
+from ..util.arrays import Bools, Int64
 from ..util.bounded_reading import MAX_FILE_BYTES, memory_budget, read_bytes
 from ..util.memory import uncollected
 
@@ -76,7 +75,7 @@ class Kineto:
         codes = [code for code, name in enumerate(self.categories) if name in categories]
         return np.flatnonzero(np.isin(self.category, codes) & self.in_phase("X"))
 
-    def in_phase(self, *phases: str) -> npt.NDArray[np.bool_]:
+    def in_phase(self, *phases: str) -> Bools:
         """(e,) which events are of some phases."""
         return np.isin(self.phase, [code for code, name in enumerate(self.phases) if name in phases])
 

@@ -96,7 +96,6 @@ def _names(kernels: list[Event]) -> Iterator[Event]:
     """Names of processes and threads."""
     streams = sorted({(one["pid"], one["tid"]) for one in kernels})
     for device in dict(streams):
-        labels = {"ph": "M", "name": "process_labels", "pid": device, "tid": 0, "args": {"labels": f"GPU {device}"}}
-        yield labels
+        yield {"ph": "M", "name": "process_labels", "pid": device, "tid": 0, "args": {"labels": f"GPU {device}"}}
     for device, stream in streams:
         yield {"ph": "M", "name": "thread_name", "pid": device, "tid": stream, "args": {"name": f"stream {stream}"}}

@@ -104,13 +104,11 @@ def packets(kineto: Kineto, tracks: Tracks, launched: dict[int, list[int]]) -> I
     times = _times(np.where(ends, end[row], begin[row]) + kineto.base)
     events, closed = _begins(kineto, at, which.ravel(), uuids, flows), [_tail(_END + _track(uuid)) for uuid in uuids]
     of = which.ravel()[row]
-    found = [
-        closed[where] if is_end else events[item]
-        for item, where, is_end in zip(row.tolist(), of.tolist(), ends.tolist(), strict=True)
-    ]
-    yield b"".join(
-        [head + times[cut : cut + 9] + tail for cut, (head, tail) in zip(range(0, len(times), 9), found, strict=True)]
-    )
+    parts = list[bytes]()
+    for at_time, (item, where, is_end) in enumerate(zip(row.tolist(), of.tolist(), ends.tolist(), strict=True)):
+        before, after = closed[where] if is_end else events[item]
+        parts += (before, times[9 * at_time : 9 * at_time + 9], after)
+    yield b"".join(parts)
 
 
 def _in_order(begin: Int64, end: Int64, span: Bools) -> tuple[Int64, Bools]:

@@ -6,13 +6,15 @@ Only next to damaged clocks, far from all others, does numpy round times more co
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
+import zlib
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["available", "call", "digest", "path", "threads"]
 
@@ -33,18 +35,18 @@ def path() -> Path | None:
 
 
 def digest() -> str:
-    """A digest of the C sources. A library built from others may expect other arguments, and is not used."""
+    """The CRC-32 of the C sources. A library built from others may expect other arguments, and is not used."""
     sources = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    return f"{zlib.crc32(b''.join(source.read_bytes() for source in sources)):08x}"
 
 
-def call(name: str, *arguments: npt.NDArray[np.generic] | int | float) -> int:
+def call(name: str, *arguments: npt.NDArray[np.generic] | memoryview | int | float) -> int:
     """Call a compiled function without the interpreter's lock.
 
     Args:
         name: of the function, without its prefix ks_.
-        arguments: arrays are passed as pointers, of read-only ones that are not contiguous a copy is passed; int as
-            int64_t, float as double.
+        arguments: arrays and memory are passed as pointers, of read-only arrays that are not contiguous a copy is
+            passed; int as int64_t, float as double.
 
     Returns:
         A number that depends on the function, never negative.
@@ -56,7 +58,7 @@ def call(name: str, *arguments: npt.NDArray[np.generic] | int | float) -> int:
     assert loaded is not None
     function = getattr(loaded[1], f"ks_{name}")
     function.restype = ctypes.c_int64
-    held = [_contiguous(one) if isinstance(one, np.ndarray) else one for one in arguments]
+    held = [one if isinstance(one, (int, float, memoryview)) else _contiguous(one) for one in arguments]
     found: int = function(*map(_passed, held))
     if found == -1:
         raise MemoryError(f"no memory for {name}")
@@ -77,14 +79,42 @@ def threads(short: bool = False) -> int:
 
 def _contiguous(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """The array, or a copy of one that stores its only value once."""
-    return array if array.flags.writeable else np.ascontiguousarray(array)
+    if array.flags.writeable:
+        return array
+    import numpy as np  # who has an array has loaded it
+
+    return np.ascontiguousarray(array)
 
 
-def _passed(argument: npt.NDArray[np.generic] | int | float) -> ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double:
-    if isinstance(argument, np.ndarray):
-        assert argument.flags.c_contiguous
-        return ctypes.c_void_p(argument.ctypes.data)
-    return ctypes.c_int64(argument) if isinstance(argument, int) else ctypes.c_double(argument)
+def _passed(
+    argument: npt.NDArray[np.generic] | memoryview | int | float,
+) -> ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double:
+    if isinstance(argument, int):
+        return ctypes.c_int64(argument)
+    if isinstance(argument, float):
+        return ctypes.c_double(argument)
+    if isinstance(argument, memoryview):
+        return ctypes.c_void_p(_address(argument))
+    assert argument.flags.c_contiguous
+    return ctypes.c_void_p(argument.ctypes.data)
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer: ctypes itself gives no address of memory that is read-only."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p), ("owner", ctypes.c_void_p), ("bytes", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("dimensions", ctypes.c_int),
+        ("pointers", ctypes.c_void_p * 5),
+    )  # fmt: skip
+
+
+def _address(memory: memoryview) -> int:
+    """Where contiguous memory begins; 0, which is NULL, if it is empty. Raises BufferError for other memory."""
+    found = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(found), 0)
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+    return found.address if found.bytes else 0
 
 
 @cache

@@ -49,8 +49,11 @@ static void search_from(const struct search *search, struct chunk *chunk, int64_
         const int early = search->known && (int32_t)(search->steps - head[END_TIME]) > 0;
         search->at[place] = (uint32_t)unit;
         search->log2[place] = (uint8_t)log2;
-        search->closed[place] = is_finished(head) && (early || arrived(head, count < capacity ? count : capacity));
-        search->over[place++] = is_finished(head) && count > capacity;
+        if (search->closed) {
+            search->closed[place] = is_finished(head) && (early || arrived(head, count < capacity ? count : capacity));
+            search->over[place] = is_finished(head) && count > capacity;
+        }
+        place++;
         end = unit += size;
     }
     chunk->end = end;
@@ -72,15 +75,17 @@ static int64_t gather(const struct search *search, struct chunk *chunk, int64_t 
     const size_t count = (size_t)chunk->found;
     memmove(search->at + to, search->at + chunk->room, count * sizeof *search->at);
     memmove(search->log2 + to, search->log2 + chunk->room, count);
-    memmove(search->closed + to, search->closed + chunk->room, count);
-    memmove(search->over + to, search->over + chunk->room, count);
+    if (search->closed) {
+        memmove(search->closed + to, search->closed + chunk->room, count);
+        memmove(search->over + to, search->over + chunk->room, count);
+    }
     return to + chunk->found;
 }
 
 /* Slabs in parts of stripes.
    first: (parts + 1,) units where parts begin. settled: records of warps that ended before it have arrived, ns; 0: none
    is known to. at to over: columns of the slabs, room for one per three units, per part and per CHUNK_UNITS, and one
-   more. opens: (parts + 1,) where each part's slabs begin. Returns their number, or -1 without memory. */
+   more; closed and over may be NULL. opens: (parts + 1,) where each part's slabs begin. Returns their number, or -1 without memory. */
 int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, int64_t least_log2, int64_t most_log2,
                   int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
                   int64_t *opens)

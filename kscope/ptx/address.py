@@ -7,9 +7,9 @@ from ..capture import wire
 
 def gate(field: str) -> str:
     """The address of a field of the gate."""
-    return f"[ks_ctl+{wire.GATE.fields[field][1]}]"  # type: ignore[index]  # a structured dtype has fields
+    return f"[ks_ctl+{wire.GATE.offset(field)}]"
 
 
 def stripe(field: str) -> str:
     """The address of a field of the stripe that ks_line points to."""
-    return f"[ks_line+{wire.STRIPES_AT + wire.STRIPE.fields[field][1]}]"  # type: ignore[index]  # as above
+    return f"[ks_line+{wire.STRIPES_AT + wire.STRIPE.offset(field)}]"

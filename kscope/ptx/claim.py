@@ -134,19 +134,24 @@ def again(kernel: Kernel) -> str:
     The attempts follow each other: in a loop the assembler would keep the kernel's registers as if it ran often.
     """
     units = kernel.units
-    left = "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff;\n\t@!ks_full bra.uni KS_SETTLED;\n"
     return (
         "\tret;\n"
         f"{launch_entry(kernel)}"
         "KS_AGAIN:\n"
         "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-        f"{f'{_refused(units)}{_look(units)}{left}' * (wire.MOST_CLAIMS - 1)}"
+        f"{retry(units) * (wire.MOST_CLAIMS - 1)}"
         f"{_skip(units)}"
         f"{_lose('ks_try')}\tnot.pred ks_r, ks_try; and.pred ks_on, ks_on, ks_r;\n"
         "KS_SETTLED:\n"
         "\t}\n"
         "\tbra.uni KS_HAVE;\n"
     )
+
+
+def retry(units: str) -> str:
+    """One more attempt of the refused lanes. units: a constant or operand, the size of a slab."""
+    left = "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff;\n\t@!ks_full bra.uni KS_SETTLED;\n"
+    return f"{_refused(units)}{_look(units)}{left}"
 
 
 def _skip(units: str) -> str:
@@ -262,7 +267,7 @@ def one_of(spec: str, into: str) -> str:
 
 def _sampled() -> str:
     """Warps and SMs by mask, blocks by range and stride; skipped if the gate leaves none out."""
-    sms = wire.GATE.fields["sm_mask"][1]  # type: ignore[index]  # a structured dtype has fields
+    sms = wire.GATE.offset("sm_mask")
     return (
         "\tsetp.eq.u32 ks_q, ks_sampled, 0;\n"
         "\t@ks_q bra.uni KS_CHOSEN;\n"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..capture import layout, wire
 from ..instrument.recording import Recording
-from ..marks.grammar import ValueType
+from ..marks.names import ValueType
 from ..marks.strategies import ANY_LANE
 from ..marks.wide import is_wide
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..capture import layout, wire
-from ..marks.grammar import ValueType
+from ..marks.names import ValueType
 from ..marks.wide import halves
 from .anchor import last_anchor
 from .entry import width

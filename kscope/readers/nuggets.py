@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..errors import UsageError
@@ -80,7 +79,7 @@ def nuggets(
 _Columns = tuple[Int64, Int64, Int64, Int64, Int64]
 
 
-def _legacy(slices: npt.NDArray[np.int64], cells: npt.NDArray[np.int64], notes: Notes) -> _Columns:
+def _legacy(slices: Int64, cells: Int64, notes: Notes) -> _Columns:
     """(unit, start, duration, tag, tid) of the written events."""
     rows = cells.reshape(len(slices), -1, 4)
     most = rows.shape[1]
@@ -95,7 +94,7 @@ def _legacy(slices: npt.NDArray[np.int64], cells: npt.NDArray[np.int64], notes: 
     return unit, start, duration, tag, tid
 
 
-def _compact(slices: npt.NDArray[np.int64], cells: npt.NDArray[np.int64], notes: Notes) -> _Columns:
+def _compact(slices: Int64, cells: Int64, notes: Notes) -> _Columns:
     """(unit, start, duration, tag, 0) of the written events."""
     unit, slot = np.nonzero(cells)
     anchor = slices[:, 0] if slices.shape[1] else np.zeros(0, np.int64)

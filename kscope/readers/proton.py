@@ -140,10 +140,8 @@ def _placed(one: dict[str, Any]) -> bool:
 def _numbers(rows: Sequence[dict[str, Any]], name: str) -> Float:
     """A field of every row as float64; NaN if it is not a number."""
     values = [row.get(name) for row in rows]
-    return np.array(
-        [value if isinstance(value, (int, float)) and not isinstance(value, bool) else np.nan for value in values],
-        np.float64,
-    )
+    numeric = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in values]
+    return np.array([value if known else np.nan for value, known in zip(values, numeric, strict=True)], np.float64)
 
 
 def _per_text(texts: Sequence[str], read: Any) -> Int64:

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
-from ..util.arrays import Bools, Int64
+from ..util.arrays import U64, Bools, Int64
 from ..util.runs import fresh
 from .columns import Notes, Records, WarpRows, recorded_by, trace
 from .pairs import BEGIN, END, pair, unwrapped
@@ -69,14 +68,9 @@ class Launched:
 
 @recorded_by("FlashInfer")
 def flashinfer(
-    buffer: Any,
-    names: Names = None,
-    *,
-    sm: bool | None = None,
-    stride: int = 0,
-    kernel: str = "kernel",
-    device: int = 0,
-) -> Trace:
+    buffer: Any, names: Names = None, *, sm: bool | None = None, stride: int = 0,
+    kernel: str = "kernel", device: int = 0,
+) -> Trace:  # fmt: skip
     """The trace of a FlashInfer profiler buffer; also of TVM's CudaProfiler and of warpscope.
 
     A group is shown as a warp of its block. Times are ns of %globaltimer.
@@ -171,7 +165,7 @@ def read(
     return trace(records, rows, names, notes, [launch], noun=noun)
 
 
-def _header(data: npt.NDArray[np.uint64], notes: Notes) -> tuple[int, int]:
+def _header(data: U64, notes: Notes) -> tuple[int, int]:
     """(blocks, groups), each at least 1."""
     first = int(data[0]) if len(data) else 0
     blocks, groups = first & 0xFFFFFFFF, first >> 32
@@ -184,7 +178,7 @@ def _header(data: npt.NDArray[np.uint64], notes: Notes) -> tuple[int, int]:
     return max(1, blocks), max(1, groups)
 
 
-def _written(slots: npt.NDArray[np.uint64], lanes: int) -> tuple[Int64, Int64, Int64]:
+def _written(slots: U64, lanes: int) -> tuple[Int64, Int64, Int64]:
     """(lane, tag, time) of the written words, grouped by lane.
 
     Records of one lane are `lanes` words apart; with more lanes than slots, each slot is a lane's first record, so that

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..trace import Trace
+from ..util.arrays import U64, Bools
 from .columns import Notes, recorded_by
 from .tagged import LOW, Launched, Marks, read
 from .words import Names, named, words
@@ -60,6 +60,6 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     return read(marks, inside, named(names, "task"), notes, launched, "task")
 
 
-def _is_written(data: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _is_written(data: U64) -> Bools:
     """A mask of the written words."""
     return np.asarray((data != np.uint64(_EMPTY[0])) & (data != np.uint64(_EMPTY[1])))

@@ -24,6 +24,8 @@ Names = Sequence[str] | Mapping[int, str] | None
 MOST_DEVICE = (1 << 20) - 1
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Readers of a .npy file's header, by version."""
+_DAMAGED = (ArithmeticError, EOFError, LookupError, RecursionError, SyntaxError, TokenError, TypeError, ValueError)
+"""What numpy raises for a file that is not an array."""
 
 
 def words(call: str, buffer: Any, device: object, notes: Notes) -> npt.NDArray[np.uint64]:
@@ -76,16 +78,7 @@ def _file(path: Path) -> Bytes:
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what Python 2 wrote is read as well
             return _bytes(_array(file, size))
-    except (
-        ArithmeticError,
-        EOFError,
-        LookupError,
-        RecursionError,
-        SyntaxError,
-        TokenError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _DAMAGED as error:
         reason = textwrap.shorten(str(error), 200)  # it may quote the whole header
         raise FormatError(f"{path} is not a numpy array ({reason}): save it with numpy.save(path, buffer)") from None
 

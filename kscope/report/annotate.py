@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 
 from ..analysis.samples.annotated import UNREAD, Annotated, File, Line
@@ -97,13 +96,10 @@ def _bar(line: Line, colors: dict[str, str]) -> str:
     parts = [
         f"<span style='width:{100 * count / line.samples:.2f}%;background:{colors[name]}'"
         f" title='{_text(name)} {count / line.samples:.1%}'></span>"
-        for name, count in _shown(counts.items())
+        for name, count in counts.items()
+        if count > 0
     ]
     return f"<div class=bar>{''.join(parts)}</div>"
-
-
-def _shown(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    return [(name, count) for name, count in counts if count > 0]
 
 
 def _text(text: str) -> str:

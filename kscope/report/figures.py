@@ -28,13 +28,12 @@ class Longest:
         name: the name.
         warp: index into scene.drawn.
         begin_ns: after drawn.base.
-        dur, dur_ns: duration in ticks and ns.
+        dur_ns: duration.
     """
 
     name: Int64
     warp: Int64
     begin_ns: Float
-    dur: Int64
     dur_ns: Float
 
 
@@ -111,25 +110,22 @@ class Figures:
         above = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
         lowest = np.maximum((above >= LONGEST).sum(axis=1) - 1, 0)
         few = np.flatnonzero(bin_ >= lowest[name])
-        begin = part.begin_ns[at][few]
-        self._longest.append(_top(Longest(name[few], warp[few], begin, part.dur[at][few], ns[few])))
+        self._longest.append(_top(Longest(name[few], warp[few], part.begin_ns[at][few], ns[few])))
 
     def merge(self, other: Figures) -> None:
         """Add the counts of another place."""
-        for mine, theirs in (
-            (self.histogram, other.histogram), (self.by_place, other.by_place),
-            (self.by_warp, other.by_warp), (self.by_block, other.by_block),
-        ):  # fmt: skip
-            mine += theirs
+        self.histogram += other.histogram
+        self.by_place += other.by_place
+        self.by_warp += other.by_warp
+        self.by_block += other.by_block
         self._longest += other._longest
 
     def longest(self) -> Longest:
         """The longest spans of each name, by name, longest first."""
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
-        found = [Longest(none, none, nothing, none, nothing), *self._longest]
-        return _top(
-            Longest(*(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(Longest)))
-        )
+        found = [Longest(none, none, nothing, nothing), *self._longest]
+        columns = ([getattr(one, field.name) for one in found] for field in fields(Longest))
+        return _top(Longest(*map(np.concatenate, columns)))
 
 
 def _top(found: Longest) -> Longest:

@@ -95,11 +95,7 @@ def _source(trace: TraceData, samples: Samples) -> Table:
 def _roles(trace: TraceData) -> Table:
     rows = [
         (
-            str(row.key[0]),
-            row.region,
-            f"{row.count:,}",
-            time_text(row.warp_time_ns),
-            part_text(row.share),
+            str(row.key[0]), row.region, f"{row.count:,}", time_text(row.warp_time_ns), part_text(row.share),
             time_text(row.mean_ns),
         )
         for row in summarize(trace, "role").regions
@@ -129,15 +125,11 @@ def _gaps(trace: TraceData) -> Table:
         return _table("gaps", head, 2, [], f"More than {MOST_RECORDS:,} records: see kscope gaps, or filter the trace.")
     rows = [
         (
-            row.after,
-            row.before,
-            f"{row.count:,}",
-            time_text(row.warp_time_ns),
-            part_text(row.share),
+            row.after, row.before, f"{row.count:,}", time_text(row.warp_time_ns), part_text(row.share),
             time_text(row.max_ns),
         )
         for row in between(trace)
-    ]
+    ]  # fmt: skip
     return _table("gaps", head, 2, rows, "Time of warps in no region, by the regions around it.")
 
 

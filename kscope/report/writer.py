@@ -104,7 +104,7 @@ def _about(shown: Scene, summary: Summary, edges: tuple[Edge, ...]) -> dict[str,
     waits = reasons.bars(trace)
     wheres = {one.name: clean(one.where) for one in reversed(trace.regions) if one.where}  # the first of a name
     return {
-        "version": __version__, "origin": str(trace.origin), "base": drawn.base, "span": drawn.span,
+        "version": __version__, "base": drawn.base, "span": drawn.span,
         "tick": trace.tick_ns, "error": float(np.max(trace.warps.error_ns, initial=0.0)), "records": len(trace),
         "idle": sum(one.idle_ns for one in summary.warps) / alive if alive > 0 else None,
         "filtered": trace.filtered, "shares": min(len(shown.names), heat.MOST_SHARES),
@@ -123,7 +123,6 @@ def _about(shown: Scene, summary: Summary, edges: tuple[Edge, ...]) -> dict[str,
         "clock": trace.recorded.clock, "recorded": clean(info(trace).line),
         "roles": [clean(name) for name in of_role.known], "role_names": [clean(name) for name in of_role.names],
         "tables": [asdict(one) for one in tables(trace, edges)],
-        "notes": [clean(note) for note in summary.notes],
         "problems": [one.as_dict() for one in trace.problems],
     }  # fmt: skip
 
@@ -152,9 +151,7 @@ def _launches(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:
     grid = np.array([one.grid for one in trace.launches], np.int64).reshape(-1, 3)
     return {
         "begin": begin, "end": end, "kernel": narrow(kernel), "x": narrow(grid[:, 0]), "y": narrow(grid[:, 1]),
-        "z": narrow(grid[:, 2]), "device": narrow(np.array([one.device for one in trace.launches], np.int64)),
-        "replay": narrow(np.array([one.replay for one in trace.launches], np.int64)),
-        "grid": np.array([one.grid_id & 0xFFFFFFFFFFFFFFFF for one in trace.launches], np.uint64),
+        "z": narrow(grid[:, 2]),
     }  # fmt: skip
 
 
@@ -165,5 +162,5 @@ def _figures(total: Figures, axes: figures.Axes) -> dict[str, np.ndarray[Any, An
         "by_warp": total.by_warp.ravel(), "by_block": total.by_block.ravel(),
         "first_block": narrow(axes.first_block), "last_block": narrow(axes.last_block),
         "long_name": narrow(longest.name), "long_warp": narrow(longest.warp), "long_begin": longest.begin_ns,
-        "long_ticks": narrow(longest.dur), "long_ns": longest.dur_ns,
+        "long_ns": longest.dur_ns,
     }  # fmt: skip

@@ -20,13 +20,12 @@ from ..instrument.peer_side import PeerSide
 from ..merging.ranks.clock_files import FILE, SCHEMA
 from ..util.atomic_files import replacing
 from ..util.portable import dump_json
-from . import peer_clocks
+from ..util.processes import boot
 from .launcher import place
 from .peer_clocks import Follower, Leader
 from .rendezvous import Rendezvous
 
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def folder_of(folder: Path, rank: int) -> Path:
@@ -139,8 +138,8 @@ class Job:
 
     def _begin(self, meeting: Rendezvous) -> None:
         self._readings += meeting.readings()
-        members = peer_clocks.ranks_on_host(self._hosts, self.here.rank)
-        side = self._gpu(members)
+        members = [one for one, host in enumerate(self._hosts) if host == self.host]
+        self._side = side = self._gpu(members)
         can = side is not None and side.file >= 0
         able = meeting.gather(can)
         with_gpu = [one for one in members if able[one]]
@@ -158,17 +157,16 @@ class Job:
             self.note(f"rank {self.here.rank}: GPUs were not compared: {error}")
 
     def _gpu(self, members: list[int]) -> PeerSide | None:
-        if self._side is None:
-            local = next((os.environ[one] for one in _LOCAL if os.environ.get(one, "").isdecimal()), None)
-            ordinal = members.index(self.here.rank) if local is None else int(local)
-            with suppress(MissingError, UnsupportedError, DriverError):
-                self._side = registry.backend("cuda").peer_side(ordinal)
-        return self._side
+        local = next((os.environ[one] for one in _LOCAL if os.environ.get(one, "").isdecimal()), None)
+        ordinal = members.index(self.here.rank) if local is None else int(local)
+        with suppress(MissingError, UnsupportedError, DriverError):
+            return registry.backend("cuda").peer_side(ordinal)
+        return None
 
     def _save(self) -> None:
         peers = self._clocks.found if isinstance(self._clocks, Leader) else []
         found = {
-            "schema": SCHEMA, "version": 1, "rank": self.here.rank, "host": self._hosts[self.here.rank],
+            "schema": SCHEMA, "version": 1, "rank": self.here.rank, "host": self.host,
             "gpu": None if self._side is None else self._side.uuid, "rank_0_clock": self._readings, "peers": peers,
         }  # fmt: skip
         try:
@@ -180,5 +178,4 @@ class Job:
 
 def _host() -> str:
     """Identifies this machine, and this start of it."""
-    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-    return f"{os.uname().nodename} {boot}".strip()
+    return f"{os.uname().nodename} {boot()}".strip()

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..capture import layout
 from ..capture.capture import Capture
-from ..capture.model import DeviceCapture, ModuleMeta, Problem
+from ..capture.capture_data import DeviceCapture
+from ..capture.model import ModuleMeta, Problem
 from ..decoding import slabs
 from ..errors import UsageError
 from ..instrument import registry

@@ -19,7 +19,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -240,11 +239,6 @@ def tightest(mine: Int64, its: Int64, kept: int = THOROUGH.kept) -> dict[str, li
         "mine_first": [[int(sent[at]), int(its[at])] for at in first],
         "its_first": [[int(its[at]), int(answered[at])] for at in second],
     }
-
-
-def ranks_on_host(hosts: Sequence[str], rank: int) -> list[int]:
-    """The ranks on the host of a rank, ascending."""
-    return [one for one, host in enumerate(hosts) if host == hosts[rank]]
 
 
 def _exchanged(link: socket.socket, side: PeerSide) -> tuple[str, int]:

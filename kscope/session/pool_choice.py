@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..capture.model import DeviceCapture
+from ..capture.capture_data import DeviceCapture
 from ..capture.pools.pool_file import PoolDevice
 from ..decoding import slabs
 from ..instrument.sampling import Sampling

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..capture.capture import Capture
 from ..capture.model import Problem
@@ -16,21 +14,14 @@ from . import capture_path
 from .claims import claim
 from .host_info import facts
 from .outputs import Finish
-from .session import Session, next_epoch
-from .states import STATE
-from .termination import Termination
+from .session import Session
 
 
 class SampleSession(Session):
     """See sample()."""
 
     def _begin(self) -> None:
-        self._epoch, self._started = next_epoch(), time.time_ns()
-        self._absent = {}
-        STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
-        if self.path is not None:
-            STATE.termination = Termination(self._terminated)
-            STATE.termination.install()
+        self._take()
         for name in registry.BACKENDS:
             try:
                 self._stalls.begin(registry.backend(name), self._epoch)
@@ -45,15 +36,9 @@ class SampleSession(Session):
         if samples is None or not len(samples):
             missing = tuple(Problem("absent", f"nothing is sampled: {error}") for error in self._absent.values())
             problems = (*missing, *problems)
-        return Capture(
-            epoch=self._epoch,
-            devices=(),
-            modules=(),
-            options={name: value for name, value in self._named.items() if value not in (None, (), [])},
-            problems=problems,
-            host=facts(self._started),
-            samples=samples,
-        )
+        options = {name: value for name, value in self._named.items() if value not in (None, (), [])}
+        host = facts(self._started)
+        return Capture(self._epoch, (), (), options=options, problems=problems, host=host, samples=samples)
 
 
 def sample(path: str | os.PathLike[str], *, period: int | None = None, kernel: Sequence[str] | None = None) -> Session:
@@ -71,6 +56,6 @@ def sample(path: str | os.PathLike[str], *, period: int | None = None, kernel: S
         UsageError: an option has an invalid value, or a path cannot be written.
     """
     options = Options(stalls=True, period=period, kernel=kernel)
-    target: Path = capture_path.check(path)
+    target = capture_path.check(path)
     claim((target,))
     return SampleSession(target, options, Finish.of(None, None), True)

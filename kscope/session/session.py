@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..capture.capture import Capture
-from ..capture.model import LaunchCount, Problem
+from ..capture.capture_data import LaunchCount
+from ..capture.model import Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ..trace import Trace
     from .survival import Survival
 
-next_epoch = count(1).__next__
+_EPOCHS = count(1)
 
 
 class Session(WithTorch, Pausing, Forms):
@@ -122,15 +123,11 @@ class Session(WithTorch, Pausing, Forms):
         with alone():  # a DSL imported meanwhile joins before or after
             if not self._within("reset"):
                 return
-            self._epoch, self._started = next_epoch(), time.time_ns()
+            self._epoch, self._started = next(_EPOCHS), time.time_ns()
             LINES.begin(LINES.enabled)
             self._survive()
             for backend in self._backends.values():
-                backend.survive(None if self._survival is None else self._survival.open)
-                backend.arm(self._epoch, self._sampling, self._pool, self._folder)
-                self._stalls.begin(backend, self._epoch)
-                if self._paused:
-                    backend.disarm()
+                self._armed(backend)
             for name in STATE.names:
                 registry.frontend(name).begin()
 
@@ -167,15 +164,8 @@ class Session(WithTorch, Pausing, Forms):
             raise
 
     def _begin(self) -> None:
-        if self._statement is not None and self._statement() is None:  # not in a `with` statement
-            self._statement = None
         self._recording = recording(self._options)
-        self._epoch, self._started = next_epoch(), time.time_ns()
-        self._backends, self._absent = {}, {}  # an earlier attempt may have failed
-        STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
-        if self.path is not None:
-            STATE.termination = Termination(self._terminated)
-            STATE.termination.install()
+        self._take()
         self._survive()
         hook(self._recording)
         for name in STATE.names:
@@ -185,6 +175,17 @@ class Session(WithTorch, Pausing, Forms):
         STATE.join = self._join
         self._read_timers("begin")
         LINES.begin(bool(self._options.launch_stacks))
+
+    def _take(self) -> None:
+        """Be the active session."""
+        if self._statement is not None and self._statement() is None:  # not in a `with` statement
+            self._statement = None
+        self._epoch, self._started = next(_EPOCHS), time.time_ns()
+        self._backends, self._absent = {}, {}  # an earlier attempt may have failed
+        STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
+        if self.path is not None:
+            STATE.termination = Termination(self._terminated)
+            STATE.termination.install()
 
     def _survive(self) -> None:
         """New pool files, of a session with survive=."""
@@ -198,24 +199,25 @@ class Session(WithTorch, Pausing, Forms):
 
     def _join(self, name: str) -> None:
         """A frontend's backend is armed, and its launches run marked kernels."""
-        self._arm(registry.frontend(name).backend)
-        registry.frontend(name).begin()
+        frontend = registry.frontend(name)
+        if frontend.backend not in self._backends:
+            try:
+                backend = registry.backend(frontend.backend)
+            except MissingError as error:  # torch imports Triton even without a GPU: other frontends may record
+                self._absent[frontend.backend] = error
+            else:
+                self._armed(backend)
+                self._backends[frontend.backend] = backend
+        frontend.begin()
 
-    def _arm(self, name: str) -> None:
-        if name in self._backends:
-            return
-        try:
-            backend = registry.backend(name)
-        except MissingError as error:  # torch imports Triton even without a GPU: other frontends may record
-            self._absent[name] = error
-            return
+    def _armed(self, backend: Backend) -> None:
+        """A backend records from now on, unless the session is paused."""
         backend.survive(None if self._survival is None else self._survival.open)
         try:
             backend.arm(self._epoch, self._sampling, self._pool, self._folder)
         except BaseException:
             backend.disarm()  # some of several devices may be armed already
             raise
-        self._backends[name] = backend
         self._stalls.begin(backend, self._epoch)
         if self._paused:
             backend.disarm()
@@ -250,8 +252,7 @@ class Session(WithTorch, Pausing, Forms):
         with alone() as signals:
             if STATE.active is not self:
                 return
-            # Ctrl-C: do not wait for kernels that may never end
-            wait = not isinstance(error, KeyboardInterrupt)
+            wait = not isinstance(error, KeyboardInterrupt)  # after Ctrl-C: kernels may never end
             try:
                 if wait:
                     signals.let(self._wait)  # launched blocks may not have begun yet
@@ -298,9 +299,8 @@ class Session(WithTorch, Pausing, Forms):
             remove_handler()
 
     def _wait(self) -> None:
-        if not self._was_paused:
-            for name in STATE.names:
-                self._launches |= registry.frontend(name).launches()
+        for name in [] if self._was_paused else STATE.names:
+            self._launches |= registry.frontend(name).launches()
         for backend in self._backends.values():
             backend.wait()
         self._read_timers("end")

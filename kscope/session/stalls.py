@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..capture.model import LaunchCount, ModuleMeta, Problem
+from ..capture.capture_data import LaunchCount
+from ..capture.model import ModuleMeta, Problem
 from ..capture.samples import SampledFunction, Samples, joined
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
 from ..instrument.backend import Backend
@@ -64,10 +65,7 @@ class Stalls:
             backend.end_samples(wait=wait)
 
     def collected(
-        self,
-        modules: Sequence[ModuleMeta],
-        kernels: Patterns,
-        launches: Mapping[int, LaunchCount],
+        self, modules: Sequence[ModuleMeta], kernels: Patterns, launches: Mapping[int, LaunchCount]
     ) -> tuple[Samples | None, tuple[Problem, ...]]:
         """The samples, or None; and the problems that a reader must know.
 
@@ -90,8 +88,7 @@ def _unsampled(text: str) -> Problem:
 
 def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernels: Patterns) -> Samples | None:
     """What the backends sampled, with the code's instructions, of the kernels that are kept."""
-    parts = [_described(one, modules) for backend in backends for one in backend.samples()]
-    found = joined(parts)
+    found = joined([_described(one, modules) for backend in backends for one in backend.samples()])
     if found is None:
         return None
     if kernels.globs:
@@ -108,10 +105,10 @@ def problems(samples: Samples | None) -> list[Problem]:
     """What a reader of the samples must know."""
     if samples is None:
         return []
-    found = []
+    found = list[Problem]()
 
-    def note(text: str, count: int = 1) -> None:
-        found.append(Problem("unsampled", text, count))
+    def note(text: str, count: int = 1, kernel: str | None = None) -> None:
+        found.append(Problem("unsampled", text, count, kernel=kernel))
 
     if not len(samples) and not samples.elsewhere:
         note("no stall was sampled: no kernel ran on a sampled GPU for longer than a period")
@@ -125,11 +122,9 @@ def problems(samples: Samples | None) -> list[Problem]:
     if samples.left_out:
         text = f"{samples.left_out:,} samples exceed the table's limit and were left out"
         note(f"{text}: sample fewer kernels at a time", samples.left_out)
-    unknown = [one for one in samples.functions if one.why_unknown and one.kernel is not None]
-    found += [
-        Problem("unsampled", f"kernel {one.name}: its samples have no regions: {one.why_unknown}", kernel=one.name)
-        for one in unknown
-    ]
+    for one in samples.functions:
+        if one.why_unknown and one.kernel is not None:
+            note(f"kernel {one.name}: its samples have no regions: {one.why_unknown}", kernel=one.name)
     return found
 
 
@@ -141,9 +136,9 @@ def _missed(
     mangled = [one.name for one in samples.functions if one.why_unknown and one.name.startswith("_Z")]
     for kernel in (kernel for module in modules for kernel in module.kernels):
         count = launches.get(kernel.id, LaunchCount())
-        kept = not kernels.globs or kernels.match(kernel.name, kernel.id)
-        if (times := count.direct + count.replayed) and kept and not sampled & {kernel.id, kernel.name}:
-            if any(kernel.name.partition("<")[0] in name for name in mangled):
+        if (times := count.direct + count.replayed) and not sampled & {kernel.id, kernel.name}:
+            named = any(kernel.name.partition("<")[0] in name for name in mangled)
+            if named or not kernels.match(kernel.name, kernel.id):
                 continue
             why = "it ran for less than a period, or in a context that is not sampled"
             if samples.elsewhere:
@@ -161,8 +156,8 @@ def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:
 
     def read(item: tuple[int, list[int]]) -> list[tuple[int, SampledFunction]]:
         cubin, members = item
-        return list(zip(members, _of_one_cubin([functions[one] for one in members], raw.cubins[cubin], modules),
-                        strict=True))  # fmt: skip
+        found = _of_one_cubin([functions[one] for one in members], raw.cubins[cubin], modules)
+        return list(zip(members, found, strict=True))
 
     names = _by_name(modules)
     for number, one in enumerate(functions):

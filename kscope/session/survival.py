@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..capture.capture import Capture
 from ..capture.heads import finished
-from ..capture.pools import pool_folder, pool_reading
+from ..capture.pools import pool_arrays, pool_folder, pool_reading
 from ..capture.pools.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
 from ..instrument.recording import Recording
@@ -47,11 +48,6 @@ class Survival:
         self._files: list[PoolFile] = []
         self._places: dict[str, str] = {}
         LINES.on_launch = self._launched
-
-    @property
-    def paths(self) -> list[Path]:
-        """The files."""
-        return [file.path for file in self._files]
 
     def open(self, device: PoolDevice, size: int) -> PoolFile:
         """A new file for a device's pool. Raises UsageError, OSError."""
@@ -98,7 +94,8 @@ class Survival:
             if not path.exists():  # the driver did not take it
                 continue
             pool = pool_reading.open_pool(path)
-            if not finished(pool.units[pool_reading.slabs(pool)]).all():
+            at, _ = pool_reading.slabs(pool)
+            if not finished(pool_arrays.units(pool)[np.asarray(at)]).all():
                 return True
         return False
 

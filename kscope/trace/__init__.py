@@ -6,17 +6,16 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ..analysis.shown import preformatted
 from ..capture.blocks import BlockSelection
 from ..capture.capture import load_capture
-from ..capture.model import CaptureData, Problem
+from ..capture.capture_data import CaptureData
+from ..capture.model import Problem
 from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
+from ..util.arrays import Bools
 from ..util.parallel import same_threads
 from ..util.text import counted
 from .notebook import MOST, Page, page, show
@@ -53,7 +52,7 @@ class Trace(TraceData):
         sm: int | range | Iterable[int] | None = None,
         device: int | range | Iterable[int] | None = None,
         time: tuple[float, float] | None = None,
-        where: npt.NDArray[np.bool_] | None = None,
+        where: Bools | None = None,
     ) -> Trace:
         """The records that match all conditions. `warps`, names and problems are not filtered.
 

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,13 +58,10 @@ def page(trace: TraceData, limit: int | None = MOST, height: int = _HEIGHT, edge
         edges: of the critical path.
     """
     from .. import report  # loaded on first use
-    from ..export.timeline import first
+    from ..export import first
 
-    part, limited = first(trace, limit)
-    if limited:
-        part = replace(part, problems=(*limited, *part.problems))
     file = io.BytesIO()
-    report.write(part, file, edges=edges)
+    report.write(first(trace, limit), file, edges=edges)
     return Page(file.getvalue().decode(), height)
 
 

@@ -303,10 +303,10 @@ class TraceData:
 
     @property
     def _value_codes(self) -> npt.NDArray[np.uint8]:
+        if not len(self):
+            return np.zeros(0, np.uint8)
         has = np.array([region.kind in _VALUES for region in self.regions])[self.region]
-        return (
-            np.where(has, self.types[self.kernel, self.region], np.uint8(NONE)) if len(self) else np.zeros(0, np.uint8)
-        )
+        return np.where(has, self.types[self.kernel, self.region], np.uint8(NONE))
 
     @cached_property
     def user_tracks(self) -> tuple[str, ...]:

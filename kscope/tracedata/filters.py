@@ -25,9 +25,8 @@ def select(trace: T, given: Mapping[str, Any]) -> T:
     warps = trace.warps
     rows = np.ones(len(warps), bool)
     if "kernel" in given:
-        rows &= _matching("kernel", given["kernel"], trace.kernels, kernel_names(trace), of_kernels(trace))[
-            warps.kernel
-        ]
+        kernels = _matching("kernel", given["kernel"], trace.kernels, kernel_names(trace), of_kernels(trace))
+        rows &= kernels[warps.kernel]
     for name in _OF_WARPS:
         if name in given:
             column = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)

@@ -128,7 +128,6 @@ def info(trace: TraceData) -> Info:
     trace = trace.whole
     about, warps = trace.recorded, trace.warps
     host = about.host
-    versions = host.get("versions")
     command = host.get("command")
     started = host.get("started")
     launched = warps.launch[group_equal(warps.launch)[0]]
@@ -137,9 +136,7 @@ def info(trace: TraceData) -> Info:
         clock=about.clock,
         gpus=tuple(Gpu(one.device, clean(one.name), clean(one.uuid)) for one in about.gpus),
         driver=clean(str(host.get("driver") or "")),
-        versions={clean(str(name)): clean(str(one)) for name, one in versions.items()}
-        if isinstance(versions, Mapping)
-        else {},
+        versions=_texts(host.get("versions")),
         date=_date(started) if isinstance(started, int) else "",
         command=clean(" ".join(map(str, command))) if isinstance(command, list) else "",
         process=_process(host),
@@ -148,7 +145,7 @@ def info(trace: TraceData) -> Info:
         sampling={
             name: found for name in ("block", "warp", "sm") if (found := _sampling(name, about.options.get(name)))
         },
-        survive=_survive(host.get("survive")),
+        survive=_texts(host.get("survive")),
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
         warps=count_distinct(warps.block_key * (int(warps.warp.max(initial=0)) + 1) + warps.warp),
@@ -172,8 +169,8 @@ def _process(host: Mapping[str, Any]) -> str:
     return f"rank {rank} of {world}, " * (world > 1) + f"process {pid} on {clean(name)}"
 
 
-def _survive(typed: object) -> dict[str, str]:
-    return {clean(str(name)): clean(str(place)) for name, place in typed.items()} if isinstance(typed, Mapping) else {}
+def _texts(typed: object) -> dict[str, str]:
+    return {clean(str(name)): clean(str(one)) for name, one in typed.items()} if isinstance(typed, Mapping) else {}
 
 
 def _date(started: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..capture.layout import Kind
-from ..marks.grammar import TRACK, WORK
+from ..marks.names import TRACK, WORK
 
 MOST_REGIONS = 0xFF00
 """Most distinct ids; more are noise and share region 0."""

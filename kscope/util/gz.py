@@ -10,7 +10,6 @@ import struct
 import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import BinaryIO
 
 from .parallel import submit, workers
@@ -70,9 +69,7 @@ class GzipWriter(io.RawIOBase):
         finally:
             self._pool.shutdown(cancel_futures=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:
             self.close()
         else:  # the caller discards the partial file

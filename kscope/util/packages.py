@@ -9,29 +9,23 @@ from ..errors import MissingError
 from .text import install_command
 
 
-def import_duckdb() -> Any:
-    """The module duckdb.
+def needed(module: str, reason: str, extra: str) -> Any:
+    """An optional package.
+
+    Args:
+        module: its name.
+        reason: what needs it, for the error: "to_pandas() needs pandas".
+        extra: kscope's extra that installs it.
 
     Raises:
         MissingError: it is not installed.
     """
     try:
-        return import_module("duckdb")
+        return import_module(module)
     except ImportError as error:
-        raise MissingError(f"kscope query needs DuckDB: {install_command('query')}") from error
+        raise MissingError(f"{reason}: {install_command(extra)}") from error
 
 
 def import_pandas(what: str) -> Any:
-    """The module pandas.
-
-    Args:
-        what: what needs it, for the error.
-
-    Raises:
-        MissingError: it is not installed.
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingError(f"{what} needs pandas: {install_command('pandas')}") from error
-    return pandas
+    """The module pandas, which `what` needs. Raises MissingError."""
+    return needed("pandas", f"{what} needs pandas", "pandas")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import orjson
-
 _MIN_INT, _MAX_INT = -(1 << 63), (1 << 64) - 1
 
 
@@ -31,6 +28,8 @@ def dump_json(value: Any, *, indent: bool = False) -> bytes:
     Returns:
         The JSON as UTF-8.
     """
+    import orjson  # this and numpy take longer to load than some commands to answer
+
     return orjson.dumps(
         _representable(value), _text, orjson.OPT_SERIALIZE_NUMPY | (orjson.OPT_INDENT_2 if indent else 0)
     )
@@ -45,9 +44,11 @@ def _representable(value: Any) -> Any:
         return {_text(key): _representable(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_representable(one) for one in value]
-    if value is None or isinstance(value, (bool, float, np.generic, np.ndarray)):
+    if value is None or isinstance(value, (bool, float)):
         return value
-    return _text(value)
+    import numpy as np
+
+    return value if isinstance(value, (np.generic, np.ndarray)) else _text(value)
 
 
 def _text(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 _LONG = 200
 """Letters of a typed name that are compared."""
@@ -46,6 +45,8 @@ def some(names: Sequence[str], most: int = 20) -> str:
 
 def nearest(typed: str, names: Iterable[str]) -> str:
     """``; did you mean load?`` if one of the names is similar to what was typed, else nothing."""
+    from difflib import get_close_matches  # only for errors
+
     by_letters = {name.lower(): name for name in reversed(list(names))}
     found = get_close_matches(typed.lower()[:_LONG], by_letters, 1, 0.6)
     return f"; did you mean {by_letters[found[0]]}?" if found else ""

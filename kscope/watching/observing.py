@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from ..capture import wire
 from ..capture.pools.pool_reading import Pool
-from .warps import Warps, keys, states
+from .warp_columns import FINISHED, Warps
+
+_Slab = tuple[int, int, int, int]
+"""What identifies a warp's slab: launch, block, warp, lane."""
+_Value = TypeVar("_Value")
 
 
 class Observer:
@@ -24,13 +26,12 @@ class Observer:
     def __init__(self) -> None:
         self.unchanged_s: float | None = None
         self.enters_per_s: float | None = None
-        self._entered, self._looked = dict[Any, int](), 0.0
-        self._seen: dict[Any, tuple[int, float]] = {}  # of each warp: its state, and when it was first seen
+        self._found: Warps | None = None
+        self._since: list[float] = []  # of each warp found: when it was first seen as it is
         self._whole: tuple[object, ...] = ()
-        self._changed = 0.0
-        self._looks = 0
+        self._changed = self._looked = 0.0
 
-    def look(self, pool: Pool, found: Warps, now: float) -> npt.NDArray[np.float64] | None:
+    def look(self, pool: Pool, found: Warps, now: float) -> list[float] | None:
         """Take in what was found.
 
         Args:
@@ -41,26 +42,34 @@ class Observer:
         Returns:
             (n,) since when each unfinished warp is as it is, seconds; None at the first look.
         """
-        state = states(found)
-        seen, before = dict[Any, tuple[int, float]](), self._seen
-        since = np.zeros(len(found))
-        rows = np.flatnonzero(~found.finished)
-        for row, key, value in zip(rows.tolist(), keys(found)[rows].tolist(), state[rows].tolist(), strict=True):
-            known = before.get(key)
-            seen[key] = known if known is not None and known[0] == value else (value, now)
-            since[row] = now - seen[key][1]
-        self._count(found, rows, now)
-        whole = *pool.state[0].tolist(), len(found), int(np.bitwise_xor.reduce(state, initial=0))
+        whole = *pool.state.values(), found.slabs, found.whole
         if whole != self._whole:
             self._whole, self._changed = whole, now
-        self._seen, self._looks = seen, self._looks + 1
-        self.unchanged_s = None if self._looks == 1 else now - self._changed
-        return None if self._looks == 1 else since
+        before, since = self._found, [now] * len(found.state)
+        if before is not None:
+            seen = _by_slab(before, zip(before.version, self._since, strict=True))
+            for row, (slab, version) in enumerate(zip(_slabs(found), found.version, strict=True)):
+                known = seen.get(slab)
+                if known is not None and known[0] == version:
+                    since[row] = known[1]
+            self.unchanged_s = now - self._changed
+            self.enters_per_s = _entered(before, found) / (now - self._looked) if now > self._looked else None
+        self._found, self._since, self._looked = found, since, now
+        return None if before is None else [now - one for one in since]
 
-    def _count(self, found: Warps, rows: npt.NDArray[np.int64], now: float) -> None:
-        numbers = (found.word["sequence"][rows] >> np.uint32(wire.SEQUENCE_SHIFT)).tolist()
-        entered = dict(zip(keys(found)[rows].tolist(), numbers, strict=True))
-        most = 1 << 32 - wire.SEQUENCE_SHIFT
-        more = sum((entered[key] - before) % most for key, before in self._entered.items() if key in entered)
-        self.enters_per_s = more / (now - self._looked) if self._looks and now > self._looked else None
-        self._entered, self._looked = entered, now
+
+def _entered(before: Warps, found: Warps) -> int:
+    """Regions that warps which are in both have entered between them."""
+    most = 1 << 32 - wire.SEQUENCE_SHIFT
+    first, last = _by_slab(before, before.entered), _by_slab(found, found.entered)
+    return sum((last[slab] - count) % most for slab, count in first.items() if slab in last)
+
+
+def _slabs(found: Warps) -> Iterator[_Slab]:
+    return zip(found.grid, found.block, found.warp, found.lane, strict=True)
+
+
+def _by_slab(found: Warps, column: Iterable[_Value]) -> dict[_Slab, _Value]:
+    """The values of unfinished warps."""
+    rows = zip(_slabs(found), found.state, column, strict=True)
+    return {slab: value for slab, state, value in rows if state != FINISHED}

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..capture import layout, wire
-from ..capture.layout import HEADER, HEADER_BYTES, HEADER_WORD
 from ..capture.model import ModuleMeta
 from ..capture.pools.keeper_socket import refresh
-from ..capture.pools.pool_reading import HostLaunch, Pool, journal, kept, launches, modules
-from ..marks.grammar import ROLE_TRACK, split
-from ..marks.strategies import MAX_WARPS
-from ..marks.wide import CODES, floats, joined
-from ..util.arrays import distinct
+from ..capture.pools.pool_reading import HostLaunch, Pool, batches, journal, launches, modules
+from ..marks.names import ROLE_TRACK, split
 from ..util.text import number_ranges
 from .observing import Observer
-from .warps import Warps, warps
+from .warp_columns import Warps
+from .warps import drained_blocks, warps
 
 IN, BEHIND, NOWHERE, FINISHED = "in", "behind", "unknown", "finished"
 """A warp is in a region; behind the last one that it left; nothing is stored of it; or it has left the kernel."""
-_STATES = IN, BEHIND, NOWHERE, FINISHED
+_STATES = IN, BEHIND, NOWHERE, FINISHED  # as Warps numbers them
+_FINISHED = _STATES.index(FINISHED)
+_VALUES = {"i32": "<i", "u32": "<I", "f32": "<f", "i64": "<i", "u64": "<I"}
+"""By the type of a region, how the 32 bits of a value are read, if it has no more."""
 _MOST_GROUPS, _MOST_VALUES = 64, 4
+_MOST_WARPS = 1 << wire.EPOCH_SHIFT
+"""Of a block, which a head can number."""
 
 
 @dataclass(frozen=True)
@@ -172,9 +174,9 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
     command = facts.get("command") if isinstance(facts, dict) else None
     problems = [str(one.get("text")) for one in entries if one.get("kind") == "problem"]
     problems += [outdated] if outdated else []
-    if left_out := int(pool.state["journal_left_out"][0]):
+    if left_out := pool.state["journal_left_out"]:
         problems.append(f"{left_out} names and problems did not fit into the file: some regions have no names")
-    if count := int(found.torn.sum()):
+    if count := sum(found.torn):
         problems.append(f"{count} warps entered regions faster than they could be read")
     return Verdict(
         file=str(pool.path),
@@ -182,7 +184,7 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
         command=tuple(map(str, command)) if isinstance(command, list) else (),
         running=pool.is_running(),
         ended=pool.has_ended,
-        device=f"{device.get('name', 'device')} {int(pool.header['device'])}",
+        device=f"{device.get('name', 'device')} {pool.header['device']}",
         unchanged_s=None if observer is None else observer.unchanged_s,
         enters_per_s=None if observer is None else observer.enters_per_s,
         launches=tuple(_launches(pool, found, names, since, options if isinstance(options, dict) else {})),
@@ -192,114 +194,91 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
 
 
 def _launches(
-    pool: Pool, found: Warps, names: _Names, since: np.ndarray | None, options: Mapping[str, Any]
+    pool: Pool, found: Warps, names: _Names, since: Sequence[float] | None, options: Mapping[str, Any]
 ) -> list[LaunchState]:
-    grids = found.launch["grid_id"]
-    order = sorted(set(grids[~found.finished].tolist()))
-    if not order:
+    rows: dict[int, list[int]] = {
+        grid: []
+        for grid in sorted({grid for grid, state in zip(found.grid, found.state, strict=True) if state != _FINISHED})
+    }
+    if not rows:
         return []
-    drained, lost = kept(pool)
-    headers = _headers(drained)
+    for row, grid in enumerate(found.grid):
+        if grid in rows:
+            rows[grid].append(row)
+    drained, lost = batches(pool)
     every = not lost and not {"block", "warp", "sm"} & options.keys()
-    rows = np.flatnonzero(found.role)
-    triples = zip(
-        found.launch["kernel"][rows].tolist(), found.warp[rows].tolist(), found.role[rows].tolist(), strict=True
-    )
-    named = {(kernel, warp): role for kernel, warp, role in set(triples)}
+    triples = {one for one in zip(found.kernel, found.warp, found.role, strict=True) if one[2]}
+    named = {(kernel, warp): role for kernel, warp, role in triples}
     made = []
-    for grid in order:
-        mine = np.flatnonzero(grids == grid)
-        launch = found.launch[mine[0]]
-        nx, yz = int(launch["nctaid_x"]), int(launch["nctaid_yz"])
-        before = headers[(headers["grid_id"] == grid) & (grid != 0)]
-        numbers = distinct(np.concatenate([found.block[mine], _linear(before)]))
-        done = int(found.finished[mine].sum())
+    for grid, mine in rows.items():
+        kernel, nx, yz = found.kernel[mine[0]], found.nctaid_x[mine[0]], found.nctaid_yz[mine[0]]
+        before = [block for batch in drained if grid for block in drained_blocks(batch, grid)]
+        done = sum(found.state[row] == _FINISHED for row in mine)
         made.append(
             LaunchState(
-                kernel=names.kernel(int(launch["kernel"])),
-                number=int(grid),
+                kernel=names.kernel(kernel),
+                number=grid,
                 blocks=nx * (yz & 0xFFFF) * (yz >> 16),
-                begun=len(numbers),
+                begun=len({found.block[row] for row in mine}.union(before)),
                 all_begun_known=bool(every and grid),
                 unfinished=len(mine) - done,
                 finished=done + len(before),
-                groups=tuple(_groups(found, mine, names, named, since)),
+                groups=tuple(
+                    _groups(found, mine, names, [names.role(kernel, n, named) for n in range(_MOST_WARPS)], since)
+                ),
             )
         )
     return made
 
 
-def _headers(lines: np.ndarray) -> np.ndarray:
-    """The headers of a capture's slabs, (s,) HEADER."""
-    if not len(lines):
-        return np.zeros(0, HEADER)
-    at = np.flatnonzero(lines[:, 0] == HEADER_WORD)
-    at = at[at + 1 < len(lines)]
-    pairs = np.stack([lines[at], lines[at + 1]], axis=1).reshape(-1, HEADER_BYTES // 4)
-    good = layout.header_check(pairs) == pairs[:, 15]
-    return np.ascontiguousarray(pairs[good]).view(HEADER)[:, 0]
-
-
-def _linear(headers: np.ndarray) -> np.ndarray:
-    yz, nyz = headers["ctaid_yz"].astype(np.int64), headers["nctaid_yz"].astype(np.int64)
-    nx, x = headers["nctaid_x"].astype(np.int64), headers["ctaid_x"].astype(np.int64)
-    return np.asarray(x + nx * ((yz & 0xFFFF) + (nyz & 0xFFFF) * (yz >> 16)))
-
-
 def _groups(
-    found: Warps, mine: np.ndarray, names: _Names, named: Mapping[tuple[int, int], int], since: np.ndarray | None
+    found: Warps, mine: Sequence[int], names: _Names, roles: Sequence[str | None], since: Sequence[float] | None
 ) -> list[Group]:
-    kernel = int(found.launch["kernel"][mine[0]])
-    by_warp = [names.role(kernel, warp, named) for warp in range(MAX_WARPS)]
-    known = list(dict.fromkeys(by_warp))
-    role = np.array([known.index(one) for one in by_warp])[found.warp[mine] % MAX_WARPS]
-    region, last = found.region[mine], found.last[mine]
-    is_in = ~found.finished[mine] & (region != 0) & ~found.left[mine]
-    state = np.select([found.finished[mine], is_in, last != 0], [3, 0, 1], 2)
-    each = np.where(is_in, region, last)
-    numbers = distinct(each)
-    number = np.searchsorted(numbers, each)
-    value = np.where(is_in, found.word["value"][mine], found.last_value[mine]).astype(np.int64)
-    place = (state * len(known) + role) * len(numbers) + number
+    """Where the warps `mine` are. roles: of a block's warps."""
+    known = list(dict.fromkeys(roles))
+    role = [known.index(one) for one in roles]
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for row in mine:
+        places.setdefault((found.state[row], role[found.warp[row]], found.region[row]), []).append(row)
     made = list[Group]()
-    for where in distinct(place).tolist():
-        rows = np.flatnonzero(place == where)
-        values = distinct(value[rows])
-        parts = [rows] if len(values) > _MOST_VALUES else [rows[value[rows] == one] for one in values]
-        at, place_role = divmod(where, len(numbers))[1], where // len(numbers)
-        what = _STATES[place_role // len(known)], int(numbers[at]), known[place_role % len(known)]
-        made += [_group(found, mine[part], *what, names, since) for part in parts]
+    for place, rows in sorted(places.items()):
+        values = sorted({found.value[row] for row in rows})
+        parts = [rows] if len(values) > _MOST_VALUES else [[r for r in rows if found.value[r] == one] for one in values]
+        made += [_group(found, part, _STATES[place[0]], place[2], known[place[1]], names, since) for part in parts]
     return sorted(made, key=lambda one: (one.state == FINISHED, one.count, one.region or ""))[:_MOST_GROUPS]
 
 
-def _range(words: np.ndarray, kind: str) -> tuple[float, float] | None:
+def _range(words: Iterable[int], kind: str) -> tuple[float, float] | None:
     """The least and the greatest value of open words; None if one has more than 32 bits."""
-    if (words == wire.OPEN_UNKNOWN.get(kind, -1)).any():
-        return None
-    codes = np.full(len(words), CODES[kind], np.uint8)
-    found = floats(joined(codes, words, np.zeros(len(words), np.uint32)), codes)
-    return float(found.min()), float(found.max())
+    unknown = wire.OPEN_UNKNOWN.get(kind)
+    found = set[float]()
+    for word in words:
+        if word == unknown:
+            return None
+        code, data = ("<d", word << 32) if kind == "f64" else (_VALUES[kind], word)
+        found.add(float(struct.unpack(code, data.to_bytes(struct.calcsize(code), "little"))[0]))
+    return (math.nan, math.nan) if any(map(math.isnan, found)) else (min(found), max(found))
 
 
 def _group(
-    found: Warps, rows: np.ndarray, state: str, number: int, role: str | None, names: _Names, since: np.ndarray | None
-) -> Group:
-    name, where, kind = names.region(int(found.launch["kernel"][rows[0]]), number)
-    blocks = distinct(found.block[rows])
+    found: Warps, rows: Sequence[int], state: str, number: int, role: str | None, names: _Names,
+    since: Sequence[float] | None,
+) -> Group:  # fmt: skip
+    name, where, kind = names.region(found.kernel[rows[0]], number)
+    blocks = sorted({found.block[row] for row in rows})
     values = None
-    if kind is not None and (state == IN or not found.last_more[rows].any()):
-        words = np.where(state == IN, found.word["value"][rows], found.last_value[rows]).astype(np.uint32)
-        values = _range(words, kind)
+    if kind is not None and not any(found.has_more[row] for row in rows):
+        values = _range({found.value[row] for row in rows}, kind)
     return Group(
         state=state,
         region=name,
         where=where,
         role=role,
-        warps=number_ranges(distinct(found.warp[rows]).tolist(), 8),
-        blocks=number_ranges(blocks.tolist(), 8),
+        warps=number_ranges(sorted({found.warp[row] for row in rows}), 8),
+        blocks=number_ranges(blocks, 8),
         count=len(rows),
         block_count=len(blocks),
         values=values,
-        sms=number_ranges(distinct(found.sm[rows]).tolist(), 8),
-        unchanged_s=None if since is None else float(since[rows].min()),
+        sms=number_ranges(sorted({found.sm[row] for row in rows}), 8),
+        unchanged_s=None if since is None else min(since[row] for row in rows),
     )

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kscope.capture import wire
-from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
+from kscope.capture.capture_data import DeviceCapture
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampled import SampledCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kscope.capture.model import ClockSync
+from kscope.capture.capture_data import ClockSync
 
 from .driver import Driver
 from .ranges import Bytes

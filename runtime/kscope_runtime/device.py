@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from kscope.capture import wire
+from kscope.capture.capture_data import ClockSync, TimerReading
 from kscope.capture.clock_rows import Layouts
-from kscope.capture.model import ClockSync, ModuleMeta, TimerReading
+from kscope.capture.model import ModuleMeta
 from kscope.capture.pools import pool_folder
 from kscope.capture.pools.pool_file import PoolFile
 from kscope.errors import DriverError

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from kscope.capture.capture_data import BegunLaunch
 from kscope.capture.expand import Lines
-from kscope.capture.model import BegunLaunch, Problem
+from kscope.capture.model import Problem
 from kscope.errors import DriverError
 from kscope.instrument.backend import OpenPool
 

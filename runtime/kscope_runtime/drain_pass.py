@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from kscope.capture import layout, wire
+from kscope.capture.capture_data import BegunLaunch
 from kscope.capture.expand import Claims, Expander, Lines
 from kscope.capture.heads import finished
-from kscope.capture.model import BegunLaunch, Problem
+from kscope.capture.model import Problem
 
 from .accounting import MASK, TURN, Stripes, advance, slabs_end, uncut
 from .arena import Arena
@@ -337,5 +338,5 @@ class Passes:
     def _limit(self, head: U32s) -> None:
         """Write the limits after the clears before. No earlier ones may still wait in the stream."""
         self._limits[:] = self.state.closing(head)
-        column = self.device.control + wire.STRIPES_AT + wire.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
+        column = self.device.control + wire.STRIPES_AT + wire.STRIPE.offset("limit")
         self._driver.write_column(column, wire.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from kscope.capture.pools import keeper_socket
-from kscope.capture.pools.pool_file import BOOK_AT, BOOK_BYTES, HEADER, STATE, STATE_AT, PoolFile
+from kscope.capture.pools.pool_file import PoolFile
+from kscope.capture.pools.pool_layout import BOOK_AT, BOOK_BYTES, HEADER, STATE, STATE_AT
 from kscope.errors import DriverError, KscopeError, UsageError
 from kscope.util import processes
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from kscope import native
 from kscope.capture import layout, wire
+from kscope.capture.capture_data import BegunLaunch
 from kscope.capture.heads import finished, foreign, log2_of
-from kscope.capture.model import BegunLaunch
 from kscope.util.arrays import Bools
 
 from .device import Device

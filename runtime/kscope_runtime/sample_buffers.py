@@ -98,15 +98,14 @@ class Buffer:
 
     Args:
         reasons: how many reasons there are.
-        pcs: instructions that fit.
     """
 
-    def __init__(self, reasons: int, pcs: int = PCS) -> None:
-        self._reasons = np.zeros((pcs, max(1, reasons)), _REASON)
-        self._pcs = np.zeros(pcs, _PC_DATA)
+    def __init__(self, reasons: int) -> None:
+        self._reasons = np.zeros((PCS, max(1, reasons)), _REASON)
+        self._pcs = np.zeros(PCS, _PC_DATA)
         self._pcs["size"] = ctypes.sizeof(PcData)
-        self._pcs["reason"] = self._reasons.ctypes.data + np.arange(pcs) * self._reasons.strides[0]
-        self.data = Data(ctypes.sizeof(Data), pcs, pc_data=self._pcs.ctypes.data)
+        self._pcs["reason"] = self._reasons.ctypes.data + np.arange(PCS) * self._reasons.strides[0]
+        self.data = Data(ctypes.sizeof(Data), PCS, pc_data=self._pcs.ctypes.data)
 
     def taken(self) -> tuple[np.ndarray, np.ndarray]:
         """(instructions, reasons) that CUPTI wrote: copies, (n,) of _PC_DATA and (n, reasons) of _REASON with unused

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from kscope.capture.model import TimerReading
+from kscope.capture.capture_data import TimerReading
 
 from .clocks import KERNEL_TIMEOUT_S
 from .driver import Driver

@@ -13,7 +13,8 @@ from ptxvm.machine import run as run_threads
 
 from kscope.capture import layout, metadata, wire
 from kscope.capture.capture import Capture
-from kscope.capture.model import DeviceCapture, ModuleMeta
+from kscope.capture.capture_data import DeviceCapture
+from kscope.capture.model import ModuleMeta
 
 STRIPES = 4
 ENOUGH = (Ring(14),) * (STRIPES + 1)

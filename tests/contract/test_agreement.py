@@ -17,7 +17,7 @@ from contract.verdict import verdict
 
 import kscope
 from kscope.capture.layout import Kind
-from kscope.marks.grammar import BEGIN_TRACK, END_TRACK, ROLE_TRACK
+from kscope.marks.names import BEGIN_TRACK, END_TRACK, ROLE_TRACK
 from kscope.trace import Trace
 
 Row = tuple[object, ...]

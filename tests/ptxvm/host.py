@@ -18,7 +18,7 @@ from .machine import Dim, Grid, Program, Thread, load
 from .memory import Allocation, Memory
 
 M32 = 0xFFFFFFFF
-STRIPE_OFFSET: dict[str, int] = {name: wire.STRIPE.fields[name][1] for name in wire.STRIPE.names or ()}  # type: ignore[index]  # fields is there where names are
+STRIPE_OFFSET: dict[str, int] = {name: wire.STRIPE.offset(name) for name in wire.STRIPE.names}
 """The offset of each word of a stripe's line."""
 RING_BASE = 0x7F80_0000_0000
 

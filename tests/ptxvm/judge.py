@@ -108,7 +108,7 @@ def heads_tell_where_the_lane_was(host: Host, slabs: Sequence[Slab], ideals: Map
         require(granted[slab.address].stripe == slab.stripe, f"{slab.key}: a slab in another stripe's ring")
         records = (granted[slab.address].units - wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
         expected = expected_head(host, ideals[slab.key], records.bit_length() - 1)
-        for name in wire.HEAD.names or ():
+        for name in wire.HEAD.names:
             found = int(slab.head[name])
             require(found == expected[name], f"{slab.key}: {name} = {found:#x}, expected {int(expected[name]):#x}")
 
@@ -159,7 +159,7 @@ def entries_describe_the_launch(
     e["check"] = wire.launch_check(e, host.epoch)
     for slab in slabs:
         require(slab.entry is not None, f"{slab.key}: its launch has no entry")
-        for name in wire.LAUNCH.names or ():
+        for name in wire.LAUNCH.names:
             found = None if slab.entry is None else slab.entry[name]
             require(bool(np.all(found == e[0][name])), f"entry.{name} = {found}, expected {e[0][name]}")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kscope.capture import layout
 from kscope.capture.capture import Capture
-from kscope.capture.model import ClockSync, DeviceCapture
+from kscope.capture.capture_data import ClockSync, DeviceCapture
 from kscope.trace import Trace, decode
 
 TICK = 32

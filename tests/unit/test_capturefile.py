@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 import kscope.capture.file as capturefile
 from kscope.capture.capture import Capture, load_capture
+from kscope.capture.capture_data import BegunLaunch, LaunchCount
 from kscope.capture.layout import LINE
-from kscope.capture.model import BegunLaunch, KernelMeta, LaunchCount, Problem, RegionMeta
+from kscope.capture.model import KernelMeta, Problem, RegionMeta
 from kscope.errors import FormatError, KscopeError, UsageError
 from kscope.trace import decode
 from kscope.util import bounded_reading

@@ -13,10 +13,11 @@ from wired import EPOCH, KERNEL, Entry, Head, Units, slab, table
 
 from kscope import native
 from kscope.capture import layout, metadata, wire
+from kscope.capture.capture_data import CaptureData, DeviceCapture
 from kscope.capture.clock_rows import Layouts
 from kscope.capture.expand import expand_all
 from kscope.capture.layout import Kind, record_id
-from kscope.capture.model import CaptureData, DeviceCapture, KernelMeta, ModuleMeta, RegionMeta, RowLayout
+from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta, RowLayout
 from kscope.decoding.assemble import assemble
 from kscope.errors import FormatError
 from kscope.tracedata.data import TraceData

@@ -18,7 +18,7 @@ from ptxvm.mbarriers import Barriers
 from ptxvm.profile import THOROUGH
 
 import kscope
-from kscope.analysis.pipelines.committed import is_group
+from kscope.analysis.pipelines.committed import slot_of
 from kscope.analysis.pipelines.phases import phases
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
@@ -84,7 +84,7 @@ def test_every_record_is_there_and_every_completion_inside_its_interval(steps: i
         found = phases(trace)
         assert not found.problems and found.wait_known.all()
         assert {problem.kind for problem in trace.problems} <= {"rate"}
-        groups = is_group(found.barrier)
+        groups = np.array([slot_of(barrier) is not None for barrier in found.barrier.tolist()])
         assert np.count_nonzero(groups) == shape.consumers * steps
         assert np.count_nonzero(~groups) == (3 if end == "another" else 2) * steps
         for n in range(len(found)):

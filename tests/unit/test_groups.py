@@ -17,7 +17,7 @@ from ptxvm.profile import THOROUGH
 import kscope
 import kscope_sim
 from kscope.analysis.idle import gaps
-from kscope.analysis.pipelines.committed import is_group, label
+from kscope.analysis.pipelines.committed import label, slot_of
 from kscope.analysis.pipelines.edges import with_phases
 from kscope.analysis.pipelines.phases import NO_PHASE, phases
 from kscope.analysis.pipelines.stages import pipelines as pipelines_of
@@ -69,7 +69,7 @@ def inside(trace: kscope.Trace, over: Any) -> tuple[Inside, int]:
     counts: dict[tuple[int, int], int] = defaultdict(int)
     rows, known = [], 0
     for record, phase in sorted(zip(found.signal_record.tolist(), found.signal_phase.tolist(), strict=True)):
-        if not is_group(found.barrier[phase : phase + 1])[0]:
+        if slot_of(int(found.barrier[phase])) is None:
             continue
         row, lane = int(trace.track[record]), int(trace.bits[record]) >> operations.BLOCK_SHIFT
         when = over(row, lane, counts[row, lane])

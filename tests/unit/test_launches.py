@@ -11,7 +11,8 @@ import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.capture.model import BegunLaunch, LaunchCount, Problem
+from kscope.capture.capture_data import BegunLaunch, LaunchCount
+from kscope.capture.model import Problem
 from kscope.trace import Trace, decode
 from kscope.tracedata.data import LostLaunches
 

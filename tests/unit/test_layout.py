@@ -13,22 +13,23 @@ from hypothesis import strategies as st
 from kscope.capture import layout, wire
 from kscope.capture.layout import HEADER, RECORD, Kind
 from kscope.capture.wire import GATE, HEAD, LAUNCH, STRIPE
+from kscope.util.fields import Fields
 
 SOURCE = "".join(Path(module.__file__ or "").read_text() for module in (layout, wire))
 PROTOCOL = Path(__file__).parents[2] / "docs" / "design" / "protocol.md"
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"),
+    ("fields", "size"),
     [(RECORD, 16), (HEADER, 128), (HEAD, 32), (LAUNCH, 64), (GATE, 128), (STRIPE, 128)],
     ids=["record", "header", "head", "launch", "gate", "stripe"],
 )
-def test_sizes_are_those_of_the_picture(dtype: np.dtype, size: int) -> None:
-    assert dtype.itemsize == size
+def test_sizes_are_those_of_the_picture(fields: Fields, size: int) -> None:
+    assert fields.itemsize == fields.dtype.itemsize == size
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "unit"),
+    ("name", "fields", "unit"),
     [
         ("HEADER", HEADER, 4),
         ("HEAD", HEAD, 4),
@@ -37,20 +38,19 @@ def test_sizes_are_those_of_the_picture(dtype: np.dtype, size: int) -> None:
         ("STRIPE", STRIPE, 1),
     ],
 )
-def test_offsets_in_comments_match_the_fields(name: str, dtype: np.dtype, unit: int) -> None:
-    body = SOURCE[SOURCE.index(f"{name} = np.dtype(") :]
+def test_offsets_in_comments_match_the_fields(name: str, fields: Fields, unit: int) -> None:
+    body = SOURCE[SOURCE.index(f"{name} = Fields(") :]
     reported = re.findall(r'\("(\w+)", [^#\n]*\),  # (\d+)\b', body[: body.index("\n)\n")])
     assert reported
-    fields = dtype.fields
-    assert fields is not None
     assert {field: int(offset) for field, offset in reported} == {
-        field: fields[field][1] // unit for field, _ in reported
+        field: fields.offset(field) // unit for field, _ in reported
     }
 
 
 def test_nothing_is_larger_than_its_alignment() -> None:
-    for dtype in (RECORD, HEADER, HEAD, LAUNCH, GATE, STRIPE):
-        for name, (kind, offset, *_) in (dtype.fields or {}).items():
+    for fields in (RECORD, HEADER, HEAD, LAUNCH, GATE, STRIPE):
+        for name, (kind, offset, *_) in (fields.dtype.fields or {}).items():
+            assert offset == fields.offset(name)
             assert offset % kind.base.itemsize == 0, name
 
 
@@ -122,10 +122,7 @@ def test_the_control_block_has_one_line_per_stripe_and_one_for_the_reserve() -> 
 def test_the_page_about_the_protocol_names_every_field() -> None:
     page = PROTOCOL.read_text()
     fields = {
-        name
-        for dtype in (RECORD, HEADER, HEAD, LAUNCH, GATE, STRIPE)
-        for name in dtype.names or ()
-        if "reserved" not in name
+        name for one in (RECORD, HEADER, HEAD, LAUNCH, GATE, STRIPE) for name in one.names if "reserved" not in name
     }
     missing = {field for field in fields if not re.search(rf"\b{field}\b", page)}
     assert missing == set()

@@ -9,19 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.errors import UsageError
-from kscope.marks.grammar import (
-    ACTS,
-    HOWS,
-    MAX_NAME_BYTES,
-    PACKED_STRATEGIES,
-    PREFIX,
-    TYPES,
-    Mark,
-    check_name,
-    parse,
-    quote,
-    unquote,
-)
+from kscope.marks.grammar import ACTS, HOWS, PACKED_STRATEGIES, PREFIX, TYPES, Mark, parse, quote, unquote
+from kscope.marks.names import MAX_NAME_BYTES, check_name
 from kscope.marks.strategies import TargetWarp, parse_strategy
 
 NASTY = st.sampled_from(

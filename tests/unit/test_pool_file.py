@@ -16,12 +16,14 @@ import kscope_sim
 from kscope import native
 from kscope.capture import layout
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
-from kscope.capture.pools import pool_file, pool_folder, pool_reading
-from kscope.capture.pools.pool_file import LAUNCHES, PoolDevice, PoolFile
+from kscope.capture.pools import pool_arrays, pool_file, pool_folder, pool_layout, pool_reading
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
+from kscope.capture.pools.pool_layout import LAUNCHES
 from kscope.errors import KscopeError, UsageError
 from kscope.util import processes
 from kscope.watching import text
 from kscope.watching.verdict import verdict
+from kscope.watching.warps import drained_blocks, warps
 
 SIZE = 1 << 16
 META = ModuleMeta("sim", (KernelMeta("k", 7, 8),), (RegionMeta("load", "i32"),))
@@ -72,7 +74,7 @@ def test_a_full_journal_counts_what_it_leaves_out(file: PoolFile) -> None:
     for _ in range(6):
         file.note("problem", long)
     pool = pool_reading.open_pool(file.path)
-    assert int(pool.state["journal_left_out"][0]) == 3
+    assert pool.state["journal_left_out"] == 3
     assert any("3 names and problems did not fit" in problem for problem in verdict(pool).problems)
 
 
@@ -84,7 +86,7 @@ def test_the_newest_drained_records_are_kept_and_the_others_counted(sizes: list[
     try:
         for mark, size in enumerate(sizes):
             file.keep(slabs(size, mark + 1))
-        lines, lost = pool_reading.kept(pool_reading.open_pool(file.path))
+        lines, lost = pool_arrays.kept(pool_reading.open_pool(file.path))
         marks = list(dict.fromkeys(lines[:, 0].tolist()))
         assert marks == sorted(marks) and lost == len(sizes) - len(marks)
         assert marks[-1:] == [len(sizes)], "the newest is there"
@@ -95,8 +97,8 @@ def test_the_newest_drained_records_are_kept_and_the_others_counted(sizes: list[
 
 def test_a_batch_that_is_larger_than_the_ring_is_counted_and_not_kept(file: PoolFile) -> None:
     file.keep(slabs(1, 1))
-    file.keep(slabs(pool_file.LEAST_KEPT // layout.LINE, 2))
-    lines, lost = pool_reading.kept(pool_reading.open_pool(file.path))
+    file.keep(slabs(pool_layout.LEAST_KEPT // layout.LINE, 2))
+    lines, lost = pool_arrays.kept(pool_reading.open_pool(file.path))
     assert lines[:, 0].tolist() == [1] and lost == 1
 
 
@@ -144,23 +146,29 @@ def test_a_fault_leaves_the_warps_where_they_were(good: bytes, tmp_path: Path) -
     assert "warp 0 of block 1 is in `wait` (value 3)" in found and "ended its session" in found
 
 
+def damaged(good: bytes, data: st.DataObject) -> bytearray:
+    """A file with changed bytes."""
+    found = bytearray(good)
+    used = [*range(pool_layout.HEADER.itemsize), *range(pool_layout.PAGE, pool_layout.PAGE + 4096)]
+    parts = st.one_of(
+        st.sampled_from(used), st.integers(0, len(good) - 1), st.integers(len(good) - SIZE, len(good) - 1)
+    )
+    for at in data.draw(st.lists(parts, min_size=1, max_size=20)):
+        found[at] = data.draw(st.integers(0, 255))
+    return found
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_damage_is_refused_or_read_within_bounds(
     good: bytes, compiled: bool, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    damaged = bytearray(good)
-    used = [*range(pool_file.HEADER.itemsize), *range(pool_file.PAGE, pool_file.PAGE + 4096)]
-    parts = st.one_of(
-        st.sampled_from(used), st.integers(0, len(good) - 1), st.integers(len(good) - SIZE, len(good) - 1)
-    )
-    for at in data.draw(st.lists(parts, min_size=1, max_size=20)):
-        damaged[at] = data.draw(st.integers(0, 255))
+    found = damaged(good, data)
     if data.draw(st.booleans()):
-        del damaged[data.draw(st.integers(0, len(good))) :]
+        del found[data.draw(st.integers(0, len(good))) :]
     path = tmp_path_factory.getbasetemp() / f"damaged-{compiled}.pool"
-    path.write_bytes(damaged)
+    path.write_bytes(found)
     try:
         with pytest.MonkeyPatch.context() as patch:
             if not compiled:
@@ -169,6 +177,59 @@ def test_damage_is_refused_or_read_within_bounds(
                 looked_at(path)
     finally:
         path.unlink()
+
+
+@pytest.fixture(scope="module")
+def drained(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file with drained slabs, warps that have finished, and others that never will."""
+    folder = tmp_path_factory.mktemp("drained") / "private"
+
+    def kernel(warp: kscope_sim.Warp) -> None:
+        kscope.role("first" if warp.index == 0 else "other")
+        for value in (1, 2.5, 1 << 40):
+            with kscope.region(f"load {value}", value=value):
+                warp.work(10)
+        if warp.block[0] > 80 and warp.index % 3 == 0:
+            warp.trap()
+        with kscope.region("wait", value=warp.index):
+            if warp.block[0] > 85:
+                warp.trap()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(pool_folder.VARIABLE, str(folder))
+        with kscope.profile(survive="shm", pool=1 << 16, records=8):
+            kscope_sim.launch(kernel, grid=80, block=128)
+            kscope_sim.launch(kernel, grid=90, block=128)
+            (path,) = folder.glob("*.pool")
+            assert pool_reading.batches(pool_reading.open_pool(path))[0]
+            return path.read_bytes()
+
+
+@pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
+@pytest.mark.parametrize("source", ["good", "drained"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_compiled_loops_find_what_numpy_finds(
+    source: str, data: st.DataObject, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole: bytes = request.getfixturevalue(source)
+    path = tmp_path_factory.getbasetemp() / "both.pool"
+    path.write_bytes(damaged(whole, data) if data.draw(st.booleans()) else whole)
+
+    def found() -> list[object]:
+        pool = pool_reading.open_pool(path)
+        batches, lost = pool_reading.batches(pool)
+        columns = warps(pool, frozenset(layout.name_hash(f"{one}\x1fkscope.role") for one in ("first", "other")))
+        blocks = [drained_blocks(batch, grid) for batch in batches for grid in sorted({*columns.grid, 2})]
+        return [list(map(bytes, pool_reading.slabs(pool))), list(map(bytes, batches)), lost, columns, blocks]
+
+    try:
+        compiled = found()
+    except KscopeError:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "available", lambda: False)
+        assert found() == compiled
 
 
 def test_the_number_of_a_process_that_was_used_again_is_noticed(

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from contract import frontend_sim
 from contract.programs import BY_NAME
@@ -17,6 +16,7 @@ from contract.reader import read
 
 from kscope.capture import layout, wire
 from kscope.capture.capture import Capture
+from kscope.util.fields import Fields as Structure
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md").read_text()
 WORD = 20
@@ -81,7 +81,7 @@ def hashed(name: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
+    ("name", "fields"),
     [
         ("record", layout.RECORD),
         ("head", wire.HEAD),
@@ -91,10 +91,10 @@ def hashed(name: str) -> int:
         ("stripe", wire.STRIPE),
     ],
 )
-def test_every_field_is_at_its_layout_offset(name: str, dtype: np.dtype[np.void]) -> None:
+def test_every_field_is_at_its_layout_offset(name: str, fields: Structure) -> None:
     expected_rows = {}
-    for field_name in dtype.names or ():
-        kind, offset = dtype.fields[field_name][:2]  # type: ignore[index]  # a structured dtype has fields
+    for field_name in fields.names:
+        kind, offset = fields.dtype.fields[field_name][:2]  # type: ignore[index]  # a structured dtype has fields
         if not field_name.startswith("reserved"):
             expected_rows[field_name] = (offset, min(16, kind.itemsize))
     assert structure(name) == expected_rows

@@ -15,8 +15,8 @@ from ptxvm.profile import examples
 import kscope
 from kscope.capture import layout, wire
 from kscope.capture.capture import Capture
+from kscope.capture.capture_data import DeviceCapture
 from kscope.capture.layout import Kind
-from kscope.capture.model import DeviceCapture
 
 WHERE = ("block", "warp", "lane", "sm")
 Where = tuple[int, ...]

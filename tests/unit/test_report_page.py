@@ -19,8 +19,8 @@ from synth import Rec
 from waiting import PATIENCE_S
 
 from kscope.capture.capture import Capture, load_capture
-from kscope.capture.model import DeviceCapture
-from kscope.marks import grammar
+from kscope.capture.capture_data import DeviceCapture
+from kscope.marks.names import split
 from kscope.report import page
 from kscope.trace import Trace, decode
 
@@ -69,7 +69,7 @@ def test_no_name_changes_the_page(name: str) -> None:
     except UnicodeEncodeError:
         return
     found, other = reports.written(named(name, kernel=name)), reports.written(named("x", kernel="y"))
-    assert found.about["names"] == [grammar.split(name)[0]]
+    assert found.about["names"] == [split(name)[0]]
     assert tags(found) == tags(other)
 
 

@@ -12,7 +12,8 @@ import kscope
 import kscope_sim
 from kscope.analysis.roles import roles
 from kscope.capture import file
-from kscope.capture.model import CaptureData, RoleMeta
+from kscope.capture.capture_data import CaptureData
+from kscope.capture.model import RoleMeta
 from kscope.trace import Trace
 
 

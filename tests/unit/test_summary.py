@@ -17,7 +17,7 @@ from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
 from kscope.errors import UsageError
 from kscope.export.stacks import stacks
-from kscope.marks.grammar import TRACK
+from kscope.marks.names import TRACK
 from kscope.trace import Trace, decode
 from kscope.util.terminal import time_text
 

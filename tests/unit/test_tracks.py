@@ -19,10 +19,11 @@ from kscope.decoding.ids import Names
 from kscope.errors import UsageError
 from kscope.export import timeline
 from kscope.marks import grammar
+from kscope.marks.names import TRACK, check_name, format_name, split
 from kscope.trace import Trace, decode
 
 PRE = kscope.scope("load", track="loads")
-NAMES = st.text(min_size=1, max_size=40).filter(lambda text: grammar.TRACK not in text)
+NAMES = st.text(min_size=1, max_size=40).filter(lambda text: TRACK not in text)
 
 
 def overlaps(warp, turns: int) -> None:
@@ -60,7 +61,7 @@ def test_a_region_has_its_name_and_its_track(trace: Trace) -> None:
 
 
 def test_tracks_are_ordered_by_earliest_use_on_any_lane() -> None:
-    late, early = (f"{name}{grammar.TRACK}{name}s" for name in ("late", "early"))
+    late, early = (f"{name}{TRACK}{name}s" for name in ("late", "early"))
     slabs = [
         synth.slab([synth.Rec(late, 2000, 2010), synth.Rec(early, 50_000, 50_010)], warp=0),
         synth.slab([synth.Rec(early, 1100, 1200)], warp=1),
@@ -155,15 +156,15 @@ def test_names_whose_hashes_collide_are_reported_with_their_tracks() -> None:
     regions = tuple(RegionMeta(name, None, None) for name in (one, other))
     names = Names([ModuleMeta("sim", (KernelMeta("k", 1, 4),), regions, "cycles", "ring", "warp")])
     (problem,) = names.problems
-    assert grammar.format_name(one) in problem.text
-    assert grammar.TRACK not in problem.text
-    assert grammar.TRACK not in names.region(layout.record_id(one, layout.Kind.SPAN)).name
+    assert format_name(one) in problem.text
+    assert TRACK not in problem.text
+    assert TRACK not in names.region(layout.record_id(one, layout.Kind.SPAN)).name
 
 
 def _colliding() -> tuple[str, str]:
     seen: dict[int, str] = {}
     for number in range(1 << 20):
-        name = f"n{number}{grammar.TRACK}t"
+        name = f"n{number}{TRACK}t"
         other = seen.setdefault(layout.name_hash(name), name)
         if other != name:
             return other, name
@@ -171,18 +172,18 @@ def _colliding() -> tuple[str, str]:
 
 
 def test_a_damaged_name_is_shown_unchanged() -> None:
-    assert grammar.split("\x1f") == ("\x1f", None)
-    assert grammar.split("load\x1f") == ("load\x1f", None)
+    assert split("\x1f") == ("\x1f", None)
+    assert split("load\x1f") == ("load\x1f", None)
 
 
 @given(NAMES, st.none() | NAMES)
 @settings(max_examples=100, deadline=None)
 def test_names_and_tracks_round_trip(name: str, track: str | None) -> None:
     try:
-        token = grammar.check_name(name, track)
+        token = check_name(name, track)
     except UsageError:  # not valid Unicode, or with the character that separates a region's work
         return
-    assert grammar.split(token) == (name, track)
+    assert split(token) == (name, track)
     assert grammar.parse(grammar.Mark("enter", token).comment()) == grammar.Mark("enter", token)
 
 

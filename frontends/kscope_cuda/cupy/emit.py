@@ -20,7 +20,8 @@ from kscope.instrument.hooks import Hook
 from kscope.language.mistakes import refuse_mistakes
 from kscope.language.regions import MARKS_BY_CALL, scope
 from kscope.marks.constants import with_constant
-from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.grammar import NEVER, Mark
+from kscope.marks.names import ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
 from kscope.marks.wide import is_wide
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture.model import LaunchCount, Problem
+from kscope.capture.capture_data import LaunchCount
+from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend

@@ -156,10 +156,11 @@ class PreparedModule(function.Module):
         load_plain: compiles and loads the plain form of the module; None if its kernels have no other form.
     """
 
-    def __init__(self, module: Any, launches: Launches, load_plain: Callable[[], Any] | None = None) -> None:
+    def __init__(self, module: Any, launches: Launches) -> None:
         super().__init__()
         self.numbers: Mapping[str, int] = {}
-        self.launches, self.load_plain, self.is_taken = launches, load_plain, False
+        self.launches, self.is_taken = launches, False
+        self.load_plain: Callable[[], Any] | None = None
         self._plain: Any = None
         self._forms: dict[int, PlainForm | None] = {}  # by handle: attributes belong to the handle
         self.handle = self.ptr = module.ptr

@@ -1,5 +1,5 @@
 // kscope.cuh: regions in CUDA C++ kernels. C++14 and later, nvcc and NVRTC, sm_75 and later; includes nothing.
-// Filled in from kscope.cuh.in by `python -m kscope_cuda.header`: edit that file.
+// `python -m kscope_cuda.header` updates the lines between `// generated` and `// end`, and the values behind /*NAME=*/.
 //
 //   __global__ void kernel(...) {
 //     KSCOPE_KERNEL();                            first in the kernel
@@ -38,12 +38,13 @@
 #ifndef KSCOPE_OPEN
 #define KSCOPE_OPEN 0
 #endif
-#define KSCOPE_TRACK(track) "\x1f" track  // after a name: the track that it is on
-#define KSCOPE_WORK(work) "\x1e" work  // at a name's end: "bytes=4096,flops=256"; "bytes=value" is the mark's value
+#define KSCOPE_TRACK(track) /*TRACK=*/"\x1f" track  // after a name: the track that it is on
+#define KSCOPE_WORK(work) /*WORK=*/"\x1e" work  // at a name's end: "bytes=4096,flops=256"; "bytes=value" is the mark's value
 
 // ---- device helpers: they work also without recording
 #ifdef __CUDACC__
 namespace kscope {
+// generated: helpers
 __device__ __forceinline__ unsigned int clock() {
   unsigned int t;
   asm volatile(
@@ -93,6 +94,7 @@ __device__ __forceinline__ int block_id() {
     : "=r"(t) : );
   return t;
 }
+// end
 }  // namespace kscope
 #endif
 
@@ -102,7 +104,7 @@ __device__ __forceinline__ int block_id() {
 #error "kscope: -DKSCOPE=1 needs CUDA 12.2 or later"
 #endif
 #ifndef KSCOPE_RECORDS  // capacity of a slab, rounded up to a power of two
-#define KSCOPE_RECORDS 256
+#define KSCOPE_RECORDS /*AUTO_RECORDS=*/256
 #endif
 #ifndef KSCOPE_STRATEGY  // of kernels that name none
 #ifdef KSCOPE_WARPS  // TargetWarp as a bit mask: safe on every command line, unlike commas and <>
@@ -132,9 +134,9 @@ __device__ __forceinline__ int block_id() {
 #error "kscope: KSCOPE_FILL is ring or stop"
 #endif
 #if defined(__CUDACC_RTC__)
-extern "C" { __constant__ unsigned long long kscope_ctl; }
+extern "C" { __constant__ unsigned long long /*CTL_SYMBOL=*/kscope_ctl; }
 #else
-extern "C" { static __constant__ unsigned long long kscope_ctl; }
+extern "C" { static __constant__ unsigned long long /*CTL_SYMBOL=*/kscope_ctl; }
 #endif
 #if !defined(__CUDA_ARCH__)
 // Only the CUDA runtime that a library is linked with can find the library's modules, so the library exports a function
@@ -146,7 +148,7 @@ template <class T> unit_* units_<T>::first = nullptr;
 namespace {
 struct registered_ : unit_ {
   registered_() {
-    control = &kscope_ctl;
+    control = &/*CTL_SYMBOL=*/kscope_ctl;
     next = units_<void>::first;
     units_<void>::first = this;
   }
@@ -155,7 +157,7 @@ struct registered_ : unit_ {
 }  // namespace kscope
 // The control block of one unit on the current device. Returns 0, -1 if there is no such unit, or a CUDA error.
 extern "C" __attribute__((weak, visibility("default"), used))
-int kscope_control(int unit, unsigned long long* address) {
+int /*CONTROL_FUNCTION=*/kscope_control(int unit, unsigned long long* address) {
   const kscope::unit_* at = kscope::units_<void>::first;
   while (at && unit--) at = at->next;
   if (!at) return -1;
@@ -254,17 +256,18 @@ struct name_ {
 #define KSCOPE_CHECK_(name) \
   static_assert(decltype(kscope::measure_(name))::ok, "kscope: a region's name is a string literal, known when the " \
     "kernel is compiled; pass what changes at run time as a value: KSCOPE_REGION_V(\"name\", value)"); \
-  static_assert(sizeof(name) > 1 && sizeof(name) <= 129, "kscope: a name has 1 to 128 bytes")
+  static_assert(sizeof(name) > 1 && sizeof(name) <= /*MOST_NAME_SIZE=*/129, "kscope: a name has 1 to " \
+    /*MOST_NAME_BYTES=*/"128" " bytes")
 
 // the strategies, named as in Python
-struct Session { enum : b64_ { code = 0 }; };  // that of the kernel or the session
-struct Lane0Warp0 { enum : b64_ { code = 1 }; };
-struct Elected { enum : b64_ { code = 2 }; };
-struct ElectedAnyLane { enum : b64_ { code = 17179869184 }; };  // Elected(any_lane=True)
-struct AllThreads { enum : b64_ { code = 3 }; };
+struct Session { enum : b64_ { code = /*CODE_SESSION=*/0 }; };  // that of the kernel or the session
+struct Lane0Warp0 { enum : b64_ { code = /*CODE_BLOCK=*/1 }; };
+struct Elected { enum : b64_ { code = /*CODE_WARP=*/2 }; };
+struct ElectedAnyLane { enum : b64_ { code = /*CODE_ANY_LANE=*/17179869184 }; };  // Elected(any_lane=True)
+struct AllThreads { enum : b64_ { code = /*CODE_LANES=*/3 }; };
 template <int... WARPS> struct mask_ { enum : b64_ { value = 0 }; };
 template <int WARP, int... WARPS> struct mask_<WARP, WARPS...> {
-  static_assert(WARP >= 0 && WARP < 32, "kscope::TargetWarp: expected warps from 0 to 31");
+  static_assert(WARP >= 0 && WARP < /*MAX_WARPS=*/32, "kscope::TargetWarp: expected warps from 0 to " /*LAST_WARP=*/"31");
   enum : b64_ { value = 1ull << WARP | static_cast<b64_>(mask_<WARPS...>::value) };
 };
 template <int... WARPS> struct TargetWarp {
@@ -309,7 +312,8 @@ template <int TYPE> struct wide_ {
   b64_ bits;
 };
 enum {
-  i32_ = 1, u32_ = 2, f32_ = 3, i64_ = 4, u64_ = 5, f64_ = 6
+  i32_ = /*TYPE_I32=*/1, u32_ = /*TYPE_U32=*/2, f32_ = /*TYPE_F32=*/3,
+  i64_ = /*TYPE_I64=*/4, u64_ = /*TYPE_U64=*/5, f64_ = /*TYPE_F64=*/6
 };
 template <bool> struct enum_ {};
 KSCOPE_FN_ value_<i32_> of_(int v) { return value_<i32_>{static_cast<b32_>(v)}; }
@@ -336,15 +340,15 @@ template <class T> KSCOPE_FN_ value_<i32_> checked_(T, enum_<false>) {
   return value_<i32_>{0};
 }
 template <class T> KSCOPE_FN_ value_<i32_> of_(T v) { return checked_(v, enum_<__is_enum(T) && sizeof(T) <= 4>()); }
-#define KSCOPE_LINES_ 65536
+#define KSCOPE_LINES_ /*LINES=*/65536
 #if KSCOPE_MARKS
 
 // ---- marks: comments in the PTX, in numbers; kscope/marks/grammar.py has the grammar
 enum {
-  act_enter_ = 0, act_exit_ = 1, act_instant_ = 2, act_counter_ = 3,
-  act_pin_ = 4, act_kernel_ = 5
+  act_enter_ = /*ACT_ENTER=*/0, act_exit_ = /*ACT_EXIT=*/1, act_instant_ = /*ACT_INSTANT=*/2,
+  act_counter_ = /*ACT_COUNTER=*/3, act_pin_ = /*ACT_PIN=*/4, act_kernel_ = /*ACT_KERNEL=*/5
 };
-enum { with_ = 0, call_ = 1, open_with_ = 2, open_call_ = 3 };
+enum { with_ = /*HOW_WITH=*/0, call_ = /*HOW_CALL=*/1, open_with_ = /*HOW_OPEN=*/2, open_call_ = /*HOW_OPEN_CALL=*/3 };
 
 // a mark with a name of up to WORDS words: WORDS is the name's operands, A and B the operands after them
 template <b32_ WORDS> struct put_;
@@ -361,7 +365,7 @@ template <b32_ WORDS> struct put_;
   template <int ACT, int HOW, b64_ CODE, class NAME, int TYPE = 0> static KSCOPE_FN_ void mark(value, when) { \
     asm volatile(KSCOPE_PACKED_ text :: KSCOPE_MARK_INPUTS_, __VA_ARGS__ : "memory"); \
   }
-#define KSCOPE_PACKED_ "//kscope packed %0 %1 %2 %3 "
+#define KSCOPE_PACKED_ /*PREFIX=*/"//kscope " "packed %0 %1 %2 %3 "
 #define KSCOPE_MARK_INPUTS_ "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE)
 #define KSCOPE_W_(i) "n"(static_cast<b64_>(NAME::w##i))
 #define KSCOPE_W2_(i, j) KSCOPE_W_(i), KSCOPE_W_(j)
@@ -413,10 +417,10 @@ template <class NAME, class S, int> struct mark_ {
 // no host, gets a call as above whose argument is always missing.
 #if KSCOPE_DEBUG_ && !defined(__CUDACC_RTC__)
 KSCOPE_FN_ void assume_inside_() {}
-void regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0();
+void /*DEBUG_REFUSED=*/regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0();
 #define KSCOPE_APART_() { \
   _Pragma("nv_diagnostic push") _Pragma("nv_diag_error 20011") _Pragma("nv_diag_error 20014") \
-  kscope::regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0(); \
+  kscope::/*DEBUG_REFUSED=*/regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0(); \
   _Pragma("nv_diagnostic pop") }
 #elif __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
 // a thread's index is inside its block: the compiler cannot derive it, and assumes it in kernels
@@ -440,15 +444,19 @@ template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {
   static constexpr const char name_[] = {F::at(I)..., 0};
   if (!inside_()) {
 #if KSCOPE_DEBUG_
+    // generated: refuse_debug_build
     asm volatile(
       "{ KS_APART: .callprototype _ (.param .b32 kscope_regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0__%0);\n"
       ".reg .b64 ks_x; mov.b64 ks_x, 0; call ks_x, (kscope_mark_in_a_function_that_is_compiled_with_G_line_%1), KS_APART; }\n"
       :  : "C"(name_), "n"(LINE) : "memory");
+    // end
 #else
+    // generated: refuse_by_name
     asm volatile(
       "{ KS_APART: .callprototype _ (.param .b32 kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_marks_out_of_it__%0);\n"
       ".reg .b64 ks_x; mov.b64 ks_x, 0; call ks_x, (kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%1), KS_APART; }\n"
       :  : "C"(name_), "n"(LINE) : "memory");
+    // end
 #endif
   }
 }
@@ -467,10 +475,12 @@ KSCOPE_FN_ void assume_inside_() {}
 __device__ constexpr int ceil_(b64_ records, int log2) {
   return (1ull << log2) >= records ? log2 : ceil_(records, log2 + 1);
 }
-static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= 1048576, "kscope: KSCOPE_RECORDS is 1 to 1048576");
-enum { log2_ = ceil_(KSCOPE_RECORDS, 2) };
+static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= /*MAX_RECORDS=*/1048576,
+  "kscope: KSCOPE_RECORDS is 1 to " /*MAX_RECORDS=*/"1048576");
+enum { log2_ = ceil_(KSCOPE_RECORDS, /*MIN_LOG2_RECORDS=*/2) };
 enum : b32_ {
-  flags_ = (KSCOPE_CLOCK_ == 2 ? 1 : 16) | (KSCOPE_FILL_ == 2 ? 2 : 0)
+  flags_ = (KSCOPE_CLOCK_ == 2 ? /*FLAG_GLOBALTIMER=*/1 : /*FLAG_ANCHORS=*/16) |
+           (KSCOPE_FILL_ == 2 ? /*FLAG_STOP=*/2 : 0)
 };
 
 #define KSCOPE_CHECK_PLACE_(strategy) static_assert((strategy) != kscope::b64_(kscope::ElectedAnyLane::code), \
@@ -485,354 +495,173 @@ template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
                                    : thread % 32 == 0 && ((CODE >> 2) >> (thread / 32) & 1);
 }
 
-// The prologue: everything up to the slab's head, for AllThreads and for lane 0. Only one line differs by architecture.
+// The prologue: everything up to the slab's head. One line depends on the architecture, and one, STRIPE, on which lanes
+// record: all (AllThreads) or lane 0.
 #if __CUDA_ARCH__ >= 900  // it has clusters of blocks
-#define KSCOPE_CLUSTER_ "mov.u32 ks_t, %%cluster_nctaid.z; mov.u32 ks_u, %%cluster_nctaid.y; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u; mov.u32 ks_u, %%cluster_nctaid.x; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u; shl.b32 ks_t, ks_t, 8; mov.u32 ks_u, %%cluster_nctarank; setp.gt.u32 ks_r, ks_u, 1; selp.b32 ks_t, ks_t, 0, ks_r;\n"
+#define KSCOPE_CLUSTER_ /*cluster_90=*/"mov.u32 ks_t, %%cluster_nctaid.z; mov.u32 ks_u, %%cluster_nctaid.y; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u; mov.u32 ks_u, %%cluster_nctaid.x; shl.b32 ks_t, ks_t, 8; or.b32 ks_t, ks_t, ks_u; shl.b32 ks_t, ks_t, 8; mov.u32 ks_u, %%cluster_nctarank; setp.gt.u32 ks_r, ks_u, 1; selp.b32 ks_t, ks_t, 0, ks_r;\n"
 #else
-#define KSCOPE_CLUSTER_ "mov.u32 ks_t, 0;\n"
+#define KSCOPE_CLUSTER_ /*cluster_75=*/"mov.u32 ks_t, 0;\n"
 #endif
+// generated: retry as KSCOPE_RETRY_
+#define KSCOPE_RETRY_ \
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n" \
+    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n" \
+    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n" \
+    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n" \
+    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n" \
+    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+16512];\n" \
+    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n" \
+    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n" \
+    "@ks_r red.global.add.u32 [ks_line+16524], 1;\n" \
+    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n" \
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n" \
+    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n" \
+    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n" \
+    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n" \
+    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n" \
+    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n" \
+    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n" \
+    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n" \
+    "vote.sync.any.pred ks_full, ks_try, 0xffffffff;\n" \
+    "@!ks_full bra.uni KS_SETTLED;\n"
+// end
+// generated: begin as KSCOPE_BEGIN_(STRIPE)
+#define KSCOPE_BEGIN_(STRIPE) \
+  asm volatile( \
+    ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n" \
+    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n" \
+    ".reg .b32 ks_seq; .reg .b32 ks_edge; .reg .pred ks_due;\n" \
+    "mov.u64 ks_c, %%clock64;\n" \
+    "mov.u64 ks_g, %%globaltimer;\n" \
+    "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_w, ks_d; add.u32 ks_w, ks_w, 1;\n" \
+    "mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n" \
+    "mov.u32 ks_edge, 0; { .reg .b32 ks_l; cvt.u32.u64 ks_l, ks_c; dp2a.lo.u32.u32 ks_edge, ks_l, 256, ks_edge; } neg.s32 ks_edge, ks_edge; and.b32 ks_edge, ks_edge, 65535;\n" \
+    "mov.u64 ks_ctl, %0;\n" \
+    "setp.eq.u64 ks_never, ks_ctl, 1;\n" \
+    "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n" \
+    "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n" \
+    "mov.u32 ks_seq, 0;\n" \
+    "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n" \
+    "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n" \
+    "@ks_q bra.uni KS_OFF;\n" \
+    "setp.ne.u64 ks_q, ks_ctl, 0;\n" \
+    "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n" \
+    "setp.ne.u32 ks_on, %1, 0;\n" \
+    "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n" \
+    "setp.eq.u32 ks_q, ks_sampled, 0;\n" \
+    "@ks_q bra.uni KS_CHOSEN;\n" \
+    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n" \
+    "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n" \
+    "ld.global.u32 ks_y, [ks_a+64];\n" \
+    "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n" \
+    "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n" \
+    "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n" \
+    "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n" \
+    "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n" \
+    "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n" \
+    "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n" \
+    "KS_CHOSEN:\n" \
+    STRIPE \
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n" \
+    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n" \
+    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n" \
+    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n" \
+    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n" \
+    "KS_OFF:\n" \
+    "}\n" \
+    "setp.eq.u32 ks_full, ks_epoch, 0;\n" \
+    "@ks_full bra.uni KS_DONE;\n" \
+    "{ .reg .pred ks_q; .reg .b32 ks_x;\n" \
+    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n" \
+    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n" \
+    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n" \
+    "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n" \
+    "@ks_full bra.uni KS_AGAIN;\n" \
+    "KS_HAVE:\n" \
+    "{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n" \
+    "mad.wide.u32 ks_base, ks_at, 32, ks_ring;\n" \
+    "mov.u32 ks_z, %%ctaid.z; mov.u32 ks_y, %%nctaid.y; mov.u32 ks_x, %%ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x; mov.u32 ks_y, %%nctaid.x; mov.u32 ks_x, %%ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n" \
+    "and.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, 4; mad.lo.u32 ks_x, ks_z, 512, ks_x;\n" \
+    "mov.u64 ks_a, %%gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n" \
+    "shr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, 64, ks_t; mad.lo.u32 ks_t, ks_y, 65536, ks_t; and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, 32, ks_t;\n" \
+    "cvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, 5; add.u32 ks_u, ks_u, %3;\n" \
+    "@ks_on st.global.v4.u32 [ks_base], {ks_t, ks_x, ks_y, ks_u};\n" \
+    "shr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0; vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n" \
+    "selp.b64 ks_base, ks_base, 0, ks_on; }\n" \
+    "@ks_first bra.uni KS_LAUNCH;\n" \
+    "KS_DONE:\n" \
+    "bra.uni KS_BODY;\n" \
+    "KS_LAUNCH:\n" \
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a; .reg .pred ks_m; .reg .b64 ks_book;\n" \
+    "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n" \
+    "ld.global.u64 ks_book, [ks_ctl+40]; setp.ne.and.u64 ks_m, ks_book, 0, ks_q; mad.wide.u32 ks_book, ks_z, 64, ks_book;\n" \
+    "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %4; mov.u32 ks_t, %5;\n" \
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+0], {ks_x, ks_y, ks_z, ks_t};\n" \
+    "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n" \
+    "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n" \
+    "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n" \
+    KSCOPE_CLUSTER_ \
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+16], {ks_x, ks_y, ks_z, ks_t};\n" \
+    "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %6;\n" \
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check}; @ks_m st.global.v4.u32 [ks_book+32], {ks_x, ks_y, ks_z, ks_check};\n" \
+    "}\n" \
+    "bra.uni KS_DONE;\n" \
+    "KS_AGAIN:\n" \
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n" \
+    KSCOPE_RETRY_ \
+    KSCOPE_RETRY_ \
+    KSCOPE_RETRY_ \
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n" \
+    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n" \
+    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n" \
+    "@ks_try red.global.add.u32 [ks_line+16524], 1;\n" \
+    "not.pred ks_r, ks_try; and.pred ks_on, ks_on, ks_r;\n" \
+    "KS_SETTLED:\n" \
+    "}\n" \
+    "bra.uni KS_HAVE;\n" \
+    "KS_BODY:\n" \
+    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 2) + 1)), "n"((log2_ << 27)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+// end
 template <bool> struct lanes_ {};
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
 KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
-  asm volatile(
-    ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
-    ".reg .b32 ks_seq; .reg .b32 ks_edge; .reg .pred ks_due;\n"
-    "mov.u64 ks_c, %%clock64;\n"
-    "mov.u64 ks_g, %%globaltimer;\n"
-    "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_w, ks_d; add.u32 ks_w, ks_w, 1;\n"
-    "mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
-    "mov.u32 ks_edge, 0; { .reg .b32 ks_l; cvt.u32.u64 ks_l, ks_c; dp2a.lo.u32.u32 ks_edge, ks_l, 256, ks_edge; } neg.s32 ks_edge, ks_edge; and.b32 ks_edge, ks_edge, 65535;\n"
-    "mov.u64 ks_ctl, %0;\n"
-    "setp.eq.u64 ks_never, ks_ctl, 1;\n"
-    "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
-    "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
-    "mov.u32 ks_seq, 0;\n"
-    "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
-    "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
-    "@ks_q bra.uni KS_OFF;\n"
-    "setp.ne.u64 ks_q, ks_ctl, 0;\n"
-    "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
-    "setp.ne.u32 ks_on, %1, 0;\n"
-    "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
-    "setp.eq.u32 ks_q, ks_sampled, 0;\n"
-    "@ks_q bra.uni KS_CHOSEN;\n"
-    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
-    "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
-    "ld.global.u32 ks_y, [ks_a+64];\n"
-    "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
-    "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-    "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-    "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
-    "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-    "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
-    "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-    "KS_CHOSEN:\n"
-    "min.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "KS_OFF:\n"
-    "}\n"
-    "setp.eq.u32 ks_full, ks_epoch, 0;\n"
-    "@ks_full bra.uni KS_DONE;\n"
-    "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
-    "@ks_full bra.uni KS_AGAIN;\n"
-    "KS_HAVE:\n"
-    "{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
-    "mad.wide.u32 ks_base, ks_at, 32, ks_ring;\n"
-    "mov.u32 ks_z, %%ctaid.z; mov.u32 ks_y, %%nctaid.y; mov.u32 ks_x, %%ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x; mov.u32 ks_y, %%nctaid.x; mov.u32 ks_x, %%ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n"
-    "and.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, 4; mad.lo.u32 ks_x, ks_z, 512, ks_x;\n"
-    "mov.u64 ks_a, %%gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n"
-    "shr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, 64, ks_t; mad.lo.u32 ks_t, ks_y, 65536, ks_t; and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, 32, ks_t;\n"
-    "cvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, 5; add.u32 ks_u, ks_u, %3;\n"
-    "@ks_on st.global.v4.u32 [ks_base], {ks_t, ks_x, ks_y, ks_u};\n"
-    "shr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0; vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
-    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
-    "@ks_first bra.uni KS_LAUNCH;\n"
-    "KS_DONE:\n"
-    "bra.uni KS_BODY;\n"
-    "KS_LAUNCH:\n"
-    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a; .reg .pred ks_m; .reg .b64 ks_book;\n"
-    "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n"
-    "ld.global.u64 ks_book, [ks_ctl+40]; setp.ne.and.u64 ks_m, ks_book, 0, ks_q; mad.wide.u32 ks_book, ks_z, 64, ks_book;\n"
-    "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %4; mov.u32 ks_t, %5;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+0], {ks_x, ks_y, ks_z, ks_t};\n"
-    "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
-    "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    KSCOPE_CLUSTER_
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+16], {ks_x, ks_y, ks_z, ks_t};\n"
-    "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %6;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check}; @ks_m st.global.v4.u32 [ks_book+32], {ks_x, ks_y, ks_z, ks_check};\n"
-    "}\n"
-    "bra.uni KS_DONE;\n"
-    "KS_AGAIN:\n"
-    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+16512];\n"
-    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_r red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff;\n"
-    "@!ks_full bra.uni KS_SETTLED;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+16512];\n"
-    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_r red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff;\n"
-    "@!ks_full bra.uni KS_SETTLED;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+16512];\n"
-    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_r red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff;\n"
-    "@!ks_full bra.uni KS_SETTLED;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_try; and.pred ks_on, ks_on, ks_r;\n"
-    "KS_SETTLED:\n"
-    "}\n"
-    "bra.uni KS_HAVE;\n"
-    "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 2) + 1)), "n"((log2_ << 27)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+  KSCOPE_BEGIN_(/*stripe_lanes=*/"min.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n")
 }
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
 KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
-  asm volatile(
-    ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_first, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
-    ".reg .b32 ks_seq; .reg .b32 ks_edge; .reg .pred ks_due;\n"
-    "mov.u64 ks_c, %%clock64;\n"
-    "mov.u64 ks_g, %%globaltimer;\n"
-    "{ .reg .b64 ks_d; .reg .b32 ks_x, ks_y, ks_z; mov.u64 ks_d, %%clock64; sub.u64 ks_d, ks_d, ks_c; shr.u64 ks_d, ks_d, 2; min.u64 ks_d, ks_d, 254; cvt.u32.u64 ks_w, ks_d; add.u32 ks_w, ks_w, 1;\n"
-    "mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_x, ks_z}, ks_c; prmt.b32 ks_y, ks_y, ks_z, 0x4040; prmt.b32 ks_w, ks_w, ks_y, 0x7610; }\n"
-    "mov.u32 ks_edge, 0; { .reg .b32 ks_l; cvt.u32.u64 ks_l, ks_c; dp2a.lo.u32.u32 ks_edge, ks_l, 256, ks_edge; } neg.s32 ks_edge, ks_edge; and.b32 ks_edge, ks_edge, 65535;\n"
-    "mov.u64 ks_ctl, %0;\n"
-    "setp.eq.u64 ks_never, ks_ctl, 1;\n"
-    "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
-    "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
-    "mov.u32 ks_seq, 0;\n"
-    "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
-    "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
-    "@ks_q bra.uni KS_OFF;\n"
-    "setp.ne.u64 ks_q, ks_ctl, 0;\n"
-    "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
-    "setp.ne.u32 ks_on, %1, 0;\n"
-    "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
-    "setp.eq.u32 ks_q, ks_sampled, 0;\n"
-    "@ks_q bra.uni KS_CHOSEN;\n"
-    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
-    "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
-    "ld.global.u32 ks_y, [ks_a+64];\n"
-    "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
-    "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-    "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-    "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
-    "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-    "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
-    "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-    "KS_CHOSEN:\n"
-    "and.b32 ks_x, ks_thread, 31; add.u32 ks_x, ks_x, ks_sm; min.u32 ks_stripe, ks_x, ks_stripes; mov.pred ks_try, ks_on;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "KS_OFF:\n"
-    "}\n"
-    "setp.eq.u32 ks_full, ks_epoch, 0;\n"
-    "@ks_full bra.uni KS_DONE;\n"
-    "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
-    "@ks_full bra.uni KS_AGAIN;\n"
-    "KS_HAVE:\n"
-    "{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
-    "mad.wide.u32 ks_base, ks_at, 32, ks_ring;\n"
-    "mov.u32 ks_z, %%ctaid.z; mov.u32 ks_y, %%nctaid.y; mov.u32 ks_x, %%ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x; mov.u32 ks_y, %%nctaid.x; mov.u32 ks_x, %%ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n"
-    "and.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, 4; mad.lo.u32 ks_x, ks_z, 512, ks_x;\n"
-    "mov.u64 ks_a, %%gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n"
-    "shr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, 64, ks_t; mad.lo.u32 ks_t, ks_y, 65536, ks_t; and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, 32, ks_t;\n"
-    "cvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, 5; add.u32 ks_u, ks_u, %3;\n"
-    "@ks_on st.global.v4.u32 [ks_base], {ks_t, ks_x, ks_y, ks_u};\n"
-    "shr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0; vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
-    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
-    "@ks_first bra.uni KS_LAUNCH;\n"
-    "KS_DONE:\n"
-    "bra.uni KS_BODY;\n"
-    "KS_LAUNCH:\n"
-    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a; .reg .pred ks_m; .reg .b64 ks_book;\n"
-    "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n"
-    "ld.global.u64 ks_book, [ks_ctl+40]; setp.ne.and.u64 ks_m, ks_book, 0, ks_q; mad.wide.u32 ks_book, ks_z, 64, ks_book;\n"
-    "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %4; mov.u32 ks_t, %5;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+0], {ks_x, ks_y, ks_z, ks_t};\n"
-    "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
-    "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    KSCOPE_CLUSTER_
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+16], {ks_x, ks_y, ks_z, ks_t};\n"
-    "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %6;\n"
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check}; @ks_m st.global.v4.u32 [ks_book+32], {ks_x, ks_y, ks_z, ks_check};\n"
-    "}\n"
-    "bra.uni KS_DONE;\n"
-    "KS_AGAIN:\n"
-    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+16512];\n"
-    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_r red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff;\n"
-    "@!ks_full bra.uni KS_SETTLED;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+16512];\n"
-    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_r red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff;\n"
-    "@!ks_full bra.uni KS_SETTLED;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+16512];\n"
-    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_r red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try atom.global.add.u32 ks_p, [ks_line+16512], %2;\n"
-    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+16516];\n"
-    "@ks_try ld.global.u64 ks_ring, [ks_line+16528];\n"
-    "@ks_try ld.global.u32 ks_mask, [ks_line+16536];\n"
-    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-    "vote.sync.any.pred ks_full, ks_try, 0xffffffff;\n"
-    "@!ks_full bra.uni KS_SETTLED;\n"
-    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16520], %2;\n"
-    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-    "@ks_try red.global.add.u32 [ks_line+16524], 1;\n"
-    "not.pred ks_r, ks_try; and.pred ks_on, ks_on, ks_r;\n"
-    "KS_SETTLED:\n"
-    "}\n"
-    "bra.uni KS_HAVE;\n"
-    "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 2) + 1)), "n"((log2_ << 27)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+  KSCOPE_BEGIN_(/*stripe_warp=*/"and.b32 ks_x, ks_thread, 31; add.u32 ks_x, ks_x, ks_sm; min.u32 ks_stripe, ks_x, ks_stripes; mov.pred ks_try, ks_on;\n")
 }
 // Before each clock read, as a barrier may precede it anywhere: the read waits until the barrier has finished.
 #if __CUDA_ARCH__ >= 900
-#define KSCOPE_BARRIER_FENCE_ "fence.mbarrier_init.release.cluster;\n"
+#define KSCOPE_BARRIER_FENCE_ /*barrier_fence=*/"fence.mbarrier_init.release.cluster;\n"
 #else
 #define KSCOPE_BARRIER_FENCE_ "//\n"
 #endif
 KSCOPE_FN_ b64_ clock_() {
   b64_ t;
+  // generated: read_CLOCK
+  asm volatile(
+    KSCOPE_BARRIER_FENCE_
 #if KSCOPE_CLOCK_ == 1
-  asm volatile(
-    KSCOPE_BARRIER_FENCE_
     "mov.u64 %0, %%clock64;\n"
-    : "=l"(t) :  : "memory");
 #else
-  asm volatile(
-    KSCOPE_BARRIER_FENCE_
     "mov.u64 %0, %%globaltimer;\n"
-    : "=l"(t) :  : "memory");
 #endif
+    : "=l"(t) :  : "memory");
+  // end
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
+  // generated: remember_CLOCK
+  asm volatile(
+    KSCOPE_BARRIER_FENCE_
 #if KSCOPE_CLOCK_ == 1
-  asm volatile(
-    KSCOPE_BARRIER_FENCE_
     "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
-    :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 #else
-  asm volatile(
-    KSCOPE_BARRIER_FENCE_
     "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
-    :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 #endif
+    :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
+  // end
 }
 // a value in a record's word, and in the word of an open region
 template <int VALUED> struct narrow_ {
@@ -848,11 +677,11 @@ struct halves_ {
 };
 KSCOPE_FN_ halves_ kept_(wide_<i64_> v) {
   const b32_ word = static_cast<b32_>(v.bits), rest = static_cast<b32_>(v.bits >> 32) ^ (word >> 31 ? ~0u : 0u);
-  return halves_{word, rest, rest ? 2147483648u : word};
+  return halves_{word, rest, rest ? /*OPEN_I64=*/2147483648u : word};
 }
 KSCOPE_FN_ halves_ kept_(wide_<u64_> v) {
   const b32_ word = static_cast<b32_>(v.bits), rest = static_cast<b32_>(v.bits >> 32);
-  return halves_{word, rest, rest ? 4294967295u : word};
+  return halves_{word, rest, rest ? /*OPEN_U64=*/4294967295u : word};
 }
 KSCOPE_FN_ halves_ kept_(wide_<f64_> v) {
   const b32_ word = static_cast<b32_>(v.bits >> 32);
@@ -861,159 +690,145 @@ KSCOPE_FN_ halves_ kept_(wide_<f64_> v) {
 template <b64_ CODE, b32_ RECORD, int LINE, int V>
 KSCOPE_FN_ void store_(b64_ start, b64_ end, narrow_<V> v, always_) {
   KSCOPE_CHECK_PLACE_(CODE);
+  // generated: store_FILL
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
 #if KSCOPE_FILL_ == 1
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
-    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a+32], {ks_sl, %5, ks_el, %6};\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
-    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(v.word) : "memory");
 #else
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+#endif
     "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4;\n"
+#if KSCOPE_FILL_ == 1
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 st.global.v4.b32 [ks_a+32], {ks_sl, %5, ks_el, %6};\n"
+#else
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %5, ks_el, %6};\n"
+#endif
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "l"(start), "l"(end), "n"(RECORD), "r"(v.word) : "memory");
-#endif
+  // end
 }
 template <b64_ CODE, b32_ RECORD, int LINE, int V>
 KSCOPE_FN_ void store_(b64_ start, b64_ end, narrow_<V> v, when_ w) {
   KSCOPE_CHECK_PLACE_(CODE);
+  // generated: store_if_FILL
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
 #if KSCOPE_FILL_ == 1
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
-    "@ks_h st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
-    "@ks_h add.u32 ks_n, ks_n, 1; }\n"
-    "}\n"
-    :  : "n"(LINE), "r"(w.held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(v.word) : "memory");
 #else
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %3, ks_h;\n"
+#endif
     "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
+#if KSCOPE_FILL_ == 1
+    "@ks_h st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
+#else
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %6, ks_el, %7};\n"
+#endif
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
     "}\n"
     :  : "n"(LINE), "r"(w.held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(v.word) : "memory");
-#endif
+  // end
 }
 template <b64_ CODE, b32_ RECORD, int LINE> KSCOPE_FN_ void store_(b64_ start, b64_ end, halves_ v, always_) {
   KSCOPE_CHECK_PLACE_(CODE);
-#if KSCOPE_FILL_ == 1
+  // generated: store_wide_FILL
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b32 ks_u0; mov.b32 ks_u0, %1;\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; setp.ne.and.u32 ks_m, ks_u0, 0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
     "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4; selp.b32 ks_k, %5, %6, ks_m;\n"
+#if KSCOPE_FILL_ == 1
     "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "@ks_m st.global.v4.b32 [ks_a+32], {ks_sl, %8, ks_el, ks_u0};\n"
-    "@ks_m add.u32 ks_n, ks_n, 1;\n"
-    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %9};\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1;\n"
-    "}\n"
-    "}\n"
-    :  : "n"(LINE), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
 #else
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %1;\n"
-    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; setp.ne.and.u32 ks_m, ks_u0, 0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "cvt.u32.u64 ks_sl, %3; cvt.u32.u64 ks_el, %4; selp.b32 ks_k, %5, %6, ks_m;\n"
     "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_m;\n"
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %8, ks_el, ks_u0};\n"
+#endif
     "@ks_m add.u32 ks_n, ks_n, 1;\n"
+#if KSCOPE_FILL_ == 1
+    "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %9};\n"
+#else
     "and.b32 ks_i, ks_n, %7; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %7, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %9};\n"
+#endif
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1;\n"
     "}\n"
     "}\n"
     :  : "n"(LINE), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
-#endif
+  // end
 }
 template <b64_ CODE, b32_ RECORD, int LINE> KSCOPE_FN_ void store_(b64_ start, b64_ end, halves_ v, when_ w) {
   KSCOPE_CHECK_PLACE_(CODE);
-#if KSCOPE_FILL_ == 1
+  // generated: store_wide_if_FILL
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
     "{ .reg .b32 ks_u0; mov.b32 ks_u0, %2;\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3; setp.ne.and.u32 ks_m, ks_u0, 0, ks_h;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5; selp.b32 ks_k, %6, %7, ks_m;\n"
+#if KSCOPE_FILL_ == 1
     "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "@ks_m st.global.v4.b32 [ks_a+32], {ks_sl, %9, ks_el, ks_u0};\n"
-    "@ks_m add.u32 ks_n, ks_n, 1;\n"
-    "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "@ks_h st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %10};\n"
-    "@ks_h add.u32 ks_n, ks_n, 1;\n"
-    "}\n"
-    "}\n"
-    "}\n"
-    :  : "n"(LINE), "r"(w.held), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
 #else
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
-    "{ .reg .b32 ks_u0; mov.b32 ks_u0, %2;\n"
-    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el, ks_k; .reg .pred ks_h, ks_m, ks_q; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3; setp.ne.and.u32 ks_m, ks_u0, 0, ks_h;\n"
-    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5; selp.b32 ks_k, %6, %7, ks_m;\n"
     "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %8, ks_m;\n"
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, %9, ks_el, ks_u0};\n"
+#endif
     "@ks_m add.u32 ks_n, ks_n, 1;\n"
+#if KSCOPE_FILL_ == 1
+    "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "@ks_h st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %10};\n"
+#else
     "and.b32 ks_i, ks_n, %8; mad.wide.u32 ks_a, ks_i, 16, ks_base; setp.le.and.u32 ks_q, ks_n, %8, ks_h;\n"
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_k, ks_el, %10};\n"
+#endif
     "@ks_h add.u32 ks_n, ks_n, 1;\n"
     "}\n"
     "}\n"
     "}\n"
     :  : "n"(LINE), "r"(w.held), "r"(v.rest), "n"(CODE), "l"(start), "l"(end), "n"((RECORD | 8)), "n"(RECORD), "n"(((1 << log2_) - 1)), "n"((RECORD / 16 * 16 + 7)), "r"(v.word) : "memory");
-#endif
+  // end
 }
 template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_ end) {
   KSCOPE_CHECK_PLACE_(CODE);
+  // generated: store_remembered_FILL
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
 #if KSCOPE_FILL_ == 1
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
-    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-    "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
-    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
-    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
 #else
-  asm volatile(
-    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.le.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+#endif
     "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, ks_t%3; cvt.u32.u64 ks_el, %4;\n"
+#if KSCOPE_FILL_ == 1
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%3, ks_el, ks_v%3};\n"
+#else
     "@ks_q st.global.v4.b32 [ks_a+32], {ks_sl, ks_i%3, ks_el, ks_v%3};\n"
+#endif
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(CODE), "n"(SLOT), "l"(end) : "memory");
-#endif
+  // end
 }
 // at a region's enter: a word where the end of the slab's head will be
 template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ start, b32_ value, always_) {
   KSCOPE_CHECK_PLACE_(CODE);
+  // generated: open_word
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b32 ks_x, ks_y;\n"
     "add.u32 ks_seq, ks_seq, 256; shr.u32 ks_y, ks_seq, 8; and.b32 ks_y, ks_y, 15; or.b32 ks_y, ks_y, %1; cvt.u32.u64 ks_x, %2;\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3 st.global.v4.b32 [ks_base+16], {ks_x, ks_y, %4, ks_seq}; }\n"
     :  : "n"(LINE), "n"(NUMBER), "l"(start), "n"(CODE), "r"(value) : "memory");
+  // end
 }
 template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ start, b32_ value, when_ w) {
   KSCOPE_CHECK_PLACE_(CODE);
+  // generated: open_word_if
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
@@ -1022,48 +837,38 @@ template <b64_ CODE, b32_ NUMBER, int LINE> KSCOPE_FN_ void open_word_(b64_ star
     "@ks_h st.global.v4.b32 [ks_base+16], {ks_x, ks_y, %5, ks_seq}; }\n"
     "}\n"
     :  : "n"(LINE), "r"(w.held), "n"(CODE), "n"(NUMBER), "l"(start), "r"(value) : "memory");
+  // end
 }
 template <b64_ CODE, b32_ NUMBER, b32_ SLOT, int LINE> KSCOPE_FN_ void open_word_remembered_() {
   KSCOPE_CHECK_PLACE_(CODE);
+  // generated: open_word_remembered
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b32 ks_x, ks_y;\n"
     "add.u32 ks_seq, ks_seq, 256; shr.u32 ks_y, ks_seq, 8; and.b32 ks_y, ks_y, 15; or.b32 ks_y, ks_y, %1; cvt.u32.u64 ks_x, ks_t%2;\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%3 st.global.v4.b32 [ks_base+16], {ks_x, ks_y, ks_v%2, ks_seq}; }\n"
     :  : "n"(LINE), "n"(NUMBER), "n"(SLOT), "n"(CODE) : "memory");
+  // end
 }
 template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ records) {
+  // generated: declare_owner
   asm volatile(
     ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
     :  : "n"(CODE), "r"(records) : "memory");
+  // end
 }
 // behind a record: an anchor, if the record is the first one behind an edge
 KSCOPE_FN_ void anchor_(b64_ end) {
 #if KSCOPE_CLOCK_ == 1
-#if KSCOPE_FILL_ == 1
+  // generated: anchor_FILL
   asm volatile(
     "{ .reg .b32 ks_x; { .reg .b32 ks_l; cvt.u32.u64 ks_l, %0; dp2a.lo.u32.u32 ks_x, ks_l, 256, ks_edge; } and.b32 ks_x, ks_x, 65532; setp.ne.u32 ks_due, ks_x, 0; }\n"
     "{ .reg .pred ks_q;\n"
     "@!ks_due bra KS_SOON;\n"
-    "{ .reg .b64 ks_a, ks_b, ks_d, ks_to; .reg .b32 ks_i, ks_x, ks_y, ks_z;\n"
-    "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
-    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_to, ks_i, 16, ks_base;\n"
-    "{ .reg .b32 ks_l; cvt.u32.u64 ks_l, ks_a; dp2a.lo.u32.u32 ks_i, ks_l, 256, ks_edge; } and.b32 ks_i, ks_i, 65535;\n"
-    "cvt.u32.u64 ks_x, ks_a; cvt.u32.u64 ks_y, ks_b; cvt.u32.u64 ks_z, ks_d;\n"
-    "@ks_on st.global.v4.b32 [ks_to+32], {ks_x, 6, ks_z, ks_y};\n"
-    "add.u32 ks_n, ks_n, 1;\n"
-    "sub.u32 ks_i, ks_edge, ks_i; and.b32 ks_i, ks_i, 65535; and.b32 ks_edge, ks_edge, 4294836224;\n"
-    "or.b32 ks_edge, ks_edge, ks_i; add.u32 ks_edge, ks_edge, 131072; }\n"
-    "KS_SOON:\n"
-    "}\n"
-    :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");
-#else
-  asm volatile(
-    "{ .reg .b32 ks_x; { .reg .b32 ks_l; cvt.u32.u64 ks_l, %0; dp2a.lo.u32.u32 ks_x, ks_l, 256, ks_edge; } and.b32 ks_x, ks_x, 65532; setp.ne.u32 ks_due, ks_x, 0; }\n"
-    "{ .reg .pred ks_q;\n"
-    "@!ks_due bra KS_SOON;\n"
+#if KSCOPE_FILL_ == 2
     "setp.gt.u32 ks_q, ks_n, %1;\n"
     "@ks_q bra KS_SOON;\n"
+#endif
     "{ .reg .b64 ks_a, ks_b, ks_d, ks_to; .reg .b32 ks_i, ks_x, ks_y, ks_z;\n"
     "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
     "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_to, ks_i, 16, ks_base;\n"
@@ -1076,11 +881,12 @@ KSCOPE_FN_ void anchor_(b64_ end) {
     "KS_SOON:\n"
     "}\n"
     :  : "l"(end), "n"(((1 << log2_) - 1)) : "memory");
-#endif
+  // end
 #endif
 }
 KSCOPE_FN_ void end_() {
 #if KSCOPE_CLOCK_ == 1 && KSCOPE_FILL_ == 1
+  // generated: finish_with_anchors
   asm volatile(
     "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_v;\n"
     "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
@@ -1098,7 +904,9 @@ KSCOPE_FN_ void end_() {
     "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_z, ks_n, ks_u};\n"
     "}\n"
     :  : "n"(((1 << log2_) - 1)) : "memory");
+  // end
 #else
+  // generated: finish
   asm volatile(
     "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_v;\n"
     "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
@@ -1108,19 +916,24 @@ KSCOPE_FN_ void end_() {
     "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_z, ks_n, ks_u};\n"
     "}\n"
     :  : "n"(0) : "memory");
+  // end
 #endif
 }
 template <int LINE, int TYPE> KSCOPE_FN_ void pin_(value_<TYPE> v) {
+  // generated: pin
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "@ks_never st.global.b32 [ks_base], %1;\n"
     :  : "n"(LINE), "r"(v.bits) : "memory");
+  // end
 }
 template <int LINE, int TYPE> KSCOPE_FN_ void pin_(wide_<TYPE> v) {
+  // generated: pin_wide
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "@ks_never st.global.b64 [ks_base], %1;\n"
     :  : "n"(LINE), "l"(v.bits) : "memory");
+  // end
 }
 
 template <class... S> struct each_ {
@@ -1130,7 +943,7 @@ template <class... S> struct each_ {
 };
 template <class S, class... MORE> struct each_<S, MORE...> {
   enum : b32_ {
-    lanes = b64_(S::code) == b64_(AllThreads::code) ? 4 : b32_(each_<MORE...>::lanes)
+    lanes = b64_(S::code) == b64_(AllThreads::code) ? /*FLAG_LANES=*/4 : b32_(each_<MORE...>::lanes)
   };
   static KSCOPE_FN_ b32_ any() { return records_<S::code>() | each_<MORE...>::any(); }
   static KSCOPE_FN_ void declare() {
@@ -1147,7 +960,7 @@ template <> struct list_<> : list_<KSCOPE_STRATEGY> {};
 template <class LIST, b64_ ID> struct kernel_ {
   KSCOPE_FN_ kernel_() {
     assume_inside_();
-    constexpr b32_ place = log2_ << 10 | (b32_(flags_) | b32_(LIST::lanes)) << 15;
+    constexpr b32_ place = log2_ << /*LOG2_SHIFT=*/10 | (b32_(flags_) | b32_(LIST::lanes)) << /*FLAG_SHIFT=*/15;
     begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32), place>(LIST::any(), lanes_<LIST::lanes != 0>());
     owner_<Session::code>(records_<LIST::code>());
     LIST::declare();
@@ -1167,7 +980,7 @@ template <class NAME, class S, int LINE, bool OPEN, class V, class W> struct reg
   }
   KSCOPE_FN_ ~region_() {
     const b64_ end = clock_();
-    store_<S::code, NAME::hash << 4 | (V::valued ? 2 : 1), LINE>(start, end, value, when);
+    store_<S::code, NAME::hash << 4 | (V::valued ? /*SPAN_VALUE=*/2 : /*SPAN=*/1), LINE>(start, end, value, when);
     anchor_(end);
   }
   region_(const region_&) = delete;
@@ -1177,18 +990,18 @@ template <class NAME, class S, int LINE> struct mark_ {
   template <class V> static KSCOPE_FN_ void enter(V v, always_) {
     static_assert(sizeof(V) < sizeof(halves_), "kscope: KSCOPE_ENTER_V takes a value of 32 bits where nvcc records in "
       "place; cast it, or use KSCOPE_REGION_V, which takes 64 bits");
-    remember_<NAME::hash % 65536, NAME::hash << 4 | (V::valued ? 2 : 1)>(v.word);
-    if (KSCOPE_OPEN) open_word_remembered_<S::code, NAME::hash << 4, NAME::hash % 65536, LINE>();
+    remember_<NAME::hash % /*SLOTS=*/65536, NAME::hash << 4 | (V::valued ? /*SPAN_VALUE=*/2 : /*SPAN=*/1)>(v.word);
+    if (KSCOPE_OPEN) open_word_remembered_<S::code, NAME::hash << 4, NAME::hash % /*SLOTS=*/65536, LINE>();
   }
   static KSCOPE_FN_ void exit(narrow_<0>, always_) {
     const b64_ end = clock_();
-    store_remembered_<S::code, NAME::hash % 65536, LINE>(end);
+    store_remembered_<S::code, NAME::hash % /*SLOTS=*/65536, LINE>(end);
     anchor_(end);
   }
   template <class V, class W> static KSCOPE_FN_ void instant(V v, W w) {
-    point<(V::valued ? 4 : 3)>(v, w);
+    point<(V::valued ? /*INSTANT_VALUE=*/4 : /*INSTANT=*/3)>(v, w);
   }
-  template <class V, class W> static KSCOPE_FN_ void counter(V v, W w) { point<5>(v, w); }
+  template <class V, class W> static KSCOPE_FN_ void counter(V v, W w) { point</*COUNTER=*/5>(v, w); }
   template <int KIND, class V, class W> static KSCOPE_FN_ void point(V v, W w) {
     const b64_ now = clock_();
     store_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, v, w);
@@ -1198,16 +1011,18 @@ template <class NAME, class S, int LINE> struct mark_ {
 
 // ---- notes: constants that carry names into every binary with the device code; kscope_cuda/binary_notes.py reads them.
 // No instruction refers to one: where ptxas deletes an instruction, it forgets a loop's `#pragma unroll 1`.
-enum { region_note_ = 1, explicit_note_ = 2, kernel_note_ = 3 };
+enum { region_note_ = /*NOTE_REGION=*/1, explicit_note_ = /*NOTE_EXPLICIT=*/2, kernel_note_ = /*NOTE_KERNEL=*/3 };
 template <b32_ N, b32_ M> struct note_ {
+  // generated: note_fields
   b32_ magic; b32_ bytes; b32_ kind; b32_ line; b64_ id; b64_ strategy; b32_ type; b32_ log2_records; b32_ clock; b32_ fill;
+  // end
   char text[N];
   char file_[M];
   __device__ constexpr note_(b32_ kind, b32_ line, const char (&t)[N], const char (&f)[M], b64_ id,
                              b64_ strategy, b32_ type)
-      : magic(0x31544e4b), bytes(sizeof(note_)), kind(kind), line(line), id(id), strategy(strategy), type(type),
-        log2_records(kind == kernel_note_ ? log2_ : 0), clock(KSCOPE_CLOCK_ - 1), fill(KSCOPE_FILL_ - 1), text{},
-        file_{} {
+      : magic(/*NOTE_MAGIC=*/0x31544e4b), bytes(sizeof(note_)), kind(kind), line(line), id(id), strategy(strategy),
+        type(type), log2_records(kind == kernel_note_ ? log2_ : 0), clock(KSCOPE_CLOCK_ - 1),
+        fill(KSCOPE_FILL_ - 1), text{}, file_{} {
     for (b32_ i = 0; i < N; i++) text[i] = t[i];
     for (b32_ i = 0; i < M; i++) file_[i] = f[i];
   }
@@ -1315,8 +1130,8 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #define KSCOPE_INSTANT(...) KSCOPE_PLAIN_MARK_(instant, KSCOPE_REGION_NOTE_, __VA_ARGS__)
 #define KSCOPE_INSTANT_V(name, ...) KSCOPE_VALUE_MARK_(instant, KSCOPE_REGION_NOTE_, name, __VA_ARGS__)
 #define KSCOPE_COUNTER(name, ...) KSCOPE_VALUE_MARK_(counter, KSCOPE_REGION_NOTE_, name, __VA_ARGS__)
-#define KSCOPE_ROLE(name) KSCOPE_INSTANT(name KSCOPE_TRACK("kscope.role"))
-#define KSCOPE_BEGIN(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK("kscope.begin"), __VA_ARGS__)
-#define KSCOPE_END(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK("kscope.end"), __VA_ARGS__)
+#define KSCOPE_ROLE(name) KSCOPE_INSTANT(name KSCOPE_TRACK(/*ROLE_TRACK=*/"kscope.role"))
+#define KSCOPE_BEGIN(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK(/*BEGIN_TRACK=*/"kscope.begin"), __VA_ARGS__)
+#define KSCOPE_END(name, ...) KSCOPE_INSTANT_V(name KSCOPE_TRACK(/*END_TRACK=*/"kscope.end"), __VA_ARGS__)
 #endif  // KSCOPE, device code
 #endif  // KSCOPE_CUH

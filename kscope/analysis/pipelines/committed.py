@@ -44,11 +44,6 @@ def label(barrier: int) -> str:
     return f"barrier {barrier:#x}" if slot is None else f"{slot[0]} groups {slot[1]}"
 
 
-def is_group(barrier: Int64) -> Bools:
-    """Which are slots of groups."""
-    return np.asarray(barrier >= _FIRST)
-
-
 @dataclass(frozen=True, eq=False)
 class Committed:
     """Phases of groups; arrays have shape (p,) but for those of waits (w,) and of signals (s,).

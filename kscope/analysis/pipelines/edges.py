@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...capture.layout import Kind
 from ...tracedata.data import T, TraceData
 from ...tracedata.region import Region
-from ...util.arrays import Int64
+from ...util.arrays import Float, Int64
 from .committed import label
 from .events import recorded
 from .phases import NO_PHASE, Phases, phases
@@ -34,7 +33,7 @@ class BarrierEdges:
 
     wait: Int64
     signal: Int64
-    issued_ns: npt.NDArray[np.float64]
+    issued_ns: Float
     unknown: int
 
 

@@ -272,8 +272,3 @@ def _exact(
     first[mine] = found.end[waits][mine] == landed[phase[mine]]
     exact[phase[first & still]] = True
     return exact
-
-
-def unfinished(found: Phases) -> Int64:
-    """Indices of the phases that some arrivals ended too few."""
-    return np.flatnonzero((found.arrived > 0) & (found.arrived < found.needed))

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ...tracedata.data import TraceData
-from ...util.arrays import Float, Int64
+from ...util.arrays import Bools, Float, Int64
+from ...util.runs import order_by
 from .committed import slot_of
 from .phases import Phases
 
@@ -61,35 +61,20 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
     for ring in np.unique(number).tolist():
         mine = np.flatnonzero(number == ring)
         places, stage = np.unique(found.barrier[mine], return_inverse=True)
-        order = np.lexsort(
-            (
-                found.number[mine],
-                found.life[mine],
-                stage.ravel(),
-                found.row[mine],
-                found.block[mine],
-                found.launch[mine],
-            )
-        )
+        place, age = (found.launch, found.block, found.row), (found.life, found.number)
+        order = order_by(*(one[mine] for one in place), stage.ravel(), *(one[mine] for one in age))
         inside = np.append(number == ring, False)
         waits, signals = np.flatnonzero(inside[found.wait_phase]), np.flatnonzero(inside[found.signal_phase])
         first = mine[0]
-        made.append(
-            Ring(
-                int(kernel[first]), tuple(places.tolist()), bool(copies[first]), mine[order], stage.ravel()[order],
-                waits, signals, groups=_groups(places.tolist()),
-            )
-        )  # fmt: skip
+        made.append(Ring(
+            int(kernel[first]), tuple(places.tolist()), bool(copies[first]), mine[order], stage.ravel()[order],
+            waits, signals, groups=(slot_of(int(places[0])) or ("",))[0],
+        ))  # fmt: skip
     made.sort(key=lambda ring: (ring.kernel, ring.barriers))
     return tuple(_paired(trace, found, made))
 
 
-def _groups(places: list[int]) -> str:
-    slot = slot_of(places[0])
-    return "" if slot is None else slot[0]
-
-
-def _with_copies(found: Phases, kernel: Int64) -> npt.NDArray[np.bool_]:
+def _with_copies(found: Phases, kernel: Int64) -> Bools:
     """(p,) whether copies complete at the barrier in some phase."""
     key = np.stack([kernel, found.barrier], axis=1)
     _, of = np.unique(key, axis=0, return_inverse=True)
@@ -155,7 +140,7 @@ def _paired(trace: TraceData, found: Phases, made: list[Ring]) -> list[Ring]:
     return paired
 
 
-def follows(found: Phases, ring: Ring) -> npt.NDArray[np.bool_]:
+def follows(found: Phases, ring: Ring) -> Bools:
     """(p - 1,) whether each phase of a ring but the first follows the one before it, in the same buffer."""
     mine = ring.phases
     same = (np.diff(ring.stage) == 0) & (np.diff(found.row[mine]) == 0)

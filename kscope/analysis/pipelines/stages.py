@@ -45,13 +45,11 @@ def pipelines(trace: TraceData) -> Pipelines:
         stats = [_ring(whole, found, made, ring, known) for ring in mine]
         rows = np.unique(np.concatenate([found.row[ring.phases] for ring in mine]))
         findings = faults.findings(whole, found, made, mine, stats, known)
-        kernels.append(
-            KernelPipeline(
-                names[kernel], len(np.unique(whole.warps.launch[rows])), count_distinct(whole.warps.block_key[rows]),
-                tuple(stats), findings,
-                faults.picture(whole, found, made, mine),
-            )
-        )  # fmt: skip
+        kernels.append(KernelPipeline(
+            names[kernel], len(np.unique(whole.warps.launch[rows])), count_distinct(whole.warps.block_key[rows]),
+            tuple(stats), findings,
+            faults.picture(whole, found, made, mine),
+        ))  # fmt: skip
     recorded = tuple(one for one in whole.problems if one.kind == "pipeline")
     return Pipelines(tuple(kernels), info(trace).caveat, (*recorded, *found.problems))
 
@@ -135,18 +133,8 @@ def _by_role(trace: TraceData, found: Phases, ring: Ring, known: Roles) -> tuple
     for code in np.unique(role).tolist():
         mine = role == code
         before, flight, landed = (float(part[mine].sum()) for part in parts)
-        unknown = int(np.count_nonzero(mine & ~found.wait_known[ring.waits]))
-        rows.append(
-            RoleWaits(
-                known.names[code],
-                int(np.count_nonzero(mine)),
-                before + flight + landed,
-                before,
-                flight,
-                landed,
-                unknown,
-            )
-        )
+        count, unknown = (int(np.count_nonzero(one)) for one in (mine, mine & ~found.wait_known[ring.waits]))
+        rows.append(RoleWaits(known.names[code], count, before + flight + landed, before, flight, landed, unknown))
     return tuple(sorted(rows, key=lambda row: -row.ns))
 
 

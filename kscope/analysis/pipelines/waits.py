@@ -69,14 +69,11 @@ def barrier_waits(trace: TraceData, named: Named | None = None) -> tuple[Barrier
         code = known.code[whole.track[last[signalled]]] * height + whole.region[last[signalled]]
         signals, of = np.unique(code, return_inverse=True)
         time = np.bincount(of.ravel(), ns[signalled], len(signals))
+        longest = np.argsort(-time)
         place = names[int(kernel[at])], known.names[int(role[at])], whole.regions[int(region[at])].name
         let_go = tuple(
-            (
-                known.names[one // height],
-                whole.regions[one % height].name,
-                float(time[of_one] / total) if total else 0.0,
-            )
-            for of_one, one in zip(np.argsort(-time).tolist(), signals[np.argsort(-time)].tolist(), strict=True)
+            (known.names[one // height], whole.regions[one % height].name, part / total if total else 0.0)
+            for part, one in zip(time[longest].tolist(), signals[longest].tolist(), strict=True)
         )
         rows.append(BarrierWait(*place, total, before, flight, landed, let_go))
     return tuple(sorted(rows, key=lambda row: (row.kernel, -row.warp_time_ns)))

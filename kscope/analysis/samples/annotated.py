@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,20 +82,14 @@ class Annotated:
 
 @dataclass
 class _Found:
+    """What the instructions of a line add up to, or those of all lines."""
+
     samples: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
     instructions: int = 0
     registers: int = 0
-    regions: dict[str, int] = field(default_factory=dict)
-    code: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Whole:
-    """Samples of all lines, and those in which an instruction issued."""
-
-    samples: int
-    issued: int
+    regions: Counter[str] = field(default_factory=Counter)
+    code: Counter[str] = field(default_factory=Counter)
 
 
 def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
@@ -123,22 +118,18 @@ def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
                 continue
             line = found[place[0]][place[1]]
             line.samples += count
-            _count(line.reasons, samples.reasons[reason], count)
-            _count(line.regions, innermost(function, one), count)
-            _count(line.code, f"{function.at[one]:#06x} {function.text[one]}", count)
+            line.reasons[samples.reasons[reason]] += count
+            line.regions[innermost(function, one)] += count
+            line.code[f"{function.at[one]:#06x} {function.text[one]}"] += count
     total = sum(line.samples for lines in found.values() for line in lines.values()) + sum(elsewhere.values())
     times = _times(trace)
     issues = [number for number, name in enumerate(samples.reasons) if name == ISSUED]
-    every = _Whole(total, int(whole["count"][np.isin(whole["reason"], issues)].sum()))
+    every = _Found(total, Counter({ISSUED: int(whole["count"][np.isin(whole["reason"], issues)].sum())}))
     files = [_file(path, lines, samples.sources.get(path), every, times, around) for path, lines in found.items()]
     files = [one for one in files if one.samples]
     sampled = {int(one) for one in np.unique(whole["function"])}
     names = tuple(one.name for number, one in enumerate(samples.functions) if number in sampled)
     return Annotated(tuple(sorted(files, key=lambda one: -one.samples)), elsewhere, total, names)
-
-
-def _count(into: dict[str, int], key: str, count: int) -> None:
-    into[key] = into.get(key, 0) + count
 
 
 def _times(trace: TraceData) -> dict[str, list[RegionTime]]:
@@ -151,7 +142,7 @@ def _times(trace: TraceData) -> dict[str, list[RegionTime]]:
 
 
 def _file(
-    path: str, found: dict[int, _Found], source: str | None, whole: _Whole, times: dict[str, list[RegionTime]],
+    path: str, found: dict[int, _Found], source: str | None, whole: _Found, times: dict[str, list[RegionTime]],
     around: int,
 ) -> File:  # fmt: skip
     text = [] if source is None else source.splitlines()
@@ -166,13 +157,13 @@ def _file(
     return File(path, tuple(lines), sum(one.samples for one in found.values()), source is not None)
 
 
-def _line(number: int, text: str, found: _Found, whole: _Whole, begins: tuple[RegionTime, ...]) -> Line:
+def _line(number: int, text: str, found: _Found, whole: _Found, begins: tuple[RegionTime, ...]) -> Line:
     waits = {name: count for name, count in _most(found.reasons) if name != ISSUED}
-    issued = found.reasons.get(ISSUED, 0)
+    issued, issued_in_all = found.reasons[ISSUED], whole.reasons[ISSUED]
     return Line(
         number, text, found.samples, found.samples / whole.samples if whole.samples else 0.0,
         issued / found.samples if found.samples else float("nan"), waits,
-        issued / whole.issued if whole.issued else float("nan"), found.registers, found.instructions,
+        issued / issued_in_all if issued_in_all else float("nan"), found.registers, found.instructions,
         tuple(name for name, _ in _most(found.regions)), begins, tuple(_most(found.code)),
     )  # fmt: skip
 

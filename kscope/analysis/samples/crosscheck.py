@@ -7,6 +7,7 @@ or the marks change what they measure.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -182,11 +183,8 @@ def _kernel(
     name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], warps: int
 ) -> list[Crossed]:
     """The rows of a kernel. warps: how many it had in all launches; 0 if only some recorded."""
-    inside = dict.fromkeys(clocks, 0)
     code = [_sampled(samples, one) for one in members]
-    for one in code:
-        for region in inside:
-            inside[region] += one.inside(region)
+    inside = {region: sum(one.inside(region) for one in code) for region in clocks}
     total = sum(inside.values())
     differs: Verdict = "partial" if not warps else "perturbed" if total >= _LEAST_EACH * warps else "unknown"
     rows = []
@@ -196,13 +194,11 @@ def _kernel(
         margin = _Z * math.hypot(error, spread)
         foreign, missing = _sum(one.foreign(region) for one in code), _sum(one.missing(region) for one in code)
         moved_in, moved_out = _parts(code, region, inside[region], foreign, missing)
-        rows.append(
-            Crossed(
-                name, region, share, sampled, margin, inside[region],
-                _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, differs),
-                _named(foreign), _named(missing), moved_in, moved_out,
-            )
-        )  # fmt: skip
+        rows.append(Crossed(
+            name, region, share, sampled, margin, inside[region],
+            _verdict(code, region, abs(share - sampled), margin, moved_in, moved_out, differs),
+            _named(foreign), _named(missing), moved_in, moved_out,
+        ))  # fmt: skip
     return rows
 
 
@@ -241,10 +237,9 @@ def _parts(
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for part in parts:
-        for name, count in part.items():
-            found[name] = found.get(name, 0) + count
+        found.update(part)
     return found
 
 

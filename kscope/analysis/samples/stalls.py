@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -125,15 +126,9 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
         found = _rows(samples, function, own, by, executions or {}, total)
         rows += sorted(found, key=lambda row: (-row.samples, row.name))
     rows.sort(key=lambda row: 0 if by != "kernel" else -row.samples)
-    return Stalls(
-        by,
-        tuple(rows),
-        total,
-        samples.period,
-        samples.dropped,
-        tuple(f"kernel {one.name}: {name}" for one in samples.functions for name in one.unresolved),
-        tuple(f"kernel {one.name}: {one.why_unknown}" for one in samples.functions if one.why_unknown),
-    )
+    unresolved = tuple(f"kernel {one.name}: {name}" for one in samples.functions for name in one.unresolved)
+    unknown = tuple(f"kernel {one.name}: {one.why_unknown}" for one in samples.functions if one.why_unknown)
+    return Stalls(by, tuple(rows), total, samples.period, samples.dropped, unresolved, unknown)
 
 
 def all_warps(trace: TraceData) -> bool:
@@ -162,15 +157,11 @@ def _rows(
 ) -> list[StallRow]:  # fmt: skip
     instruction = function.index(own["pc"])
     name_of = _NAMES[by]
-    names = {one: name_of(function, one, pc) for one, pc in zip(instruction.tolist(), own["pc"].tolist(), strict=True)}
-    if not function.at:  # each offset is an instruction that is not known
-        keyed = [name_of(function, -1, pc) for pc in own["pc"].tolist()]
-    else:
-        keyed = [names[one] for one in instruction.tolist()]
-    counts: dict[tuple[str, str], dict[str, int]] = {}
-    for key, reason, count in zip(keyed, own["reason"].tolist(), own["count"].tolist(), strict=True):
-        row = counts.setdefault(key, {})
-        row[samples.reasons[reason]] = row.get(samples.reasons[reason], 0) + count
+    places = list(zip(instruction.tolist(), own["pc"].tolist(), strict=True))
+    names = {place: name_of(function, *place) for place in set(places)}
+    counts = defaultdict[tuple[str, str], Counter[str]](Counter)
+    for place, reason, count in zip(places, own["reason"].tolist(), own["count"].tolist(), strict=True):
+        counts[names[place]][samples.reasons[reason]] += count
     whole = total if by == "kernel" else int(own["count"].sum())
     between = _between(function, instruction, own) if by == "region" and function.ranged else None
     return [
@@ -182,10 +173,9 @@ def _rows(
 
 def _between(function: SampledFunction, instruction: np.ndarray, own: np.ndarray) -> dict[str, int]:
     """Samples by the innermost region between whose clock reads they are."""
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for one, count in zip(instruction.tolist(), own["count"].tolist(), strict=True):
-        name = (function.between_reads(one) or (NO_REGION,))[-1]
-        found[name] = found.get(name, 0) + count
+        found[(function.between_reads(one) or (NO_REGION,))[-1]] += count
     return found
 
 
@@ -207,10 +197,6 @@ def innermost(function: SampledFunction, instruction: int) -> str:
     return (function.stack(instruction) or (NO_REGION,))[-1]
 
 
-def _by_region(function: SampledFunction, instruction: int, pc: int) -> tuple[str, str]:
-    return innermost(function, instruction), ""
-
-
 def _by_line(function: SampledFunction, instruction: int, pc: int) -> tuple[str, str]:
     place = user_place(function, instruction)
     return shown_place(place) or (NO_LINE if function.at else UNKNOWN), innermost(function, instruction)
@@ -222,13 +208,9 @@ def _by_instruction(function: SampledFunction, instruction: int, pc: int) -> tup
     return f"{pc:#06x} {text}", ", ".join(one for one in where if one)
 
 
-def _by_kernel(function: SampledFunction, instruction: int, pc: int) -> tuple[str, str]:
-    return function.name, ""
-
-
 _NAMES: dict[str, Callable[[SampledFunction, int, int], tuple[str, str]]] = {
-    "region": _by_region,
+    "region": lambda function, instruction, pc: (innermost(function, instruction), ""),
     "line": _by_line,
     "instruction": _by_instruction,
-    "kernel": _by_kernel,
+    "kernel": lambda function, instruction, pc: (function.name, ""),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from ...util.terminal import cut, grid, part_text, terminal_width, wrapped
@@ -16,13 +17,13 @@ _LEAST = 0.05
 """Reasons with a smaller share of the row are not explained below."""
 
 
-def text(found: Stalls, top: int | None = 50, width: int | None = None) -> str:
+def text(found: Stalls, width: int | None = None, top: int | None = 50) -> str:
     """The tables, one per kernel, and below them what the reasons mean.
 
     Args:
         found: the rows.
-        top: rows of each kernel; None for all.
         width: columns; None for this terminal's.
+        top: rows of each kernel; None for all.
     """
     width = terminal_width(width)
     lines = [f"{counted(found.total, 'sample')}, one per SM sub-partition and {found.period:,} cycles"]
@@ -81,9 +82,8 @@ def _table(by: str, rows: list[StallRow], width: int) -> list[str]:
 
 def _main(rows: Iterable[StallRow]) -> list[str]:
     """The reasons that explain most of the rows' samples, most first."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for row in rows:
-        for name, count in row.reasons.items():
-            total[name] = total.get(name, 0) + count
+        total.update(row.reasons)
     every = sum(row.samples for row in rows) or 1
-    return [name for name in sorted(total, key=lambda one: -total[one]) if total[name] / every >= _LEAST]
+    return [name for name, count in total.most_common() if count / every >= _LEAST]

@@ -150,8 +150,7 @@ def write_log(launches: Iterable[tuple[Launch, tuple[int, int, int]]]) -> str:
     """A line per launch and block size, as CUTracer's script reads it. The hash is kscope's kernel id."""
     lines = []
     for number, (launch, block) in enumerate(launches):
-        sizes = (",".join(map(str, size)) for size in (launch.grid, block))
-        grid, threads = sizes
+        grid, threads = (",".join(map(str, size)) for size in (launch.grid, block))
         lines.append(
             f"kscope: LAUNCH - Kernel name {'_'.join(launch.kernel.split()) or '?'} - kernel hash {launch.hash} - "
             f"kernel launch id {number} - grid size {grid} - block size {threads}\n"

@@ -9,7 +9,7 @@ every begin; other regions are left out and reported.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +29,14 @@ CHROME_COLUMNS = ("name", "category", "cycles", "timestamp_ns", "core", "cta", "
 HIST_COLUMNS = ("global_warp_id", "region_id", "total_instruction_count")
 CAPTURE_ANCHORS, CHROME_ANCHORS = (1, 1), (0, 0)
 _SHOWN = 10
+_LEFT_OUT = _CROOKED, _POINTS, _SHARED, _UNKNOWN, _FULL = (
+    "regions that nest or cross: CUTracer cannot distinguish them",
+    "instants or counters between regions: they read the clock once, and ordinals shift",
+    "regions that begin with the clock read that ends another: record them with live=True",
+    "unknown durations",
+    "records that came after their warp's buffer was full: to join them, use fill='ring' or more records",
+)
+"""Why the regions of a warp of a capture are left out."""
 _ODD = (
     "one clock read of each anchor is an S2UR in this build, which CUTracer does not count: its regions are the gaps"
     " between kscope's, and nothing can be joined (nvdisasm shows it)"
@@ -126,8 +134,8 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
         raise UsageError("every lane recorded: CUTracer counts warps; record with strategy=Elected()")
     threads = warps.threads[rows[0]]
     per_block = -(-int(threads.prod()) // 32)
-    found, crooked, points, unknown = dict[int, list[tuple[int, Event]]](), list[int](), list[int](), list[int]()
-    known, shared, full, lost = set[int](), list[int](), list[int](), 0
+    found, known, lost = dict[int, list[tuple[int, Event]]](), set[int](), 0
+    left_out = defaultdict[str, list[int]](list)
     first_kept = any(problem.kind == "refused" for problem in trace.problems)  # the newest are missing, not the oldest
     cuts = np.searchsorted(trace.track, [*rows, rows[-1] + 1])
     names = trace.region_names()
@@ -136,17 +144,17 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
         known.add(warp)
         start, took = trace.start_ticks[a:b], trace.dur_cycles[a:b]
         if not trace.is_span[a:b].all():
-            (unknown if (took < 0).any() else points).append(warp)
+            left_out[_UNKNOWN if (took < 0).any() else _POINTS].append(warp)
             continue
         if (start[1:] < (start + took)[:-1]).any():
-            crooked.append(warp)
+            left_out[_CROOKED].append(warp)
             continue
         if not warps.timer[row] and (start[1:] == (start + took)[:-1]).any():
-            shared.append(warp)
+            left_out[_SHARED].append(warp)
             continue
         before = int(warps.written[row] - warps.records[row])
         if before and first_kept:
-            full.append(warp)
+            left_out[_FULL].append(warp)
             continue
         lost += before
         place = int(warps.sm[row]), int(warps.block[row]), int(warps.warp[row])
@@ -156,21 +164,12 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
             (anchors[0] + before + number, Event(*place, name, kernel, float(cycles), ns))
             for number, (name, cycles, ns) in enumerate(zip(*columns, strict=True))
         ]
-    remarks = (
-        *_notes(crooked, "regions that nest or cross: CUTracer cannot distinguish them"),
-        *_notes(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
-        *_notes(shared, "regions that begin with the clock read that ends another: record them with live=True"),
-        *_notes(unknown, "unknown durations"),
-        *_notes(
-            full,
-            "records that came after their warp's buffer was full: to join them, use fill='ring' or more records",
-        ),
-    )
+    remarks = [remark for why in _LEFT_OUT for remark in _notes(left_out[why], why)]
     if lost:
-        remarks += (f"{counted(lost, 'record')} overwritten: their counts have no region",)
-    if trace.filtered:
-        remarks += ("the capture was filtered: ordinals count only remaining regions",) if _thinned(trace, rows) else ()
-    return Source(found, frozenset(known), anchors, remarks)
+        remarks.append(f"{counted(lost, 'record')} overwritten: their counts have no region")
+    if trace.filtered and _thinned(trace, rows):
+        remarks.append("the capture was filtered: ordinals count only remaining regions")
+    return Source(found, frozenset(known), anchors, tuple(remarks))
 
 
 def join(source: Source, counts: Counts) -> Joined:
@@ -198,12 +197,10 @@ def join(source: Source, counts: Counts) -> Joined:
         for ordinal, event in events:
             count = None if warp in crooked else counts.get((warp, ordinal))
             ipc = count / event.cycles if count is not None and count > 0 and event.cycles > 0 else None
-            rows.append(
-                Row(
-                    event.core, event.cta, event.warp, warp, ordinal, event.name, event.category, event.cycles,
-                    event.timestamp_ns, count, ipc,
-                )
-            )  # fmt: skip
+            rows.append(Row(
+                event.core, event.cta, event.warp, warp, ordinal, event.name, event.category, event.cycles,
+                event.timestamp_ns, count, ipc,
+            ))  # fmt: skip
     return Joined(tuple(rows), _by_name(rows), tuple(mismatches))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 import shutil
@@ -18,7 +19,9 @@ TIME, REGISTERS, STATIC, DYNAMIC, EXECUTED = METRICS = (
     "gpu__time_duration.sum", "launch__registers_per_thread", "launch__shared_mem_per_block_static",
     "launch__shared_mem_per_block_dynamic", "smsp__inst_executed.sum",
 )  # fmt: skip
+_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
 _NANOSECONDS = {"n": 1.0, "u": 1e3, "m": 1e6, "s": 1e9}
+_THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 _FOLDERS = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
 _ERROR = re.compile(r"^==ERROR==\s*(.+)$", re.M)
 
@@ -48,10 +51,7 @@ class Launch:
     @property
     def threads(self) -> int:
         """Threads per block."""
-        count = 1
-        for axis in self.block:
-            count *= axis
-        return count
+        return math.prod(self.block)
 
 
 def find() -> str:
@@ -91,11 +91,7 @@ def read(text: str) -> list[Launch]:
     found: dict[str, dict[str, str]] = {}
     metrics: dict[str, dict[str, float]] = {}
     for row in csv.DictReader(lines):
-        if (
-            None in row
-            or None in row.values()
-            or not {"ID", "Kernel Name", "Metric Name", "Metric Value"} <= row.keys()
-        ):
+        if None in row or None in row.values() or _COLUMNS - row.keys():
             continue  # cut off
         found.setdefault(row["ID"], row)
         value = _number(row["Metric Value"], row.get("Metric Unit", ""), row["Metric Name"] == TIME)
@@ -120,9 +116,7 @@ def _number(text: str, unit: str, time: bool) -> float | None:
         value = float(text.replace(",", ""))
     except ValueError:  # n/a
         return None
-    if time:
-        return value * _NANOSECONDS.get(unit[:1], 1.0)
-    return value * {"K": 1e3, "M": 1e6, "G": 1e9}.get(unit[:1], 1.0)
+    return value * (_NANOSECONDS if time else _THOUSANDS).get(unit[:1], 1.0)
 
 
 def longest(launches: Iterable[Launch]) -> list[Launch]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ...capture.model import Problem
 from ...errors import UsageError
 from ...tracedata.data import T, TraceData
 from ...tracedata.kernel_names import kernel_names
 from ...tracedata.warps import last_ends
-from ...util.arrays import Int64
+from ...util.arrays import Bools, Int64
 from ...util.text import counted
 from ..warp_regions import warp_regions
 from ..warp_stats import warp_ends
@@ -114,22 +113,14 @@ def compensate(trace: T, cost: RegionCost) -> T:
         f"{cost.cycles:g} cycles per region were subtracted, {cost.inside:g} of them from its duration: too much"
         f" if a warp waited anyway; {counted(clipped, 'duration')} would be below 0; concurrency is unknown"
     )
-    return replace(
-        trace,
-        start_ticks=start,
-        dur_cycles=took,
-        warps=replace(
-            warps,
-            last_tick=np.maximum(seen, np.rint(warps.last_tick - saved).astype(np.int64)),
-            end_ns=np.maximum(
-                warps.start_ns + (seen - warps.first_tick) * warps.tick_ns, warps.end_ns - saved * warps.tick_ns
-            ),
-        ),
-        problems=(*trace.problems, Problem("compensated", text, clipped)),
-    )
+    last = np.maximum(seen, np.rint(warps.last_tick - saved).astype(np.int64))
+    end = np.maximum(warps.start_ns + (seen - warps.first_tick) * warps.tick_ns, warps.end_ns - saved * warps.tick_ns)
+    problems = (*trace.problems, Problem("compensated", text, clipped))
+    moved = replace(warps, last_tick=last, end_ns=end)
+    return replace(trace, start_ticks=start, dur_cycles=took, warps=moved, problems=problems)
 
 
-def _lane(start: Int64, took: Int64, points: npt.NDArray[np.bool_], cost: RegionCost) -> int:
+def _lane(start: Int64, took: Int64, points: Bools, cost: RegionCost) -> int:
     """Move one warp's records in place; returns how many durations would be negative."""
     count = len(start)
     tick = np.concatenate([start, start + np.maximum(took, 0)])

@@ -47,14 +47,14 @@ def answer(reader: socket.socket) -> None:
 
 def refresh(pool: Pool) -> str:
     """Let the keeper, if any, copy the device's memory to the file. Returns an error message; empty for success."""
-    if not pool.is_copy or pool.state["is_final"][0]:
+    if not pool.is_copy or pool.state["is_final"]:
         return ""
     until = time.monotonic() + _ANSWER_TIMEOUT_S
-    while time.monotonic() < until and not pool.state["is_final"][0]:
+    while time.monotonic() < until and not pool.state["is_final"]:
         if _asked(pool.path):
             return ""
         time.sleep(_TURN_S)  # it starts, or copies for the last time
-    if pool.state["is_final"][0]:
+    if pool.state["is_final"]:
         return ""
     return "the process that keeps the records does not answer: this is its last copy, if there is one"
 

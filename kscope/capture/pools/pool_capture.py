@@ -1,4 +1,4 @@
-"""The records of a pool file (pool_file.py) as a capture: that of a session that was cut short, or still records."""
+"""The records of a pool file (pool_layout.py) as a capture: that of a session that was cut short, or still records."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import numpy as np
 
 from ...util.text import counted
 from .. import wire
+from ..capture_data import CaptureData, DeviceCapture
 from ..clock_rows import Layouts
 from ..expand import Expander
 from ..heads import finished
-from ..model import CaptureData, DeviceCapture, Problem
-from .pool_reading import Pool, journal, kept, modules, slabs
+from ..model import Problem
+from .pool_arrays import book, kept, units
+from .pool_reading import Pool, journal, modules, slabs
 
 
 def capture_of(pool: Pool) -> CaptureData:
@@ -20,15 +22,14 @@ def capture_of(pool: Pool) -> CaptureData:
     entries = journal(pool)
     device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
     host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})
-    at = slabs(pool)
-    units = pool.units
+    at, every = np.asarray(slabs(pool)[0], np.int64), units(pool)
     before, lost = kept(pool)
-    heads = units[at]
+    heads = every[at]
     described = modules(entries)
-    expander = Expander(pool.epoch, int(pool.header["max_clock_khz"]) / 1e6, layouts=Layouts(described))
-    entry = pool.book[heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)]
+    expander = Expander(pool.epoch, pool.header["max_clock_khz"] / 1e6, layouts=Layouts(described))
+    entry = book(pool)[heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)]
     stripe, position = np.full(len(at), wire.MAX_SMS + 1, np.uint32), at.astype(np.uint32)
-    lines = np.concatenate([before, expander.expand(units, at, entry, stripe, position)])
+    lines = np.concatenate([before, expander.expand(every, at, entry, stripe, position)])
     open_ = int((~finished(heads)).sum())
     problems = [_cut(pool, open_), *expander.problems()]
     if lost:
@@ -38,12 +39,12 @@ def capture_of(pool: Pool) -> CaptureData:
         Problem("driver", str(one["text"])) for one in entries if one.get("kind") == "problem" and "text" in one
     ]
     found = DeviceCapture(
-        ordinal=int(pool.header["device"]),
+        ordinal=pool.header["device"],
         name=str(device.get("name", "")),
         lines=lines,
-        sms=int(pool.header["sms"]),
-        tick_ns=int(pool.header["tick_ns"]),
-        max_clock_khz=int(pool.header["max_clock_khz"]),
+        sms=pool.header["sms"],
+        tick_ns=pool.header["tick_ns"],
+        max_clock_khz=pool.header["max_clock_khz"],
     )
     options, facts = host.get("options"), host.get("facts")
     return CaptureData(

@@ -1,14 +1,6 @@
-"""Writes the pool file, into which a session with survive= records, and which outlives the program.
+"""Writes a pool file (pool_layout.py), whose pages are allocated from the beginning.
 
-    header      4096 bytes     HEADER, checked by its checksum; at 2048: STATE, which changes
-    journal     append-only    entries of JSON: the process, modules, problems
-    launches    LAUNCHES slots the host's last launches, with their Python stacks
-    book        4 MiB          the launch table (wire.LAUNCH), which kernels write
-    kept        a ring         slabs that were drained, expanded, oldest overwritten; in batches
-    pool        rings          what kernels write (wire.py)
-
-The file has its full size from the beginning, and its pages are allocated. Each entry has its length and a checksum,
-so a reader ignores what a dead process has written in part. Only this process writes, except for book and pool.
+Only this process writes, except for book and pool.
 """
 
 from __future__ import annotations
@@ -33,54 +25,32 @@ from ...util.portable import dump_json
 from .. import layout, metadata, wire
 from ..model import ModuleMeta
 from . import held_memory
+from .pool_layout import (
+    BATCH,
+    BOOK_AT,
+    BOOK_BYTES,
+    ENDED,
+    ENTRY,
+    ENTRY_HEAD,
+    FIRST,
+    HEADER,
+    JOURNAL_AT,
+    JOURNAL_BYTES,
+    KEPT_AT,
+    KEPT_SHARE,
+    LAUNCH_BYTES,
+    LAUNCHES,
+    LAUNCHES_AT,
+    LEAST_KEPT,
+    MOST_KEPT,
+    PAGE,
+    RECORDING,
+    STATE,
+    STATE_AT,
+    header_check,
+)
 
-FIRST = b"kscope pool 1\n"
-PAGE = 4096
-STATE_AT = 2048
-JOURNAL_BYTES, LAUNCHES, LAUNCH_BYTES = 4 << 20, 64, 2048
-BOOK_BYTES = wire.SLOTS * wire.LAUNCH_BYTES
-LEAST_KEPT, MOST_KEPT, KEPT_SHARE = 1 << 20, 64 << 20, 4
-"""The ring of drained slabs has a quarter of the pool's bytes."""
-RECORDING, ENDED = 1, 2
-SUFFIX = ".pool"
-ENTRY, BATCH = 0x4B534A45, 0x4B53424B  # "EJSK", "KBSK"
 Bytes = npt.NDArray[np.uint8]
-
-HEADER = np.dtype(
-    [
-        ("magic", "S16"),
-        ("pid", "<u4"),
-        ("device", "<u4"),
-        ("epoch", "<u4"),
-        ("sms", "<u4"),
-        ("born", "<u8"),  # start of the process, in the kernel's ticks since boot: numbers of processes are reused
-        ("boot", "S40"),  # the boot that these count from
-        ("max_clock_khz", "<u4"),
-        ("tick_ns", "<u4"),
-        ("kept_at", "<u8"),
-        ("kept_bytes", "<u8"),
-        ("pool_at", "<u8"),
-        ("pool_bytes", "<u8"),
-        ("is_copy", "<u4"),  # 1: kernels write to the device's memory, and a keeper copies it here
-        ("check", "<u4"),  # CRC-32 of the bytes before
-    ]
-)
-STATE = np.dtype(
-    [
-        ("state", "<u4"),  # RECORDING or ENDED
-        ("launched", "<u4"),  # launches so far
-        ("batches", "<u8"),  # batches so far
-        ("journal_left_out", "<u8"),  # entries that the journal had no room for
-        ("keeper", "<u4"),  # the process that copies book and pool from the device; 0: none, or it is not ready
-        ("is_final", "<u4"),  # 1: it has copied for the last time
-    ]
-)
-ENTRY_HEAD = np.dtype([("magic", "<u4"), ("bytes", "<u4"), ("number", "<u4"), ("check", "<u4")])
-"""Before each entry, launch and batch; check is the CRC-32 of what follows. Batches have a line (64 bytes)."""
-JOURNAL_AT = PAGE
-LAUNCHES_AT = JOURNAL_AT + JOURNAL_BYTES
-BOOK_AT = LAUNCHES_AT + LAUNCHES * LAUNCH_BYTES
-KEPT_AT = BOOK_AT + BOOK_BYTES
 
 
 @dataclass(frozen=True)
@@ -170,7 +140,7 @@ class PoolFile:
         header["born"], header["boot"] = processes.born(os.getpid()), processes.boot().encode()
         header["kept_at"], header["kept_bytes"], header["pool_at"], header["pool_bytes"] = KEPT_AT, kept, pool_at, size
         header["is_copy"] = is_copy
-        header["check"] = header_check(header)
+        header["check"] = header_check(header.tobytes())
         self._bytes[: HEADER.itemsize] = header.view(np.uint8)
         self.note("device", {"ordinal": device.ordinal, "name": device.name})
 
@@ -261,11 +231,6 @@ def _allocated(file: int, size: int) -> mmap.mmap:
 def _has_room(found: os.statvfs_result, size: int) -> bool:
     """True if a file system has room. A file system without a size has."""
     return not found.f_blocks or found.f_bavail * found.f_frsize >= size
-
-
-def header_check(header: np.ndarray) -> int:
-    """Expected HEADER["check"] of a header, (1,)."""
-    return zlib.crc32(header.tobytes()[: HEADER.itemsize - 4])
 
 
 def _head(magic: int, number: int, data: Bytes) -> Bytes:

@@ -10,17 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import FormatError, UsageError
-from ...util import memory
-from . import held_memory
 from .keeper_socket import forget
-from .pool_file import SUFFIX
+from .pool_layout import SUFFIX
 from .pool_reading import Pool, open_pool
 
 VARIABLE = "KSCOPE_SURVIVE_FOLDER"
 DEFAULT_BYTES = 256 << 20
 _LITTLE = 256 << 20
 _MEMORY = Path("/dev/shm")
-_NAME = re.compile(rf"(\d+)-(\d+)-(\w+){re.escape(SUFFIX)}")
+_NAME = rf"(\d+)-(\d+)-(\w+){re.escape(SUFFIX)}"
 
 
 def folder() -> Path:
@@ -52,6 +50,9 @@ def default_bytes() -> int:
     """The default size of a pool: 256 MiB, and at most a quarter of what the folder's file system has free; of the
     machine's memory, if that is little and another process can hold memory that is in no folder.
     """
+    from ...util import memory
+    from . import held_memory
+
     try:
         found = os.statvfs(folder())
     except OSError:
@@ -69,7 +70,7 @@ def name_of(pid: int, epoch: int, device: str) -> str:
 
 def of_process(pid: int) -> list[Path]:
     """The files of a process, by session and device."""
-    found = [(int(one[2]), path) for path in _files() if (one := _NAME.fullmatch(path.name)) and int(one[1]) == pid]
+    found = [(int(one[2]), path) for path in _files() if (one := re.fullmatch(_NAME, path.name)) and int(one[1]) == pid]
     return [path for _, path in sorted(found)]
 
 

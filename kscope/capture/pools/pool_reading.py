@@ -1,26 +1,25 @@
-"""Reads a pool file (pool_file.py) of a running, hanging or dead process: without CUDA, and within bounds."""
+"""Reads a pool file (pool_layout.py) of a running, hanging or dead process: without CUDA, and within bounds.
+
+kscope watch reads it without numpy, which takes longer to load than the answer to find.
+"""
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import stat
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-import orjson
+from typing import Any, Literal
 
 from ... import native
 from ...errors import FormatError, UsageError
 from ...util import processes
 from .. import layout, metadata, wire
-from ..heads import Ints, Units, apart, is_head, log2_of, sizes
 from ..model import ModuleMeta
-from .pool_file import (
+from .pool_layout import (
     BATCH,
     BOOK_AT,
     BOOK_BYTES,
@@ -36,7 +35,6 @@ from .pool_file import (
     LAUNCHES_AT,
     STATE,
     STATE_AT,
-    Bytes,
     header_check,
 )
 
@@ -60,25 +58,17 @@ class HostLaunch:
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool file, mapped: arrays change while the process writes.
+    """A pool file, mapped: its memory changes while the process writes. pool_arrays.py has its parts as numpy arrays.
 
     Attributes:
         path: the file.
-        header: () HEADER.
-        state: (1,) STATE.
-        book: (SLOTS,) wire.LAUNCH.
-        units: (n, 8) uint32, the pool.
-        kept: the ring of drained slabs, bytes.
+        header: HEADER.
         data: the whole file.
     """
 
     path: Path
-    header: np.void
-    state: np.ndarray
-    book: np.ndarray
-    units: Units
-    kept: Bytes
-    data: Bytes
+    header: dict[str, Any]
+    data: memoryview
 
     @property
     def pid(self) -> int:
@@ -91,18 +81,38 @@ class Pool:
         return int(self.header["epoch"])
 
     @property
+    def state(self) -> dict[str, int]:
+        """STATE, as it is now."""
+        return STATE.read(self.data, STATE_AT)
+
+    @property
     def has_ended(self) -> bool:
         """True if the session ended by itself: its records are in a capture."""
-        return bool(self.state["state"][0] == ENDED)
+        return self.state["state"] == ENDED
 
     @property
     def is_copy(self) -> bool:
         """True if kernels write to other memory, which the keeper copies to this file on request."""
         return bool(self.header["is_copy"])
 
+    @property
+    def book(self) -> memoryview:
+        """The launch table: wire.SLOTS of wire.LAUNCH."""
+        return self.data[BOOK_AT : BOOK_AT + BOOK_BYTES]
+
+    @property
+    def pool(self) -> memoryview:
+        """What kernels write, whole units."""
+        return _part(self.data, self.header, "pool", wire.UNIT)
+
+    @property
+    def kept(self) -> memoryview:
+        """The ring of drained slabs, whole lines."""
+        return _part(self.data, self.header, "kept", layout.LINE)
+
     def is_running(self) -> bool:
         """True if the process still runs."""
-        return processes.is_running(self.pid, int(self.header["born"]), self.header["boot"].decode("ascii", "replace"))
+        return processes.is_running(self.pid, self.header["born"], self.header["boot"].decode("ascii", "replace"))
 
 
 def open_pool(path: str | os.PathLike[str]) -> Pool:
@@ -121,35 +131,35 @@ def open_pool(path: str | os.PathLike[str]) -> Pool:
             raise UsageError(f"{name}: belongs to another user (uid {info.st_uid}); only that user may read it")
         if not stat.S_ISREG(info.st_mode) or info.st_size < BOOK_AT + BOOK_BYTES:
             raise FormatError(f"{name}: not a pool file of kscope; expected one that a session with survive= made")
-        data: Bytes = np.frombuffer(mmap.mmap(file, info.st_size, prot=mmap.PROT_READ), np.uint8)
+        data = memoryview(mmap.mmap(file, info.st_size, prot=mmap.PROT_READ))
     finally:
         os.close(file)
-    header = data[: HEADER.itemsize].copy().view(HEADER)
-    if header["magic"][0] != FIRST or header["check"][0] != header_check(header):
+    first = bytes(data[: HEADER.itemsize])
+    header = HEADER.read(first)
+    if header["magic"] != FIRST or header["check"] != header_check(first):
         raise FormatError(f"{name}: not a pool file of kscope, of another version, or not completely written")
-    kept, pool = (_part(data, header[0], what, name) for what in ("kept", "pool"))
-    units = pool[: len(pool) // wire.UNIT * wire.UNIT].view(np.uint32).reshape(-1, wire.UNIT // 4)
-    book = data[BOOK_AT : BOOK_AT + BOOK_BYTES].view(wire.LAUNCH)
-    state = data[STATE_AT : STATE_AT + STATE.itemsize].view(STATE)
-    return Pool(Path(path), header[0], state, book, units, kept, data)
+    for what in ("kept", "pool"):
+        at, size = header[f"{what}_at"], header[f"{what}_bytes"]
+        if at % 64 or at > len(data) or size > len(data) - at:
+            raise FormatError(f"{name}: damaged: its {what} is {size:,} bytes at {at:,}, in a file of {len(data):,}")
+    return Pool(Path(path), header, data)
 
 
-def _part(data: Bytes, header: np.void, what: str, name: str) -> Bytes:
-    at, size = int(header[f"{what}_at"]), int(header[f"{what}_bytes"])
-    if at % 64 or at > len(data) or size > len(data) - at:
-        raise FormatError(f"{name}: damaged: its {what} is {size:,} bytes at {at:,}, in a file of {len(data):,}")
-    return data[at : at + size]
+def _part(data: memoryview, header: dict[str, Any], what: str, unit: int) -> memoryview:
+    at, size = header[f"{what}_at"], header[f"{what}_bytes"]
+    return data[at : at + size // unit * unit]
 
 
 def journal(pool: Pool) -> list[dict[str, Any]]:
     """The entries of the journal, in order, up to the first one that is not complete."""
     found, at, end = list[dict[str, Any]](), JOURNAL_AT, JOURNAL_AT + JOURNAL_BYTES
     while at + ENTRY_HEAD.itemsize <= end:
-        payload = _payload(pool.data, at, end, len(found))
+        head = ENTRY_HEAD.read(pool.data, at)
+        payload = _payload(pool.data, at, end) if head["number"] == len(found) else None
         if payload is None:
             break
         found.append(payload)
-        at += ENTRY_HEAD.itemsize + -(-int(pool.data[at + 4 : at + 8].view("<u4")[0]) // 16) * 16
+        at += ENTRY_HEAD.itemsize + -(-head["bytes"] // 16) * 16
     return found
 
 
@@ -158,31 +168,27 @@ def launches(pool: Pool) -> list[HostLaunch]:
     found = []
     for slot in range(LAUNCHES):
         at = LAUNCHES_AT + slot * LAUNCH_BYTES
-        row = _payload(pool.data, at, at + LAUNCH_BYTES)
-        match row:
+        match _payload(pool.data, at, at + LAUNCH_BYTES):
             case {"kernel": int(kernel), "time": int(time), "stack": list(stack)}:
-                number = int(pool.data[at + 8 : at + 12].view("<u4")[0])
                 frames = [
                     (str(one[0]), int(one[1]), str(one[2])) for one in stack if isinstance(one, list) and len(one) == 3
                 ]
-                found.append(HostLaunch(number, kernel, time, tuple(frames)))
+                found.append(HostLaunch(ENTRY_HEAD.read(pool.data, at)["number"], kernel, time, tuple(frames)))
             case _:
                 continue
     return sorted(found, key=lambda one: -one.number)
 
 
-def _payload(data: Bytes, at: int, end: int, number: int | None = None) -> dict[str, Any] | None:
-    head = data[at : at + ENTRY_HEAD.itemsize].copy().view(ENTRY_HEAD)[0]
-    first = at + ENTRY_HEAD.itemsize
-    size = int(head["bytes"])
-    if head["magic"] != ENTRY or size > end - first or (number is not None and head["number"] != number):
+def _payload(data: memoryview, at: int, end: int) -> dict[str, Any] | None:
+    head, first = ENTRY_HEAD.read(data, at), at + ENTRY_HEAD.itemsize
+    if head["magic"] != ENTRY or head["bytes"] > end - first:
         return None
-    text = data[first : first + size].tobytes()
+    text = bytes(data[first : first + head["bytes"]])
     if zlib.crc32(text) != head["check"]:
         return None
     try:
-        row = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        row = json.loads(text)  # orjson takes longer to load
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 
@@ -197,43 +203,58 @@ def modules(entries: list[dict[str, Any]]) -> tuple[ModuleMeta, ...]:
     return tuple(found.values())
 
 
-def slabs(pool: Pool) -> Ints:
-    """First units of the slabs that are in the pool, ascending: claimed, and not yet drained."""
-    if native.available():
-        most = len(pool.units) // wire.slab_units(layout.MIN_LOG2_RECORDS) + len(pool.units) // _CHUNK + 2
-        at, (log2, closed, over) = np.empty(most, np.uint32), np.empty((3, most), np.uint8)
-        first, opens = np.array([0, len(pool.units)], np.int64), np.empty(2, np.int64)
-        least, greatest = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
-        inputs = pool.units, 1, first, least, greatest, 0, native.threads()
-        count = native.call("claims", *inputs, at, log2, closed.view(bool), over.view(bool), opens)
-        return at[:count].astype(np.int64)
-    at_ = np.flatnonzero(is_head(pool.units))
-    heads = pool.units[at_]
-    log2_ = log2_of(heads)
-    good = (log2_ >= layout.MIN_LOG2_RECORDS) & (log2_ <= layout.MAX_LOG2_RECORDS)
-    good &= at_ + sizes(heads) <= len(pool.units)
-    at_ = at_[good]
-    return at_[apart(at_, sizes(heads[good]))]
+def slabs(pool: Pool) -> tuple[memoryview, memoryview]:
+    """The slabs that are in the pool, ascending: claimed, and not yet drained.
+
+    Returns:
+        (n,) uint32, their first units; (n,) uint8, log2 of the records that they have room for.
+    """
+    if not native.available():
+        from . import search_in_numpy
+
+        return search_in_numpy.slabs(pool.pool)
+    units = len(pool.pool) // wire.UNIT
+    most = units // wire.slab_units(layout.MIN_LOG2_RECORDS) + units // _CHUNK + 2
+    at, log2, opens, nothing = room("I", most), room("B", most), room("q", 2), memoryview(b"")
+    first = room("q", 2)
+    first[1] = units
+    sizes = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
+    count = native.call("claims", pool.pool, 1, first, *sizes, 0, native.threads(), at, log2, nothing, nothing, opens)
+    return at[:count], log2[:count]
 
 
 _CHUNK = 1 << 14
 """Units that a thread searches at a time, as in claims.c."""
 
 
-def kept(pool: Pool) -> tuple[npt.NDArray[np.uint32], int]:
-    """The drained slabs in the file, oldest first, (n, 16) uint32; and the number of batches that were overwritten."""
-    found: dict[int, npt.NDArray[np.uint32]] = {}
-    lines = pool.kept[: len(pool.kept) // layout.LINE * layout.LINE].view(np.uint32).reshape(-1, layout.LINE // 4)
-    end = 0
-    for at in np.flatnonzero(lines[:, 0] == BATCH).tolist():
-        size, number, check = (int(lines[at, word]) for word in (1, 2, 3))
-        count = size // layout.LINE
-        if at < end or size % layout.LINE or at + 1 + count > len(lines):
-            continue
-        body = lines[at + 1 : at + 1 + count]
-        if zlib.crc32(body.data) == check:
-            found[number] = body
-            end = at + 1 + count
-    all_of_them = [found[number] for number in sorted(found)]
-    lost = int(pool.state["batches"][0]) - len(found)
-    return np.concatenate([np.zeros((0, layout.LINE // 4), np.uint32), *all_of_them]), max(0, lost)
+def room(kind: Literal["B", "I", "q", "Q"], count: int) -> memoryview:
+    """Memory for numbers, at least one, all 0. kind: as struct names it. Pages without a number cost nothing."""
+    return memoryview(mmap.mmap(-1, max(1, count) * 8)).cast(kind)
+
+
+def batches(pool: Pool) -> tuple[list[memoryview], int]:
+    """Batches of drained slabs in the file, oldest first, bytes each; and the number of those that were overwritten."""
+    found, lines, at = dict[int, memoryview](), pool.kept, 0
+    state, count = pool.state, len(pool.kept) // layout.LINE
+    while at < count:
+        head = ENTRY_HEAD.read(lines, at * layout.LINE)
+        behind = at + 1 + head["bytes"] // layout.LINE
+        if head["magic"] == BATCH and head["bytes"] % layout.LINE == 0 and behind <= count:
+            body = lines[(at + 1) * layout.LINE : behind * layout.LINE]
+            if zlib.crc32(body) == head["check"]:
+                found[head["number"]] = body
+                at = behind
+                continue
+        if len(found) >= state["batches"]:  # all that there are
+            break
+        at = _next_batch(lines, at + 1)
+    return [found[number] for number in sorted(found)], max(0, state["batches"] - len(found))
+
+
+def _next_batch(lines: memoryview, at: int) -> int:
+    """The next line that looks like the beginning of a batch; the number of lines if there is none."""
+    if native.available():
+        return native.call("seek", lines, len(lines) // layout.LINE, at, BATCH)
+    from . import search_in_numpy
+
+    return search_in_numpy.next_batch(lines, at)

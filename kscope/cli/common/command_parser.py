@@ -13,7 +13,7 @@ Command = Callable[..., argparse.ArgumentParser]
 """command(name, run, **more): a parser like argparse's add_parser(); run(namespace) returns the exit code."""
 USAGE_ERROR = 2
 """Exit code of a command line that cannot be parsed, or without a command, which prints the help."""
-_CHOICE = re.compile(r"(argument \S+: )?invalid choice: '(.*?)' \(choose from (.*)\)", re.S)
+_CHOICE = r"(?s)(argument \S+: )?invalid choice: '(.*?)' \(choose from (.*)\)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error to stderr on one line, with where to look, and exit with code 2."""
-        if (found := _CHOICE.match(message)) is not None:
+        if (found := re.match(_CHOICE, message)) is not None:
             names = [name.strip(" '") for name in found[3].split(",")]
             message += self._within(found[2]) or nearest(found[2], names)
         message = message.removesuffix(", args")  # what a script's arguments are to argparse: they may be missing

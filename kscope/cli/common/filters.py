@@ -41,9 +41,8 @@ _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add CAPTURE and the flags."""
-    parser.add_argument(
-        "capture", metavar="CAPTURE", type=Path, nargs="?" if optional else None, help="a .kscope file; - for stdin"
-    )
+    about = "a .kscope file; - for stdin"
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, nargs="?" if optional else None, help=about)
     group = parser.add_argument_group("which records")
     flag = group.add_argument
     flag("--kernel", metavar="GLOB", action="append", help="in these kernels: 'attn_*', or a hash; may be repeated")
@@ -191,9 +190,8 @@ def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
 
 def add_roles(parser: argparse.ArgumentParser) -> None:
     """Add --role."""
-    parser.add_argument(
-        "--role", metavar="NAME=WARPS", action="append", help="a name for these warps of a block: producer=0,4-7"
-    )
+    about = "a name for these warps of a block: producer=0,4-7"
+    parser.add_argument("--role", metavar="NAME=WARPS", action="append", help=about)
 
 
 def nanoseconds(flag: str, text: str) -> float:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ...trace import Trace
-from ...tracedata.info import info
 from ...util import portable
 from ...util.text import is_number
+
+if TYPE_CHECKING:
+    from ...trace import Trace
 
 VERSION = 1
 """Version of the schemas: increased when a field is renamed, removed or changes its meaning."""
@@ -43,6 +42,8 @@ def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace,
     left_out = dict(data.get("left_out", {}))
     found: dict[str, Any] = {"schema": f"kscope.{options.parser.prog.split()[-1]}", "version": VERSION}
     if traces:
+        from ...tracedata.info import info  # loads numpy, which kscope watch does without
+
         facts = [info(trace).to_dict() for trace in traces]
         found["recorded"] = facts[0] if len(facts) == 1 else facts
     found |= _cut({name: value for name, value in data.items() if name != "left_out"}, "", most, left_out)
@@ -61,10 +62,14 @@ def _cut(value: Any, name: str, most: int, left_out: dict[str, int]) -> Any:
     """The value with at most `most` members in every list; adds the others to the counts, by their lists' names."""
     if isinstance(value, Mapping):
         return {key: _cut(one, f"{name}.{key}".lstrip("."), most, left_out) for key, one in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if not isinstance(value, (list, tuple)):
+    if value is None or isinstance(value, (str, int, float)):
         return value
+    if not isinstance(value, (list, tuple)):
+        import numpy as np
+
+        if not isinstance(value, np.ndarray):
+            return value
+        value = value.tolist()
     rows = any(isinstance(one, (Mapping, list, tuple)) for one in value)
     limit = most if rows else max(most, MOST)
     if len(value) > limit:

@@ -8,7 +8,7 @@ import re
 from ...errors import UsageError
 from ...util.text import is_number
 
-_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
+_SIZE = r"(?i)([0-9]{1,18})\s*([kmgt]?)(?:i?b)?"
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 MOST_MEMBERS = 1 << 20
 """Most numbers in a list such as 0,4-7; they are counted before the list is made."""
@@ -69,7 +69,7 @@ def numbers(flag: str, texts: list[str]) -> list[int]:
 
 def size(flag: str, text: str) -> int:
     """64MiB as bytes. Raises UsageError naming the flag."""
-    found = _SIZE.fullmatch(text.strip())
+    found = re.fullmatch(_SIZE, text.strip())
     if found is None:
         raise UsageError(f"{flag} {text}: expected a size, such as 64MiB or 1G")
     return int(found[1]) << _POWER[found[2].lower()]

@@ -15,14 +15,10 @@ from ...tracedata import transforms
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     group = parser.add_argument_group("names and tracks")
-    group.add_argument(
-        "--rename", metavar="OLD=NEW", action="append", default=[],
-        help="rename regions; OLD may be a pattern, and NEW several names, by value: task=load,mma",
-    )  # fmt: skip
-    group.add_argument(
-        "--regroup", metavar="REGION=TRACK", action="append", default=[],
-        help="draw these regions on a separate row below their warp; REGION may be a pattern",
-    )  # fmt: skip
+    about = "rename regions; OLD may be a pattern, and NEW several names, by value: task=load,mma"
+    group.add_argument("--rename", metavar="OLD=NEW", action="append", default=[], help=about)
+    about = "draw these regions on a separate row below their warp; REGION may be a pattern"
+    group.add_argument("--regroup", metavar="REGION=TRACK", action="append", default=[], help=about)
 
 
 def named(trace: Trace, options: argparse.Namespace) -> Trace:

@@ -29,9 +29,8 @@ INTERRUPTED = 130
 
 def add_output(parser: argparse.ArgumentParser, what: str) -> None:
     """Add -o, -q and --strict to a command that records `what`."""
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
-    )
+    about = f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
+    parser.add_argument("-o", "--output", metavar="FILE", help=about)
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")
 

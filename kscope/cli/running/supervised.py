@@ -42,10 +42,8 @@ _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add --timeout and --core."""
-    parser.add_argument(
-        "--timeout", metavar="TIME",
-        help="end a program that takes longer (60s, 10m) and show where its warps are; implies --survive shm",
-    )  # fmt: skip
+    about = "end a program that takes longer (60s, 10m) and show where its warps are; implies --survive shm"
+    parser.add_argument("--timeout", metavar="TIME", help=about)
     parser.add_argument(
         "--core", action="store_true",
         help="have the driver dump the GPU, which ENDS the program: when kscope watch --core asks, at --timeout, and"

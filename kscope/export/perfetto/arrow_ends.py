@@ -12,7 +12,7 @@ from ...util.arrays import Bools, Bytes, Int64
 from ...util.parallel import chunks
 from ..flows import Flows, arrival
 from ..timeline import Timeline
-from .tracks import FIRST_TRACK, SEQUENCE, TYPE_INSTANT, block, fixed, number, packet
+from .tracks import FIRST_TRACK, INSTANT, SEQUENCE, block, fixed, number, packet
 
 _FLOW, _LAST_OF_FLOW = b"\xf9\x02", b"\x81\x03"
 
@@ -52,7 +52,7 @@ def arrivals(timeline: Timeline) -> Iterator[bytes]:
         columns = (rows + 1, timeline.trace.region[flows.source[rows]], timeline.track[target], timeline.end[target])
         for arrow, region, track, ns in zip(*(column.tolist() for column in columns), strict=True):
             name = block(23, arrival(timeline.trace.regions[region].name))
-            event = number(9, TYPE_INSTANT) + number(11, FIRST_TRACK + track) + name + fixed(48, arrow)
+            event = number(9, INSTANT) + number(11, FIRST_TRACK + track) + name + fixed(48, arrow)
             yield packet(number(8, origin + ns) + number(10, SEQUENCE) + block(11, event))
 
 

@@ -30,21 +30,21 @@ import numpy.typing as npt
 from ...util.arrays import U32, U64, Bytes, Int64
 from ..timeline import Timeline
 from .arrow_ends import padded
-from .row_words import (
+from .row_words import MOST_CYCLES, SORTS, clocks, cycles, filler, set_exact, times, values
+from .tracks import (
     BEGIN,
     COUNTER,
+    CYCLES,
     END,
+    FIRST_TRACK,
     INSTANT,
-    MOST_CYCLES,
-    SORTS,
-    clocks,
-    cycles,
-    filler,
-    set_exact,
-    times,
-    values,
+    SEQUENCE,
+    START_NS,
+    TIMER_NS,
+    WHERE,
+    Names,
+    varint,
 )
-from .tracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, WHERE, Names, varint
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 

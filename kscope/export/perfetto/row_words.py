@@ -12,10 +12,8 @@ import numpy.typing as npt
 
 from ...tracedata.values import Integers
 from ...util.arrays import U32, U64, Bytes, Int64
-from .tracks import VALUE, Names
+from .tracks import BEGIN, COUNTER, INSTANT, VALUE, Names
 
-BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
-"""TrackEvent.Type"""
 SORTS = np.array([BEGIN, BEGIN, INSTANT, INSTANT, COUNTER], np.uint32)
 """The type of an event by its code of Names."""
 MOST_CYCLES = 1 << 49

@@ -15,12 +15,11 @@ from functools import lru_cache
 from struct import pack
 
 import numpy as np
-import numpy.typing as npt
 
 from ...capture.layout import Kind
 from ...tracedata.info import info
 from ...tracedata.values import Integers
-from ...util.arrays import Int64
+from ...util.arrays import Bools, Bytes, Float, Int64
 from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
@@ -39,7 +38,8 @@ FIRST_TRACK = 16
 _ROWS = 1 << 13
 """Descriptors of a part: their bytes fit a core's cache."""
 _EXPLICIT, _NO_MERGE = 3, 2
-_TYPE_BEGIN, _TYPE_END, TYPE_INSTANT, TYPE_COUNTER = 1, 2, 3, 4
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+"""TrackEvent.Type"""
 _MOST_RANK = (1 << 31) - 1
 _MOST_LINES = (1 << 14) - 1
 """Source lines that fit a varint of two bytes; regions of further ones are shown without."""
@@ -128,14 +128,14 @@ class Names:
             for more in (0, len(names))
             if (region.where or "") in line and region.kind != Kind.COUNTER
         }
-        points = [3 if region.kind in (Kind.INSTANT, Kind.INSTANT_VALUE) else 1 for region in trace.regions]
-        points = [4 if region.kind == Kind.COUNTER else one for region, one in zip(trace.regions, points, strict=True)]
-        self.sorts = [1, *points, *(3 for _ in points)]
+        sorts = {Kind.INSTANT: INSTANT, Kind.INSTANT_VALUE: INSTANT, Kind.COUNTER: COUNTER}
+        of_region = [sorts.get(region.kind, BEGIN) for region in trace.regions]
+        self.sorts = [BEGIN, *of_region, *(INSTANT for _ in of_region)]
         self.track = timeline.track
         self.counters: list[tuple[int, int]] = []
         self.tracks = timeline.tracks
-        self.kinds: npt.NDArray[np.uint8] | None = None
-        self.values: npt.NDArray[np.float64] | None = None
+        self.kinds: Bytes | None = None
+        self.values: Float | None = None
         self.integers: Integers | None = None
         if not timeline.span.all() or any(region.kind == Kind.SPAN_VALUE for region in trace.regions):
             self._special(timeline)
@@ -265,14 +265,14 @@ def _problems(timeline: Timeline, uuid: int, gpu: int | None, rank: int) -> Iter
         return
     yield descriptor(uuid, gpu, PROBLEMS, rank)
     for problem in timeline.problems:
-        event = number(9, TYPE_INSTANT) + number(11, uuid) + block(23, f"{problem.kind}: {problem.text}")
+        event = number(9, INSTANT) + number(11, uuid) + block(23, f"{problem.kind}: {problem.text}")
         yield packet(number(8, max(0, timeline.origin)) + number(10, SEQUENCE) + block(11, event))
 
 
 def _counter(one: Counter, uuid: int, gpu: int | None, rank: int) -> Iterator[bytes]:
     """A counter below the first GPU: samples name none."""
     yield descriptor(uuid, gpu, one.name, rank, block(8, block(6, UNIT)))
-    about = number(9, TYPE_COUNTER) + number(11, uuid)
+    about = number(9, COUNTER) + number(11, uuid)
     for ns, rate in zip(one.time.tolist(), one.rate.tolist(), strict=True):
         event = about + fixed(44, int.from_bytes(pack("<d", rate), "little"))
         yield packet(number(8, ns) + number(10, SEQUENCE) + block(11, event))
@@ -281,8 +281,8 @@ def _counter(one: Counter, uuid: int, gpu: int | None, rank: int) -> Iterator[by
 def launch_slice(row: LaunchRow, uuid: int, origin: int, more: bytes = b"") -> Iterator[bytes]:
     """A launch as a slice on its row. more: further fields of its begin."""
     notes = b"".join(_note(name, value) for name, value in row.arguments.items())
-    end = number(9, _TYPE_END) + number(11, uuid)
-    begin = number(9, _TYPE_BEGIN) + number(11, uuid)
+    end = number(9, END) + number(11, uuid)
+    begin = number(9, BEGIN) + number(11, uuid)
     slices = [(row.begin, row.end, block(23, row.name) + notes + more)]
     slices += [(first, last, block(23, name)) for name, first, last in row.around]
     events = [pair for first, last, rest in sorted(slices) for pair in ((first, begin + rest), (last, end))]
@@ -318,12 +318,7 @@ def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: b
 
 
 def _bodies(
-    uuids: Int64,
-    parents: Int64,
-    names: TextColumn,
-    ranks: Int64,
-    notes: Sequence[TextColumn],
-    which: npt.NDArray[np.bool_],
+    uuids: Int64, parents: Int64, names: TextColumn, ranks: Int64, notes: Sequence[TextColumn], which: Bools
 ) -> bytes:
     """As descriptor(), of many tracks with a description in parts, of those in a mask."""
 

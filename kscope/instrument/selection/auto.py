@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeVar
 
 from ...capture.model import ModuleMeta, Problem
 from ...errors import UsageError
-from ...marks.grammar import check_name
+from ...marks.names import check_name
 
 KINDS: dict[str, str] = {
     "wait": "waits for anything asynchronous",

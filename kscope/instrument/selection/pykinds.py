@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from . import auto
 from .auto import Lines, Selection
 from .catalog import Site
-from .pylines import Block, region
+from .pylines import Block, blocks, region
 
 Words = Sequence[tuple[tuple[str, ...], re.Pattern[str]]]
 """Kinds of operation, narrowest first, and the pattern in the text of such a statement."""
@@ -55,9 +55,9 @@ class Kinds:
         made = None if kind is None else self._noted(kind, statement, [statement], loops)
         looped = isinstance(statement, _LOOPS)
         inner = (*loops, f"{self.file}:{statement.lineno}") if looped else loops
-        for owner, name in _inner(statement):
-            if not isinstance(statement, ast.FunctionDef):
-                setattr(owner, name, self._block(getattr(owner, name), named, inner))
+        if not isinstance(statement, ast.FunctionDef):
+            for block in blocks(statement):
+                block[:] = self._block(block, named, inner)
         if isinstance(statement, _LOOPS) and "iteration" in self.selection.kinds:
             statement.body = [region(self._noted("iteration", statement, statement.body, inner), statement.body)]
         return statement if made is None else region(made, [statement])
@@ -91,13 +91,3 @@ def _memory(statement: ast.stmt, named: set[str]) -> Iterator[str]:
         yield "store"
     if len(written) < len(elements) or (written and isinstance(statement, ast.AugAssign)):
         yield "load"
-
-
-def _inner(statement: ast.stmt) -> Iterator[tuple[ast.AST, str]]:
-    """The attributes of a statement that hold lists of statements."""
-    for field_ in ("body", "orelse", "finalbody"):
-        if isinstance(getattr(statement, field_, None), list) and getattr(statement, field_):
-            yield statement, field_
-    for field_ in ("handlers", "cases"):
-        for one in getattr(statement, field_, []):
-            yield one, "body"

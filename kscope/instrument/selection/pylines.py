@@ -91,7 +91,7 @@ def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:
 
 def _within(statement: ast.stmt, lines: Lines) -> tuple[Block, int, int] | None:
     """As _block(), for a range inside this one statement."""
-    parts = list(_blocks(statement))
+    parts = list(blocks(statement))
     header = min((_first(part[0]) for part in parts), default=_last(statement) + 1)
     if lines.first < header and lines.last >= _first(statement):
         raise _cut(statement, lines)
@@ -101,19 +101,19 @@ def _within(statement: ast.stmt, lines: Lines) -> tuple[Block, int, int] | None:
     return found[0] if found else None
 
 
-def _blocks(statement: ast.stmt) -> Iterator[Block]:
+def blocks(statement: ast.stmt) -> Iterator[Block]:
     """The lists of statements in a statement, including those of functions and classes that it defines."""
     for field in ("body", "handlers", "orelse", "finalbody", "cases"):
-        for part in [getattr(statement, field, None)]:
-            if isinstance(part, list) and part and isinstance(part[0], ast.stmt):
-                yield part
-            elif isinstance(part, list):
-                yield from (one.body for one in part if isinstance(getattr(one, "body", None), list))
+        part = getattr(statement, field, [])
+        if part and isinstance(part[0], ast.stmt):
+            yield part
+        else:
+            yield from (one.body for one in part)
 
 
 def _whole(statement: ast.stmt, lines: Lines) -> bool:
     """Whether a statement is inside the range, or contains no statements that could be inside it alone."""
-    return not any(_blocks(statement)) or (lines.first <= _first(statement) and _last(statement) <= lines.last)
+    return not any(blocks(statement)) or (lines.first <= _first(statement) and _last(statement) <= lines.last)
 
 
 def _overlap(statement: ast.stmt, lines: Lines) -> bool:

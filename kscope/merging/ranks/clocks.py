@@ -63,7 +63,7 @@ class RankClock:
             bounds.append((found.base, found.low, found.high))
         for first, mine in self.by_third:
             third = mine.at(time)
-            there = first.at(time + third.middle - _near(first, time))
+            there = first.at(time + third.middle - first.at(time).middle)  # nearly the third clock's time
             bounds.append((third.base - there.base, third.low - there.high, third.high - there.low))
         if not bounds:
             return Placed(time, np.full(len(time), np.inf))
@@ -72,11 +72,6 @@ class RankClock:
         high = np.min([high + (shift - base) for shift, _, high in bounds], axis=0)
         middle = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, 0.0)
         return Placed(time + base + np.rint(middle).astype(np.int64), (high - low) / 2 + 0.5)
-
-
-def _near(clock: Clock, time: Int64) -> Int64:
-    """By how much a third clock is ahead of this one, roughly: what turns its time into this one's."""
-    return clock.at(time).middle
 
 
 def align(gpus: Sequence[RankGpu], launches: Sequence[Int64]) -> list[RankClock]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...capture.capture import load_capture
-from ...capture.model import CaptureData
+from ...capture.capture_data import CaptureData
 from ...errors import UsageError
 from ...export import check
 from ...trace import Trace, decode
@@ -87,9 +87,8 @@ def part(capture: CaptureData, trace: Trace, file: Path, others: Sequence[Path])
     every = sorted((*own, *beside), key=lambda one: (one.rank, one.device))
     clocks = dict(zip(map(id, every), aligned(every), strict=True))
     mine = tuple(clocks[id(gpu)] for gpu in own)
-    placed = [clock.place(gpu.first) for clock, gpu in zip(mine, own, strict=True)]
-    begin = min((int(one.time.min()) for one in placed if len(one.time)), default=None)
-    return Part(trace, mine, begin, max((float(one.half.max(initial=0.0)) for one in placed), default=0.0))
+    begin, bounds = _begin(mine, own)
+    return Part(trace, mine, begin, max(bounds, default=0.0))
 
 
 def write_dataset(
@@ -120,16 +119,22 @@ def write_dataset(
     every = [gpu for gpu in read_all(files) if ranks is None or gpu.rank in ranks]
     check_ranks(ranks, every, len(files))
     clocks = aligned(every, globs)
-    placed = [clock.place(gpu.first) for clock, gpu in zip(clocks, every, strict=True)]
-    origin = min((int(one.time.min()) for one in placed if len(one.time)), default=0)
-    records = 0
+    begin, bounds = _begin(clocks, every)
+    records, origin = 0, begin or 0
     for (rank, file), group in groupby(zip(every, clocks, strict=True), lambda one: (one[0].rank, one[0].file)):
         trace = _on_axis(decode(load_capture(file)), [clock for _, clock in group], origin)
         trace = trace if launch is None else trace.filter(launch=launch)
         partition = folder / f"rank={rank:04d}"
         partition.mkdir(exist_ok=True)
         records += trace.export(partition / f"{Path(file).stem}{SUFFIX}", limit=None)
-    return Dataset(records, tuple(every), tuple(float(one.half.max(initial=0.0)) for one in placed))
+    return Dataset(records, tuple(every), bounds)
+
+
+def _begin(clocks: Sequence[RankClock], gpus: Sequence[RankGpu]) -> tuple[int | None, tuple[float, ...]]:
+    """(the first rank's time of the first warp of these GPUs, the most by which times of each are wrong)."""
+    placed = [clock.place(gpu.first) for clock, gpu in zip(clocks, gpus, strict=True)]
+    begin = min((int(one.time.min()) for one in placed if len(one.time)), default=None)
+    return begin, tuple(float(one.half.max(initial=0.0)) for one in placed)
 
 
 def _on_axis(trace: Trace, clocks: Sequence[RankClock], origin: int) -> Trace:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...analysis.warp_regions import warp_regions
 from ...capture.capture import load_capture
-from ...capture.model import CaptureData
+from ...capture.capture_data import CaptureData
 from ...decoding.assemble import host_offset
 from ...errors import UsageError
 from ...trace import Trace, decode
@@ -158,12 +158,10 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
         mine = place[of_launch] >= 0
         offset = host_offset(one)
         syncs = [(sync.host_before, sync.globaltimer + offset, sync.host_after) for sync in one.syncs]
-        result.append(
-            RankGpu(
-                rank_of(capture), one.ordinal, host, file, trace.kernels, kernel[at],
-                trace.origin + times.first[at], trace.origin + times.last[at], np.ceil(error[at]).astype(np.int64) + 1,
-                np.array(syncs, np.int64).reshape(-1, 3), found.names, place[of_launch[mine]], of_region[mine],
-                own[mine], one.uuid, offset, beside, ahead,
-            )
-        )  # fmt: skip
+        result.append(RankGpu(
+            rank_of(capture), one.ordinal, host, file, trace.kernels, kernel[at],
+            trace.origin + times.first[at], trace.origin + times.last[at], np.ceil(error[at]).astype(np.int64) + 1,
+            np.array(syncs, np.int64).reshape(-1, 3), found.names, place[of_launch[mine]], of_region[mine],
+            own[mine], one.uuid, offset, beside, ahead,
+        ))  # fmt: skip
     return result

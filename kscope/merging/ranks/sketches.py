@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ import numpy as np
 import orjson
 
 from ...analysis.roles import roles
-from ...errors import FormatError, MissingError, UsageError
+from ...errors import FormatError, UsageError
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names
 from ...util.arrays import Int64
+from ...util.packages import needed
 from ...util.portable import clean, dump_json
-from ...util.text import install_command
 
 FILE, SCHEMA = "sketches.jsonl", "kscope.sketch"
 ACCURACY = 0.01
@@ -117,9 +116,8 @@ def read(file: Path) -> Iterator[tuple[int, list[Sketch]]]:
             try:
                 yield _rank(line)
             except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
-                raise FormatError(
-                    f"{file}: line {number} is not what kscope run --sketch writes, or damaged ({error})"
-                ) from None
+                text = f"{file}: line {number} is not what kscope run --sketch writes, or damaged ({error})"
+                raise FormatError(text) from None
 
 
 def _rank(line: bytes) -> tuple[int, list[Sketch]]:
@@ -187,8 +185,4 @@ def _sketch(found: Sketch) -> Any:
 
 def empty() -> Any:
     """A sketch without durations. Raises MissingError if ddsketch is not installed."""
-    try:
-        package = import_module("ddsketch")
-    except ImportError:
-        raise MissingError(f"sketches need the package ddsketch: {install_command('sketch')}") from None
-    return package.DDSketch(ACCURACY)
+    return needed("ddsketch", "sketches need the package ddsketch", "sketch").DDSketch(ACCURACY)

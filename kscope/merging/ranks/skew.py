@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -100,10 +99,6 @@ class RankReport:
     bound_ns: float
     problems: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain dicts and lists, ready for JSON."""
-        return asdict(self)
-
 
 def report(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> RankReport:
     """Compare the ranks of a run.
@@ -128,13 +123,11 @@ def report(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> RankReport:
     for at, name in enumerate(names):
         who = int(last[at])
         others = np.delete(begin[:, at] + half[:, at], who).max()
-        arrivals.append(
-            Arrival(
-                name, count[name], float(order[-1, at] - order[0, at]), float(half[who, at] + half[first[at], at]),
-                gpus[who].rank, bool(begin[who, at] - half[who, at] > others), causes[at],
-                float((order[-1, at] - begin[:, at]).mean()), float(max(0.0, end[:, at].max() - order[-1, at])),
-            )
-        )  # fmt: skip
+        arrivals.append(Arrival(
+            name, count[name], float(order[-1, at] - order[0, at]), float(half[who, at] + half[first[at], at]),
+            gpus[who].rank, bool(begin[who, at] - half[who, at] > others), causes[at],
+            float((order[-1, at] - begin[:, at]).mean()), float(max(0.0, end[:, at].max() - order[-1, at])),
+        ))  # fmt: skip
         count[name] += 1
     return RankReport(
         tuple(arrivals), _stragglers(gpus, begin, half, last, causes), float(half.max()), _problems(gpus, clocks)
@@ -198,12 +191,10 @@ def _stragglers(
                          enumerate(causes) if one is not None and last[at] == row)  # fmt: skip
         mean, wide = float(late[row].mean()), float(spread[row] + half[row].mean())
         cause = blamed.most_common(1)[0][0] if blamed else ""
-        found.append(
-            Straggler(
-                gpu.rank, gpu.device, mean, mean - wide, mean + wide, int((last == row).sum()), cause,
-                float(half[row].max()),
-            )
-        )  # fmt: skip
+        found.append(Straggler(
+            gpu.rank, gpu.device, mean, mean - wide, mean + wide, int((last == row).sum()), cause,
+            float(half[row].max()),
+        ))  # fmt: skip
     return tuple(sorted(found, key=lambda one: -one.late_ns))
 
 

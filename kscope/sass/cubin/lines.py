@@ -1,4 +1,4 @@
-"""Line tables (DWARF 2, as ptxas writes them): which line each instruction comes from; the same for moved code.
+"""Line tables (DWARF 2, or 3 since ptxas 13.5): which line each instruction comes from; the same for moved code.
 
 Of a table whose code was moved, only the opcodes that advance the address change: where more code lies between two
 rows, an additional advance precedes them.
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from ...errors import UnsupportedError
 
 _COPY, _ADVANCE, _LINE, _FILE, _COLUMN, _STATEMENT, _BLOCK, _CONSTANT, _FIXED = range(1, 10)
+_SET_ISA = 12
+_FIRST_SPECIAL = {2: 10, 3: 13}
+"""By version, the first opcode that changes address and line at once; version 3 has three more standard opcodes."""
 _END, _ADDRESS, _INLINED = 1, 2, 0x90
 _EXTENDED = 0
 
@@ -88,7 +91,7 @@ def _units(content: bytes) -> Iterator[_Unit]:
     at = 0
     while at < len(content):
         length, version, prologue, step, _, base, span, first = struct.unpack_from("<IHIBBbBB", content, at)
-        if version != 2 or first != _FIXED + 1 or not span:
+        if first != _FIRST_SPECIAL.get(version) or not span:
             raise UnsupportedError(f"the cubin has a line table of an unknown form: DWARF {version}")
         yield _Unit(at, at + 10 + prologue, at + 4 + length, step, base, span, first)
         at += 4 + length
@@ -106,7 +109,7 @@ def _ops(content: bytes, unit: _Unit) -> Iterator[_Op]:
             advance = (255 - unit.first) // unit.range * unit.step
         elif op == _FIXED:
             advance, plain = reader.byte() | reader.byte() << 8, True
-        elif op in (_LINE, _FILE, _COLUMN):
+        elif op in (_LINE, _FILE, _COLUMN, _SET_ISA):
             reader.number()
         elif op == _EXTENDED:
             end = reader.number() + reader.at

@@ -10,22 +10,11 @@ DEBUG = (".debug_line", ".nv_debug_line_sass", ".debug_frame")
 """Sections with code addresses that are corrected."""
 _WITHOUT_ADDRESSES = frozenset(
     {
-        "",
-        ".shstrtab",
-        ".strtab",
-        ".symtab",
-        ".debug_str",
-        ".nv_debug_ptx_txt",
-        ".nv.callgraph",
-        ".note.nv.tkinfo",
-        ".note.nv.cuinfo",
-        ".nv.compat",
-        ".nv.constant3",
-        ".nv.constant4",
-        ".nv.global",
-        ".nv.global.init",
+        "", ".shstrtab", ".strtab", ".symtab", ".debug_str", ".nv_debug_ptx_txt", ".nv.callgraph",
+        ".note.nv.tkinfo", ".note.nv.cuinfo", ".nv.compat",
+        ".nv.constant3", ".nv.constant4", ".nv.global", ".nv.global.init",
     }
-)
+)  # fmt: skip
 _CONSTANT = {".nv.rel.action": bytes.fromhex("73000000000000000000001125000536")}
 """Sections that have the same content in every cubin that was seen; those for sm_80 to sm_89 have it."""
 _OF_FUNCTIONS = (".text.", ".nv.info.", ".nv.shared.", ".nv.constant0.", ".nv.local.")

@@ -64,44 +64,49 @@ class _Follows:
 
     def __call__(self, one: int, other: int) -> bool:
         if one not in self.known:
-            self.known[one] = frozenset(self._after(one))
+            self.known[one] = frozenset(following(self.text, one, loops=True))
         return other in self.known[one]
 
-    def _after(self, event: int) -> Iterator[int]:
-        """The statements up to the next mark on every way, with that mark."""
-        text, marks = self.text, frozenset(self.text.marks)
-        blocks, statements = text.labels.blocks, text.labels.kernel.statements
-        start = (0, -1) if event in (BEGIN, BUSY) else (text.block[event], event)
-        work, seen = [start], set[int]()
-        while work:
-            block, last = work.pop()
-            for statement in text.within(block):
-                if statement <= last:
-                    continue
-                yield statement
-                if statement in marks:
-                    break
-                if statements[statement].sort == "leave":
-                    yield END
-            else:
-                if not blocks[block].successors:
-                    yield END
-                ways = list(blocks[block].successors)
-                while ways:
-                    to = ways.pop()
-                    if to not in seen:
-                        seen.add(to)
-                        work.append((to, -1))
-                        ways += self._behind_loop(to)
 
-    def _behind_loop(self, block: int) -> Iterator[int]:
-        """What follows a loop that begins with a block.
+def following(text: Text, event: int, loops: bool = False) -> Iterator[int]:
+    """The statements up to the next mark on every way from an event, with that mark; END for an exit.
 
-        ptxas makes several loops of one, of which each may run no turn; how often marks run is proved elsewhere.
-        """
-        inside = self.text.flow.loops.get(block, 0)
-        for one in bits(inside):
-            yield from (to for to in self.text.flow.successors[one] if not inside >> to & 1)
+    Args:
+        text: the text.
+        event: a mark, BEGIN or BUSY.
+        loops: whether a loop may run no turn. ptxas makes several loops of one, of which each may; how often marks run
+            is proved elsewhere.
+    """
+    marks, statements = frozenset(text.marks), text.labels.kernel.statements
+    start = (0, -1) if event in (BEGIN, BUSY) else (text.block[event], event)
+    work, seen = [start], set[int]()
+    while work:
+        block, last = work.pop()
+        for statement in text.within(block):
+            if statement <= last:
+                continue
+            yield statement
+            if statement in marks:
+                break
+            if statements[statement].sort == "leave":
+                yield END
+        else:
+            ways = list(text.labels.blocks[block].successors)
+            if not ways:
+                yield END
+            while ways:
+                to = ways.pop()
+                if to not in seen:
+                    seen.add(to)
+                    work.append((to, -1))
+                    ways += _behind_loop(text, to) if loops else ()
+
+
+def _behind_loop(text: Text, block: int) -> Iterator[int]:
+    """What follows a loop that begins with a block."""
+    inside = text.flow.loops.get(block, 0)
+    for one in bits(inside):
+        yield from (to for to in text.flow.successors[one] if not inside >> to & 1)
 
 
 def ordered(text: Text, spots: Sequence[Spot]) -> tuple[Spot, ...]:

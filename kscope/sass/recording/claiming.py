@@ -24,7 +24,7 @@ from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
-from . import beginning, claim_registers, fragments, lending, registers, straightening, timing
+from . import beginning, claim_registers, fragments, liveness, registers, straightening, timing
 from .fragments import Fragment
 from .registers import State
 
@@ -85,7 +85,7 @@ def placed(
     Raises:
         UnsupportedError: it cannot be placed at the entry either.
     """
-    known = claim_registers.Known(function, lending.live(function), hazards.in_flight(function))
+    known = claim_registers.Known(function, liveness.live(function.instructions), hazards.in_flight(function))
     for at in (*range(_late(function, stores), 0, -_STEP), 0):
         written = frozenset[int]().union(*(some for first, some in opened.items() if first < at))
         try:

@@ -16,12 +16,12 @@ from ... import ptx
 from ...capture import wire
 from ...errors import UnsupportedError
 from ...marks.strategies import AllThreads
-from ..checks import hazards
 from ..cubin import elf, info
-from ..cubin.control import SCOREBOARDS, Control, controlled
+from ..cubin.control import Control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import forms, renaming, writing
+from .liveness import live
 
 NAME = "kscope_claim"
 """The kernel of the claim."""
@@ -205,18 +205,14 @@ def _door(one: Instruction, name: str, first: int) -> int | None:
 
 def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
     """The instructions of which only addresses of doors are made."""
-    needed = {one.at: frozenset[str]() for one in code}
-    changed = True
-    while changed:
-        changed = False
-        for one in reversed(code):
-            after = frozenset[str]().union(*(needed.get(to, frozenset()) for to in hazards.successors(one)))
-            reads = one.reads
-            if one.at in doors:  # without its address
-                reads = frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
-            found = reads | (after if one.conditional else after - one.writes)
-            if found != needed[one.at]:
-                needed[one.at], changed = found, True
+
+    def reads(one: Instruction) -> frozenset[str]:
+        """Of a door without its address."""
+        if one.at not in doors:
+            return one.reads
+        return frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
+
+    needed = live(code, reads)
     return frozenset(
         one.at
         for one in code
@@ -236,7 +232,6 @@ def spliced(
     comes: Door,
     goes: Door,
     prefix: str,
-    leaves_early: bool = False,
 ) -> tuple[list[New], list[New]]:
     """A fragment's code up to its last exit, which becomes its end, and what lies behind. Cycles are those of the
     fragment with its doors; timing.tight() gives it those that it needs.
@@ -249,7 +244,6 @@ def spliced(
         comes: what stands in place of a door through which a value comes.
         goes: the same of one through which it goes.
         prefix: begins the labels, which are those of no other code.
-        leaves_early: values that go need not have come yet.
     """
     code = fragment.instructions
     exits = [one.at for one in code if one.name == "EXIT" and not one.conditional]
@@ -286,7 +280,7 @@ def spliced(
         elif one.at in fragment.zeros:
             made = []
         elif one.at == exits[0]:
-            everything = frozenset() if leaves_early else frozenset(boards[board] for board in counted)
+            everything = frozenset(boards[board] for board in counted)
             made = [writing.new("NOP", Control(waits=everything), arch=fragment.arch)]
         elif one.name == "EXIT":
             branch = forms.word("BRA `()", Control(stall=5), fragment.arch)
@@ -299,9 +293,9 @@ def spliced(
             to = None if one.target is None else f"{prefix}{one.target:x}"
             seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
             made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
-        if one.at in fragment.goes and not leaves_early:  # what they are moved to may have been used until now
+        if one.at in fragment.goes:  # what they are moved to may have been used until now
             waits |= {boards[board] for board in counted}
-        if one.at in gone and waits and not (leaves_early and one.at not in fragment.comes):
+        if one.at in gone and waits:
             made = [writing.new("NOP", Control(waits=waits), arch=fragment.arch), *made]
         waiting.append(label)
         if made:
@@ -313,11 +307,6 @@ def spliced(
             last = len(parts)
     parts = [replace(one, to=alias[one.to]) if isinstance(one.to, str) and one.to in alias else one for one in parts]
     return parts[:last], parts[last:]
-
-
-def every_board() -> dict[int, int]:
-    """Scoreboards that stay as they are."""
-    return {board: board for board in SCOREBOARDS}
 
 
 def descriptor(fragment: Fragment) -> str:

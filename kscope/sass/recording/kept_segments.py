@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...machine_code import segments
-from ...marks.grammar import split
+from ...marks.names import split
 from ..cubin import elf, insert
 from ..cubin.insertion import Insertion
 from ..placing import code

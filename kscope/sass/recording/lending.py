@@ -14,6 +14,7 @@ from itertools import permutations
 
 from ..checks import hazards
 from ..cubin.instructions import Function, Instruction
+from .liveness import live
 from .regions import Key
 
 
@@ -37,7 +38,7 @@ class Lender:
 
     @cached_property
     def _live(self) -> dict[int, frozenset[str]]:
-        return live(self.function)
+        return live(self.function.instructions)
 
     @cached_property
     def _flight(self) -> dict[int, frozenset[str]]:
@@ -94,17 +95,3 @@ class Lender:
             elif one.name != "EXIT" or one.conditional:
                 work += self._next(one)
         return frozenset(found)
-
-
-def live(function: Function) -> dict[int, frozenset[str]]:
-    """The registers whose values are needed, in front of each instruction."""
-    found = {one.at: frozenset[str]() for one in function.instructions}
-    changed = True
-    while changed:
-        changed = False
-        for one in reversed(function.instructions):
-            after = frozenset[str]().union(*(found[to] for to in hazards.successors(one) if to in found))
-            here = one.reads | (after if one.conditional else after - one.writes)
-            if here != found[one.at]:
-                found[one.at], changed = here, True
-    return found

@@ -9,9 +9,10 @@ from functools import cached_property, partial
 from ...errors import UnsupportedError
 from ..cubin.control import SCOREBOARDS
 from ..cubin.insertion import New
-from ..cubin.instructions import BRANCHES, BYTES, Function
+from ..cubin.instructions import BRANCHES, BYTES, Function, Instruction
 from ..encoding import writing
 from .lending import Lender, Span
+from .liveness import live
 from .regions import Key, Record
 
 DESCRIPTOR = 60
@@ -283,19 +284,17 @@ def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
 
     Not nvdisasm's table, which does not know that P2R reads predicates.
     """
-    needed = {one.at: frozenset[str]() for one in function.instructions}
-    changed = True
-    while changed:
-        changed = False
-        for one in reversed(function.instructions):
-            follows = () if one.name in BRANCHES and not one.conditional else (one.at + BYTES,)
-            ways = (*follows, *(() if one.target is None else (one.target,)))
-            after = frozenset[str]().union(*(needed.get(way, frozenset()) for way in ways))
-            kept = after if one.conditional else after - one.writes
-            found = frozenset(name for name in one.reads | kept if name.startswith(("P", "UP")))
-            if found != needed[one.at]:
-                needed[one.at], changed = found, True
-    return needed
+    return live(
+        function.instructions,
+        lambda one: frozenset(name for name in one.reads if name.startswith(("P", "UP"))),
+        _ways,
+    )
+
+
+def _ways(one: Instruction) -> tuple[int, ...]:
+    """Addresses of what may run next, and of where threads of a warp meet."""
+    follows = () if one.name in BRANCHES and not one.conditional else (one.at + BYTES,)
+    return (*follows, *(() if one.target is None else (one.target,)))
 
 
 def calm_predicates(function: Function, at: int) -> frozenset[str]:

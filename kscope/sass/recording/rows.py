@@ -238,26 +238,9 @@ class _Chooser:
 
 def _behind(text: Text) -> Mapping[int, frozenset[int]]:
     """The marks that may be the next one behind each mark, and behind the entry; END for an exit."""
-    number = {statement: mark for mark, statement in enumerate(text.marks)}
-    starts = {BEGIN: (0, -1)} | {mark: (text.block[statement], statement) for statement, mark in number.items()}
-    return {mark: frozenset(_next(text, number, start)) for mark, start in starts.items()}
-
-
-def _next(text: Text, number: Mapping[int, int], start: tuple[int, int]) -> Iterator[int]:
-    statements, work, seen = text.labels.kernel.statements, [start], set[int]()
-    while work:
-        block, last = work.pop()
-        for statement in text.within(block):
-            if statement <= last:
-                continue
-            if statement in number:
-                yield number[statement]
-                break
-            if statements[statement].sort == "leave":
-                yield END
-        else:
-            ways = text.labels.blocks[block].successors
-            if not ways:
-                yield END
-            work += [(to, -1) for to in ways if to not in seen]
-            seen.update(ways)
+    number = {statement: mark for mark, statement in enumerate(text.marks)} | {END: END}
+    events = {BEGIN: BEGIN} | dict(enumerate(text.marks))
+    return {
+        mark: frozenset(number[one] for one in paths.following(text, event) if one in number)
+        for mark, event in events.items()
+    }

@@ -15,7 +15,8 @@ from kscope.instrument.recording import Recording
 from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import plan
 from kscope.marks.constants import with_constant
-from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.grammar import NEVER, Mark
+from kscope.marks.names import ValueType
 from kscope.marks.refusals import value_refused
 from kscope.ptx import READINGS
 

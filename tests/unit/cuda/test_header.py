@@ -50,14 +50,26 @@ template <class T> __device__ T helper(T x) {
 
 
 def test_the_header_is_up_to_date() -> None:
-    assert header.PATH.read_text() == header.text(), "run: python -m kscope_cuda.header"
+    text = header.PATH.read_text()
+    assert text == header.updated(text), "run: python -m kscope_cuda.header"
 
 
-def test_every_template_placeholder_is_filled() -> None:
-    template = header.TEMPLATE.read_text()
-    used = {name for one in re.findall(r"@(?:asm|line) (\w+)@", template) for name in header.names(one)}
-    assert set(header.texts()) == used | ptx.READINGS.keys()
-    assert {*header.constants(), "HELPERS"} == set(re.findall(r"@([A-Z][A-Z0-9_]*)@", template))
+def test_whatever_is_generated_is_written_anew() -> None:
+    text = header.PATH.read_text()
+    without = re.sub(r"(// generated: .*\n)(?:.*\n)*?( *// end\n)", r"\1\2", text)
+    without = re.sub(
+        r'(/\*\w+=\*/)(?:"(?:[^"\\]|\\.)*"|\w+)', lambda found: found[1] + ("0", '""')['"' in found[0]], without
+    )
+    assert "asm volatile" not in without.partition("// ---- marks")[0]
+    assert header.updated(without) == text
+
+
+def test_everything_that_kscope_defines_for_the_header_is_in_it() -> None:
+    text = header.PATH.read_text()
+    blocks = re.findall(r"// generated: (\w+)", text)
+    values = set(re.findall(r"/\*(\w+)=\*/", text)) - {"NAME"}
+    used = values.union(*map(header.names, blocks))
+    assert used | ptx.READINGS.keys() == {*header.texts(), *header.constants(), *header.lists(header.texts())}
 
 
 def test_the_header_is_found_by_function_and_by_command() -> None:
@@ -69,7 +81,7 @@ def test_the_header_is_found_by_function_and_by_command() -> None:
 
 
 def test_the_header_includes_nothing() -> None:
-    assert "#include" not in header.text()
+    assert "#include" not in header.PATH.read_text()
 
 
 @needs_nvcc

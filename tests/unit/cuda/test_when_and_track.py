@@ -8,7 +8,7 @@ from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, r
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.marks import grammar
+from kscope.marks.names import split, work_of
 from kscope.marks.strategies import Elected
 from kscope_cuda.binary_metadata import describe
 from kscope_cuda.nvcc_flags import flags
@@ -57,10 +57,10 @@ def spans(lane: list[tuple[str, str, int]]) -> list[str]:
 
 def test_both_modes_record_where_the_predicate_holds() -> None:
     lane = both("k")
-    found = [grammar.split(name)[0] for name, _, _ in lane]
+    found = [split(name)[0] for name, _, _ in lane]
     assert sorted(found) == sorted(word.partition(" ")[0] for word in EXPECTED)
     assert [name for name in spans(lane) if name.startswith("late")] == ["late 4", "late 5"]
-    assert {grammar.split(name)[1] for name, _, _ in lane} == {None, "loads", "queue"}
+    assert {split(name)[1] for name, _, _ in lane} == {None, "loads", "queue"}
 
 
 def test_a_predicate_is_evaluated_when_the_region_begins() -> None:
@@ -88,7 +88,7 @@ template <bool DEBUG> __device__ void body(int* out, int n) {
 
 def test_notes_carry_the_track() -> None:
     (module,) = describe(compiled(SOURCE, IN_PLACE))
-    assert {grammar.split(region.name) for region in module.regions} == {
+    assert {split(region.name) for region in module.regions} == {
         ("even", "loads"), ("late", None), ("third", None), ("fourth", None), ("fifth", "queue"), ("a", None),
     }  # fmt: skip
 
@@ -98,7 +98,7 @@ def test_marks_carry_their_work(mode: str) -> None:
     body = '  KSCOPE_REGION_V("copy" KSCOPE_TRACK("t") KSCOPE_WORK("bytes=value,flops=8"), n); out[0] = n;'
     found = recorded(compiled(kernel(body), IN_PLACE), 3)
     [(name, *_)] = found[0]
-    assert (*grammar.split(name), grammar.work_of(name)) == ("copy", "t", "bytes=value,flops=8")
+    assert (*split(name), work_of(name)) == ("copy", "t", "bytes=value,flops=8")
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "90", "100"])

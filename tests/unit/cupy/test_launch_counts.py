@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import synth
 
-from kscope.capture.model import LaunchCount
+from kscope.capture.capture_data import LaunchCount
 from kscope.instrument.recording import Recording
 from kscope_cuda.cupy import functions
 

@@ -9,6 +9,7 @@ from kscope.capture import layout
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.marks import grammar
+from kscope.marks.names import split
 
 from .test_jit import FLOAT, INT, OUT, compile, translate
 
@@ -37,7 +38,7 @@ def test_a_mark_carries_its_predicate_and_its_track(gpu, frontend, arch):
     frontend.enable(Recording())
     assert layout.META_SYMBOL.encode() in compile(gpu, conditional, OUT, INT)
     found = [grammar.parse(line) for line in gpu.compiled[-1].replace('"', "\n").splitlines()]
-    marks = [(m.act, *grammar.split(m.name), m.operand, m.when) for m in found if m is not None and m.act != "exit"]
+    marks = [(m.act, *split(m.name), m.operand, m.when) for m in found if m is not None and m.act != "exit"]
     assert marks == [
         ("enter", "step", "even", "%0", "%1"), ("enter", "load", "loads", None, "%0"),
         ("counter", "depth", "queue", "%0", "%1"), ("enter", "load", "loads", None, "%0"),

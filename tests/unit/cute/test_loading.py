@@ -6,22 +6,24 @@ import ctypes
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from types import FunctionType
-from typing import Any
+from types import FunctionType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cutlass.base_dsl import jit_executor
 
 from kscope.capture.model import ModuleMeta, Problem
+from kscope.instrument import registry
 from kscope.instrument.live_objects import live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.strategies import AllThreads
 from kscope.session import host_info
-from kscope_cute import load
+from kscope_cute import libraries, load
 
 from .conftest import VERSION, Gpu, Made, arguments, compile, source
 from .test_caches import call
@@ -53,6 +55,26 @@ def test_a_library_is_reported_once_before_its_first_launch(gpu: Gpu, prepared: 
     launch(loaded)
     launch(loaded)
     assert (gpu.loaded, loaded.calls, gpu.paces) == ([31], 2, 2)
+
+
+def test_a_module_is_loaded_where_a_graph_capture_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+
+    class Backend:
+        @contextmanager
+        def relaxed(self) -> Generator[None]:
+            events.append("relaxed")
+            yield
+            events.append("as before")
+
+    def get_module(library: int) -> tuple[int, int]:
+        events.append("loaded")
+        return 0, library * 10
+
+    monkeypatch.setitem(registry._backends, "cuda", cast(Any, Backend()))
+    monkeypatch.setattr(libraries, "driver", SimpleNamespace(CUlibrary=int, cuLibraryGetModule=get_module))
+    assert libraries.module(3) == 30
+    assert events == ["relaxed", "loaded", "as before"]
 
 
 def test_devices_are_armed_on_first_use(gpu: Gpu, prepared: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kscope.errors import UsageError
-from kscope.marks import grammar
+from kscope.marks.names import split, work_of
 
 from .conftest import Made
 from .test_marks import metadata_of, names
@@ -32,7 +32,7 @@ BEFORE = 'DEBUG = False\nLOAD = kscope.scope("load", track="loads")'
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_a_mark_carries_its_predicate_and_its_track(make: Callable[..., Made], arch: str) -> None:
     made = make(BODY, BEFORE, arch=arch)
-    assert {grammar.split(name) for name in names(made)} == {
+    assert {split(name) for name in names(made)} == {
         ("step", "even"), ("load", "loads"), ("depth", "queue"), ("done", None),
     }  # fmt: skip
     assert made.ptx.count("setp.ne.u32 ks_w") >= 5
@@ -65,5 +65,5 @@ def test_a_mark_carries_its_work(make: Callable[..., Made]) -> None:
     with region("varying", flops=n):
         x[1] = 2.0
 """
-    found = {(grammar.split(name)[0], grammar.work_of(name)) for name in names(make(body))}
+    found = {(split(name)[0], work_of(name)) for name in names(make(body))}
     assert found == {("fixed", "bytes=2048"), ("varying", "flops=value")}

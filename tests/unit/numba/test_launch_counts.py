@@ -11,7 +11,7 @@ import synth
 from numba.cuda import dispatcher
 from numba.cuda.codegen import CUDACodeLibrary
 
-from kscope.capture.model import LaunchCount
+from kscope.capture.capture_data import LaunchCount
 from kscope.instrument.recording import Recording
 from kscope_numba import load
 

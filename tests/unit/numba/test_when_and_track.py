@@ -9,7 +9,7 @@ import pytest
 from contract.numba_offline import built
 
 from kscope.errors import UsageError
-from kscope.marks import grammar
+from kscope.marks.names import split, work_of
 
 from .reading import ptx, regions
 from .test_simulated import simulated
@@ -45,7 +45,7 @@ def test_a_mark_carries_its_predicate_and_its_track(
     enabled: Any, written: Written, lto: bool, cc: tuple[int, int]
 ) -> None:
     text = ptx(built(written(KERNEL)["kernel"], SIGNATURE, cc, lto=lto), cc)
-    found = {grammar.split(name) for name in regions(text)}
+    found = {split(name) for name in regions(text)}
     assert found == {("step", "even"), ("load", "loads"), ("depth", "queue"), ("done", None)}
     assert text.count("setp.ne.u32 ks_w") >= 5
     assert "setp.eq.u64 ks_w" not in text
@@ -62,9 +62,7 @@ def test_a_mark_carries_its_work(enabled: Any, written: Written) -> None:
             with kscope.region("varying", bytes=n):
                 x[1] = n
     """)
-    found = {
-        (grammar.split(name)[0], grammar.work_of(name)) for name in regions(ptx(built(space["kernel"], SIGNATURE)))
-    }
+    found = {(split(name)[0], work_of(name)) for name in regions(ptx(built(space["kernel"], SIGNATURE)))}
     assert found == {("fixed", "bytes=2048,flops=512"), ("varying", "bytes=value")}
 
 

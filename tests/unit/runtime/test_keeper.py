@@ -12,7 +12,7 @@ import pytest
 from waiting import PATIENCE_S, wait_until
 
 from kscope.capture import wire
-from kscope.capture.pools import keeper_socket, pool_reading
+from kscope.capture.pools import keeper_socket, pool_arrays, pool_reading
 from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.errors import UsageError
 from kscope.watching.verdict import verdict
@@ -73,7 +73,7 @@ def found(rig: Rig) -> tuple[int, int]:
     """The words that a reader sees."""
     pool = pool_reading.open_pool(rig.file.path)
     assert keeper_socket.refresh(pool) == ""
-    return int(pool.units[2, 0]), int(pool.book["grid_id"][0])
+    return int(pool_arrays.units(pool)[2, 0]), int(pool_arrays.book(pool)["grid_id"][0])
 
 
 def test_the_keeper_copies_whenever_a_reader_asks(rig: Rig) -> None:
@@ -90,7 +90,7 @@ def test_what_was_written_up_to_the_end_is_copied_when_the_program_is_gone(rig: 
     rig.write(2 * wire.UNIT, 7)
     keeper.end()  # closes the pipe, as the end of the program does
     assert found(rig) == (7, 7)
-    assert pool_reading.open_pool(rig.file.path).state["is_final"][0] == 1
+    assert pool_reading.open_pool(rig.file.path).state["is_final"] == 1
     assert not list(rig.file.path.parent.glob("*.look")), "the socket is gone"
 
 
@@ -113,7 +113,7 @@ def test_a_program_that_is_killed_leaves_a_keeper_that_copies_and_ends(rig: Rig,
     (path,) = folder.glob("*.pool")
     pool = pool_reading.open_pool(path)
     assert keeper_socket.refresh(pool) == ""
-    assert pool.state["is_final"][0] == 1 and int(pool.units[2, 0]) == 9
+    assert pool.state["is_final"] == 1 and int(pool_arrays.units(pool)[2, 0]) == 9
     wait_until(lambda: not Path(f"/proc/{keeper}").exists())
 
 

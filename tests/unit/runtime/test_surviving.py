@@ -9,11 +9,12 @@ import pytest
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.pools import pool_capture, pool_reading
+from kscope.capture.pools import pool_arrays, pool_capture, pool_reading
 from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.sampling import Sampling
+from kscope.watching.warp_columns import IN
 from kscope.watching.warps import warps
 from kscope_runtime.pool import least
 from kscope_sim.values import Halves
@@ -72,7 +73,7 @@ def test_what_was_drained_and_what_is_open_are_both_in_the_file(bench: Make, fil
     for block in range(9):
         Lane(memory, block=block).run()
     rig.take()
-    assert not pool_reading.slabs(pool_reading.open_pool(files.made[0].path)).size, "all of them were drained"
+    assert not len(pool_reading.slabs(pool_reading.open_pool(files.made[0].path))[0]), "all of them were drained"
     Lane(memory, block=9).claim().begin().record()
     rig.take()
     assert blocks(files) == list(range(10))
@@ -137,7 +138,7 @@ def test_records_have_their_names_in_the_file(bench: Make, files: Files) -> None
     Lane(rig.gpu.memory(MODULE)).claim().begin().record()
     pool = pool_reading.open_pool(files.made[0].path)
     (meta,) = pool_reading.modules(pool_reading.journal(pool))
-    rows = pool.units.reshape(-1, 4)
+    rows = pool_arrays.units(pool).reshape(-1, 4)
     assert layout.name_hash(meta.regions[0].name) in (rows[:, 1] >> 4).tolist()
 
 
@@ -155,7 +156,7 @@ def test_a_warp_that_has_entered_a_region_is_not_taken_for_one_that_has_ended(
         lane.memory.happen()
         rig.take()
         warp = warps(pool_reading.open_pool(files.made[0].path))
-        assert warp.word["value"].tolist() == [value] and not warp.finished.any()
+        assert (warp.state, warp.value) == ([IN], [value])
         (device,) = rig.backend.collect(wait=False)
         header = slabs.find(device.lines, 1)[0].header
         assert (header["count"].tolist(), header["done"].tolist()) == ([0], [0]), "a capture has no end of it"

@@ -15,7 +15,7 @@ from kscope.sass.cubin.elf import read
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.encoding import writing
-from kscope.sass.recording import claim_registers, claiming, fragments, lending, registers
+from kscope.sass.recording import claim_registers, claiming, fragments, liveness, registers
 from kscope.sass.recording.registers import Allocation
 
 from .kernels import HEAD, assembled, functions, needs_tools
@@ -90,7 +90,7 @@ def test_it_uses_no_register_that_has_a_value_there() -> None:
     function, found = kernel(), placed()
     mine = inserted(found)
     assert len(mine) > 100
-    needed = lending.live(function)[found.at] | hazards.in_flight(function)[found.at]
+    needed = liveness.live(function.instructions)[found.at] | hazards.in_flight(function)[found.at]
     written = {name for one in mine for name in one.writes if name[0] == "R"}
     assert not needed & written
 

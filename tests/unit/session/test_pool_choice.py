@@ -10,7 +10,7 @@ import pytest
 import kscope
 import kscope_sim
 from kscope.capture.capture import load_capture
-from kscope.capture.model import DeviceCapture
+from kscope.capture.capture_data import DeviceCapture
 from kscope.capture.pools.pool_file import PoolDevice
 from kscope.cli import main
 from kscope.instrument.recording import Recording

@@ -14,7 +14,8 @@ import pytest
 from noted import NotedBackend, launch
 
 import kscope
-from kscope.capture.model import DeviceCapture, Problem
+from kscope.capture.capture_data import DeviceCapture
+from kscope.capture.model import Problem
 from kscope.errors import DriverError, UsageError
 from kscope.session import session, states
 

@@ -13,7 +13,7 @@ from noted import Noted, NotedBackend, attention, launch, work
 from waiting import PATIENCE_S
 
 import kscope
-from kscope.capture.model import DeviceCapture, LaunchCount
+from kscope.capture.capture_data import DeviceCapture, LaunchCount
 from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.registry import Entry

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kscope.capture.model import KernelMeta, LaunchCount, ModuleMeta
+from kscope.capture.capture_data import LaunchCount
+from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples
 from kscope.instrument import source_texts
 from kscope.instrument.backend import Backend

@@ -14,8 +14,8 @@ import triton.language as tl
 from triton.backends.nvidia.driver import CudaLauncher
 
 import kscope
+from kscope.capture.capture_data import LaunchCount
 from kscope.capture.metadata import from_json
-from kscope.capture.model import LaunchCount
 from kscope.instrument import registry
 from kscope.instrument.launch_lines import LINES
 from kscope.instrument.recording import Recording

@@ -13,6 +13,7 @@ from triton.experimental.gluon import language as gl
 import kscope
 from kscope.errors import UsageError
 from kscope.marks import grammar
+from kscope.marks.names import split, work_of
 
 LOAD = kscope.scope("load", track="loads")
 
@@ -58,7 +59,7 @@ def conditional_in_gluon(out, n, x, BLOCK: gl.constexpr, DEBUG: gl.constexpr):
 def placed(compiler):
     """The last kernel's marks: act, name, track, whether there is a value, and a predicate."""
     found = [grammar.parse(line) for line in compiler.texts[-1].splitlines()]
-    return [(m.act, *grammar.split(m.name), m.operand is not None, m.when is not None) for m in found if m is not None]
+    return [(m.act, *split(m.name), m.operand is not None, m.when is not None) for m in found if m is not None]
 
 
 EXPECTED = [
@@ -155,7 +156,7 @@ def working(out, n, BLOCK: tl.constexpr):
 def test_a_mark_carries_its_work_and_a_run_time_amount_is_its_value(compiler):
     compiler(working, out="*i32", n="i32", BLOCK=128)
     found = [grammar.parse(line) for line in compiler.texts[-1].splitlines()]
-    works = [(grammar.split(m.name)[0], grammar.work_of(m.name), m.operand is not None) for m in found if m]
+    works = [(split(m.name)[0], work_of(m.name), m.operand is not None) for m in found if m]
     assert works == [
         ("fixed", "bytes=512,flops=256", False), ("fixed", "bytes=512,flops=256", False),
         ("varying", "bytes=value", True), ("varying", "bytes=value", False),

@@ -74,11 +74,8 @@ function cellColor(name, busy, alive) {
     return ((Math.round(40 + 215 * alive) << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
   if (name === NOTHING) return alive ? (colors.dark ? 0x16ffffff : 0x0e000000) >>> 0 : 0;
-  return (
-    ((Math.round(60 + 195 * Math.sqrt(Math.min(1, busy))) << 24) |
-      colors.packed[Math.min(name, colors.packed.length - 1)]) >>>
-    0
-  );
+  const opacity = Math.round(60 + 195 * Math.sqrt(Math.min(1, busy)));
+  return ((opacity << 24) | colors.packed[Math.min(name, colors.packed.length - 1)]) >>> 0;
 }
 
 /** Paint an SM from its records: each pixel shows the most frequent innermost region of its warps. */

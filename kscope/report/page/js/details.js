@@ -38,13 +38,8 @@ function ofSelection() {
   if (value !== null) facts.unshift(["value", value]);
   const where = about.where[name];
   if (where) facts.push(["marked at", element("span", { title: where }, where.split("/").at(-1))]);
-  if (kind === UNKNOWN)
-    return [
-      "Selected",
-      what,
-      note("duration unknown: longer than a 32-bit clock can measure; ended here"),
-      pairs(facts),
-    ];
+  const unknown = note("duration unknown: longer than a 32-bit clock can measure; ended here");
+  if (kind === UNKNOWN) return ["Selected", what, unknown, pairs(facts)];
   if (kind !== SPAN) return ["Selected", what, pairs(facts)];
   facts.unshift(["cycles", warps.timer[warp] ? "-" : countText(line.cycles[index])]);
   if (warps.timer[warp]) facts[0] = ["clock", ticks];
@@ -80,26 +75,14 @@ function ofRange() {
       const sum = totals.get(name) ?? { count: 0, time: 0 };
       totals.set(name, { count: sum.count + 1, time: sum.time + inside });
     });
-    const rows = [...totals]
-      .sort((x, y) => y[1].time - x[1].time)
-      .slice(0, 40)
-      .map(([name, { count, time }]) =>
-        element(
-          "tr",
-          {},
-          element(
-            "td",
-            {},
-            element("span", { className: "region" }, swatch(colors.css[name]), nameText(model.about.names[name])),
-          ),
-          element("td", { className: "num" }, countText(count)),
-          element("td", { className: "num" }, timeText(time)),
-        ),
-      );
-    content.push(
-      note(`on ${placeText(view.place)}, in all its warps:`),
-      element("table", {}, element("tbody", {}, ...rows)),
-    );
+    const longest = [...totals].sort((x, y) => y[1].time - x[1].time).slice(0, 40);
+    const rows = longest.map(([name, { count, time }]) => {
+      const region = element("td", {}, regionText(model.about.names[name], colors.css[name]));
+      const numbers = [countText(count), timeText(time)].map((text) => element("td", { className: "num" }, text));
+      return element("tr", {}, region, ...numbers);
+    });
+    content.push(note(`on ${placeText(view.place)}, in all its warps:`));
+    content.push(element("table", {}, element("tbody", {}, ...rows)));
   }
   return ["Measured", ...content];
 }

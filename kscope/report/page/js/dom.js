@@ -37,6 +37,9 @@ function swatch(color) {
   return made;
 }
 
+/** A region's name with its color. */
+const regionText = (text, color) => element("span", { className: "region" }, swatch(color), nameText(text));
+
 /** A canvas at screen resolution, drawn in CSS pixels. */
 class Surface {
   constructor(canvas) {

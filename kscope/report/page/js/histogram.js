@@ -43,15 +43,9 @@ function setUpHistogram() {
     histogram.hover = histogram.bars.find((bar) => event.offsetX >= bar.x && event.offsetX < bar.x + bar.wide) ?? null;
     drawHistogram();
     const { hover } = histogram;
-    if (hover)
-      showTip(
-        event,
-        `${timeText(hover.from)} to ${timeText(hover.to)}`,
-        null,
-        counted(hover.count, "span"),
-        "click to search for them",
-      );
-    else hideTip();
+    if (!hover) return hideTip();
+    const range = `${timeText(hover.from)} to ${timeText(hover.to)}`;
+    return showTip(event, range, null, counted(hover.count, "span"), "click to search for them");
   };
   canvas.onpointerleave = () => {
     histogram.hover = null;
@@ -113,11 +107,8 @@ function drawDurationAxis(context, x, left, right, bottom, [low, high]) {
   textStyle(context, "center", "top");
   fill(context, themed("--line"), left, bottom, right - left, 1);
   let free = -Infinity;
-  const powers = Array.from({ length: 40 }, (_, at) => 10 ** (at - 4)).flatMap((power) => [
-    power,
-    2 * power,
-    5 * power,
-  ]);
+  const tens = Array.from({ length: 40 }, (_, at) => 10 ** (at - 4));
+  const powers = tens.flatMap((power) => [power, 2 * power, 5 * power]);
   const step = roundStep((high - low) / 4);
   const even = Array.from({ length: 6 }, (_, at) => (Math.ceil(low / step) + at) * step);
   for (const ns of high > 6 * low ? powers : even) {

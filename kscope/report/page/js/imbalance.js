@@ -15,13 +15,8 @@ function setUpBalance() {
     const hit = balanceAt(event);
     if (!hit) return hideTip();
     const text = hit.median ? `${(hit.value / hit.median).toFixed(2)}× the median of ${timeText(hit.median)}` : "";
-    showTip(
-      event,
-      model.about.names[hit.name],
-      colors.css[hit.name],
-      `${columnText(hit.column)}: ${timeText(hit.value)}`,
-      text,
-    );
+    const value = `${columnText(hit.column)}: ${timeText(hit.value)}`;
+    return showTip(event, model.about.names[hit.name], colors.css[hit.name], value, text);
   };
   canvas.onpointerleave = hideTip;
   canvas.onclick = (event) => {

@@ -17,11 +17,8 @@ const KEYS = [
 ];
 
 function setUpInput() {
-  for (const [canvas, act] of [
-    [overview.surface.canvas, overviewPointer],
-    [warpsView.surface.canvas, warpsPointer],
-  ])
-    listen(canvas, act);
+  listen(overview.surface.canvas, overviewPointer);
+  listen(warpsView.surface.canvas, warpsPointer);
   document.addEventListener("keydown", pressed);
   byId("help").onclick = showKeys;
   byId("theme").onclick = turnTheme;
@@ -48,13 +45,8 @@ const overviewPointer = {
       return showTip(event, launchText(launch), null, `lasted ${lasted}`, "double-click to show it");
     }
     const place = placeAt(event.offsetY);
-    return showTip(
-      event,
-      placeText(place),
-      null,
-      momentText(ns, 1 / scaleOf(overview.surface.width)),
-      cellText(place, ns),
-    );
+    const moment = momentText(ns, 1 / scaleOf(overview.surface.width));
+    return showTip(event, placeText(place), null, moment, cellText(place, ns));
   },
   click(event) {
     if (event.offsetY > RULER + STRIP) choosePlace(placeAt(event.offsetY));
@@ -72,13 +64,8 @@ const warpsPointer = {
     const hit = warpsAt(event.offsetX, event.offsetY);
     warpsView.surface.canvas.style.cursor = hit?.line ? "pointer" : "default";
     if (!hit) return hideTip();
-    if (!hit.line)
-      return showTip(
-        event,
-        blockWarpText(hit.warp),
-        null,
-        model.warps.done[hit.warp] ? "outside all regions" : "did not finish",
-      );
+    const outside = model.warps.done[hit.warp] ? "outside all regions" : "did not finish";
+    if (!hit.line) return showTip(event, blockWarpText(hit.warp), null, outside);
     const { line, index } = hit;
     const code = line.code[index],
       [begin, end] = timesOf(line, index);
@@ -161,9 +148,8 @@ function listen(canvas, act) {
     if (!drag.moved) return;
     hideTip();
     if (drag.measures) {
-      view.range = [Math.min(drag.at, nsAt(event)), Math.max(drag.at, nsAt(event))].map((ns) =>
-        Math.min(Math.max(ns, 0), model.span),
-      );
+      const [a, b] = [drag.at, nsAt(event)].map((ns) => Math.min(Math.max(ns, 0), model.span));
+      view.range = [Math.min(a, b), Math.max(a, b)];
       changed("window");
       changed("selection");
       return;

@@ -95,17 +95,14 @@ async function start() {
   const liked = matchMedia("(prefers-color-scheme: dark)");
   applyTheme(liked.matches);
   liked.onchange = () => applyTheme(liked.matches);
-  for (const setUp of [
-    setUpOverview,
-    setUpWarps,
-    setUpDetails,
-    setUpTable,
-    setUpHistogram,
-    setUpBalance,
-    setUpSearch,
-    setUpInput,
-  ])
-    setUp();
+  setUpOverview();
+  setUpWarps();
+  setUpDetails();
+  setUpTable();
+  setUpHistogram();
+  setUpBalance();
+  setUpSearch();
+  setUpInput();
   drawHeader();
   chooseBeginning();
   if (model.about.places.length) await placeSlices(view.place);

@@ -33,11 +33,8 @@ async function readPlace(place) {
     }
   }
   for (let row = 0; row < rows.length; row++) rows[row] ??= { warps: [], lines: 1, thread: 0, same: false };
-  const found = {
-    place,
-    rows,
-    count: rows.reduce((sum, row) => sum + row.warps.reduce((n, warp) => n + warp.count, 0), 0),
-  };
+  const count = rows.reduce((sum, row) => sum + row.warps.reduce((n, warp) => n + warp.count, 0), 0);
+  const found = { place, rows, count };
   ready.set(place, found);
   return found;
 }

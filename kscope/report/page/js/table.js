@@ -37,12 +37,8 @@ function plainTable({ head, words, rows, note: about }) {
   const kind = (at) => (at >= words ? "num" : head[at] === "source" ? "word code" : "word");
   const cells = (row, tag) => row.map((text, at) => element(tag, { className: kind(at) }, nameText(text)));
   const body = rows.map((row) => element("tr", {}, ...cells(row, "td")));
-  const made = element(
-    "table",
-    { className: "plain" },
-    element("thead", {}, element("tr", {}, ...cells(head, "th"))),
-    element("tbody", {}, ...body),
-  );
+  const top = element("thead", {}, element("tr", {}, ...cells(head, "th")));
+  const made = element("table", { className: "plain" }, top, element("tbody", {}, ...body));
   return about ? [made, note(about)] : [made];
 }
 
@@ -53,28 +49,23 @@ function drawTable() {
   const other = about.tables.find(({ name }) => name === table.shown);
   if (other) return document.querySelector("#table .body").replaceChildren(...plainTable(other));
   const columns = shownColumns();
-  const head = element(
-    "tr",
-    {},
-    ...columns.map(([name, key]) => {
-      const cell = element("th", { scope: "col", title: HEADS[name] ?? "" });
-      if (name === table.sort) cell.ariaSort = table.down ? "descending" : "ascending";
-      cell.append(key ? sorter(name) : name);
-      return cell;
-    }),
-  );
+  const heads = columns.map(([name, key]) => {
+    const cell = element("th", { scope: "col", title: HEADS[name] ?? "" });
+    if (name === table.sort) cell.ariaSort = table.down ? "descending" : "ascending";
+    cell.append(key ? sorter(name) : name);
+    return cell;
+  });
   const rows = [];
   const matches = matcher();
   for (const kernel of new Set(about.table.map((row) => row.kernel))) {
     if (view.query?.kernels && !view.query.kernels.has(about.kernels.indexOf(kernel))) continue;
     if (about.kernels.length > 1)
       rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: columns.length }, nameText(kernel))));
-    const of = sorted(
-      about.table.filter((row) => row.kernel === kernel && matches.name(model.numbers.get(row.region), true)),
-    );
-    rows.push(...of.slice(0, MOST_ROWS - rows.length).map(tableRow));
+    const own = about.table.filter((row) => row.kernel === kernel && matches.name(model.numbers.get(row.region), true));
+    rows.push(...sorted(own).slice(0, MOST_ROWS - rows.length).map(tableRow));
   }
-  const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  const top = element("thead", {}, element("tr", {}, ...heads));
+  const made = element("table", {}, top, element("tbody", {}, ...rows));
   const points = about.points.map((row) => note(pointText(row)));
   const few = `the first ${MOST_ROWS} of ${countText(about.table.length)} rows; search to narrow them`;
   const cut = about.table.length > MOST_ROWS ? [note(few)] : [];
@@ -138,7 +129,7 @@ function tableRow(row) {
   for (const [column, key, text] of shownColumns()) {
     const cell = element("td", { className: column === "region" ? "" : "num" });
     if (column === "region") {
-      cell.append(element("span", { className: "region" }, swatch(colors.css[name]), nameText(row.region)));
+      cell.append(regionText(row.region, colors.css[name]));
       if (row.hint) cell.append(element("span", { className: "hint" }, row.hint));
     } else if (column === "waits for") cell.append(waitsBar(row.waits ?? []));
     else if (column === "durations") cell.append(element("canvas", { "data-name": name }));

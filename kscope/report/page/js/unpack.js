@@ -19,10 +19,9 @@ function bytesOf(text) {
 
 /** The columns of a payload: {name: typed array}. spec: [name, type, length] of each, in byte order. */
 async function unpack(id, spec) {
-  const stream = new Blob([bytesOf(byId(`data-${id}`).textContent)])
-    .stream()
-    .pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const packed = new Blob([bytesOf(byId(`data-${id}`).textContent)]).stream();
+  const plain = packed.pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(plain).arrayBuffer());
   const columns = {};
   let at = 0;
   for (const [name, type, length] of spec) {

@@ -39,11 +39,8 @@ function describeWarps() {
     unfinished += 1 - model.warps.done[warp];
     lost += model.warps.lost[warp];
   }
-  const parts = [
-    counted(found.count, "record"),
-    counted(blocks.size, "block"),
-    counted(found.rows.length, "warp slot"),
-  ];
+  const counts = { record: found.count, block: blocks.size, "warp slot": found.rows.length };
+  const parts = Object.entries(counts).map(([noun, count]) => counted(count, noun));
   if (lost) parts.push(`${countText(lost)} records dropped`);
   if (unfinished) parts.push(`${counted(unfinished, "warp")} unfinished`);
   byId("warps-about").textContent = parts.join(" · ");
@@ -73,9 +70,8 @@ function drawWarps() {
   if (!found) return;
   const context = surface.fresh();
   const { width, height } = surface;
-  const shown = warpsView.layout.filter(
-    ({ top, height: high }) => top + high > scroll.scrollTop && top < scroll.scrollTop + height,
-  );
+  const { scrollTop } = scroll;
+  const shown = warpsView.layout.filter((row) => row.top + row.height > scrollTop && row.top < scrollTop + height);
   const matches = matcher();
   clip(context, 0, RULER, width, height - RULER);
   context.translate(0, -scroll.scrollTop);

@@ -1,0 +1,136 @@
+"""A capture as values: what each device recorded, launches, and the whole session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .model import ModuleMeta, Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from .samples import Samples
+
+
+@dataclass(frozen=True)
+class ClockSync:
+    """A reading of %globaltimer between two readings of the host's clock; all in ns, the host's in UNIX time."""
+
+    host_before: int
+    globaltimer: int
+    host_after: int
+
+
+@dataclass(frozen=True)
+class TimerReading:
+    """A launch of a kernel that only reads %globaltimer.
+
+    Attributes:
+        kernel: its name.
+        first: %globaltimer in its first instruction, ns.
+        last: %globaltimer that it waited for before it ended, ns.
+    """
+
+    kernel: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class BegunLaunch:
+    """A launch whose first block began.
+
+    Attributes:
+        kernel: the kernel's id.
+        grid_id: %gridid.
+        time: %globaltimer when its first block started, ns.
+    """
+
+    kernel: int
+    grid_id: int
+    time: int
+
+
+@dataclass(frozen=True)
+class DeviceCapture:
+    """What one device recorded.
+
+    Attributes:
+        ordinal: the device's number.
+        name: the device's name.
+        lines: (n, 16) uint32, 64-byte units drained from the pool: contiguous slabs in any order, with cleared units
+            between them.
+        sms: number of SMs.
+        lost: warps that found the pool full and did not record.
+        tick_ns: the smallest step of %globaltimer that was seen; 0 if it was not measured.
+        syncs: clock comparisons with the host.
+        max_clock_khz: the highest SM clock; 0 if unknown.
+        uuid: the GPU's UUID, as nvidia-smi shows it; empty if unknown.
+        read_ns: %globaltimer when the data was read while warps ran, ns; 0 if none ran, or if it is unknown.
+        begun: after a fault, the newest launches that began, in any order; empty without one.
+        readings: of the timer, at the session's begin and end; empty unless another profiler recorded too.
+    """
+
+    ordinal: int
+    name: str
+    lines: npt.NDArray[np.uint32]
+    sms: int = 0
+    lost: int = 0
+    tick_ns: int = 0
+    syncs: tuple[ClockSync, ...] = ()
+    max_clock_khz: int = 0
+    uuid: str = ""
+    read_ns: int = 0
+    begun: tuple[BegunLaunch, ...] = ()
+    readings: tuple[TimerReading, ...] = ()
+
+
+@dataclass(frozen=True)
+class LaunchCount:
+    """How often a session launched a kernel, as far as the host saw it.
+
+    Attributes:
+        direct: launches.
+        replayed: launches by replays of graphs.
+    """
+
+    direct: int = 0
+    replayed: int = 0
+
+
+LaunchLine = tuple[str, int, str]
+"""A line of Python: file, line, function; ("", 0, "") if it is unknown."""
+
+
+@dataclass(frozen=True)
+class CaptureData:
+    """One session's recording, from every device.
+
+    Attributes:
+        epoch: the session's number, which every slab's header carries.
+        devices: what each device recorded.
+        modules: the metadata of the modules that may have recorded.
+        options: the session's options, ready for JSON.
+        problems: problems of the whole session.
+        host: versions, machine, command, start (UNIX ns).
+        launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
+            ended while recording. Empty if the session was paused or interrupted.
+        tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
+        samples: where warps waited and why, of a session with stalls=True; None without.
+        lines: the distinct lines of Python that launched kernels; empty without profile(launch_stacks=True).
+        launched_at: by kernel id the index of each launch's line, in order of launch; without replays of graphs.
+    """
+
+    epoch: int
+    devices: tuple[DeviceCapture, ...]
+    modules: tuple[ModuleMeta, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    host: dict[str, Any] = field(default_factory=dict)
+    launches: dict[int, LaunchCount] = field(default_factory=dict)
+    tuning_launches: int = 0
+    samples: Samples | None = None
+    lines: tuple[LaunchLine, ...] = ()
+    launched_at: dict[int, tuple[int, ...]] = field(default_factory=dict)

@@ -40,6 +40,8 @@ class Case:
         bound: the module is armed.
         layouts: of the rows with three clocks that it writes.
         shared: its marks, by their number, whose clock is that of the mark before.
+        memory: what the kernel's own memory holds at first; zeros behind it.
+        kind: what runs a warp.
     """
 
     text: str
@@ -57,6 +59,8 @@ class Case:
     clocks: Clocks = _CLOCKS
     layouts: tuple[RowLayout, ...] = ()
     shared: frozenset[int] = frozenset()
+    memory: bytes = b""
+    kind: type[Warp] = Warp
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def launched(case: Case) -> Outcome:
         case.shape,
         launch.params[0].to_bytes(8, "little") + case.number.to_bytes(8, "little"),
         (host.control.base if case.bound else 0).to_bytes(8, "little"),
+        case.kind,
     )
     for warp in started:
         warp.run()
@@ -120,6 +125,7 @@ def _host(case: Case) -> Host:
 
 def _launch(case: Case, host: Host) -> Launch:
     out = host.memory.allocate("out", OUT_BYTES)
+    out.data[: len(case.memory)] = case.memory
     x, y, z = case.shape.grid
     blocks = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
     host.launched(case.shape, blocks)

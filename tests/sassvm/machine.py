@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptxvm.machine import Grid, Thread
-from ptxvm.memory import Memory
+from ptxvm.memory import ATOMIC, Memory
 
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 
@@ -83,7 +83,7 @@ class Warp:
             step(one, active)
         elif one.name[0] == "U":
             if not compute(one, active[0].registers):
-                raise WrongError(f"unknown: {one}")
+                self._unknown(one, active[:1])
         elif one.name in UNMODELED:
             for lane in active:
                 for name in one.writes:
@@ -91,7 +91,10 @@ class Warp:
         else:
             for lane in active:
                 if not compute(one, lane.registers):
-                    raise WrongError(f"unknown: {one}")
+                    self._unknown(one, [lane])
+
+    def _unknown(self, one: Instruction, active: Sequence[Lane]) -> None:
+        raise WrongError(f"unknown: {one}")
 
     def _bra(self, one: Instruction, active: Iterable[Lane]) -> None:
         assert one.target is not None
@@ -157,15 +160,23 @@ class Warp:
 
     def _ldg(self, one: Instruction, active: Iterable[Lane]) -> None:
         for lane in active:
-            value = self.memory.load(_address(one.operands[-1], lane.registers), size := _size(one), "", one.at)
+            value = self.memory.load(_address(one.operands[-1], lane.registers), size := size_of(one), "", one.at)
             lane.registers.put_many(one.operands[0], value, max(1, size // 4))
 
     def _stg(self, one: Instruction, active: Iterable[Lane]) -> None:
-        size = _size(one)
+        size = size_of(one)
         for lane in active:
             words = [lane.registers.get(following(one.operands[1], n)) for n in range(max(1, size // 4))]
             value = sum(word << 32 * n for n, word in enumerate(words)) & (1 << 8 * size) - 1
             self.memory.store(lane.thread, _address(one.operands[0], lane.registers), size, value, "", one.at)
+
+    def _break(self, one: Instruction, active: Iterable[Lane]) -> None:
+        """Lanes that the barrier does not wait for."""
+        *conditions, name = one.operands
+        for lane in active:
+            if all(lane.registers.value(text) for text in conditions):
+                self.barriers[name].discard(lane.thread.lane)
+        self._release(name)
 
     def _atomg(self, one: Instruction, active: Iterable[Lane]) -> None:
         for lane in active:
@@ -180,13 +191,14 @@ class Warp:
             self._added(one, place, value, lane)
 
     def _added(self, one: Instruction, place: str, value: str, lane: Lane) -> int:
-        assert ".ADD." in one.code, one
+        (kind,) = {part.lower() for part in one.code.split(".")} & ATOMIC.keys()
         number = lane.registers.value(value) & M32
-        old: int = self.memory.atomic(lane.thread, "add", _address(place, lane.registers), 4, number, "", one.at)
+        old: int = self.memory.atomic(lane.thread, kind, _address(place, lane.registers), 4, number, "", one.at)
         return old
 
 
-def _size(one: Instruction) -> int:
+def size_of(one: Instruction) -> int:
+    """Bytes that a load or a store moves."""
     sizes = {"64": 8, "128": 16, "U16": 2, "U8": 1}
     return next((sizes[part] for part in one.code.split(".") if part in sizes), 4)
 
@@ -222,13 +234,19 @@ def constants(
 
 
 def warps(
-    function: Function, memory: Memory, threads: Sequence[Thread], shape: Grid, parameters: bytes, bank: bytes
+    function: Function,
+    memory: Memory,
+    threads: Sequence[Thread],
+    shape: Grid,
+    parameters: bytes,
+    bank: bytes,
+    kind: type[Warp] = Warp,
 ) -> list[Warp]:
     """The warps of these threads, at the function's begin."""
     found: dict[Any, tuple[Warp, dict[str, int]]] = {}
     for thread in threads:
         key = (*thread.key[:3], thread.warp)
-        warp, uniform = found.setdefault(key, (Warp(function, memory, []), {}))
+        warp, uniform = found.setdefault(key, (kind(function, memory, []), {}))
         word = constants(shape, thread.special, parameters, bank, function.arch)
         warp.lanes.append(Lane(thread, Registers({}, uniform, word)))
     return [warp for warp, _ in found.values()]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import eq, ge, gt, le, lt, ne
+from operator import and_, eq, ge, gt, le, lt, ne, or_, xor
 
 from kscope.sass.cubin.instructions import Instruction
 
 from .values import M32, Registers
 
 _COMPARED: dict[str, Callable[[int, int], bool]] = {"EQ": eq, "NE": ne, "LT": lt, "LE": le, "GT": gt, "GE": ge}
+_COMBINED: dict[str, Callable[[bool, bool], bool]] = {"AND": and_, "OR": or_, "XOR": xor}
 UNMODELED = frozenset(
     {"FADD", "FFMA", "FMUL", "FMNMX", "HADD2", "HFMA2", "F2FP", "MUFU", "FSETP", "I2F", "F2I", "LDS", "BAR", "STS"}
 )
@@ -70,10 +71,10 @@ def _compare(one: Instruction, registers: Registers) -> None:
     if "EX" in parts:
         (less,) = (bool(registers.value(text)) for text in low)
         found = less if x == y else _COMPARED[parts[1]](x, y)
-    assert "AND" in parts, one
-    base = registers.value(combined)
-    registers.put(result, found and base)
-    registers.put(other, not found and base)
+    base = bool(registers.value(combined))
+    combine = next(combine for name, combine in _COMBINED.items() if name in parts)
+    registers.put(result, combine(found, base))
+    registers.put(other, combine(not found, base))
 
 
 def _select(one: Instruction, registers: Registers) -> None:

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from ...errors import UnsupportedError
 from ..cubin.instructions import Instruction
 from .code import FENCES, LANDMARKS, LOADS, Machine, Text
+from .overwritten import Turns
 
 _SPECULATED = frozenset({"LDS", "LDSM"})
 """Loads that cannot fault, so they may be issued in front of the branch that they are behind."""
+_ATOMICS = frozenset({"ATOM", "ATOMG", "ATOMS", "RED", "REDG"})
 Position = tuple[int, int]
 """Number of a block in its chain, and of an instruction in it."""
 
@@ -139,7 +141,25 @@ def _copies(blocks: tuple[int, ...], text: Text, machine: Machine, conditional: 
             copies.append(Copy(chain, number, len(parts), part[0][0], part[-1][0], guard, landmarks))
     if copies:
         _check_all_found(copies, blocks, text, machine)
+        _check_turns(len(copies), found, blocks, text, machine)
     return tuple(copies)
+
+
+def _check_turns(many: int, found: Found, blocks: Collection[int], text: Text, machine: Machine) -> None:
+    """Refuse copies in a loop of the text that only stores show which later turns overwrite: of an unrolled loop, ptxas
+    leaves out all but the last. Something that runs in every turn must be there as often."""
+    keys = {statement for some in found.values() for _, statement in some}
+    turns = Turns(text)
+    if not text.flow.around[next(iter(blocks))] or not all(map(turns.overwritten, keys)):
+        return
+    counts = Counter(
+        statement
+        for block in machine.flow.order
+        for _, one, statement in machine.labeled(block)
+        if text.block[statement] in blocks and (one.name in LANDMARKS or text.single(one, statement))
+    )
+    if many not in (count for statement, count in counts.items() if turns.counts(statement)):
+        raise UnsupportedError("in a loop, and in the machine code only shown by stores that its later turns overwrite")
 
 
 def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
@@ -179,6 +199,8 @@ def _keys(blocks: Collection[int], text: Text, machine: Machine) -> tuple[Found,
             if text.block[statement] not in blocks or not (known or (one.name == "STL" and statement in text.holders)):
                 continue
             guard = one.guard if one.conditional else ""
+            if guard and one.name in _ATOMICS:  # one lane may add for its warp
+                continue
             where = (block,) if guard else chain
             kinds[one.name in LOADS][where, guard].append(((where.index(block), place), statement))
     found = kinds[0] or kinds[1]

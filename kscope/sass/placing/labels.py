@@ -39,6 +39,7 @@ _FIRST = re.compile(r"\s*(?!\.)(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,;]*)
 """What a statement may write: its first operand."""
 _WORD = re.compile(r"[\w$%]+")
 _MOVE = re.compile(r"\s*mov\.[bus]32\s+\S+\s*,\s*(\S+)\s*;")
+_NEVER_UNROLLED = re.compile(r'\s*\.pragma\s+"nounroll"')
 RECORDED = ("enter", "exit", "instant", "counter")
 """Marks that record."""
 
@@ -53,6 +54,7 @@ class Labeled:
         kernel: the kernel in the text.
         blocks: its basic blocks.
         points: the statements that are marks and record.
+        unrolled_never: the statements that forbid ptxas to unroll the loop that begins with their block.
     """
 
     text: str
@@ -60,6 +62,7 @@ class Labeled:
     kernel: cfg.Function
     blocks: tuple[cfg.Block, ...]
     points: tuple[int, ...]
+    unrolled_never: frozenset[int] = frozenset()
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -109,7 +112,8 @@ def labeled(text: str) -> Labeled:
             out += [plain[at : one.start], f"\n\t.loc 1 {number + 1} 0\n"]
             at = one.start
     made = "".join((*out, plain[at:], f'\n\t.file 1 "/{_NAME}"\n'))
-    return Labeled(made, full, kernel, tuple(cfg.blocks(kernel)), tuple(_points(kernel)))
+    never = frozenset(n for n, one in enumerate(kernel.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
+    return Labeled(made, full, kernel, tuple(cfg.blocks(kernel)), tuple(_points(kernel)), never)
 
 
 def _only(text: str) -> cfg.Function:

@@ -14,11 +14,12 @@ from itertools import groupby, pairwise, permutations
 
 from ...errors import UnsupportedError
 from ..cubin.instructions import BYTES
-from .code import NEVER, Machine, Text
+from .code import LOADS, MOVED, NEVER, Machine, Text
 from .flow import bits
 
-BEGIN, END = -1, -2
-"""The entry and the exits, as events; others are statements."""
+BEGIN, END, BUSY = -1, -2, -3
+"""The entry, the exits, and the entry behind a store, as events; others are statements."""
+_STORES = MOVED - LOADS
 _MOST = 5
 """Marks at one address whose order is looked for."""
 
@@ -72,12 +73,12 @@ def following(text: Text, event: int, loops: bool = False) -> Iterator[int]:
 
     Args:
         text: the text.
-        event: a mark, or BEGIN.
+        event: a mark, BEGIN or BUSY.
         loops: whether a loop may run no turn. ptxas makes several loops of one, of which each may; how often marks run
             is proved elsewhere.
     """
     marks, statements = frozenset(text.marks), text.labels.kernel.statements
-    start = (0, -1) if event == BEGIN else (text.block[event], event)
+    start = (0, -1) if event in (BEGIN, BUSY) else (text.block[event], event)
     work, seen = [start], set[int]()
     while work:
         block, last = work.pop()
@@ -168,6 +169,10 @@ def _events(text: Text, machine: Machine, spots: Sequence[Spot]) -> Mapping[int,
                 items.append((one.guard if one.conditional else "", END))
             elif statement is not None and one.guard not in NEVER and text.fixed(one, statement):
                 items.append((one.guard if one.conditional else "", statement))
+            elif one.name in _STORES and one.guard not in NEVER:
+                items.append(
+                    (items[-1][0] if items else "", BUSY)
+                )  # whatever its guard: others may store where it does not
             items += [(spot.guard, text.marks[spot.mark]) for spot in marks.get((one.at, True), ())]
         found[block] = [
             (guard, tuple(event for _, event in some)) for guard, some in groupby(items, key=lambda item: item[0])
@@ -180,6 +185,9 @@ def _through(text: Text, follows: _Follows, groups: Iterable[Group], state: froz
     for guard, some in groups:
         before = state
         for event in some:
+            if event == BUSY:
+                before, state = (frozenset(BUSY if last == BEGIN else last for last in one) for one in (before, state))
+                continue
             for last in state:
                 if (last, event) == (BEGIN, END):  # ptxas leaves early where everything else is needless
                     continue
@@ -228,7 +236,7 @@ def _opened(text: Text, groups: Iterable[Group], opened: tuple[str, ...]) -> tup
 
 def _named(text: Text, event: int) -> str:
     if event < 0:
-        return "the entry" if event == BEGIN else "an exit"
+        return "an exit" if event == END else "the entry"
     mark = text.labels.kernel.statements[event].mark
     if mark is not None:
         return f"the {mark.act} of {mark.display_name}"

@@ -14,7 +14,7 @@ from ...errors import UnsupportedError
 from ...marks.grammar import Mark
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin.instructions import Instruction
-from . import paths
+from . import paths, values
 from .code import LANDMARKS, Machine, Text
 from .copies import Copy, Position, Unit, unit
 from .paths import Spot
@@ -67,6 +67,7 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
     placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
     placed = paths.ordered(text, placed)
     paths.check(text, machine, placed)
+    values.check(text, machine, placed)
     return placed
 
 

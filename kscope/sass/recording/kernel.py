@@ -42,6 +42,8 @@ from . import (
 Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
 _BANK = ".nv.constant3"
+_RESULT, _ANY, _MOVES = 16, 255, 5
+"""Where an instruction has its result's register, its bits, and the cycles that a move takes."""
 _MOST, _WARP = 255, 32
 """Registers that a thread can have; threads of a warp."""
 
@@ -140,6 +142,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
             put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
             controls |= ending.read_before(function, one.at, state)
     controls |= _counted(function, put, controls)
+    controls |= _moved(function, put, controls, made.replaced)
     insertion = Insertion(
         put,
         made.after,
@@ -268,6 +271,19 @@ def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping
             code = controls.get(at - BYTES, function.instructions[at // BYTES - 1].control)
             if {code.writes, code.reads} & control(some[0].word).waits and code.stall < hazards.COUNTED:
                 found[at - BYTES] = replace(code, stall=hazards.COUNTED)
+    return found
+
+
+def _moved(
+    function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control], replaced: Mapping[int, int]
+) -> dict[int, Control]:
+    """What moves a value or a predicate takes its cycles if the inserted instruction behind it reads the register."""
+    found = dict[int, Control]()
+    for at in replaced:
+        some, register = put.get(at + BYTES), f"R{replaced[at] >> _RESULT & _ANY}"
+        if some and some[0].seen is not None and register in some[0].seen.reads:
+            code = controls.get(at, function.instructions[at // BYTES].control)
+            found[at] = replace(code, stall=max(code.stall, _MOVES))
     return found
 
 

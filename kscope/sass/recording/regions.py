@@ -157,7 +157,8 @@ def shared(records: Sequence[Record], together: frozenset[frozenset[Key]]) -> di
 
     With one more, a region that begins where another one ends need not wait for that one's store.
     """
-    many = next(many for many in range(1, len(records) + 2) if _colored(records, together, many))
+    tries = range(1, len(records) + 2)
+    many = next(many for many in tries if _colored(records, together, many) is not None)
     more = _colored(records, together, many + 1)
     assert more is not None
     return more

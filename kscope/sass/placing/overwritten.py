@@ -1,0 +1,129 @@
+"""Which statements of a loop ptxas runs in every turn, though it may unroll the loop.
+
+Of stores to one address, all but the last may be left out where nothing reads in between, and what computes or loads
+the same in every turn is computed once. So a statement counts the turns of its loops only if its address, or what it
+computes, follows from a register that a turn has from the turn before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .code import Text
+from .flow import bits
+
+_STORES = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?st\.(?!\S*(?:volatile|relaxed|release|mmio))")
+_ATOMIC = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?atom\.")
+_CODE = re.compile(r"\s*(?:@!?\s*([%\w$]+)\s+)?[\w.:]+\s+(\{[^}]*\}|\[[^\]]*\]|[^,;]*)(.*)", re.S)
+_ADDRESS = re.compile(r"\[([^\]]*)\]")
+_WORD = re.compile(r"[%$A-Za-z_][\w$%]*")
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Statements that run in every turn of the loops around them."""
+
+    text: Text
+    known: dict[int, bool] = field(default_factory=dict)
+
+    def counts(self, statement: int) -> bool:
+        """Whether the machine code certainly has the statement once for each turn of all loops around it."""
+        if statement not in self.known:
+            heads = [one for one in self.text.flow.around[self.text.block[statement]] if self._may_be_unrolled(one)]
+            names = self._names(statement)
+            self.known[statement] = all(self._carried(names, head) for head in heads)
+        return self.known[statement]
+
+    def _may_be_unrolled(self, head: int) -> bool:
+        return self.text.labels.unrolled_never.isdisjoint(self.text.within(head))
+
+    def overwritten(self, statement: int) -> bool:
+        """Whether a statement is a store that a later turn may make needless."""
+        return self._match(_STORES, statement) and not self.counts(statement)
+
+    def _match(self, what: re.Pattern[str], statement: int) -> bool:
+        one = self.text.labels.kernel.statements[statement]
+        return what.match(self.text.labels.kernel.text, one.start, one.end) is not None
+
+    def _names(self, statement: int) -> frozenset[str]:
+        """The registers of its address; without one, those that it reads."""
+        one = self.text.labels.kernel.statements[statement]
+        addresses = _ADDRESS.findall(self.text.labels.kernel.text[one.start : one.end])
+        if addresses:
+            return frozenset(_WORD.findall(" ".join(addresses)))
+        return self._uses[statement]
+
+    def _carried(self, names: Iterable[str], head: int) -> bool:
+        """Whether one of the registers follows from one that a turn of a loop has from the turn before."""
+        blocks = frozenset(bits(self.text.flow.loops[head]))
+        work, seen = [*names], set[str]()
+        while work:
+            name = work.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            writes = [one for one in self._written[name] if self.text.block[one] in blocks]
+            if any(self._match(_ATOMIC, one) for one in writes) or (writes and self._read_first(name, head, blocks)):
+                return True
+            for one in writes:
+                work += self._uses[one]
+        return False
+
+    def _read_first(self, name: str, head: int, blocks: frozenset[int]) -> bool:
+        """Whether a turn may read a register before it writes it."""
+        work, seen = [head], set[int]()
+        while work:
+            block = work.pop()
+            if block in seen or block not in blocks:
+                continue
+            seen.add(block)
+            for one in self.text.within(block):
+                if name in self._uses[one]:
+                    return True
+                if name in self._defines[one] and not self.text.conditional(one):
+                    break
+            else:
+                work += [to for to in self.text.flow.successors[block] if to != head]
+        return False
+
+    @cached_property
+    def _parts(self) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
+        """What each statement writes, and what it reads."""
+        kernel = self.text.labels.kernel
+        return tuple(
+            _parts(kernel.text[one.start : one.end]) if one.mark is None else (frozenset(), frozenset())
+            for one in kernel.statements
+        )
+
+    @cached_property
+    def _defines(self) -> tuple[frozenset[str], ...]:
+        return tuple(writes for writes, _ in self._parts)
+
+    @cached_property
+    def _uses(self) -> tuple[frozenset[str], ...]:
+        return tuple(reads for _, reads in self._parts)
+
+    @cached_property
+    def _written(self) -> dict[str, list[int]]:
+        found = defaultdict[str, list[int]](list)
+        for number, names in enumerate(self._defines):
+            for name in names:
+                found[name].append(number)
+        return found
+
+
+def _parts(code: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What a statement writes, its first operand unless that is an address; and what it reads."""
+    match = _CODE.match(code)
+    if match is None or code.lstrip().startswith("."):
+        return frozenset(), frozenset()
+    guard, first, rest = match.groups()
+    reads = {*_WORD.findall(rest), *([guard] if guard else ())}
+    if first.startswith("["):
+        return frozenset(), frozenset((*reads, *_WORD.findall(first)))
+    writes = frozenset(_WORD.findall(first))
+    return writes, frozenset(reads | writes) if guard else frozenset(reads)

@@ -44,7 +44,7 @@ class Latencies:
     read: int = 0
 
 
-_PRODUCTS = dict.fromkeys(
+_PRODUCTS: Mapping[str, int] = dict.fromkeys(
     (
         *("HMMA.16816.F32", "HMMA.16816.F32.BF16", "HMMA.16816.F16", "HMMA.1688.F32.TF32", "HMMA.1684.F32.TF32"),
         *("HMMA.1688.F32", "HMMA.1688.F32.BF16", "HMMA.1688.F16"),

@@ -25,9 +25,9 @@ class Group:
     marks: list[Mark] = field(default_factory=list)
 
     @staticmethod
-    def of(spans: Sequence[tuple[int, int, int]], **where: int) -> Group:
+    def of(spans: Sequence[tuple[int, int, int]], block: int, group: int = 0, sm: int = 0) -> Group:
         """From spans (event, start, end) that nest, given in order of end."""
-        made = Group(**where)
+        made = Group(block, group, sm)
         starts = sorted(((start, -end, event) for event, start, end in spans))
         open_: list[tuple[int, int]] = []
         for start, negative, event in starts:
@@ -165,7 +165,8 @@ def proton(
     for kernel, sm, block, init, final, scopes in blocks:
         zero = min((scope[2] for scope in scopes), default=0)
         for warp, name, first, cycles in scopes:
-            args = {"Init Time (ns)": init, "Post Final Time (ns)": final + 40, "Finalization Time (ns)": 40}
+            args: dict[str, float] = {"Init Time (ns)": init, "Post Final Time (ns)": final + 40}
+            args |= {"Finalization Time (ns)": 40}
             args |= {"Frequency (MHz)": mhz} if mhz else {}
             events.append(
                 {

@@ -101,8 +101,8 @@ def one(code: str, *, parse_only: bool = False) -> None:
         path, _, name = code.partition("::")
         assert re.search(rf"^def {re.escape(name)}\(", (ROOT / path).read_text(), re.M), f"no test {code}"
     elif code.startswith("KSCOPE_"):
-        name = re.match(r"\w+", code)
-        assert name and re.search(rf"#\s*define {name[0]}\b", HEADER.read_text()), f"no macro {code}"
+        macro = re.match(r"\w+", code)
+        assert macro and re.search(rf"#\s*define {macro[0]}\b", HEADER.read_text()), f"no macro {code}"
     elif code.startswith("kscope ") or code == "kscope":
         argv = shlex.split(code)[1:]
         parsed = cli.parser(argv[0] if argv else "").parse_args(argv)

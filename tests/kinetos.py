@@ -16,6 +16,7 @@ from synth import Rec
 
 from kscope.capture.capture import Capture
 from kscope.capture.capture_data import ClockSync, DeviceCapture, TimerReading
+from kscope.capture.layout import Kind
 
 BASE = 1_764_547_200_000_000_000
 """baseTimeNanoseconds"""
@@ -93,7 +94,7 @@ class Recorded:
             clock = [round(true * 1.98) + 10_000 * block for true in (first, last)]
             times = [int(true) + TIMER + (0 if jump is None or true < jump[0] else jump[1]) for true in (first, last)]
             times = [time // TICK * TICK for time in times]
-            span = Rec("load", clock[0] + 200, clock[1] - 200, synth.Kind.SPAN_VALUE, one.tag)
+            span = Rec("load", clock[0] + 200, clock[1] - 200, Kind.SPAN_VALUE, one.tag)
             found.append(
                 synth.slab(
                     [span], log2=2, start=clock[0], end=clock[1], start_time=times[0], end_time=times[1], sm=block,

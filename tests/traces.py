@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import synth
 from synth import Rec
@@ -32,7 +33,7 @@ class Lane:
         return min(inside, default=(0, None))[1]
 
 
-def lane(rng: random.Random, depth: int = 3, shortest: int = 1, **where: int) -> Lane:
+def lane(rng: random.Random, depth: int = 3, shortest: int = 1, **where: Any) -> Lane:
     """Spans that nest, of random names, lengths and gaps; none has length 0 but where that is the shortest."""
     made = Lane(**where)
     made.start += rng.randrange(30)

@@ -51,7 +51,7 @@ class Unsteady(kscope_sim.Machine):
 
 def falls(sm: int, ns: Float) -> Float:
     """Slower and slower, each SM by another amount."""
-    return 1.98 - (0.2 + 0.05 * sm) * ns / ns[-1]
+    return np.asarray(1.98 - (0.2 + 0.05 * sm) * ns / ns[-1])
 
 
 def jumps(sm: int, ns: Float) -> Float:

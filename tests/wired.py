@@ -79,7 +79,8 @@ class Entry:
         found["cluster"] = cx << 8 | cy << 16 | cz << 24
         found["layout"] = self.log2 << layout.LOG2_SHIFT | self.flags << layout.FLAG_SHIFT
         found["check"] = wire.launch_check(found, self.epoch) ^ np.uint32(self.wrong)
-        return found[0]
+        row: np.ndarray = found[0]
+        return row
 
 
 def table(*entries: Entry) -> np.ndarray:

@@ -8,13 +8,13 @@ from types import ModuleType
 from typing import Any
 
 from kscope.capture.model import ModuleMeta, Problem
-from kscope.errors import UsageError
+from kscope.errors import KscopeError, UsageError
 from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 
 from . import exported_libraries
-from .binary_metadata import FRONTEND
+from .binary_metadata import FRONTEND, describe
 from .header import CONTROL_FUNCTION
 from .load import AnyLibrary, Library, load
 
@@ -27,6 +27,13 @@ class CudaFrontend(Frontend):
     def __init__(self) -> None:
         self._libraries: dict[object, Library] = {}  # by path; images, whose path may be empty, by metadata too
         self._recording = Recording()
+
+    def described(self, code: bytes) -> tuple[ModuleMeta, ...]:
+        """The notes of kernels that record in place."""
+        try:
+            return describe(code)
+        except KscopeError:  # two names share a hash: no region can be told from the other
+            return ()
 
     def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
         """See kscope.bind()."""

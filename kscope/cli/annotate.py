@@ -33,7 +33,8 @@ def annotate(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     if options.output is not None:
         outputs.apart("-o", options.output, options.capture)
-    trace, samples = sampled(options)
+    capture, samples = sampled(options)
+    trace = capture.trace
     with filters.computing(len(samples.rows), "lines"):
         found = analysis.annotate(trace, samples)
     if options.json:

@@ -23,7 +23,8 @@ def add(command: Command) -> None:
 
 def crosscheck(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace, samples = sampled(options)
+    capture, samples = sampled(options)
+    trace = capture.trace
     with filters.computing(len(trace), "shares"):
         found = analysis.crosscheck(trace, samples)
     json_output.show(options, lambda: asdict(found) | {"agrees": found.agrees}, lambda: found, trace)

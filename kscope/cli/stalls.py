@@ -16,7 +16,6 @@ from ..capture.samples import Samples
 from ..errors import UsageError
 from ..export import sample_rows
 from ..instrument.selection.auto import Lines
-from ..trace import Trace
 from ..util.text import nearest
 from .common import filters, json_output, outputs
 from .common.command_parser import Command
@@ -48,14 +47,14 @@ def add_mark(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mark", metavar="NAME=FILE:FIRST-LAST", action="append", default=[], help=about)
 
 
-def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
-    """The trace of a capture and its samples, of the kernels that --kernel names, with --mark's regions.
+def sampled(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples]:
+    """A capture and its samples, of the kernels that --kernel names, with --mark's regions.
 
     Raises:
         UsageError: the capture has no samples, or no kernel has such a name.
     """
-    trace = filters.opened(options.capture, options)
-    samples = trace.samples
+    capture = filters.undecoded(options.capture, options)
+    samples = capture.samples
     if samples is None:
         raise UsageError(
             f"{options.capture}: no samples of stalls; record with kscope run --stalls SCRIPT, "
@@ -69,20 +68,22 @@ def sampled(options: argparse.Namespace) -> tuple[Trace, Samples]:
         kept = (number for number, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in options.kernel))
         samples = samples.of(kept)
     marks = [Lines.of(text) for text in getattr(options, "mark", ())]
-    return trace, named(samples, marks) if marks else samples
+    return capture, named(samples, marks) if marks else samples
 
 
 def stalls(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace, samples = sampled(options)
-    with filters.computing(len(samples.rows), "samples"):
-        found = analysis.stalls(samples, options.by, analysis.executions(trace))
+    capture, samples = sampled(options)
     if options.output is not None:
         outputs.apart("-o", options.output, options.capture)
         count = sample_rows.write(samples, options.output)
         print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
-    else:
-        json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, top=options.top or 50), trace)
+        return 0
+    executions = analysis.executions(capture.trace) if options.by == "region" else {}
+    with filters.computing(len(samples.rows), "samples"):
+        found = analysis.stalls(samples, options.by, executions)
+    recorded = [capture.trace] if options.json else []
+    json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, options.top or 50), *recorded)
     return 0
 
 

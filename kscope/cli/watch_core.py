@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core_dumps import request, text
 from ..core_dumps.verdict import verdict
 from ..errors import UsageError
-from .common import json_output
+from .common import dumped_modules, json_output
 
 
 def show(options: argparse.Namespace) -> int:
@@ -18,7 +18,7 @@ def show(options: argparse.Namespace) -> int:
     if options.serve is not None or options.program is None:
         raise UsageError("--core: expected a process or a core dump, and no --serve: kscope watch --core PID|FILE")
     for path in _dumps(options.program):
-        found = verdict(path)
+        found = verdict(path, dumped_modules.describe)
         if options.json:
             print(json_output.answer(options, {"schema": "kscope.watch.core", **asdict(found)}, indent=False))
         else:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from ..capture.model import ModuleMeta
 from ..capture.samples import Place, SampledFunction
 from ..errors import FormatError
 from ..machine_code import code_map, elf, tools
@@ -48,12 +49,14 @@ class Places:
     problems: tuple[str, ...]
 
 
+Describe = Callable[[bytes], tuple[ModuleMeta, ...]]
+"""The metadata in the bytes of a module."""
 _Code = tuple[Image, elf.Symbol]
 _HEADERS = re.compile(r"/include/(crt/|sm_\d+_\w+\.hpp$|cooperative_groups|cuda/|nv/)|\bkscope\.cuh$")
 
 
-def places(dump: Dump, addresses: Iterable[tuple[int, int]]) -> Places:
-    """Look up addresses, as device and address."""
+def places(dump: Dump, addresses: Iterable[tuple[int, int]], describe: Describe = tools.modules_in) -> Places:
+    """Look up addresses, as device and address. describe: finds the regions of a module."""
     wanted = sorted(set(addresses))
     known, problems = _functions(dump, wanted)
     by_image = defaultdict[Image, set[str]](set)
@@ -61,7 +64,7 @@ def places(dump: Dump, addresses: Iterable[tuple[int, int]]) -> Places:
         by_image[image].add(symbol.name)
     code = dict[tuple[Image, str], SampledFunction]()
     for image, names in by_image.items():
-        for one in _described(dump.image(image), names):
+        for one in _described(dump.image(image), names, describe):
             code[image, one.name] = one
             if one.why_unknown:
                 problems.append(f"{one.name}: its source lines are not known: {one.why_unknown}")
@@ -84,9 +87,10 @@ def _functions(dump: Dump, wanted: list[tuple[int, int]]) -> tuple[dict[tuple[in
     return found, problems
 
 
-def _described(cubin: bytes, names: set[str]) -> list[SampledFunction]:
-    marked = [one for module in tools.modules_in(cubin) for one in module.regions]
-    layouts = [one for module in tools.modules_in(cubin) for one in module.layouts]
+def _described(cubin: bytes, names: set[str], describe: Describe) -> list[SampledFunction]:
+    modules = describe(cubin)
+    marked = [one for module in modules for one in module.regions]
+    layouts = [one for module in modules for one in module.layouts]
     return code_map.described([SampledFunction(name) for name in sorted(names)], cubin, marked, layouts)
 
 

@@ -9,9 +9,10 @@ from linecache import getline
 from pathlib import Path
 
 from ..capture.samples import Place
+from ..machine_code import tools
 from ..util.text import counted, number_ranges
 from . import reading
-from .places import Places, Spot, places
+from .places import Describe, Places, Spot, places
 from .reading import Dump, Grid, Warp
 
 _MOST_GROUPS, _MOST_RANGES, _MOST_CODE = 64, 8, 4
@@ -102,8 +103,12 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def verdict(path: Path) -> Verdict:
+def verdict(path: Path, describe: Describe = tools.modules_in) -> Verdict:
     """What a core dump says.
+
+    Args:
+        path: the dump.
+        describe: finds the metadata in the bytes of a module.
 
     Raises:
         FormatError: it is none, damaged, or not completely written.
@@ -113,7 +118,7 @@ def verdict(path: Path) -> Verdict:
     entries = [(one.device, one.entry) for one in dump.grids]
     at = [(one.device, pc) for one in dump.warps for pc in (one.pc, *(pc for pc, _ in one.others))]
     faults = [(one.device, one.pc) for one in dump.faults if one.pc]
-    found = places(dump, [*entries, *at, *faults])
+    found = places(dump, [*entries, *at, *faults], describe)
     grids = sorted(dump.grids, key=lambda one: (one.device, one.number))
     launches = tuple(_launch(dump, grid, found) for grid in grids)
     return Verdict(

@@ -20,7 +20,7 @@ from ..util.arrays import Int64
 from ..util.parallel import each, filled, shares
 from ..util.runs import group_equal, heads
 from ..util.text import counted
-from .axis import Axis, fit_axis
+from .axis import Axis, fit_axis, joined_curves
 from .columns import Records, decode_slabs, id_sample
 from .flights import with_flights
 from .halves import Halves, with_values
@@ -65,7 +65,6 @@ def assemble(capture: CaptureData) -> TraceData:
         devices.append(_Device(records.slabs, records, host_offset(device)))
     slabs = Slabs.joined([device.slabs for device in devices])
     sizes = [len(device.slabs) for device in devices]
-    used = [device for device, size in zip(capture.devices, sizes, strict=True) if size]  # not an idle simulator
     owner = np.repeat(np.arange(len(devices)), sizes) if len(devices) > 1 else np.broadcast_to(np.int64(0), len(slabs))
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
@@ -78,8 +77,9 @@ def assemble(capture: CaptureData) -> TraceData:
     counts = _column([device.records.counts for device in devices], np.int64)
     start = _column([device.records.start for device in devices], np.int64)
     took = _column([device.records.duration for device in devices], np.int64)
-    last, running = slabs.last_tick.copy(), np.flatnonzero(~slabs.finished)
+    last, running = slabs.last_tick, np.flatnonzero(~slabs.finished)
     if len(running):
+        last = last.copy()
         last[running] = last_ends(counts, start, took, slabs.first_tick)[running]
     axes, ends = [], np.cumsum([0, *sizes]).tolist()
     for device, data, mine in zip(capture.devices, devices, map(slice, ends, ends[1:]), strict=False):
@@ -112,7 +112,7 @@ def assemble(capture: CaptureData) -> TraceData:
         problems=tuple(problems),
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
-        recorded=_about(capture, modules, used),
+        recorded=_about(capture, modules),
         samples=capture.samples,
         calls=calls,
         curves=Curves.joined([axis.curves for axis in axes]),
@@ -123,8 +123,8 @@ def assemble(capture: CaptureData) -> TraceData:
     return with_flights(with_roles(joined, [roles.get(number, ()) for number in kernel_ids.tolist()]))
 
 
-def _about(capture: CaptureData, recorded: Sequence[ModuleMeta], used: Sequence[DeviceCapture]) -> Recorded:
-    names = {device.name for device in used or capture.devices}
+def _about(capture: CaptureData, recorded: Sequence[ModuleMeta]) -> Recorded:
+    names = {device.name for device in capture.devices}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
     gpus = tuple(Gpu(one.ordinal, one.name, one.uuid, _readings(one)) for one in capture.devices)
     strategies = tuple(sorted({module.strategy for module in recorded}))
@@ -285,13 +285,6 @@ def _tracks(counts: Int64) -> npt.NDArray[np.int32]:
     return found
 
 
-def _curve_of(axes: list[Axis]) -> npt.NDArray[np.int32]:
-    """The slabs' curves among those of all devices."""
-    before = np.cumsum([0, *(len(axis.curves) for axis in axes)]).tolist()
-    parts = [np.where(axis.curve >= 0, axis.curve + n, -1) for axis, n in zip(axes, before, strict=False)]
-    return np.concatenate([*parts, np.zeros(0, np.int32)]).astype(np.int32)
-
-
 def _cluster(slabs: Slabs) -> Int64:
     """(w,) the linear index of each block's cluster in the grid of clusters; -1 without clusters."""
     member = np.flatnonzero(slabs.header["cluster"])
@@ -331,7 +324,7 @@ def _warps(
         lane=slabs.lane,
         sm=slabs.sm,
         cluster=_cluster(slabs),
-        cluster_rank=(header["cluster"] & 255).astype(np.uint8),
+        cluster_rank=filled(len(slabs), np.uint8, lambda part: header["cluster"][part] & 255),
         role=np.broadcast_to(np.int16(-1), len(owner)),
         start_ns=start,
         end_ns=filled(len(slabs), np.float64, ends),
@@ -339,12 +332,12 @@ def _warps(
         first_tick=first,
         last_tick=last,
         tick_ns=rate,
-        curve=_curve_of(axes),
+        curve=joined_curves(axes),
         error_ns=_column([axis.error for axis in axes], np.float64),
         ends_error_ns=_column([axis.ends_error for axis in axes], np.float64),
         timer=slabs.globaltimer,
         records=_column([device.records.counts for device in devices], np.int64),
         written=_column([device.records.written for device in devices], np.int64),
-        start_width=header["start_width"].astype(np.int64),
-        end_width=np.where(slabs.finished, header["end_width"], 0).astype(np.int64),
+        start_width=filled(len(slabs), np.int64, lambda part: header["start_width"][part]),
+        end_width=filled(len(slabs), np.int64, lambda part: header["end_width"][part] * slabs.finished[part]),
     )

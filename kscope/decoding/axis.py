@@ -12,6 +12,7 @@ blocks has its own line (clock_drift.py), or, with anchors among records, the SM
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..capture.capture_data import DeviceCapture
 from ..capture.model import Problem
 from ..tracedata.curves import Curves
 from ..util.arrays import Bools, Float, Int64
-from ..util.parallel import each, filled, map_ahead, shares
+from ..util.parallel import each, filled, least, map_ahead, shares
 from ..util.runs import group_equal
 from ..util.text import counted
 from . import clock_curves, clock_drift, time_bounds
@@ -97,9 +98,8 @@ def _fit(
 ) -> Axis:
     header = slabs.header
     sm = _sms(slabs)
-    reference = np.full(int(sm.max()) + 1, np.iinfo(np.int64).max)
     clock = header["start_clock"].view(np.int64)
-    np.minimum.at(reference, sm, clock)
+    reference = least(int(sm.max()) + 1, sm, clock)
     anchors, rows = _anchors(slabs, sm, reference, origin)
     if len(inner):
         anchors, rows = added(inner, anchors, slabs, sm, reference, origin, max_clock_khz)
@@ -112,7 +112,8 @@ def _fit(
     curved = np.zeros(len(slabs), bool)
     group = one
     if shared:
-        offset, rate = _spread(offset, sm), np.full(len(slabs), rate[0])
+        one_rate = rate[:1]
+        offset, rate = _spread(offset, sm), filled(len(slabs), np.float64, lambda part: one_rate)
         within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
     else:
         _, _, launch = group_equal(launch)
@@ -137,8 +138,9 @@ def _fit(
     first_tick = slabs.first_tick
     cycles = filled(len(slabs), np.float64, lambda part: (last_tick[part] - first_tick[part]) * ~timer[part])
     ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
-    curve, curves = np.full(len(slabs), -1, np.int32), Curves.none()
+    curve, curves = np.broadcast_to(np.int32(-1), len(slabs)), Curves.none()
     if curved.any():
+        curve = np.full(len(slabs), -1, np.int32)
         some = anchors.of(curved)
         row = Rows.of(group[curved][some.slab])
         where = sm[curved][some.slab[row.first]]
@@ -158,8 +160,12 @@ def _fit(
     if loose > 0.1 and not slabs.globaltimer.all():
         text = "launches are too short to measure the SM clock's rate: ns are estimates, cycles are exact"
         problems.append(Problem("rate", text))
-    for bound in (error, ends_error):
-        bound += tick * _ROUNDING
+
+    def widen(part: slice) -> None:
+        for bound in (error[part], ends_error[part]):
+            bound += tick * _ROUNDING
+
+    each(widen, shares(len(slabs)))
     if timer.any():
         start[timer] = (header["start_time"][timer].astype(np.int64) - origin).astype(np.float64)
         rate[timer] = 1.0
@@ -172,6 +178,15 @@ def _fit(
 
     each(clean, shares(len(slabs)))
     return Axis(start, rate, curve, curves, error, ends_error, origin, tick, shared, tuple(problems))
+
+
+def joined_curves(axes: Sequence[Axis]) -> npt.NDArray[np.int32]:
+    """The slabs' curves among those of all devices."""
+    before = np.cumsum([0, *(len(axis.curves) for axis in axes)]).tolist()
+    if not before[-1]:
+        return np.broadcast_to(np.int32(-1), sum(len(axis.curve) for axis in axes))
+    parts = [np.where(axis.curve >= 0, axis.curve + n, -1) for axis, n in zip(axes, before, strict=False)]
+    return np.concatenate([*parts, np.zeros(0, np.int32)]).astype(np.int32)
 
 
 def _curved(anchors: Anchors, rows: Rows, group: Int64, among: Bools, inner: InnerAnchors) -> Bools:
@@ -192,9 +207,14 @@ def _spread(values: npt.NDArray[Any], index: npt.NDArray[np.integer]) -> npt.NDA
 
 def _sms(slabs: Slabs) -> Int64:
     """The slabs' SMs (s,), numbered from 0 without gaps."""
-    there = np.zeros(int(slabs.sm.max()) + 1, bool)
-    there[slabs.sm] = True
-    return _spread(np.cumsum(there) - 1, slabs.sm)
+    sm = slabs.sm
+    there = np.zeros(int(sm.max()) + 1, bool)
+
+    def note(part: slice) -> None:
+        there[sm[part]] = True
+
+    each(note, shares(len(sm)))
+    return _spread(np.cumsum(there) - 1, sm)
 
 
 def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> tuple[Anchors, Rows]:

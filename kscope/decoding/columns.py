@@ -157,6 +157,14 @@ def _anchors_kept(plan: _Plan, rows: Words, slabs: Int64) -> Int64:
     return np.array([np.isin(ids, (ANCHOR_ID, LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
 
 
+def _most_needed(plan: _Plan) -> int:
+    """The most rows that a slab would have filled."""
+    header = plan.slabs.header
+    anchored = header["place"] >> np.uint32(FLAG_SHIFT) & np.uint32(FLAG_ANCHORS) != 0
+    filled = np.where(anchored, 0, header["anchors"])  # rows that fill a slab, see capture/clock_rows.py
+    return int((plan.written - filled).max(initial=1))
+
+
 def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None:
     """full: finished slabs that keep fewer records than were written."""
     slabs = plan.slabs
@@ -167,9 +175,7 @@ def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None
         more[anchored] = np.maximum(more[anchored] - others, 0)
     overwritten, refused = int(more[~stop].sum()), int(more[stop].sum())
     note = plan.problems.append
-    anchored = slabs.header["place"] >> np.uint32(FLAG_SHIFT) & np.uint32(FLAG_ANCHORS) != 0
-    filled = np.where(anchored, 0, slabs.header["anchors"])  # rows that fill a slab, see capture/clock_rows.py
-    enough = f"records={int((plan.written - filled).max(initial=1))}"
+    enough = f"records={_most_needed(plan)}" if overwritten or refused else ""
     if overwritten:
         text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
         note(Problem("overwritten", text, overwritten))

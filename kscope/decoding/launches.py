@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..capture.layout import LOG2_SHIFT
 from ..util.arrays import Int64
-from ..util.parallel import each, filled, shares
+from ..util.parallel import each, filled, least, shares
 from ..util.runs import fresh, group_equal, heads, order_by, starts
 from .slabs import Slabs
 
@@ -78,8 +78,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     if in_turn.any():  # which lanes besides 0 record depends on the data
         size = np.bincount(launch, ~in_turn | (slabs.lane == 0), len(first)).astype(np.int64)
     time = filled(len(slabs), np.int64, lambda part: header["start_time"][part].astype(np.int64) + offset[device[part]])
-    start = np.full(len(first), np.iinfo(np.int64).max)
-    np.minimum.at(start, launch, time)
+    start = least(len(first), launch, time)
     order = np.argsort(start, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -122,7 +121,7 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bo
     lane = filled(len(slabs), np.int64, lambda part: place[part] & _LANE)
     key = _joined(grid, block, lane)
     if key is not None and _all_different(key):
-        return np.zeros(len(grid), np.int64)
+        return np.broadcast_to(np.int64(0), len(grid))
     time = slabs.header["start_time"].astype(np.int64)
     order = order_by(grid, block, lane, time)
     first, replay = fresh(grid[order], block[order], lane[order]), np.zeros(len(grid), np.int64)

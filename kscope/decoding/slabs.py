@@ -179,7 +179,7 @@ class Slabs:
     def linear_block(self) -> Int64:
         """(s,) linear block index x + nx * (y + ny * z)."""
         if not self.header["ctaid_yz"].any():
-            return self.header["ctaid_x"].astype(np.int64)
+            return filled(len(self), np.int64, lambda part: self.header["ctaid_x"][part])
         block, grid = self.block, self.grid
         return np.asarray(block[:, 0] + grid[:, 0] * (block[:, 1] + grid[:, 1] * block[:, 2]))
 

@@ -105,6 +105,14 @@ class Frontend(ABC):
         """
         raise UnsupportedError(f"the {self.name} frontend cannot bind code that was loaded elsewhere")
 
+    def described(self, code: bytes) -> tuple[ModuleMeta, ...]:
+        """The metadata that a loaded module carries in a form that only this frontend knows; empty without any.
+
+        Args:
+            code: the module's cubin.
+        """
+        return ()
+
     def limitation(self) -> str:
         """A limitation of this installation and how to lift it, for `kscope doctor`; empty if there is none."""
         return ""

@@ -34,6 +34,7 @@ from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
 from .termination import Termination
 from .torch_profiler import WithTorch
+from .used_devices import used
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -53,8 +54,7 @@ class Session(WithTorch, Pausing, Forms):
 
     def __init__(self, path: Path | None, options: Options, finish: Finish, enabled: bool) -> None:
         self.saved: Path | None = None
-        self._torch = finish.torch
-        self.path, self.enabled, self._options, self._finish = path, enabled, options, finish
+        self.path, self.enabled, self._options, self._finish, self._torch = path, enabled, options, finish, finish.torch
         self._folder = None if path is None else path.absolute().parent
         self._kernels = Patterns.of(options.kernel)
         self._recording = recording(options)
@@ -337,7 +337,7 @@ class Session(WithTorch, Pausing, Forms):
         samples, unsampled = self._stalls.collected(modules, self._kernels, self._launches)
         capture = Capture(
             epoch=self._epoch,
-            devices=tuple(devices),
+            devices=used(devices),
             modules=modules,
             options=self._in_effect(),
             problems=tuple(dict.fromkeys([*problems, *unsampled])),

@@ -154,7 +154,7 @@ class Trace(TraceData):
         """
         from ..analysis.samples.stalls import executions, stalls
 
-        return stalls(self._sampled(), by, executions(self))
+        return stalls(self._sampled(), by, executions(self) if by == "region" else {})
 
     def crosscheck(self) -> Crosscheck:
         """Each region's share of time by the marks' clocks, beside its share of samples.

@@ -95,6 +95,22 @@ def filled(total: int, dtype: npt.DTypeLike, work: Callable[[slice], npt.NDArray
     return found
 
 
+def least(count: int, index: npt.NDArray[np.integer], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(count,) the least of the values (n,) with each index (n,) below `count`, in parallel; the largest int64 where
+    there is none.
+    """
+    parts = shares(len(index))
+    if count * len(parts) > len(index):  # most of the time would go into the tables
+        parts = [slice(0, len(index))]
+    found = np.full((len(parts), count), np.iinfo(np.int64).max)
+
+    def reduce(at: int) -> None:
+        np.minimum.at(found[at], index[parts[at]], values[parts[at]])
+
+    each(reduce, range(len(parts)))
+    return np.asarray(found.min(axis=0, initial=np.iinfo(np.int64).max), np.int64)
+
+
 def map_ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Map in parallel and in order, at most two results per thread ahead of the consumer, to bound memory."""
     if workers() < 2:

@@ -126,3 +126,10 @@ def test_one_command_renews_the_document(rows: ModuleType, tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("x.md: renewed nested\n")
     assert "| kscope | 24.0 |" in (tmp_path / "x.md").read_text()
+
+
+def test_every_file_of_results_is_named_where_its_numbers_are_used() -> None:
+    """By a page, or by the benchmark that writes it."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *BENCH.rglob("*.py")]
+    text = "\n".join(page.read_text() for page in pages)
+    assert [file.name for file in sorted((BENCH / "results").iterdir()) if file.name not in text] == []

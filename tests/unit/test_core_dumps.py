@@ -14,6 +14,7 @@ import pytest
 from core_files import LANE, one_warp
 from nvcc import MARKS, compiled, needs_nvcc
 
+import kscope
 from kscope.capture.samples import SampledFunction
 from kscope.cli import main
 from kscope.core_dumps import reading, tables, text
@@ -185,6 +186,21 @@ def test_a_warp_in_marked_code_has_its_region(tmp_path: Path) -> None:
     found = verdict(one_warp(tmp_path / "a.core", image, lane={**LANE, "pc": at(image, "NANOSLEEP")}))
     assert text.sentence(found.launches[0].groups[0]).startswith("warp 3 of block 5 was in `wait_full` at ")
     assert (found.launches[0].groups[0].where or "").endswith("unit.cu:10"), "not the toolkit's header"
+
+
+@needs_nvcc
+@pytest.mark.usefixtures("needs_nvdisasm")
+def test_a_warp_in_code_that_records_in_place_has_its_region(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, cubin = tmp_path / "unit.cu", tmp_path / "k.cubin"
+    source.write_text(SOURCE)
+    options = ["-DKSCOPE=1", f"-I{kscope.cuda_include()}", "-arch=sm_90", "-lineinfo", "-cubin"]
+    subprocess.run(["nvcc", *options, str(source), "-o", str(cubin)], check=True)
+    image = cubin.read_bytes()
+    one_warp(tmp_path / "a.core", image, lane={**LANE, "pc": at(image, "NANOSLEEP")})
+    assert main(["watch", "--core", str(tmp_path / "a.core")]) == 0
+    assert "`wait_full` at " in capsys.readouterr().out
 
 
 FAILURES: dict[str, tuple[dict[str, Any], Callable[[Verdict], str], str]] = {

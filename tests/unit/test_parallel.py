@@ -12,7 +12,7 @@ import synth
 from kscope import decode, native
 from kscope.capture.capture import Capture
 from kscope.util import parallel
-from kscope.util.parallel import CHUNK, chunks, each, filled, map_ahead, shares
+from kscope.util.parallel import CHUNK, chunks, each, filled, least, map_ahead, shares
 from kscope.util.text import counted
 
 
@@ -93,3 +93,18 @@ def test_decoding_starts_its_threads_once(monkeypatch: pytest.MonkeyPatch) -> No
     capture = Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(("load",)),))
     assert len(decode(capture).warps) == 64
     assert pools.count(2) == 1
+
+
+@pytest.mark.parametrize("groups", [1, 130, 2 * CHUNK])
+def test_the_least_of_each_group_is_that_of_one_loop(groups: int) -> None:
+    random = np.random.default_rng(groups)
+    index, values = random.integers(0, groups, 5 * CHUNK + 7), random.integers(-(1 << 62), 1 << 62, 5 * CHUNK + 7)
+    index[index == groups - 1] = 0  # one group stays empty
+    expected = np.full(groups, np.iinfo(np.int64).max)
+    np.minimum.at(expected, index, values)
+    assert (least(groups, index, values) == expected).all()
+
+
+def test_nothing_has_no_least() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert least(2, nothing, nothing).tolist() == [np.iinfo(np.int64).max] * 2 and not len(least(0, nothing, nothing))

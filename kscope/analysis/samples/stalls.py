@@ -107,7 +107,7 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
     Args:
         samples: of a capture.
         by: "region" (the innermost), "line", "instruction" or "kernel".
-        executions: spans by kernel id and region.
+        executions: spans by kernel id and region; only rows by region have executions.
 
     Raises:
         UsageError: an unknown key.
@@ -123,7 +123,7 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
         own = whole[edges[number] : edges[number + 1]]
         if not len(own):
             continue
-        found = _rows(samples, function, own, by, executions or {}, total)
+        found = _rows(samples, function, own, by, executions if executions and by == "region" else {}, total)
         rows += sorted(found, key=lambda row: (-row.samples, row.name))
     rows.sort(key=lambda row: 0 if by != "kernel" else -row.samples)
     unresolved = tuple(f"kernel {one.name}: {name}" for one in samples.functions for name in one.unresolved)

@@ -6,12 +6,15 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...capture.capture import Capture, load_capture
+from ...capture.samples import Samples
 from ...errors import FormatError, UsageError
 from ...merging.entry import merge
 from ...session import capture_path
@@ -62,8 +65,35 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-bytes", metavar="SIZE", help="memory limit for a capture that you trust: 24GiB")
 
 
+@dataclass(frozen=True)
+class Undecoded:
+    """A file that was read, whose records are decoded when its trace is first used.
+
+    Attributes:
+        samples: samples of stalls; None without any.
+        decode: decodes its records.
+    """
+
+    samples: Samples | None
+    decode: Callable[[], Trace]
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The trace."""
+        return self.decode()
+
+
 def opened(path: Path, options: argparse.Namespace) -> Trace:
-    """The trace of a file.
+    """The trace of a file; arguments and errors as for undecoded()."""
+    return undecoded(path, options).trace
+
+
+def undecoded(path: Path, options: argparse.Namespace) -> Undecoded:
+    """Read a file, and decode its records when its trace is first used.
+
+    Args:
+        path: the file, or `-`.
+        options: the namespace with the flags of add_opening().
 
     Raises:
         UsageError: a flag does not apply.
@@ -77,13 +107,20 @@ def opened(path: Path, options: argparse.Namespace) -> Trace:
     if options.reader is not None:
         if most is not None:
             raise UsageError(f"--max-bytes {options.max_bytes}: only for captures, not for other profilers' data")
-        return foreign.read(path, options)
+        trace = foreign.read(path, options)
+        return Undecoded(trace.samples, lambda: trace)
     with found(path) as file:
         size_of_file = file.stat().st_size if file.is_file() else 0
         with watched(size_of_file, path.name, _LARGE) as step:
             capture = _loaded(file, path, most, step)
+
+    held = [capture]  # its memory is free after decoding
+
+    def decoded() -> Trace:
         with computing(size_of_file, f"decoding {path.name}", _LARGE):
-            return decode(capture)
+            return decode(held.pop())
+
+    return Undecoded(capture.samples, decoded)
 
 
 def _loaded(file: Path, typed: Path, most: int | None, step: Step) -> Capture:

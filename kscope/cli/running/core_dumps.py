@@ -10,6 +10,7 @@ from pathlib import Path
 from ...core_dumps import request, text
 from ...core_dumps.verdict import verdict
 from ...errors import KscopeError
+from ..common import dumped_modules
 from .program import note
 
 
@@ -46,7 +47,7 @@ class CoreDumps:
             return
         self._shown.add(path)
         try:
-            for line in text.lines(verdict(path)):
+            for line in text.lines(verdict(path, dumped_modules.describe)):
                 note(line)
         except (KscopeError, OSError) as error:
             note(str(error))

@@ -37,11 +37,18 @@ _VARIABLE = frozenset(
         "DMMA", "HMMA", "IMMA", "BMMA",
     }
 )  # fmt: skip
-_PIPES = {
+_APART = {
     **dict.fromkeys(("MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV"), "convert"),
     "S2R": "special",
     "S2UR": "uniform special",
     "LDC": "constant",
+}
+"""Instructions of variable latency that do not read their operands as those of memory do, with their pipes."""
+_PIPES = _APART | {
+    **dict.fromkeys(("HMMA", "IMMA", "BMMA", "DMMA"), "products"),
+    **dict.fromkeys(("BAR", "B2R"), "barriers"),
+    **dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAPF", "UTMAREDG", "UBLKCP"), "bulk copies"),
+    "LDGDEPBAR": "groups of copies",
 }
 """Instructions of one pipe finish in order; all that are not here share the pipe of memory."""
 _TENSOR, _TENSOR_CORES = "tensor cores", frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
@@ -183,7 +190,7 @@ def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Itera
 
 def _needed(producer: Instruction, consumer: Instruction, register: str, known: Latencies) -> int:
     """Cycles that must pass between the two."""
-    memory = consumer.name in _VARIABLE - _SOON - _PIPES.keys()
+    memory = consumer.name in _VARIABLE - _SOON - _APART.keys()
     guards = consumer.guard.lstrip("@!") == register
     if register.startswith("UP") and guards:
         return known.uniform_guard

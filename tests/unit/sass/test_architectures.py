@@ -140,17 +140,20 @@ def after(cycles: int, first: str, then: str) -> tuple[Line, ...]:
     return (first, Control(stall=1)), *waits, (then, Control(stall=1))
 
 
-def test_a_result_of_the_tensor_cores_has_no_scoreboard_before_sm_90() -> None:
-    assert "after 23 cycles; its result takes 24" in hazards_of(80, *after(23, PRODUCT, "MOV R1, R8"))
-    assert hazards_of(80, *after(24, PRODUCT, "MOV R1, R8")) == ""
-    assert "no scoreboard counts it" in hazards_of(90, *after(24, PRODUCT, "MOV R1, R8"))
-    unknown = PRODUCT.replace("16816", "1688")
-    assert "no scoreboard counts it" in hazards_of(80, *after(30, unknown, "MOV R1, R8"))
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("product", [PRODUCT, PRODUCT.replace("F32", "F32.BF16"), PRODUCT.replace("16816", "1688")])
+def test_a_product_has_no_scoreboard(product: str, arch: int) -> None:
+    assert "after 23 cycles; its result takes 24" in hazards_of(arch, *after(23, product, "MOV R1, R8"))
+    assert hazards_of(arch, *after(24, product, "MOV R1, R8")) == ""
+    unknown = product.replace("HMMA.", "HMMA.SP.")
+    assert "no scoreboard counts it" in hazards_of(arch, *after(30, unknown, "MOV R1, R8"))
 
 
-def test_their_operands_are_read_later() -> None:
-    assert "R12 is overwritten after 6 cycles; it is read up to 7" in hazards_of(80, *after(6, PRODUCT, "MOV R12, R1"))
-    assert hazards_of(80, *after(7, PRODUCT, "MOV R12, R1")) == ""
+@pytest.mark.parametrize("arch", [80, 90])
+def test_the_operands_of_a_product_are_read_later(arch: int) -> None:
+    overwritten = "R12 is overwritten after 6 cycles; it is read up to 7"
+    assert overwritten in hazards_of(arch, *after(6, PRODUCT, "MOV R12, R1"))
+    assert hazards_of(arch, *after(7, PRODUCT, "MOV R12, R1")) == ""
 
 
 @pytest.mark.parametrize("arch", [80, 90])

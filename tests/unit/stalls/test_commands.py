@@ -61,6 +61,19 @@ def test_stalls_as_json(path: str, by: str, capsys: pytest.CaptureFixture[str]) 
         assert found["reasons"]["long_scoreboard"]["meaning"]
 
 
+@pytest.mark.parametrize("more", [["--by", "line"], ["--by", "instruction"], ["--by", "kernel"], ["-o", "all.csv"]])
+def test_rows_without_executions_need_no_records(
+    path: str, more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decoded = list[object]()
+    monkeypatch.setattr("kscope.cli.common.filters.decode", lambda one: (decoded.append(one), decode(one))[1])
+    monkeypatch.chdir(tmp_path)
+    assert main(["stalls", path, *more]) == 0 and capsys.readouterr().out
+    assert not decoded
+    assert main(["stalls", path]) == 0 and len(decoded) == 1
+    assert "per execution" in capsys.readouterr().out
+
+
 def test_a_capture_without_samples_and_a_wrong_kernel_are_refused(
     tmp_path: Path, path: str, capture: Capture, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 import reports
 
 import kscope
+from kscope.analysis.samples.stalls import stalls
 from kscope.cli import main
 from kscope.errors import UsageError
 from kscope.export import sample_rows
@@ -81,6 +82,16 @@ def test_a_trace_has_its_stalls_and_crosscheck(trace: Trace) -> None:
     assert trace.crosscheck().agrees and "agrees" in str(trace.crosscheck())
     with pytest.raises(UsageError, match="expected one of region, line, instruction, kernel"):
         trace.stalls("warp")
+
+
+def test_a_row_that_is_named_like_a_region_has_no_executions(trace: Trace) -> None:
+    assert trace.samples is not None
+    [function] = trace.samples.functions
+    assert function.kernel is not None
+    for by in ("line", "instruction", "kernel"):
+        names = {row.name for row in trace.stalls(by).rows}
+        rows = stalls(trace.samples, by, {(function.kernel, name): 7 for name in names}).rows
+        assert {row.executions for row in rows} == {0}
 
 
 def test_stalls_as_a_frame(trace: Trace) -> None:

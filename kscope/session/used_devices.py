@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..capture.model import DeviceCapture
+from ..capture.capture_data import DeviceCapture
 
 
 def used(devices: Sequence[DeviceCapture]) -> tuple[DeviceCapture, ...]:

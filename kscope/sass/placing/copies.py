@@ -1,6 +1,6 @@
 """Copies: where the machine code has the blocks of the text that hold marks, once or several times.
 
-ptxas unrolls loops, peels turns off, copies blocks, and makes predicates of branches. What it does not do is run a
+ptxas unrolls loops, peels iterations off, copies blocks, and makes predicates of branches. What it does not do is run a
 store, a barrier or an asynchronous copy more or less often than the text does. So a block's marks run as often as the
 text says where each machine copy of its landmarks gets a copy of them. A block without landmarks runs as often as
 others that every way through it passes, too.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ...errors import UnsupportedError
 from ..cubin.instructions import Instruction
 from .code import FENCES, LANDMARKS, LOADS, Machine, Text
-from .overwritten import Turns
+from .overwritten import Iterations
 
 _SPECULATED = frozenset({"LDS", "LDSM"})
 """Loads that cannot fault, so they may be issued in front of the branch that they are behind."""
@@ -141,16 +141,18 @@ def _copies(blocks: tuple[int, ...], text: Text, machine: Machine, conditional: 
             copies.append(Copy(chain, number, len(parts), part[0][0], part[-1][0], guard, landmarks))
     if copies:
         _check_all_found(copies, blocks, text, machine)
-        _check_turns(len(copies), found, blocks, text, machine)
+        _check_iterations(len(copies), found, blocks, text, machine)
     return tuple(copies)
 
 
-def _check_turns(many: int, found: Found, blocks: Collection[int], text: Text, machine: Machine) -> None:
-    """Refuse copies in a loop of the text that only stores show which later turns overwrite: of an unrolled loop, ptxas
-    leaves out all but the last. Something that runs in every turn must be there as often."""
+def _check_iterations(many: int, found: Found, blocks: Collection[int], text: Text, machine: Machine) -> None:
+    """Refuse copies in a loop of the text of which only stores to one address are left.
+
+    Of an unrolled loop's, ptxas keeps the last one. Something that runs in every iteration must be there as often.
+    """
     keys = {statement for some in found.values() for _, statement in some}
-    turns = Turns(text)
-    if not text.flow.around[next(iter(blocks))] or not all(map(turns.overwritten, keys)):
+    iterations = Iterations(text)
+    if not text.flow.around[next(iter(blocks))] or not all(map(iterations.overwritten, keys)):
         return
     counts = Counter(
         statement
@@ -158,8 +160,8 @@ def _check_turns(many: int, found: Found, blocks: Collection[int], text: Text, m
         for _, one, statement in machine.labeled(block)
         if text.block[statement] in blocks and (one.name in LANDMARKS or text.single(one, statement))
     )
-    if many not in (count for statement, count in counts.items() if turns.counts(statement)):
-        raise UnsupportedError("in a loop, and in the machine code only shown by stores that its later turns overwrite")
+    if many not in (count for statement, count in counts.items() if iterations.counts(statement)):
+        raise UnsupportedError("in a loop, and only shown by stores that later iterations overwrite")
 
 
 def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:

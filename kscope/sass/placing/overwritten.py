@@ -1,8 +1,8 @@
-"""Which statements of a loop ptxas runs in every turn, though it may unroll the loop.
+"""Which statements of a loop ptxas runs in every iteration, though it may unroll the loop.
 
 Of stores to one address, all but the last may be left out where nothing reads in between, and what computes or loads
-the same in every turn is computed once. So a statement counts the turns of its loops only if its address, or what it
-computes, follows from a register that a turn has from the turn before.
+the same in every iteration is computed once. So a statement counts the iterations of its loops only if its address, or
+what it computes, depends on a register that an iteration has from the one before.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _WORD = re.compile(r"[%$A-Za-z_][\w$%]*")
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Statements that run in every turn of the loops around them."""
+class Iterations:
+    """Statements that run in every iteration of the loops around them."""
 
     text: Text
     known: dict[int, bool] = field(default_factory=dict)
 
     def counts(self, statement: int) -> bool:
-        """Whether the machine code certainly has the statement once for each turn of all loops around it."""
+        """Whether the machine code certainly has the statement once for each iteration of all loops around it."""
         if statement not in self.known:
             heads = [one for one in self.text.flow.around[self.text.block[statement]] if self._may_be_unrolled(one)]
             names = self._names(statement)
@@ -42,7 +42,7 @@ class Turns:
         return self.text.labels.unrolled_never.isdisjoint(self.text.within(head))
 
     def overwritten(self, statement: int) -> bool:
-        """Whether a statement is a store that a later turn may make needless."""
+        """Whether a statement is a store that a later iteration overwrites."""
         return self._match(_STORES, statement) and not self.counts(statement)
 
     def _match(self, what: re.Pattern[str], statement: int) -> bool:
@@ -58,7 +58,7 @@ class Turns:
         return self._uses[statement]
 
     def _carried(self, names: Iterable[str], head: int) -> bool:
-        """Whether one of the registers follows from one that a turn of a loop has from the turn before."""
+        """Whether one of the registers depends on one that an iteration of a loop has from the one before."""
         blocks = frozenset(bits(self.text.flow.loops[head]))
         work, seen = [*names], set[str]()
         while work:
@@ -74,7 +74,7 @@ class Turns:
         return False
 
     def _read_first(self, name: str, head: int, blocks: frozenset[int]) -> bool:
-        """Whether a turn may read a register before it writes it."""
+        """Whether an iteration may read a register before it writes it."""
         work, seen = [head], set[int]()
         while work:
             block = work.pop()

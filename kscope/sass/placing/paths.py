@@ -74,8 +74,8 @@ def following(text: Text, event: int, loops: bool = False) -> Iterator[int]:
     Args:
         text: the text.
         event: a mark, BEGIN or BUSY.
-        loops: whether a loop may run no turn. ptxas makes several loops of one, of which each may; how often marks run
-            is proved elsewhere.
+        loops: whether a loop may have no iteration. ptxas makes several loops of one, of which each may; how often
+            marks run is proved elsewhere.
     """
     marks, statements = frozenset(text.marks), text.labels.kernel.statements
     start = (0, -1) if event in (BEGIN, BUSY) else (text.block[event], event)

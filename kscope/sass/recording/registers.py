@@ -29,8 +29,8 @@ _RECENT = 13
 _TRIES = 12
 """Registers to lend that are compared."""
 _LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"})
-_LONG, _SHORT, _TURNS = 30, 1, 16
-"""How long instructions keep a scoreboard, relative to each other; and how often loops are assumed to turn."""
+_LONG, _SHORT, _ITERATIONS = 30, 1, 16
+"""How long instructions keep a scoreboard, relative to each other; and the assumed iterations of a loop."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 
@@ -255,10 +255,10 @@ def _scoreboard(function: Function) -> int:
     ]
     costs = dict.fromkeys(SCOREBOARDS, 0)
     for one in function.instructions:
-        turns = _TURNS ** sum(one.at in loop for loop in loops)
+        iterations = _ITERATIONS ** sum(one.at in loop for loop in loops)
         for board, cost in ((one.control.writes, _LONG if one.name in _LAST else _SHORT), (one.control.reads, _SHORT)):
             if board is not None:
-                costs[board] += turns * cost
+                costs[board] += iterations * cost
     return min(uncounted(function), key=lambda board: costs[board])
 
 

@@ -51,7 +51,7 @@ def case(*nodes: Node, block: tuple[int, int, int] = (32, 1, 1), live: int = 0) 
 FOUND = {
     "of a value's stores an unrolled loop has only the last": (
         case(loop("8", "bottom", Node("point", ("load", "%v1", None)))),
-        "shown by stores that its later turns overwrite",
+        "shown by stores that later iterations overwrite",
     ),
     "a region ends before the instruction that has its value": (
         case(valued("dot", "%v3", loop("3", "top")), block=(33, 1, 1), live=12),

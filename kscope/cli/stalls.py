@@ -83,7 +83,7 @@ def stalls(options: argparse.Namespace) -> int:
     with filters.computing(len(samples.rows), "samples"):
         found = analysis.stalls(samples, options.by, executions)
     recorded = [capture.trace] if options.json else []
-    json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, options.top or 50), *recorded)
+    json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, top=options.top or 50), *recorded)
     return 0
 
 

@@ -65,6 +65,7 @@ def assemble(capture: CaptureData) -> TraceData:
         devices.append(_Device(records.slabs, records, host_offset(device)))
     slabs = Slabs.joined([device.slabs for device in devices])
     sizes = [len(device.slabs) for device in devices]
+    used = [device for device, size in zip(capture.devices, sizes, strict=True) if size]  # not an idle simulator
     owner = np.repeat(np.arange(len(devices)), sizes) if len(devices) > 1 else np.broadcast_to(np.int64(0), len(slabs))
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
@@ -112,7 +113,7 @@ def assemble(capture: CaptureData) -> TraceData:
         problems=tuple(problems),
         lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
-        recorded=_about(capture, modules),
+        recorded=_about(capture, modules, used),
         samples=capture.samples,
         calls=calls,
         curves=Curves.joined([axis.curves for axis in axes]),
@@ -123,8 +124,8 @@ def assemble(capture: CaptureData) -> TraceData:
     return with_flights(with_roles(joined, [roles.get(number, ()) for number in kernel_ids.tolist()]))
 
 
-def _about(capture: CaptureData, recorded: Sequence[ModuleMeta]) -> Recorded:
-    names = {device.name for device in capture.devices}
+def _about(capture: CaptureData, recorded: Sequence[ModuleMeta], used: Sequence[DeviceCapture]) -> Recorded:
+    names = {device.name for device in used or capture.devices}
     clock: Clock = "host" if "interpreted" in names else "simulated" if "simulated" in names else "gpu"
     gpus = tuple(Gpu(one.ordinal, one.name, one.uuid, _readings(one)) for one in capture.devices)
     strategies = tuple(sorted({module.strategy for module in recorded}))

@@ -9,7 +9,7 @@ import synth
 from noted import NotedBackend, attention, launch
 
 import kscope
-from kscope.capture.model import BegunLaunch, DeviceCapture, TimerReading
+from kscope.capture.capture_data import BegunLaunch, DeviceCapture, TimerReading
 from kscope.instrument import registry
 from kscope.instrument.registry import Entry
 from kscope.session.used_devices import used

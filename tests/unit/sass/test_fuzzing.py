@@ -25,7 +25,7 @@ from .kernels import ASSEMBLERS, assembled, functions, needs_tools
 from .test_runs import LEAVING, TURNS
 
 pytestmark = needs_tools
-SAMPLE = range(5000, 5012)
+SAMPLE = range(5000, 5006)
 ALL = ptx.Kernel(Recording(records=16, strategy=AllThreads()), ("all",), 4, cases.ID, 90, flat=True)
 DEPTH, LOAD = Node("point", ("depth", "7", None)), Node("region", ("load", None, None), ((),))
 STORE, RED = Node("store", (5, 8, 0, 0)), Node("atomic", (3, 0, 0, 0))

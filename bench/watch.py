@@ -2,8 +2,8 @@
 
     python bench/watch.py [--blocks 264] [--runs 20] [--pool 256]
 
-The simulator's kernel leaves 32 warps of each block unfinished, in a pool of that many MiB: 264 blocks have as many as
-132 SMs hold. Then `kscope watch FILE` and `kscope watch --once FILE` answer, each time in a new process. The table
+The simulator's kernel leaves 32 warps of each block unfinished, in a pool of --pool MiB: 264 blocks have as many warps
+as 132 SMs hold. Then `kscope watch FILE` and `kscope watch --once FILE` answer, each time in a new process. The table
 shows where the time of an answer goes, and the processes' CPU time, which depends less on what else runs. Needs no GPU.
 """
 
@@ -28,7 +28,7 @@ from kscope.capture.pools import pool_folder  # noqa: E402
 
 TURNS, WARPS = 4, 32
 START = "import sys; from kscope.cli import main; sys.exit(main())"
-"""What the installed command does."""
+"""The installed command."""
 STEPS = r"""
 import sys, time
 began, cpu = time.perf_counter(), time.process_time()
@@ -46,7 +46,7 @@ Times = tuple[float, float]
 
 
 def hanging(warp: kscope_sim.Warp) -> None:
-    """A ring of slots that nobody empties."""
+    """A ring of slots that no warp empties."""
     kscope.role("producer" if warp.index == 0 else "consumer")
     for turn in range(TURNS):
         with kscope.region("load" if warp.index == 0 else "multiply", value=turn):

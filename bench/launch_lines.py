@@ -94,14 +94,14 @@ def measured(
 ) -> dict[str, npt.NDArray[np.int64]]:
     """ns of a launch and the work around it, by launcher, (rounds,)."""
     took = {name: np.zeros(rounds, np.int64) for name in launches}
-    for turn in range(rounds):
+    for at in range(rounds):
         for name in random.sample(list(launches), len(launches)):
             memory.sum()
             begin = time.perf_counter_ns()
             work()
             launches[name](KERNEL)
             work()
-            took[name][turn] = time.perf_counter_ns() - begin
+            took[name][at] = time.perf_counter_ns() - begin
     return took
 
 

@@ -26,7 +26,7 @@ import kscope  # noqa: E402
 import kscope_sim  # noqa: E402
 from kscope.capture.pools import pool_folder  # noqa: E402
 
-TURNS, WARPS = 4, 32
+ITERATIONS, WARPS = 4, 32
 START = "import sys; from kscope.cli import main; sys.exit(main())"
 """The installed command."""
 STEPS = r"""
@@ -48,10 +48,10 @@ Times = tuple[float, float]
 def hanging(warp: kscope_sim.Warp) -> None:
     """A ring of slots that no warp empties."""
     kscope.role("producer" if warp.index == 0 else "consumer")
-    for turn in range(TURNS):
-        with kscope.region("load" if warp.index == 0 else "multiply", value=turn):
+    for iteration in range(ITERATIONS):
+        with kscope.region("load" if warp.index == 0 else "multiply", value=iteration):
             warp.work(100)
-    with kscope.region("wait_empty" if warp.index == 0 else "wait_full", value=TURNS + warp.block[0] % 3):
+    with kscope.region("wait_empty" if warp.index == 0 else "wait_full", value=ITERATIONS + warp.block[0] % 3):
         warp.trap()
 
 

@@ -150,7 +150,7 @@ test-cute: .venv-cute/.test  ## tests of CuTe DSL
 	.venv-cute/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py -k cute
 
-# The compiled part for a python3 that has no kscope installed; without a C compiler numpy and Python do the same.
+# The compiled part for a python3 without an installed kscope. Without a C compiler, numpy and Python do its work.
 NATIVE := kscope/native/_native.abi3.so
 INCLUDE = $(shell $(PYTHON) -c "import sysconfig; print(sysconfig.get_path('include'))")
 $(NATIVE): DIGEST = $(shell LC_ALL=C; cat $(sort $(wildcard kscope/native/*.[ch])) | gzip -c | tail -c 8 | od -An -tx4 -N4 | tr -d ' ')

@@ -11,8 +11,8 @@ FOLDER = Path("kscope/native")
 SOURCES, HEADERS = (sorted(map(str, FOLDER.glob(pattern))) for pattern in ("*.c", "*.h"))
 DIGEST = f"{zlib.crc32(b''.join(Path(path).read_bytes() for path in sorted(SOURCES + HEADERS))):08x}"
 
-# Loaded with ctypes, and as a module of Python's stable ABI: one library for all versions of Python. Without a C
-# compiler numpy and Python do the same.
+# One library for all versions of Python: ctypes loads it, and it is a module of the stable ABI. Without a C compiler,
+# kscope runs the same algorithms in numpy and Python.
 native = Extension(
     "kscope.native._native",
     sources=SOURCES,

@@ -41,7 +41,7 @@ PROGRAM = BENCH / "faults_program.py"
 NEEDS = {"cuda": "cuda.core", "numba": "numba.cuda", "gluon": "triton", "cute": "cutlass.cute"}
 STACKED = ("triton", "gluon", "cupy", "numba", "simulator")
 """Languages whose launches the host sees, with their stack."""
-_START_S, _SEEN_S, _END_S, _TURN_S = 120.0, 20.0, 60.0, 0.1
+_START_S, _SEEN_S, _END_S, _POLL_S = 120.0, 20.0, 60.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _until_explained(trial: Trial, folder: Path, *, gone: bool, patience: float)
             found = str(error)
         if not found or time.monotonic() > until:
             return found
-        time.sleep(_TURN_S)
+        time.sleep(_POLL_S)
 
 
 def installed(languages: list[str]) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
     PYTHONPATH=.:frontends:tests python bench/launch_lines.py [--rounds 2000]
 
-A launch is a launcher's functions around the hook, between about 25 us of other Python and C code. Before each, memory
-of a given size is read, so that the hook finds the caches cold up to that size. One round measures, in random order,
-a launch without recording, one that records in C, and one that records in Python. Printed: medians of the differences
-from the one without, and their 95 % confidence intervals.
+A launch is a launcher's functions around the hook, between about 25 us of other Python and C code. Before each launch
+memory of a given size is read, so that the hook finds cold caches up to that size. A round measures, in random order,
+a launch without recording, one recorded in C, and one recorded in Python. Prints medians of the differences from the
+launch without recording, and their 95 % confidence intervals.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def added(launches: dict[str, Launch]) -> list[str]:
-    """All but the one without recording."""
+    """The launches that record."""
     return [one for one in launches if one != "off"]
 
 
@@ -94,14 +94,14 @@ def measured(
 ) -> dict[str, npt.NDArray[np.int64]]:
     """ns of a launch and the work around it, by launcher, (rounds,)."""
     took = {name: np.zeros(rounds, np.int64) for name in launches}
-    for turn in range(rounds):
+    for at in range(rounds):
         for name in random.sample(list(launches), len(launches)):
             memory.sum()
             begin = time.perf_counter_ns()
             work()
             launches[name](KERNEL)
             work()
-            took[name][turn] = time.perf_counter_ns() - begin
+            took[name][at] = time.perf_counter_ns() - begin
     return took
 
 
@@ -111,7 +111,7 @@ NUMBERS = np.arange(30.0)
 
 
 def work() -> object:
-    """Some 12 us of code as different as a launcher's and a driver's."""
+    """About 12 us of varied code, as a launcher and a driver run it."""
     found = json.loads(TEXT)
     same = pickle.loads(pickle.dumps(found))
     total = (NUMBERS * 2 + 1).sum()
@@ -129,7 +129,7 @@ def shown(values: npt.NDArray[np.float64]) -> str:
 
 
 def again(launch: Launch, repeat: int = 20, calls: int = 2000) -> float:
-    """us of a launch with nothing between launches, at best."""
+    """The least us of a launch without other code between launches."""
     took = []
     for _ in range(repeat):
         begin = time.perf_counter_ns()

@@ -2,8 +2,8 @@
 
     python bench/watch.py [--blocks 264] [--runs 20] [--pool 256]
 
-The simulator's kernel leaves 32 warps of each block unfinished, in a pool of that many MiB: 264 blocks have as many as
-132 SMs hold. Then `kscope watch FILE` and `kscope watch --once FILE` answer, each time in a new process. The table
+The simulator's kernel leaves 32 warps of each block unfinished, in a pool of --pool MiB: 264 blocks have as many warps
+as 132 SMs hold. Then `kscope watch FILE` and `kscope watch --once FILE` answer, each time in a new process. The table
 shows where the time of an answer goes, and the processes' CPU time, which depends less on what else runs. Needs no GPU.
 """
 
@@ -26,9 +26,9 @@ import kscope  # noqa: E402
 import kscope_sim  # noqa: E402
 from kscope.capture.pools import pool_folder  # noqa: E402
 
-TURNS, WARPS = 4, 32
+ITERATIONS, WARPS = 4, 32
 START = "import sys; from kscope.cli import main; sys.exit(main())"
-"""What the installed command does."""
+"""The installed command."""
 STEPS = r"""
 import sys, time
 began, cpu = time.perf_counter(), time.process_time()
@@ -46,12 +46,12 @@ Times = tuple[float, float]
 
 
 def hanging(warp: kscope_sim.Warp) -> None:
-    """A ring of slots that nobody empties."""
+    """A ring of slots that no warp empties."""
     kscope.role("producer" if warp.index == 0 else "consumer")
-    for turn in range(TURNS):
-        with kscope.region("load" if warp.index == 0 else "multiply", value=turn):
+    for iteration in range(ITERATIONS):
+        with kscope.region("load" if warp.index == 0 else "multiply", value=iteration):
             warp.work(100)
-    with kscope.region("wait_empty" if warp.index == 0 else "wait_full", value=TURNS + warp.block[0] % 3):
+    with kscope.region("wait_empty" if warp.index == 0 else "wait_full", value=ITERATIONS + warp.block[0] % 3):
         warp.trap()
 
 

@@ -9,6 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kscope.capture import layout, wire
+from kscope.capture.clock_rows import Layouts
+from kscope.capture.expand import Expander, Lines
+from kscope.capture.heads import Launches, apart, is_head, sizes, valid
+from kscope.capture.model import Problem
 
 EPOCH = 7
 KERNEL = 0x1234_5678_9ABC_DEF0
@@ -99,3 +103,29 @@ def slab(head: Head, log2: int = 2, records: Sequence[Sequence[int]] = ()) -> Un
     for place, words in enumerate(records):
         rows[place % len(rows)] = words
     return units
+
+
+def expand_all(
+    units: Units, launches: Launches, epoch: int, stripe: int = 0, first: int = 0, layouts: Layouts | None = None
+) -> tuple[Lines, list[Problem]]:
+    """Expand every slab among contiguous units, while nothing writes to them, of a device whose clocks began at 0.
+
+    Args:
+        units: (n, 8) uint32.
+        launches: (wire.SLOTS,) wire.LAUNCH, the launch table.
+        epoch: the session.
+        stripe: index of the stripe.
+        first: position of the first unit.
+        layouts: those that are known, of rows with three clocks.
+
+    Returns:
+        The capture's lines, and a problem if heads were left out.
+    """
+    at = np.flatnonzero(is_head(units))
+    entries = launches[units[at, 0] >> np.uint32(wire.SLOT_SHIFT)]
+    known = valid(units[at], entries, epoch) & (at + sizes(units[at]) <= len(units))
+    mine = np.flatnonzero(apart(at, np.where(known, sizes(units[at]), 1)))
+    expander = Expander(epoch, first_turn=0, layouts=layouts)
+    position = (at[mine] + first).astype(np.uint32)
+    lines = expander.expand(units, at[mine], entries[mine], np.full(len(mine), stripe, np.uint32), position)
+    return lines, expander.problems()

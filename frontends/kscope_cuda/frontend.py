@@ -32,7 +32,7 @@ class CudaFrontend(Frontend):
         """The notes of kernels that record in place."""
         try:
             return describe(code)
-        except KscopeError:  # two names share a hash: no region can be told from the other
+        except KscopeError:  # two names share a hash, so their regions cannot be distinguished
             return ()
 
     def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:

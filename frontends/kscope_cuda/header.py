@@ -1,10 +1,10 @@
-"""Updates what is generated in include/kscope.cuh: PTX texts and constants.
+"""Updates the generated parts of include/kscope.cuh: PTX texts and constants.
 
     python -m kscope_cuda.header
 
-In the header, the lines from `// generated: NAME` to `// end` are a statement with one of texts(), or one of lists().
-NAME_FILL and NAME_CLOCK are the texts of what KSCOPE_FILL and KSCOPE_CLOCK choose. With `as MACRO`, the lines define a
-macro. Behind /*NAME=*/ is the value of one of constants().
+The lines from `// generated: NAME` to `// end` are a statement with the text NAME of texts(), or the lines NAME of
+lists(). A NAME that ends in _FILL or _CLOCK has one text for each choice of KSCOPE_FILL or KSCOPE_CLOCK. With
+`as MACRO`, the lines define a macro. After /*NAME=*/ stands the value NAME of constants().
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ELSEWHERE = ("attempt", "success")
 
 
 def updated(header: str) -> str:
-    """The header with the generated parts as they must be."""
+    """The header with its generated parts renewed."""
     known, values = texts(), constants()
 
     def value(found: re.Match[str]) -> str:
@@ -84,7 +84,7 @@ def _statement(known: Mapping[str, str], block: str, indent: str) -> str:
 
 
 def _either(first: str, second: str, option: str) -> str:
-    """One text of the two for the values 1 and 2 of an option, with directives around the lines that differ."""
+    """The texts for the values 1 and 2 of an option merged into one, with directives around the lines that differ."""
     lines, others = first.strip().splitlines(), second.strip().splitlines()
     merged: list[str] = []
     for same, start, stop, other_start, other_stop in SequenceMatcher(None, lines, others, False).get_opcodes():
@@ -99,7 +99,7 @@ def _either(first: str, second: str, option: str) -> str:
 
 
 def lists(known: Mapping[str, str]) -> dict[str, str]:
-    """Other lines: the device helpers, the fields of a note, and those that the prologue's statement repeats."""
+    """Generated lines that are no statement: device helpers, the fields of a note, and the lines of a retry."""
     types = {"i32": "int", "u32": "unsigned int", "i64": "long long", "<u4": "b32_", "<u8": "b64_"}
     helpers = (
         f"__device__ __forceinline__ {types[one.type]} {name}() {{\n  {types[one.type]} t;\n"
@@ -112,7 +112,7 @@ def lists(known: Mapping[str, str]) -> dict[str, str]:
 
 
 def constants() -> dict[str, str]:
-    """The values in the header that other rooms define."""
+    """Values in the header that other modules define."""
     codes = {spec: str(number) for number, spec in enumerate(PACKED_STRATEGIES)}
     found: dict[str, object] = {
         "CTL_SYMBOL": wire.CTL_SYMBOL,

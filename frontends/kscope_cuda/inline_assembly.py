@@ -95,7 +95,7 @@ def assembly(text: str, indent: str = "  ", *, volatile: bool = True) -> str:
 
 
 def numbered(text: str) -> dict[tuple[str, str], str]:
-    """The operands of a text's statement, in order, with their numbers, such as %0."""
+    """The number of each operand of a text's statement, such as %0, in order."""
     found = list(dict.fromkeys(_OPERAND.findall(text))) or [("n", "0")]
     ordered = sorted(found, key=lambda one: not one[0].startswith("="))
     return {one: f"%{number}" for number, one in enumerate(ordered)}

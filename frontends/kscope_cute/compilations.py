@@ -23,7 +23,7 @@ from . import hook_points
 R = TypeVar("R")
 TRACE = "generate_mlir"
 _PREPARE, _CALL = "_preprocess_and_replace_code", "_func"
-_TURN_S, _COMPILE_TIMEOUT_S = 0.01, 60.0
+_POLL_S, _COMPILE_TIMEOUT_S = 0.01, 60.0
 """How often a change looks, and how long it waits at most: a compilation may itself wait for this thread."""
 
 
@@ -93,7 +93,7 @@ def changing() -> Generator[None]:
     try:
         until = time.monotonic() + _COMPILE_TIMEOUT_S
         while time.monotonic() < until and stacks.threads(_RUNS) - _waiting - {threading.get_ident()}:
-            time.sleep(_TURN_S)
+            time.sleep(_POLL_S)
         yield
     finally:
         with _turn:

@@ -26,7 +26,7 @@ def usage(cubin: bytes, has_setmaxnreg: bool) -> Usage:
     """
     registers, stack = 0, 0
     for one in info.read(dict(sections(cubin)).get(".nv.info", b"")):
-        value = int.from_bytes(one.payload[4:], "little")  # behind the number of a function's symbol
+        value = int.from_bytes(one.payload[4:], "little")  # after the index of the function's symbol
         if one.number == info.REGISTERS:
             registers = max(registers, value)
         elif one.number == info.FRAME:

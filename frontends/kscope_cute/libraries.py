@@ -36,7 +36,7 @@ def has_symbol(library: Any, name: str) -> bool:
 
 def module(library: Any) -> int:
     """The library's module in the current context; loads it there if needed."""
-    with registry.backend("cuda").relaxed():  # a stream capture of this thread would forbid it
+    with registry.backend("cuda").relaxed():  # a stream capture of this thread forbids it otherwise
         return int(_checked("cuLibraryGetModule", driver.cuLibraryGetModule(_handle(library))))
 
 

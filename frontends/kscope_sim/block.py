@@ -15,7 +15,7 @@ from typing import Any
 
 from kscope.errors import UsageError
 
-_TURN_S, _TURNS = 0.05, 100
+_POLL_S, _ATTEMPTS = 0.05, 100
 """Seconds per attempt to unwind a warp, and attempts before its thread is abandoned."""
 
 
@@ -78,7 +78,7 @@ class Block:
                 if ready is not None:
                     able.append((max(ready, strand.now), number, strand))
         while not able and self._hangs:
-            time.sleep(_TURN_S)
+            time.sleep(_POLL_S)
         if not able:
             waits = [f"warp {i} waits for {s.waits}" for i, s in enumerate(self.strands) if not s.done]
             raise UsageError(f"deadlock: every remaining warp of the block waits: {'; '.join(waits)}")
@@ -92,7 +92,7 @@ class Block:
             strand.thread.start()
         self._running = strand
         strand.go.release()
-        while not self._back.acquire(timeout=_TURN_S):  # wakes up for signals that arrived in another thread
+        while not self._back.acquire(timeout=_POLL_S):  # wakes up for signals that arrived in another thread
             pass
         self._running = None
         if strand.done:
@@ -120,12 +120,12 @@ class Block:
                 strand.go.release()
                 if strand.thread.ident is None:  # Ctrl-C before it began: if it does, it ends at once
                     continue
-                strand.thread.join(_TURN_S)
-                for _ in range(_TURNS):  # the kernel may be in a loop without kscope calls, or in C code
+                strand.thread.join(_POLL_S)
+                for _ in range(_ATTEMPTS):  # the kernel may be in a loop without kscope calls, or in C code
                     if not strand.thread.is_alive():
                         break
                     _raise_in(strand.thread, Killed)
-                    strand.thread.join(_TURN_S)
+                    strand.thread.join(_POLL_S)
 
     # called by the running warp
 

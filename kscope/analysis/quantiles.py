@@ -60,7 +60,7 @@ def quantiles(values: Float, row: Int64, rows: int, offset: Int64, count: Int64)
 
 
 def _whole(values: Float, begin: Int64, length: Int64, found: Float) -> None:
-    """Set least, percentiles, greatest of the values in pieces."""
+    """Set the least, the percentiles and the greatest of values that are in pieces."""
     mine = np.concatenate([values[a : a + size] for a, size in zip(begin.tolist(), length.tolist(), strict=True)])
     ranks = np.minimum(_ranks(len(mine))[0][:, None] + np.arange(2), len(mine) - 1)
     least, greatest = mine.min(), mine.max()

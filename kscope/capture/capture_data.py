@@ -1,4 +1,4 @@
-"""A capture as values: what each device recorded, launches, and the whole session."""
+"""A capture in memory: the records of each device, the counts of launches, and the facts of the session."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TimerReading:
 
 @dataclass(frozen=True)
 class BegunLaunch:
-    """A launch whose first block began.
+    """A launch that has begun.
 
     Attributes:
         kernel: the kernel's id.

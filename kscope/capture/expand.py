@@ -24,12 +24,10 @@ from .heads import (
     U32s,
     U64s,
     Units,
-    apart,
     clock_cycles,
     finished,
     foreign,
     has_more_blocks,
-    is_head,
     log2_of,
     sizes,
     times,
@@ -37,7 +35,7 @@ from .heads import (
 )
 from .model import Problem
 
-__all__ = ["Claims", "Expander", "Lines", "Plan", "expand_all", "write"]
+__all__ = ["Claims", "Expander", "Lines", "Plan", "write"]
 
 Lines = npt.NDArray[np.uint32]
 """(m, 16): lines of 64 bytes, of a capture."""
@@ -320,29 +318,3 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     for number, one in several.items():
         first = int(to[number]) + header_rows
         rows[first : first + int(room[number])] = one.placed(int(room[number]), heads[number])
-
-
-def expand_all(
-    units: Units, table: Launches, epoch: int, stripe: int = 0, first: int = 0, layouts: Layouts | None = None
-) -> tuple[Lines, list[Problem]]:
-    """Expand every slab among contiguous units, while nothing writes to them, of a device whose clocks began at 0.
-
-    Args:
-        units: (n, 8) uint32.
-        table: (wire.SLOTS,) wire.LAUNCH, the launch table.
-        epoch: the session.
-        stripe: index of the stripe.
-        first: position of the first unit.
-        layouts: those that are known, of rows with three clocks.
-
-    Returns:
-        The capture's lines, and a problem if heads were left out.
-    """
-    at = np.flatnonzero(is_head(units))
-    entries = table[units[at, 0] >> np.uint32(wire.SLOT_SHIFT)]
-    known = valid(units[at], entries, epoch) & (at + sizes(units[at]) <= len(units))
-    mine = np.flatnonzero(apart(at, np.where(known, sizes(units[at]), 1)))
-    expander = Expander(epoch, first_turn=0, layouts=layouts)
-    position = (at[mine] + first).astype(np.uint32)
-    lines = expander.expand(units, at[mine], entries[mine], np.full(len(mine), stripe, np.uint32), position)
-    return lines, expander.problems()

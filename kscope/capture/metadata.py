@@ -86,7 +86,7 @@ def from_json(data: bytes) -> ModuleMeta:
     """Inverse of to_json(); bytes after the first NUL are not read. Raises FormatError."""
     if len(data) > MAX_BYTES:
         raise FormatError(f"module metadata: {len(data)} bytes, expected at most {MAX_BYTES}")
-    import orjson  # takes longer to load than kscope watch to answer
+    import orjson  # kscope watch does without it: loading it takes longer than the answer
 
     try:
         found = orjson.loads(data.partition(b"\0")[0])

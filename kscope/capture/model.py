@@ -1,4 +1,4 @@
-"""The metadata of modules as values: kernels, regions, roles, layouts of rows; and problems."""
+"""Problems, and the metadata of modules: kernels, regions, roles, and layouts of rows."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def add(command: Command) -> None:
     calls = f"with --torch also {', '.join(CALL_KEYS)}; of a session with launch_stacks also line"
     keys = f"a row per region and {', '.join(KEYS)}; several with commas; {calls}"
     parser.add_argument("--by", metavar="KEYS", default="", help=keys)
-    about = "torch.profiler's trace of the same run: who launched"
+    about = "torch.profiler's trace of the same run: the origin of each launch"
     parser.add_argument("--torch", metavar="TRACE", type=Path, help=about)
     filters.add_roles(parser)
     parser.add_argument("--stalls", action="store_true", help="also show where warps waited, of a capture with samples")

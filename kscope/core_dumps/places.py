@@ -50,7 +50,7 @@ class Places:
 
 
 Describe = Callable[[bytes], tuple[ModuleMeta, ...]]
-"""The metadata in the bytes of a module."""
+"""Finds the metadata in the bytes of a module."""
 _Code = tuple[Image, elf.Symbol]
 _HEADERS = re.compile(r"/include/(crt/|sm_\d+_\w+\.hpp$|cooperative_groups|cuda/|nv/)|\bkscope\.cuh$")
 

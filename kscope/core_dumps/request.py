@@ -24,7 +24,7 @@ _MEMORY = "global", "shared", "local", "constbank"
 _LEFT_OUT = "skip_nonrelocated_elf_images", *(f"skip_{one}_memory" for one in _MEMORY)
 """What the driver dumps otherwise: code without addresses, and memory, which may be all of the GPU's."""
 _DEFAULT_PIPE, _DEFAULT_FILE = "corepipe.cuda.%h.%p", "core_%t_%h_%p.nvcudmp"
-_TURN_S, _BEGIN_S, _GROW_S = 0.02, 120.0, 120.0
+_POLL_S, _BEGIN_S, _GROW_S = 0.02, 120.0, 120.0
 """Seconds between two looks at the file, until it is there, and until it grows again."""
 
 
@@ -123,7 +123,7 @@ def _awaited(target: Target, before: Mapping[Path, tuple[int, int]]) -> Path:
             have = f"{next(iter(now))} is not complete" if now else f"there is no {target.file}"
             why = "the program has ended" if gone else "the driver writes nothing"
             raise UsageError(f"--core {target.pid}: {why}, and {have}: is there room on the disk?")
-        time.sleep(_TURN_S)
+        time.sleep(_POLL_S)
 
 
 def _target(pid: int, variables: Mapping[str, str]) -> Iterator[Target]:

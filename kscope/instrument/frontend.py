@@ -106,7 +106,7 @@ class Frontend(ABC):
         raise UnsupportedError(f"the {self.name} frontend cannot bind code that was loaded elsewhere")
 
     def described(self, code: bytes) -> tuple[ModuleMeta, ...]:
-        """The metadata that a loaded module carries in a form that only this frontend knows; empty without any.
+        """Metadata in a loaded module, in a form that only this frontend can read; empty without any.
 
         Args:
             code: the module's cubin.

@@ -30,10 +30,10 @@ class Found(TypedDict):
 
 
 class _Code:
-    """Whose code is on the stack.
+    """Tells code of the program, of packages and of launchers apart.
 
     Attributes:
-        kinds: of files, as far as they are known.
+        kinds: the kind of each file that was met so far.
     """
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class _Code:
         """The program's innermost frame, else the innermost one of a package, else the outermost one.
 
         Returns:
-            The frame, and how far it is outward if it is the program's and calls a launcher: then it is so for all
-            launches with such a frame there. Else 0.
+            The frame; and its distance outward if it is the program's and calls a launcher, because then every launch
+            with this frame at this distance has the same line. Else 0.
         """
         best, found, depth, called = _OF_LAUNCHER, frame, 0, ""
         while True:
@@ -59,7 +59,7 @@ class _Code:
             frame, depth = frame.f_back, depth + 1
 
     def kind(self, file: str) -> int:
-        """Of a file."""
+        """The kind of a file: _PROGRAM, _OF_PACKAGE or _OF_LAUNCHER."""
         kind = self.kinds.get(file)
         if kind is None:
             launcher = file.startswith(_folders())
@@ -69,7 +69,7 @@ class _Code:
 
 
 def _nothing(kernel: int) -> None:
-    """No session records lines."""
+    """Stands for add() while no session records lines."""
 
 
 class LaunchLines:
@@ -78,8 +78,8 @@ class LaunchLines:
     The line is the innermost one of the program; of launches by a package's own thread, the innermost of the package.
 
     Attributes:
-        add: called when a kernel was launched by the caller's callers, and records; kernel: its id. Between real
-            launches a step in Python costs as much as the look at the stack in C, so no function is around it.
+        add: records a launch that the caller's callers made; takes the kernel's id. It is an attribute, not a method:
+            another Python call would cost as much as walking the stack in C.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class LaunchLines:
         return found
 
     def found(self) -> Found:
-        """What a capture has of them. A kernel that several threads launched from several lines has none, because the
+        """The lines for the capture. A kernel that several threads launched from several lines has none, because the
         order in which the driver took the launches is unknown.
         """
         numbers = defaultdict[int, list[int]](list)
@@ -160,7 +160,7 @@ class LaunchLines:
 
 
 def _folders() -> tuple[str, ...]:
-    """Those of the launchers' packages that are imported."""
+    """The folders of the launchers' packages that are imported."""
     modules = [one for name, one in list(sys.modules.items()) if _LAUNCHERS.fullmatch(name)]
     files = [file for one in modules if (file := getattr(one, "__file__", None))]
     return tuple(os.path.join(os.path.dirname(file), "") for file in files)
@@ -173,7 +173,7 @@ def _line(code: CodeType, instruction: int) -> LaunchLine:
 
 
 def _shown(file: str) -> str:
-    """A file below the current folder without that."""
+    """A file's path, relative if it is below the current folder."""
     try:
         folder = os.getcwd()
     except OSError:  # it was deleted
@@ -182,4 +182,4 @@ def _shown(file: str) -> str:
 
 
 LINES = LaunchLines()
-"""Of this process: one session at a time records."""
+"""The launches of this process. One session at a time records them."""

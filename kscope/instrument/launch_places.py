@@ -1,7 +1,7 @@
 """The launches of a session, and the places in Python that make them.
 
-Most launches come from a place that launched before. Between two of them the launcher and the driver run through more
-code and data than the first caches hold, so such a launch is recorded in C where that is built.
+Most launches come from a place that has launched before. C records these, if it was built: between two launches the
+launcher and the driver evict Python's code and data from the first caches.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .. import native
 from ..util import stacks
 
 Place = tuple[CodeType, int, int]
-"""Code, an instruction in it, and the thread."""
+"""A code object, the offset of an instruction in it, and the thread's id."""
 
 
 Search = Callable[[FrameType], tuple[FrameType, int]]
-"""From the frame that called add() to the frame whose instruction is the place, and how far that is outward: then add()
-knows the place, for kernels at that depth and if the same is called there. 0: it does not.
+"""Finds the place of a launch. Takes the frame that called add(); returns the frame of the place, and its distance
+outward. add() then recognizes the place if the same module is called there, at this distance. 0: it must search again.
 """
 
 
@@ -32,7 +32,7 @@ class Places(Protocol):
     """Places by number, from 0, and which of them made each launch."""
 
     def add(self, kernel: int) -> None:
-        """Record a launch by the caller's callers. kernel: its id, 64 bits."""
+        """Record a launch that the caller's callers made. kernel: the kernel's id, 64 bits."""
         ...
 
     def places(self) -> list[Place]:
@@ -40,15 +40,15 @@ class Places(Protocol):
         ...
 
     def launches(self) -> bytes:
-        """Pairs of uint64, of each kernel in order of launch: kernel, number of the place."""
+        """Pairs of uint64, each kernel's in order of launch: the kernel's id, and the number of the place."""
         ...
 
 
 def places(search: Search) -> Places:
-    """An empty record, in C if that is built.
+    """No places yet; in C if that was built.
 
     Args:
-        search: finds places that are not known. It must not refer to the record.
+        search: finds places that are not known. It must not refer to the result: a cycle through C is never freed.
     """
     compiled = native.module()
     if compiled is None:
@@ -58,13 +58,13 @@ def places(search: Search) -> Places:
 
 
 class PlacesInPython:
-    """Places, without C."""
+    """Places in Python."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
         self._lock = Lock()
         self._depths = dict[int, int]()
-        self._numbers = dict[Any, int]()  # by the id of a place's code, its instruction, thread, and the called module
+        self._numbers = dict[Any, int]()  # by id of the code, instruction, thread, and called module
         self._places = list[Place]()
         self._launched = defaultdict[int, list[int]](list)
 
@@ -75,7 +75,7 @@ class PlacesInPython:
             try:
                 frame = stacks.outward(depth + 1)
                 number = self._numbers.get((id(frame.f_code), frame.f_lasti, get_ident(), stacks.module(depth)))
-            except ValueError:  # no frame is so far outward
+            except ValueError:  # the stack is not that deep
                 pass
         if number is None:
             frame, depth = self._search(stacks.outward(1))

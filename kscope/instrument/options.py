@@ -23,7 +23,7 @@ MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
 
 
 def _option(help: str, metavar: str = "", *, compiled: bool = False) -> Any:
-    """A field of Options. metavar: of its flag, empty for a flag without a value. compiled: kernels depend on it."""
+    """A field of Options. metavar: the flag's, empty if the flag takes no value. compiled: kernels depend on it."""
     return field(default=None, metadata={"help": help, "metavar": metavar, "compiled": compiled})
 
 

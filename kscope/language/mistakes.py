@@ -113,7 +113,7 @@ class _Reader:
             yield entered.lineno, f"with {written}: the `with` of this language takes only calls; `with {written}():`"
 
     def _missing(self, named: ast.expr) -> tuple[str, list[str]] | None:
-        """A name that kscope does not have, and similar ones that it has; None if `named` is no such thing."""
+        """The name, if kscope has no such attribute, and similar names that it has; None for any other expression."""
         owner = self._resolved(named.value) if isinstance(named, ast.Attribute) else None
         if not isinstance(named, ast.Attribute) or not isinstance(owner, ModuleType) or not is_kscope(owner):
             return None

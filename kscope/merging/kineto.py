@@ -33,7 +33,7 @@ CALLS = ("cuda_runtime", "cuda_driver")
 GRID_ID, MANGLED = "gridId", "mangled"
 """Arguments of kernels that only reports of Nsight Systems have: %gridid, and the name in the binary."""
 NODE = "graph node id"
-"""Argument of kernels that ran in a CUDA graph."""
+"""The argument that kernels of CUDA graphs have."""
 _KEY = b'"traceEvents"'
 _EXACT_US = 2.0**43
 """Below it float64 holds us with three decimals."""

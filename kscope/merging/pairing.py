@@ -85,24 +85,24 @@ def pair(trace: TraceData, times: LaunchTimes, kernels: Kernels, kineto: Kineto)
 
 def _by_grid_id(trace: TraceData, kernels: Kernels, launches: list[int], members: Int64) -> list[int]:
     """The kernel of each launch, by %gridid; the replays of one, which share it, by order of begin."""
-    turns = defaultdict[int, deque[int]](deque)
+    unpaired = defaultdict[int, deque[int]](deque)
     for at in members.tolist():
-        turns[int(kernels.grid_id[at])].append(at)
+        unpaired[int(kernels.grid_id[at])].append(at)
     found = []
     for one in launches:
         launch = trace.launches[one]
-        if not turns[launch.grid_id] and (kernels.node[members] != NONE).any():
+        if not unpaired[launch.grid_id] and (kernels.node[members] != NONE).any():
             raise UsageError(
                 f"merge: a launch of {launch.kernel} has the grid id {launch.grid_id}, which no kernel of the report "
                 "has. Some ran in CUDA graphs: the files are not of the same run, or this nsys gives the kernels of "
                 "graphs other ids; torch.profiler's trace pairs them (--torch)"
             )
-        if not turns[launch.grid_id]:
+        if not unpaired[launch.grid_id]:
             raise UsageError(
                 f"merge: a launch of {launch.kernel} has the grid id {launch.grid_id}, which no kernel of the report "
                 "has: the files are not of the same run"
             )
-        found.append(turns[launch.grid_id].popleft())
+        found.append(unpaired[launch.grid_id].popleft())
     return found
 
 

@@ -27,7 +27,7 @@ LATER_S = 600.0
 """How long they wait afterwards, while some still run or save. Those that have ended are noticed at once."""
 _LEAVING_S = 10.0
 """How long rank 0 stays for ranks that read their last answer."""
-_TURN_S = 0.05
+_POLL_S = 0.05
 _READINGS = 32
 _BROKEN = "!"
 
@@ -111,7 +111,7 @@ def _connected(file: Path, here: Place, timeout: float) -> tuple[str, socket.soc
                     if made.recv(1) == b"+":
                         return str(found["nonce"]), made
                     made.close()
-        time.sleep(_TURN_S)
+        time.sleep(_POLL_S)
     raise UsageError(
         f"--ranks: rank {here.rank} of {here.world} found no rank 0 by {file} within {timeout:.0f} s; the folder must "
         "be the same one on all ranks"

@@ -21,7 +21,7 @@ class SampleSession(Session):
     """See sample()."""
 
     def _begin(self) -> None:
-        self._take()
+        self._become_active()
         for name in registry.BACKENDS:
             try:
                 self._stalls.begin(registry.backend(name), self._epoch)

@@ -127,7 +127,7 @@ class Session(WithTorch, Pausing, Forms):
             LINES.begin(LINES.enabled)
             self._survive()
             for backend in self._backends.values():
-                self._armed(backend)
+                self._arm(backend)
             for name in STATE.names:
                 registry.frontend(name).begin()
 
@@ -165,7 +165,7 @@ class Session(WithTorch, Pausing, Forms):
 
     def _begin(self) -> None:
         self._recording = recording(self._options)
-        self._take()
+        self._become_active()
         self._survive()
         hook(self._recording)
         for name in STATE.names:
@@ -176,8 +176,8 @@ class Session(WithTorch, Pausing, Forms):
         self._read_timers("begin")
         LINES.begin(bool(self._options.launch_stacks))
 
-    def _take(self) -> None:
-        """Be the active session."""
+    def _become_active(self) -> None:
+        """Become the active session."""
         if self._statement is not None and self._statement() is None:  # not in a `with` statement
             self._statement = None
         self._epoch, self._started = next(_EPOCHS), time.time_ns()
@@ -206,12 +206,12 @@ class Session(WithTorch, Pausing, Forms):
             except MissingError as error:  # torch imports Triton even without a GPU: other frontends may record
                 self._absent[frontend.backend] = error
             else:
-                self._armed(backend)
+                self._arm(backend)
                 self._backends[frontend.backend] = backend
         frontend.begin()
 
-    def _armed(self, backend: Backend) -> None:
-        """A backend records from now on, unless the session is paused."""
+    def _arm(self, backend: Backend) -> None:
+        """Let a backend record from now on, unless the session is paused."""
         backend.survive(None if self._survival is None else self._survival.open)
         try:
             backend.arm(self._epoch, self._sampling, self._pool, self._folder)

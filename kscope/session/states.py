@@ -31,7 +31,7 @@ from .termination import Termination
 
 SURVIVE_VARIABLE = "KSCOPE_SURVIVE"
 """Environment variable: survive= of sessions that do not pass it."""
-_TURN_S = 0.05
+_POLL_S = 0.05
 """Seconds between two checks for signals while waiting for the lock."""
 
 
@@ -155,7 +155,7 @@ def alone() -> Generator[Held]:
     """A context manager: no other thread changes the state inside it, and no signal handler interrupts it."""
     lock = STATE.lock  # a forked child has another
     with Held() as signals:
-        while not lock.acquire(timeout=_TURN_S):
+        while not lock.acquire(timeout=_POLL_S):
             signals.deliver()
         try:
             yield signals

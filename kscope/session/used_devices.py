@@ -8,16 +8,16 @@ from ..capture.capture_data import DeviceCapture
 
 
 def used(devices: Sequence[DeviceCapture]) -> tuple[DeviceCapture, ...]:
-    """Leave out the devices that did nothing in a session in which others recorded, such as an idle simulator.
+    """Leave out devices that recorded nothing while others did, such as an idle simulator.
 
-    A process keeps every device that it has used once, and each is armed with every session.
+    A process keeps every device that it has used, and every session arms them all.
 
     Args:
         devices: every armed device.
 
     Returns:
-        Those with data, lost warps, launches before a fault or readings of the timer, in order. All if none has any:
-        an empty capture tells where nothing was recorded.
+        The devices with data, lost warps, launches before a fault or readings of the timer, in order; all devices if
+        there are none, because an empty capture names the devices without records.
     """
     kept = tuple(one for one in devices if len(one.lines) or one.lost or one.begun or one.readings)
     return kept or tuple(devices)

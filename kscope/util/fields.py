@@ -1,4 +1,4 @@
-"""The fields of a structure in memory as plain data: numpy takes them as a dtype, and they are read without it, too."""
+"""The layout of a structure in memory as plain data: read without numpy, or by numpy as a dtype."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _CODES = {"<u4": "I", "<u8": "Q"}
 
 
 class Fields:
-    """Little-endian fields without gaps. Where numpy expects a dtype, it takes this object and uses its `dtype`.
+    """Little-endian fields without gaps. numpy accepts this object as a dtype, through its attribute `dtype`.
 
     Args:
         fields: (name, type) or (name, type, (count,)) of each field in order; a type is "<u4", "<u8", or "S16" for
             text of 16 bytes.
 
     Attributes:
-        names: of the fields.
-        itemsize: bytes of a structure.
+        names: the names of the fields.
+        itemsize: the size of a structure, bytes.
     """
 
     def __init__(self, fields: Sequence[tuple[str, str] | tuple[str, str, tuple[int]]]) -> None:
@@ -36,7 +36,7 @@ class Fields:
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The structure as numpy describes it. Imports numpy."""
+        """The layout as a numpy dtype. Imports numpy."""
         if self._dtype is None:
             import numpy as np
 
@@ -44,15 +44,15 @@ class Fields:
         return self._dtype
 
     def offset(self, name: str) -> int:
-        """Bytes before a field."""
+        """The offset of a field, bytes."""
         return self._offsets[name]
 
     def read(self, data: bytes | memoryview, at: int = 0) -> dict[str, Any]:
-        """The fields, none of which has a count, of one structure in a buffer; text without the zeros at its end.
+        """One structure in a buffer, by field; text without the zeros at its end. No field may have a count.
 
         Args:
             data: the buffer.
-            at: bytes before the structure.
+            at: offset of the structure, bytes.
         """
         values = struct.unpack_from(self._format, data, at)
         return {

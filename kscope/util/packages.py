@@ -10,7 +10,7 @@ from .text import install_command
 
 
 def needed(module: str, reason: str, extra: str) -> Any:
-    """An optional package.
+    """Import an optional package.
 
     Args:
         module: its name.

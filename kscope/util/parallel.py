@@ -100,7 +100,7 @@ def least(count: int, index: npt.NDArray[np.integer], values: npt.NDArray[np.int
     there is none.
     """
     parts = shares(len(index))
-    if count * len(parts) > len(index):  # most of the time would go into the tables
+    if count * len(parts) > len(index):  # the tables would take most of the time
         parts = [slice(0, len(index))]
     found = np.full((len(parts), count), np.iinfo(np.int64).max)
 

@@ -27,7 +27,7 @@ class Observer:
         self.unchanged_s: float | None = None
         self.enters_per_s: float | None = None
         self._found: Warps | None = None
-        self._since: list[float] = []  # of each warp found: when it was first seen as it is
+        self._since: list[float] = []  # by warp: when its present state was first seen
         self._whole: tuple[object, ...] = ()
         self._changed = self._looked = 0.0
 
@@ -40,7 +40,7 @@ class Observer:
             now: seconds, of a clock that only goes forward.
 
         Returns:
-            (n,) since when each unfinished warp is as it is, seconds; None at the first look.
+            (n,) for how long each unfinished warp has not changed, seconds, 0 for others; None at the first look.
         """
         whole = *pool.state.values(), found.slabs, found.whole
         if whole != self._whole:
@@ -59,7 +59,7 @@ class Observer:
 
 
 def _entered(before: Warps, found: Warps) -> int:
-    """Regions that warps which are in both have entered between them."""
+    """Regions entered between two looks by the warps that are in both."""
     most = 1 << 32 - wire.SEQUENCE_SHIFT
     first, last = _by_slab(before, before.entered), _by_slab(found, found.entered)
     return sum((last[slab] - count) % most for slab, count in first.items() if slab in last)

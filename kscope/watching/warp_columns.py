@@ -1,4 +1,4 @@
-"""Where each warp whose slab is in a pool is, whether it has finished, and its role: as columns."""
+"""The warps with a slab in a pool as columns: where each is, whether it has finished, and its role."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 IN, BEHIND, NOWHERE, FINISHED = range(4)
-"""A warp is in a region; behind the last one that it left; nothing is stored of it; or it has left the kernel."""
+"""A warp is in a region, is behind the last region that it left, has stored nothing, or has left the kernel."""
 MOST_SEARCHED = 4096
 """Finished warps whose records are searched for roles; there may be millions of them."""
 COLUMNS = 16
@@ -16,23 +16,24 @@ Column = Sequence[int]
 
 @dataclass(frozen=True)
 class Warps:
-    """Warps that have not finished, the finished ones of the same launches, and those that name their role: columns in
-    the order of their slabs. Each is a recording lane, mostly lane 0 of a warp.
+    """Unfinished warps, the finished warps of their launches, and finished warps with a recorded role.
+
+    Rows are in the order of the slabs. A row is one recording lane, mostly lane 0 of a warp.
 
     Attributes:
-        slabs: how many slabs the pool has.
-        whole: a number that changes when one of them does.
-        grid: %gridid of its launch; 0 if the launch is unknown, as the next three are.
+        slabs: number of slabs in the pool.
+        whole: a number that changes when any of these slabs changes.
+        grid: %gridid of its launch; 0 if the launch is unknown, as are then kernel, nctaid_x and nctaid_yz.
         kernel: the kernel's id.
         nctaid_x, nctaid_yz: as in wire.LAUNCH.
         block, warp, lane, sm: its place; block is the linear number.
         state: IN, BEHIND, NOWHERE or FINISHED.
-        torn: 1 if its word about the region that it entered last changed whenever it was read.
-        region: hash of the region that it is in, or of that of its newest record; 0 without one.
-        value: of that region, 32 bits.
+        torn: 1 if its word about the last region that it entered changed in every attempt to read it.
+        region: hash of the region that it is in, else of the region of its newest record; 0 without either.
+        value: the value of that region, 32 bits.
         has_more: 1 if the value has more bits.
         role: hash of the name of its role, if it has recorded one; else 0.
-        entered: regions entered, as far as they are stored at once, modulo 2^24.
+        entered: number of regions entered that are stored at entry, modulo 2^24.
         version: a number that changes when it enters, leaves or records something.
     """
 

@@ -1,4 +1,4 @@
-"""Finds the warps whose slabs are in a pool."""
+"""Finds the warps with a slab in a pool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def warps(pool: Pool, roles: frozenset[int] = frozenset()) -> Warps:
 
 
 def drained_blocks(batch: memoryview, grid: int) -> Column:
-    """The linear numbers of the blocks that a launch's drained slabs in a batch are of, one per slab."""
+    """The linear block number of each slab of a launch in a batch of drained slabs. grid: %gridid of the launch."""
     if not native.available():
         from . import warps_in_numpy
 

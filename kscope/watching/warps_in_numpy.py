@@ -97,7 +97,7 @@ class _Records:
 
 
 def _records(every: Units, at: Ints, log2: Ints, heads: Units, words: OpenWords, roles: frozenset[int]) -> _Records:
-    """Of finished slabs, the newest record alone; there may be millions of them, of which the first ones have roles."""
+    """The last record and the role of each slab. There may be millions of finished slabs: only the first have roles."""
     left, last, value, role = np.zeros(len(at), bool), *np.zeros((3, len(at)), np.uint32)
     more = np.zeros(len(at), bool)
     count = heads[:, 6].astype(np.int64)
@@ -119,7 +119,7 @@ def _records(every: Units, at: Ints, log2: Ints, heads: Units, words: OpenWords,
     there, number = _is_record(each), each[:, 1] >> np.uint32(4)
     named = np.where(there & np.isin(number, np.array(sorted(roles), np.uint32)), number, _NONE)
     role[which] = np.maximum.reduceat(named, begins)
-    # a ring that has turned: its newest record has the greatest end, as seen from any of its records
+    # a ring that has wrapped around: its newest record has the greatest end, as seen from any of its records
     later = (each[:, 2] - each[begins[slab], 2]).view(np.int32).astype(np.int64) + (1 << 31)
     newest = np.maximum.reduceat(np.where(there, later << 21 | within + 1, 0), begins)
     found = rows[first[which] + np.maximum((newest & (1 << 21) - 1) - 1, 0)]

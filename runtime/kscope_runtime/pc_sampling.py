@@ -25,7 +25,7 @@ from .sample_buffers import Buffer, Modules, keep_forever
 from .sample_table import SampleTable
 from .sample_times import SampleTimes
 
-_TURN_S = 0.05
+_POLL_S = 0.05
 """Seconds between two reads."""
 _SLEEP_MS = 10
 """Between two turns of the library's threads, which empty the hardware's buffer. The library's default is 100: a read
@@ -315,7 +315,7 @@ class PcSampler:
             return tuple(dict.fromkeys([*self._problems, *ended]))
 
     def _read(self, stop: threading.Event) -> None:
-        while not stop.wait(_TURN_S):
+        while not stop.wait(_POLL_S):
             self._noted(self._watch)
             with self._lock:
                 for sampler in self._contexts.values():

@@ -10,7 +10,7 @@ from kscope.errors import DriverError
 
 from .driver import Driver
 
-_TURN_S = 0.05
+_POLL_S = 0.05
 """How often the wait looks for Ctrl-C."""
 
 
@@ -33,7 +33,7 @@ def waited(driver: Driver, inside: Callable[[], AbstractContextManager[None]]) -
     try:
         waiter.start()
         while waiter.is_alive():
-            waiter.join(_TURN_S)
+            waiter.join(_POLL_S)
     except RuntimeError:  # the interpreter is exiting: from Python 3.12 on it starts no threads
         wait()
     return errors[0] if errors else None

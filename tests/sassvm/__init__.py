@@ -3,7 +3,7 @@
     values.py    operands: registers, constants, numbers
     ops.py       one instruction in one lane
     machine.py   warps: lanes that part and meet, votes, uniform registers, memory
-    own.py       warps that run a kernel's own code, too
+    own.py       warps that also run the plain kernel's code
 
 It uses the memory, the clocks, the host and the judge of ptxvm. Only results are modeled, not time: hazards.py has the
 cycles. Own instructions that compute with floats, and shared memory, have the result 0. Any other unknown instruction

@@ -40,8 +40,8 @@ class Case:
         bound: the module is armed.
         layouts: of the rows with three clocks that it writes.
         shared: its marks, by their number, whose clock is that of the mark before.
-        memory: what the kernel's own memory holds at first; zeros behind it.
-        kind: what runs a warp.
+        memory: the initial contents of the kernel's memory; zeros after it.
+        kind: the class of its warps.
     """
 
     text: str

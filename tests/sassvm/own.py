@@ -1,7 +1,7 @@
-"""Warps that run a kernel's own code, too: what is not modeled gives a digest of all that it reads.
+"""Warps that also run the plain kernel's code: an instruction that is not modeled writes a digest of its operands.
 
-So a register that is not the one of the plain kernel shows in what the kernel stores. Shared and local memory are those
-of a thread: no test passes values from thread to thread.
+So a wrong register changes what the kernel stores. Each thread has its own shared and local memory, because no test
+passes values between threads.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OwnWarp(Warp):
                 lane.registers.put(one.operands[0], one.word >> _IMMEDIATE & M32)
                 continue
             read = {name: lane.registers.get(name) for name in sorted(one.reads)}
-            for name in sorted(one.writes):  # an accumulator's element follows from no other element
+            for name in sorted(one.writes):  # an accumulator's element does not depend on other elements
                 values = [item for item in read.items() if item[0] == name or item[0] not in one.writes]
                 lane.registers.put(name, crc32(f"{one.code} {values} {name}".encode()))
 
@@ -60,7 +60,7 @@ class OwnWarp(Warp):
             self._unknown(one, active)
 
     def _voteu(self, one: Instruction, active: Sequence[Lane]) -> None:
-        if len(one.operands) == 2:  # whether any lane's predicate is true
+        if len(one.operands) == 2:  # true if any lane's predicate is
             found = any(lane.registers.value(one.operands[1]) for lane in active)
             active[0].registers.put(one.operands[0], found)
         else:

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wired import EPOCH, KERNEL, Entry, Head, Units, slab, table
+from wired import EPOCH, KERNEL, Entry, Head, Units, expand_all, slab, table
 
 from kscope import native
 from kscope.capture import layout, metadata, wire
 from kscope.capture.capture_data import CaptureData, DeviceCapture
 from kscope.capture.clock_rows import Layouts
-from kscope.capture.expand import expand_all
 from kscope.capture.layout import Kind, record_id
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta, RowLayout
 from kscope.decoding.assemble import assemble

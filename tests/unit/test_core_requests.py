@@ -75,7 +75,7 @@ def running(source: str = "input()", **variables: str) -> Iterator[subprocess.Po
     """A process that was started with these variables, and ends with the block."""
     environment = {name: value for name, value in os.environ.items() if "COREDUMP" not in name} | variables
     with subprocess.Popen([sys.executable, "-S", "-c", source], stdin=subprocess.PIPE, env=environment) as process:
-        try:  # a new program's environment is empty for a moment after exec
+        try:  # right after exec, a program's environment is empty
             wait_until(lambda: Path(f"/proc/{process.pid}/environ").read_bytes())
             yield process
         finally:

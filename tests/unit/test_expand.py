@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wired import EPOCH, KERNEL, TIME, Entry, Head, slab, table
+from wired import EPOCH, KERNEL, TIME, Entry, Head, expand_all, slab, table
 
 from kscope import native
 from kscope.capture import layout, wire
-from kscope.capture.expand import Claims, Expander, expand_all, write
+from kscope.capture.expand import Claims, Expander, write
 from kscope.capture.heads import is_head
 from kscope.decoding.slabs import Slabs, find
 

@@ -1,4 +1,4 @@
-"""The fields of structures: read alike with numpy and without."""
+"""Structures are read alike with numpy and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bench/watch.py: that it measures answers of kscope watch."""
+"""bench/watch.py measures how soon kscope watch answers."""
 
 from __future__ import annotations
 

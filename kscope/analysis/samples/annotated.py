@@ -82,7 +82,7 @@ class Annotated:
 
 @dataclass
 class _Found:
-    """What the instructions of a line add up to, or those of all lines."""
+    """The sums over the instructions of a line, or of all lines."""
 
     samples: int = 0
     reasons: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import UsageError
 
-_HOLDER_TIMEOUT_S, _TURN_S = 10.0, 0.01
+_HOLDER_TIMEOUT_S, _POLL_S = 10.0, 0.01
 
 
 @dataclass
@@ -59,7 +59,7 @@ def wait(path: Path) -> None:
                 f"survive: {path.parent} has too little room, and kscope run (process {_HOLDER.pid}) does not hold"
                 " memory instead: is it stopped? Set KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
             )
-        time.sleep(_TURN_S)
+        time.sleep(_POLL_S)
 
 
 def take(path: Path) -> int | None:
@@ -76,11 +76,6 @@ def take(path: Path) -> int | None:
     ours.symlink_to(_link(file))
     ours.replace(path)
     return file
-
-
-def is_held(path: Path) -> bool:
-    """True if `path` links to memory without a name."""
-    return path.is_symlink()
 
 
 def _link(file: int) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SUFFIX, _DONE = ".look", b"k"
 _ANSWER_TIMEOUT_S = 5.0
 """Seconds that a reader waits for an answer: the keeper may copy gigabytes, or still create its context."""
-_TURN_S = 0.02
+_POLL_S = 0.02
 
 
 def listen(path: Path) -> socket.socket:
@@ -53,7 +53,7 @@ def refresh(pool: Pool) -> str:
     while time.monotonic() < until and not pool.state["is_final"]:
         if _asked(pool.path):
             return ""
-        time.sleep(_TURN_S)  # it starts, or copies for the last time
+        time.sleep(_POLL_S)  # it starts, or copies for the last time
     if pool.state["is_final"]:
         return ""
     return "the process that keeps the records does not answer: this is its last copy, if there is one"

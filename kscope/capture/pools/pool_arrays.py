@@ -1,4 +1,4 @@
-"""The parts of a pool file as numpy arrays, which change while the process writes."""
+"""The parts of a pool file as numpy arrays; their contents change while the process writes."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def kept(pool: Pool) -> tuple[Lines, int]:
 
 
 def lines_of(data: memoryview) -> Lines:
-    """Whole lines of bytes."""
+    """Bytes as lines. data: a multiple of 64 bytes."""
     return np.frombuffer(data, np.uint32).reshape(-1, layout.LINE // 4)

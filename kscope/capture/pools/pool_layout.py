@@ -1,4 +1,4 @@
-"""The layout of a pool file, into which a session with survive= records, and which outlives the program.
+"""The layout of a pool file: a session with survive= records into it, and it outlives the program.
 
     header      4096 bytes     HEADER, checked by its checksum; at 2048: STATE, which changes
     journal     append-only    entries of JSON: the process, modules, problems
@@ -7,8 +7,8 @@
     kept        a ring         slabs that were drained, expanded, oldest overwritten; in batches
     pool        rings          what kernels write (wire.py)
 
-The file has its full size from the beginning. Each entry has its length and a checksum, so a reader ignores what a dead
-process has written in part. pool_file.py writes it, pool_reading.py reads it.
+The file has its full size from the beginning. Each entry has its length and a checksum, so a reader ignores an entry
+that a dead process did not finish. pool_file.py writes it, pool_reading.py reads it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads a pool file (pool_layout.py) of a running, hanging or dead process: without CUDA, and within bounds.
 
-kscope watch reads it without numpy, which takes longer to load than the answer to find.
+kscope watch reads it without numpy: loading numpy takes longer than finding the answer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HostLaunch:
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool file, mapped: its memory changes while the process writes. pool_arrays.py has its parts as numpy arrays.
+    """A pool file, mapped: its memory changes while the process writes. pool_arrays.py returns its parts as arrays.
 
     Attributes:
         path: the file.
@@ -204,10 +204,10 @@ def modules(entries: list[dict[str, Any]]) -> tuple[ModuleMeta, ...]:
 
 
 def slabs(pool: Pool) -> tuple[memoryview, memoryview]:
-    """The slabs that are in the pool, ascending: claimed, and not yet drained.
+    """The slabs in the pool, in ascending order: claimed, and not yet drained.
 
     Returns:
-        (n,) uint32, their first units; (n,) uint8, log2 of the records that they have room for.
+        (n,) uint32, the first unit of each; (n,) uint8, log2 of its capacity in records.
     """
     if not native.available():
         from . import search_in_numpy
@@ -228,12 +228,12 @@ _CHUNK = 1 << 14
 
 
 def room(kind: Literal["B", "I", "q", "Q"], count: int) -> memoryview:
-    """Memory for numbers, at least one, all 0. kind: as struct names it. Pages without a number cost nothing."""
+    """Zeroed memory for at least one number. kind: its struct code. Pages that are not written cost nothing."""
     return memoryview(mmap.mmap(-1, max(1, count) * 8)).cast(kind)
 
 
 def batches(pool: Pool) -> tuple[list[memoryview], int]:
-    """Batches of drained slabs in the file, oldest first, bytes each; and the number of those that were overwritten."""
+    """The bytes of each batch of drained slabs, oldest first; and the number of batches that were overwritten."""
     found, lines, at = dict[int, memoryview](), pool.kept, 0
     state, count = pool.state, len(pool.kept) // layout.LINE
     while at < count:
@@ -245,7 +245,7 @@ def batches(pool: Pool) -> tuple[list[memoryview], int]:
                 found[head["number"]] = body
                 at = behind
                 continue
-        if len(found) >= state["batches"]:  # all that there are
+        if len(found) >= state["batches"]:  # all have been found
             break
         at = _next_batch(lines, at + 1)
     return [found[number] for number in sorted(found)], max(0, state["batches"] - len(found))

@@ -8,5 +8,5 @@ from ...machine_code import tools
 
 
 def describe(code: bytes) -> tuple[ModuleMeta, ...]:
-    """The metadata in a module's cubin, also of one that nvcc built to record in place; empty without marks."""
+    """The metadata in a module's cubin, also of code that nvcc built; empty without marks."""
     return tools.modules_in(code) or registry.frontend("cuda").described(code)

@@ -67,11 +67,11 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Undecoded:
-    """A file that was read, whose records are decoded when its trace is first used.
+    """A file that was read; its records are decoded when its trace is first used.
 
     Attributes:
         samples: samples of stalls; None without any.
-        decode: decodes its records.
+        decode: decodes the records.
     """
 
     samples: Samples | None

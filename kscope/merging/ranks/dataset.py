@@ -131,7 +131,7 @@ def write_dataset(
 
 
 def _begin(clocks: Sequence[RankClock], gpus: Sequence[RankGpu]) -> tuple[int | None, tuple[float, ...]]:
-    """(the first rank's time of the first warp of these GPUs, the most by which times of each are wrong)."""
+    """The begin of the first warp of these GPUs, on the first rank's clock; and the error bound of each GPU's times."""
     placed = [clock.place(gpu.first) for clock, gpu in zip(clocks, gpus, strict=True)]
     begin = min((int(one.time.min()) for one in placed if len(one.time)), default=None)
     return begin, tuple(float(one.half.max(initial=0.0)) for one in placed)

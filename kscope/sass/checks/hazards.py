@@ -43,7 +43,7 @@ _APART = {
     "S2UR": "uniform special",
     "LDC": "constant",
 }
-"""Instructions of variable latency that do not read their operands as those of memory do, with their pipes."""
+"""Instructions of variable latency that do not read their operands in order with memory accesses, and their pipes."""
 _PIPES = _APART | {
     **dict.fromkeys(("HMMA", "IMMA", "BMMA", "DMMA"), "products"),
     **dict.fromkeys(("BAR", "B2R"), "barriers"),

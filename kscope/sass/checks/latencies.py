@@ -52,11 +52,12 @@ _PRODUCTS: Mapping[str, int] = dict.fromkeys(
     ),
     24,
 )
-"""Products of a warp. ptxas keeps 24 cycles to another product and 23 to a store of the deepest, 15 of the others."""
+"""Matrix products of a warp. After those of the greatest depth, ptxas waits 24 cycles before a dependent product and 23
+before a store; after the others, 15."""
 _NAMES = {"HFMA2": 6, "HADD2": 5, "PRMT": 4, "LEA": 3, "R2UR": 13}
 _SM90 = Latencies(_NAMES, wide_low=(3, 3, 4), late=1, clock=6, clock_32=4, fixed=_PRODUCTS, read=7)
-"""In 130 functions from Triton, Gluon, CuTe DSL, nvcc and Numba, ptxas 12.8 to 13.4; products in 7 of Triton, and in
-88 that were made for them."""
+"""From 130 functions of Triton, Gluon, CuTe DSL, nvcc and Numba, ptxas 12.8 to 13.4; products from 7 functions of
+Triton and 88 written for this."""
 _SM80 = Latencies(
     _NAMES | {"LEA": 4, "UFLO": 6, "UPOPC": 5},
     wide_low=(4, 5, 5),

@@ -1,7 +1,7 @@
-"""Line tables (DWARF 2, or 3 since ptxas 13.5): which line each instruction comes from; the same for moved code.
+"""Line tables (DWARF 2; DWARF 3 since ptxas 13.5): the source line of each instruction, and tables for moved code.
 
-Of a table whose code was moved, only the opcodes that advance the address change: where more code lies between two
-rows, an additional advance precedes them.
+In a table for moved code only the advances of the address differ: an additional one precedes a row if more code lies
+before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...errors import UnsupportedError
 _COPY, _ADVANCE, _LINE, _FILE, _COLUMN, _STATEMENT, _BLOCK, _CONSTANT, _FIXED = range(1, 10)
 _SET_ISA = 12
 _FIRST_SPECIAL = {2: 10, 3: 13}
-"""By version, the first opcode that changes address and line at once; version 3 has three more standard opcodes."""
+"""The first special opcode (it changes address and line at once), by version: 3 has three more standard opcodes."""
 _END, _ADDRESS, _INLINED = 1, 2, 0x90
 _EXTENDED = 0
 
@@ -92,7 +92,7 @@ def _units(content: bytes) -> Iterator[_Unit]:
     while at < len(content):
         length, version, prologue, step, _, base, span, first = struct.unpack_from("<IHIBBbBB", content, at)
         if first != _FIRST_SPECIAL.get(version) or not span:
-            raise UnsupportedError(f"the cubin has a line table of an unknown form: DWARF {version}")
+            raise UnsupportedError(f"the cubin's line table is DWARF {version}; expected ptxas's DWARF 2 or 3")
         yield _Unit(at, at + 10 + prologue, at + 4 + length, step, base, span, first)
         at += 4 + length
 

@@ -94,7 +94,7 @@ class Text:
         return range(self.labels.blocks[block].first, self.labels.blocks[block].last)
 
     def before(self, one: int, other: int) -> bool:
-        """Whether a statement is in front of another one within one iteration of the innermost loop around both."""
+        """Whether a statement precedes another one within one iteration of the innermost loop around both."""
         first, second = self.block[one], self.block[other]
         return one < other if first == second else self.flow.before(first, second)
 

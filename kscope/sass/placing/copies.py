@@ -1,9 +1,9 @@
 """Copies: where the machine code has the blocks of the text that hold marks, once or several times.
 
-ptxas unrolls loops, peels iterations off, copies blocks, and makes predicates of branches. What it does not do is run a
-store, a barrier or an asynchronous copy more or less often than the text does. So a block's marks run as often as the
-text says where each machine copy of its landmarks gets a copy of them. A block without landmarks runs as often as
-others that every way through it passes, too.
+ptxas unrolls loops, peels iterations off, copies blocks, and makes predicates of branches. But it runs each
+store, barrier and asynchronous copy exactly as often as the text does, except stores that later iterations overwrite.
+So a block's marks run as often as the text says if each machine copy of its landmarks gets a copy of them. A block
+without landmarks runs as often as the others on every path through it.
 
 Loads may be left out, if others have read the same. They count only if all copies have all of them.
 """
@@ -146,9 +146,10 @@ def _copies(blocks: tuple[int, ...], text: Text, machine: Machine, conditional: 
 
 
 def _check_iterations(many: int, found: Found, blocks: Collection[int], text: Text, machine: Machine) -> None:
-    """Refuse copies in a loop of the text of which only stores to one address are left.
+    """Refuse copies in a loop if only stores to one address were found of them.
 
-    Of an unrolled loop's, ptxas keeps the last one. Something that runs in every iteration must be there as often.
+    When ptxas unrolls a loop, it keeps only the last of these stores. So there must be a copy for each copy of a
+    statement that runs in every iteration.
     """
     keys = {statement for some in found.values() for _, statement in some}
     iterations = Iterations(text)

@@ -147,7 +147,7 @@ class Flow:
         return max(shared, key=lambda head: len(self.around[head]), default=None)
 
     def before(self, one: int, other: int) -> bool:
-        """Whether a way leads from a block to another one within one iteration of the innermost loop around both."""
+        """Whether a path leads from a block to another one within one iteration of the innermost loop around both."""
         return one != other and bool(self._behind(one, self.common(one, other)) >> other & 1)
 
     def _behind(self, block: int, head: int | None) -> int:

@@ -54,7 +54,7 @@ class Labeled:
         kernel: the kernel in the text.
         blocks: its basic blocks.
         points: the statements that are marks and record.
-        unrolled_never: the statements that forbid ptxas to unroll the loop that begins with their block.
+        unrolled_never: statements `.pragma "nounroll"`: ptxas does not unroll the loop that begins with their block.
     """
 
     text: str

@@ -1,8 +1,8 @@
-"""Which statements of a loop ptxas runs in every iteration, though it may unroll the loop.
+"""Finds the statements that ptxas keeps in every iteration of a loop, even if it unrolls the loop.
 
-Of stores to one address, all but the last may be left out where nothing reads in between, and what computes or loads
-the same in every iteration is computed once. So a statement counts the iterations of its loops only if its address, or
-what it computes, depends on a register that an iteration has from the one before.
+ptxas leaves out a store if a later one overwrites it and nothing reads in between, and it computes or loads a value
+once if all iterations have the same. So a statement certainly runs in each iteration only if its address, or what it
+computes, depends on a register that the previous iteration wrote.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Iterations:
     known: dict[int, bool] = field(default_factory=dict)
 
     def counts(self, statement: int) -> bool:
-        """Whether the machine code certainly has the statement once for each iteration of all loops around it."""
+        """Whether the machine code certainly runs the statement in each iteration of all loops around it."""
         if statement not in self.known:
             heads = [one for one in self.text.flow.around[self.text.block[statement]] if self._may_be_unrolled(one)]
             names = self._names(statement)
@@ -50,7 +50,7 @@ class Iterations:
         return what.match(self.text.labels.kernel.text, one.start, one.end) is not None
 
     def _names(self, statement: int) -> frozenset[str]:
-        """The registers of its address; without one, those that it reads."""
+        """The registers of a statement's address; without an address, the registers that it reads."""
         one = self.text.labels.kernel.statements[statement]
         addresses = _ADDRESS.findall(self.text.labels.kernel.text[one.start : one.end])
         if addresses:
@@ -58,7 +58,7 @@ class Iterations:
         return self._uses[statement]
 
     def _carried(self, names: Iterable[str], head: int) -> bool:
-        """Whether one of the registers depends on one that an iteration of a loop has from the one before."""
+        """Whether one of the registers depends on a register that the previous iteration of a loop wrote."""
         blocks = frozenset(bits(self.text.flow.loops[head]))
         work, seen = [*names], set[str]()
         while work:
@@ -92,7 +92,7 @@ class Iterations:
 
     @cached_property
     def _parts(self) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
-        """What each statement writes, and what it reads."""
+        """The registers that each statement writes, and those that it reads."""
         kernel = self.text.labels.kernel
         return tuple(
             _parts(kernel.text[one.start : one.end]) if one.mark is None else (frozenset(), frozenset())
@@ -117,7 +117,7 @@ class Iterations:
 
 
 def _parts(code: str) -> tuple[frozenset[str], frozenset[str]]:
-    """What a statement writes, its first operand unless that is an address; and what it reads."""
+    """The registers that a statement writes (its first operand, unless that is an address), and those that it reads."""
     match = _CODE.match(code)
     if match is None or code.lstrip().startswith("."):
         return frozenset(), frozenset()

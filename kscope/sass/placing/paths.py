@@ -74,8 +74,8 @@ def following(text: Text, event: int, loops: bool = False) -> Iterator[int]:
     Args:
         text: the text.
         event: a mark, BEGIN or BUSY.
-        loops: whether a loop may have no iteration. ptxas makes several loops of one, of which each may; how often
-            marks run is proved elsewhere.
+        loops: whether a loop may have no iteration: ptxas splits one loop into several, and each of these may have
+            none. copies.py proves how often marks run.
     """
     marks, statements = frozenset(text.marks), text.labels.kernel.statements
     start = (0, -1) if event in (BEGIN, BUSY) else (text.block[event], event)
@@ -170,9 +170,7 @@ def _events(text: Text, machine: Machine, spots: Sequence[Spot]) -> Mapping[int,
             elif statement is not None and one.guard not in NEVER and text.fixed(one, statement):
                 items.append((one.guard if one.conditional else "", statement))
             elif one.name in _STORES and one.guard not in NEVER:
-                items.append(
-                    (items[-1][0] if items else "", BUSY)
-                )  # whatever its guard: others may store where it does not
+                items.append((items[-1][0] if items else "", BUSY))  # also with a guard: other threads may store
             items += [(spot.guard, text.marks[spot.mark]) for spot in marks.get((one.at, True), ())]
         found[block] = [
             (guard, tuple(event for _, event in some)) for guard, some in groupby(items, key=lambda item: item[0])

@@ -1,4 +1,4 @@
-"""Proves that each record's value and predicate are in its registers where it is stored."""
+"""Proves that the value and the predicate of each record are in their registers when it is stored."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Held = tuple[str, str]
 
 
 def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
-    """Refuse a region that would end before the instruction that has its value or its predicate.
+    """Refuse regions that end before the instruction that computes their value or their predicate.
 
     Args:
         text, machine: the kernel.
         spots: where its marks stand.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: a region does.
     """
     events = _events(text, spots)
     names = frozenset(held for some in events.values() for act, held in some if act == "written")
@@ -37,7 +37,7 @@ def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
                 if act == "written":
                     state |= {held}
                 elif held in names and held not in state:
-                    raise UnsupportedError(f"region {held[0]!r} would end before its {held[1]} in the machine code")
+                    raise UnsupportedError(f"region {held[0]!r} would end before its {held[1]} is computed")
                 elif one.name != "EXIT":  # behind a conditional exit the region stays open for the other threads
                     state -= {held}
         for to in machine.flow.successors[block]:
@@ -48,7 +48,7 @@ def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
 
 
 def _events(text: Text, spots: Sequence[Spot]) -> dict[tuple[int, int], list[tuple[str, _Held]]]:
-    """What is written and what is stored in front of an instruction (0), by it (1), and behind it (2)."""
+    """What is written and what is stored, by address and place: before the instruction (0), by it (1), after it (2)."""
     found = defaultdict[tuple[int, int], list[tuple[str, _Held]]](list)
     for spot in spots:
         mark = text.labels.marks[spot.mark]

@@ -1,9 +1,9 @@
 """Begins that need not wait for the store of the record before: their clock waits in another register.
 
 In a loop, a record is stored at the end of an iteration and begins again at the start of the next one, where its
-registers may not have been read yet. The kernel would stand still there. So the clock is read into another register,
-and moved to the record where that is stored, with the record's constants. What is written next into the record, far
-behind the store, waits for it.
+store may not have read its registers yet. The kernel would stall there. So the clock is read into another register, and
+moved to the record before the next store, with the record's constants. Only these writes, which come much later, wait
+for the previous store.
 """
 
 from __future__ import annotations

@@ -204,10 +204,10 @@ def _door(one: Instruction, name: str, first: int) -> int | None:
 
 
 def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
-    """The instructions of which only addresses of doors are made."""
+    """The instructions with results that are only used for addresses of doors."""
 
     def reads(one: Instruction) -> frozenset[str]:
-        """Of a door without its address."""
+        """What an instruction reads; a door's address does not count."""
         if one.at not in doors:
             return one.reads
         return frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
@@ -293,7 +293,7 @@ def spliced(
             to = None if one.target is None else f"{prefix}{one.target:x}"
             seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
             made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
-        if one.at in fragment.goes:  # what they are moved to may have been used until now
+        if one.at in fragment.goes:  # the registers that they are moved to may have been in use until here
             waits |= {boards[board] for board in counted}
         if one.at in gone and waits:
             made = [writing.new("NOP", Control(waits=waits), arch=fragment.arch), *made]

@@ -43,7 +43,7 @@ Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
 _BANK = ".nv.constant3"
 _RESULT, _ANY, _MOVES = 16, 255, 5
-"""Where an instruction has its result's register, its bits, and the cycles that a move takes."""
+"""The first bit of an instruction's result register, the mask of a register, and the cycles of a move."""
 _MOST, _WARP = 255, 32
 """Registers that a thread can have; threads of a warp."""
 
@@ -277,7 +277,7 @@ def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping
 def _moved(
     function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control], replaced: Mapping[int, int]
 ) -> dict[int, Control]:
-    """What moves a value or a predicate takes its cycles if the inserted instruction behind it reads the register."""
+    """Moves of a value or a predicate get enough cycles if the inserted instruction after them reads the register."""
     found = dict[int, Control]()
     for at in replaced:
         some, register = put.get(at + BYTES), f"R{replaced[at] >> _RESULT & _ANY}"

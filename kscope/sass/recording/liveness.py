@@ -1,4 +1,4 @@
-"""Which registers have values that the code still needs."""
+"""Liveness: the registers with values that the code still reads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def live(
     reads: Callable[[Instruction], frozenset[str]] = lambda one: one.reads,
     ways: Callable[[Instruction], Iterable[int]] = hazards.successors,
 ) -> dict[int, frozenset[str]]:
-    """The registers whose values are needed, in front of each instruction.
+    """The registers that are live before each instruction, by its address.
 
     Args:
         code: the instructions.
-        reads: what of an instruction's operands counts.
-        ways: addresses of what may run next.
+        reads: the registers that an instruction reads, as far as they matter.
+        ways: the addresses of the instructions that may run next.
     """
     found = {one.at: frozenset[str]() for one in code}
     changed = True

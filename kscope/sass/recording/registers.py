@@ -292,7 +292,7 @@ def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
 
 
 def _ways(one: Instruction) -> tuple[int, ...]:
-    """Addresses of what may run next, and of where threads of a warp meet."""
+    """The addresses of the instructions that may run next, and where threads of a warp reconverge."""
     follows = () if one.name in BRANCHES and not one.conditional else (one.at + BYTES,)
     return (*follows, *(() if one.target is None else (one.target,)))
 

@@ -54,7 +54,7 @@ def test_the_header_is_up_to_date() -> None:
     assert text == header.updated(text), "run: python -m kscope_cuda.header"
 
 
-def test_whatever_is_generated_is_written_anew() -> None:
+def test_generated_parts_are_written_anew() -> None:
     text = header.PATH.read_text()
     without = re.sub(r"(// generated: .*\n)(?:.*\n)*?( *// end\n)", r"\1\2", text)
     without = re.sub(

@@ -22,11 +22,11 @@ PID, TID = 4242, 4243
 
 
 EXECUTABLE = 3
-"""The executable CUDA graph that ran, the upper half of its nodes' ids."""
+"""Id of the executable CUDA graph that ran: the upper half of its nodes' ids."""
 
 
 def report(recorded: Recorded, path: Path, *, grid_ids: bool = True, whole_graphs: bool = False) -> Path:
-    """The report of the same runs. whole_graphs: of nsys without --cuda-graph-trace=node."""
+    """The report of the same runs. whole_graphs: as nsys writes it without --cuda-graph-trace=node."""
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
     database.execute("CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT)")

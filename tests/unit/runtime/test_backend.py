@@ -296,7 +296,7 @@ def test_failing_to_arm_one_device_arms_none(by_hand: None, monkeypatch: pytest.
     prof = profile(pool=rig.pool)
     prof._epoch = 5
     with pytest.raises(UsageError, match="400 SMs needs at least"):
-        prof._armed(rig.backend)
+        prof._arm(rig.backend)
     assert rig.gpu.memory(MODULE).gate["epoch"] == 0
     rig.driver.gpus[1].module(21)
     rig.backend.module_loaded(21)  # outside a session, no device is armed

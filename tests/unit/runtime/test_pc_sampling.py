@@ -33,7 +33,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "other_client", lambda: "")
     monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: False)
     monkeypatch.setattr(images, "_files", {})
-    monkeypatch.setattr(pc_sampling, "_TURN_S", 1e-3)
+    monkeypatch.setattr(pc_sampling, "_POLL_S", 1e-3)
 
 
 def sampler(library: FakeCupti, period: int = 1024) -> PcSampler:

@@ -1,4 +1,4 @@
-"""Which instructions finish in order: a scoreboard counts earlier ones of its pipe, and no others."""
+"""Instructions of one pipe finish in order: a scoreboard also counts earlier ones of its pipe, and no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = "HMMA.884.F32.F32 R8, R4, R12, R8"
 
 
 def counted(text: str, board: int | None = None) -> Line:
-    """An instruction that a scoreboard counts when it is finished; none does without."""
+    """An instruction with a scoreboard for its result; without `board`, none counts it."""
     return text, Control(stall=2, writes=board)
 
 
@@ -25,33 +25,33 @@ def waiting(text: str, *boards: int) -> Line:
     return text, Control(stall=2, waits=frozenset(boards))
 
 
-def said(*lines: Line, arch: int = 90) -> str:
+def problems(*lines: Line, arch: int = 90) -> str:
     return "\n".join(map(str, hazards.check(replace(listed(*lines), arch=arch))))
 
 
-def test_a_load_is_there_with_the_next_load_that_is_counted() -> None:
-    assert said(counted(LOAD), counted(SHARED, 0), waiting("MOV R1, R8", 0)) == ""
-    assert "scoreboard 0 was not waited for" in said(counted(LOAD), counted(SHARED, 0), "MOV R1, R8")
+def test_a_load_is_finished_when_the_next_counted_load_is() -> None:
+    assert problems(counted(LOAD), counted(SHARED, 0), waiting("MOV R1, R8", 0)) == ""
+    assert "scoreboard 0 was not waited for" in problems(counted(LOAD), counted(SHARED, 0), "MOV R1, R8")
 
 
 @pytest.mark.parametrize("arch", [80, 90])
 def test_the_scoreboard_of_a_group_of_copies_counts_no_load(arch: int) -> None:
     waited = counted(LOAD), counted(COPIES, 0), waiting("DEPBAR.LE SB0, 0x0"), "MOV R1, R8"
-    assert "R8 may not be written yet" in said(*waited, arch=arch)
-    assert said(counted(LOAD), counted(COPIES, 0), counted(SHARED, 3), waiting("MOV R1, R8", 3), arch=arch) == ""
+    assert "R8 may not be written yet" in problems(*waited, arch=arch)
+    assert problems(counted(LOAD), counted(COPIES, 0), counted(SHARED, 3), waiting("MOV R1, R8", 3), arch=arch) == ""
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-def test_a_load_proves_nothing_of_a_product_of_unknown_latency(arch: int) -> None:
+def test_a_load_proves_nothing_about_a_product_of_unknown_latency(arch: int) -> None:
     later = counted(SHARED, 0), waiting("MOV R1, R8", 0)
-    assert "R8 may not be written yet: no scoreboard counts it" in said(counted(UNKNOWN), *later, arch=arch)
+    assert "R8 may not be written yet: no scoreboard counts it" in problems(counted(UNKNOWN), *later, arch=arch)
     later = counted(SHARED, 0), waiting("MOV R12, RZ", 0)
-    assert "R12 may still be read: no scoreboard counts it" in said(counted(UNKNOWN), *later, arch=arch)
-    assert "R12 may still be read" in said(counted(UNKNOWN), counted("LDS R12, [R20]", 0), arch=arch)
+    assert "R12 may still be read: no scoreboard counts it" in problems(counted(UNKNOWN), *later, arch=arch)
+    assert "R12 may still be read" in problems(counted(UNKNOWN), counted("LDS R12, [R20]", 0), arch=arch)
 
 
 def test_a_load_may_come_before_a_barrier_has_read_its_number() -> None:
     barrier = "BAR.SYNC.DEFER_BLOCKING RZ, R5"
-    assert "R5 may still be read: no scoreboard counts it" in said(counted(barrier), counted("LDS R5, [R20]", 0))
-    assert "R5 may still be read" in said(counted(barrier), counted(SHARED, 0), waiting("MOV R5, RZ", 0))
-    assert said((barrier, Control(stall=2, reads=1)), waiting("LDS R5, [R20]", 1)) == ""
+    assert "R5 may still be read: no scoreboard counts it" in problems(counted(barrier), counted("LDS R5, [R20]", 0))
+    assert "R5 may still be read" in problems(counted(barrier), counted(SHARED, 0), waiting("MOV R5, RZ", 0))
+    assert problems((barrier, Control(stall=2, reads=1)), waiting("LDS R5, [R20]", 1)) == ""

@@ -1,4 +1,4 @@
-"""Launches from known places, in C and in Python: the same lines, whatever the stack."""
+"""Launches from known places: C and Python find the same lines on any stack."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_without_c_python_records(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(lines._places, PlacesInPython)
 
 
-def test_code_that_ended_is_no_other_code_at_its_address(lines: LaunchLines) -> None:
+def test_new_code_at_the_address_of_freed_code_is_a_new_place(lines: LaunchLines) -> None:
     item = launching(3, lines.add)
     for function in programs(300):  # each is freed before the next one, unless its code is kept
         function(item, 7)
@@ -112,21 +112,21 @@ def test_a_place_is_searched_once_per_depth_and_called_function(
     shallow, deep = launching(2, lines.add), launching(5, lines.add)
     for _ in range(10):
         function(shallow, 7)
-        function(deep, 8)  # kernels have their depths, so that neither displaces the other
+        function(deep, 8)  # each kernel has its depth, so neither replaces the other's
     assert len(searched) == 2
 
 
 def test_a_function_of_the_program_between_place_and_launcher_is_found(lines: LaunchLines) -> None:
-    """The stack is as deep both times, and the outer place the same."""
+    """Both stacks have the same depth and the same outer place."""
     outer, inner = programs(2)
     three, two = launching(3, lines.add), launching(2, lines.add)
     for _ in range(3):
-        outer(partial(three), 7)  # as the other: Python's direct calls have another instruction
+        outer(partial(three), 7)  # partial() here too: direct calls in Python are another instruction
         outer(partial(inner, two), 7)
     assert numbers(lines.found(), 7) == [2, 3] * 3
 
 
-def test_a_stack_that_is_not_as_deep_is_no_known_place(lines: LaunchLines) -> None:
+def test_a_shallower_stack_is_searched_again(lines: LaunchLines) -> None:
     [function] = programs(1)
     function(launching(40, lines.add), 7)
     thread = threading.Thread(target=launching(1, lines.add), args=(7,))

@@ -1,4 +1,4 @@
-"""A capture lists the devices that recorded, not those that the process used once before."""
+"""A capture lists the devices that recorded, not every device that the process has used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kscope.session.used_devices import used
 
 
 def gpu_of(epoch: int) -> DeviceCapture:
-    """One slab of a session on a GPU."""
+    """A GPU with one slab of a session."""
     lines = synth.slab(synth.EVERY_KIND, epoch=epoch)
     return replace(synth.device([lines]), ordinal=1, name="NVIDIA H200")
 
@@ -50,14 +50,14 @@ def test_an_idle_simulator_is_not_in_the_recording_of_a_gpu(gpu: None) -> None:
     assert prof.trace.devices == (1,) and prof.trace.recorded.clock == "gpu"
 
 
-def test_nor_is_a_device_whose_kernels_are_not_selected(gpu: None) -> None:
+def test_a_device_without_selected_kernels_is_not_listed(gpu: None) -> None:
     with kscope.profile(kernel="attention*") as prof:
         launch()
         launch(attention)
     assert names(prof.capture.devices) == {"simulated"}
 
 
-def test_a_session_without_records_lists_where_none_was_made() -> None:
+def test_an_empty_capture_lists_every_device() -> None:
     with kscope.profile() as prof:
         pass
     assert names(prof.capture.devices) == {"simulated"}
@@ -67,6 +67,6 @@ def test_a_session_without_records_lists_where_none_was_made() -> None:
 @pytest.mark.parametrize(
     "fact", [{"lost": 1}, {"begun": (BegunLaunch(1, 1, 1),)}, {"readings": (TimerReading("k", 1, 2),)}, {}]
 )
-def test_a_device_without_data_stays_if_something_is_known_of_its_launches(fact: dict[str, object]) -> None:
+def test_a_device_without_data_is_listed_if_facts_about_its_launches_are_known(fact: dict[str, object]) -> None:
     device = replace(IDLE, **fact)  # type: ignore[arg-type]  # by name
     assert [one.ordinal for one in used([device, GPU])] == ([0, 1] if fact else [1])

@@ -84,7 +84,7 @@ def test_a_trace_has_its_stalls_and_crosscheck(trace: Trace) -> None:
         trace.stalls("warp")
 
 
-def test_a_row_that_is_named_like_a_region_has_no_executions(trace: Trace) -> None:
+def test_a_row_with_the_name_of_a_region_has_no_executions(trace: Trace) -> None:
     assert trace.samples is not None
     [function] = trace.samples.functions
     assert function.kernel is not None

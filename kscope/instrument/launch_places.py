@@ -32,7 +32,10 @@ class Places(Protocol):
     """Places by number, from 0, and which of them made each launch."""
 
     def add(self, kernel: int) -> None:
-        """Record a launch that the caller's callers made. kernel: the kernel's id, 64 bits."""
+        """Record a launch that the caller's callers made. kernel: the kernel's id, 64 bits.
+
+        Without memory the launch is left out. Its kernel then has no lines, which is a problem of the trace.
+        """
         ...
 
     def places(self) -> list[Place]:
@@ -70,19 +73,22 @@ class PlacesInPython:
 
     def add(self, kernel: int) -> None:
         """As Places.add()."""
-        number = None
-        if (depth := self._depths.get(kernel)) is not None:
-            try:
-                frame = stacks.outward(depth + 1)
-                number = self._numbers.get((id(frame.f_code), frame.f_lasti, get_ident(), stacks.module(depth)))
-            except ValueError:  # the stack is not that deep
-                pass
-        if number is None:
-            frame, depth = self._search(stacks.outward(1))
-            number = self._learned(frame, stacks.module(depth) if depth else None)
-            if depth:
-                self._depths[kernel] = depth
-        self._launched[kernel].append(number)
+        try:
+            number = None
+            if (depth := self._depths.get(kernel)) is not None:
+                try:
+                    frame = stacks.outward(depth + 1)
+                    number = self._numbers.get((id(frame.f_code), frame.f_lasti, get_ident(), stacks.module(depth)))
+                except ValueError:  # the stack is not that deep
+                    pass
+            if number is None:
+                frame, depth = self._search(stacks.outward(1))
+                number = self._learned(frame, stacks.module(depth) if depth else None)
+                if depth:
+                    self._depths[kernel] = depth
+            self._launched[kernel].append(number)
+        except MemoryError:
+            pass
 
     def _learned(self, frame: FrameType, called: str | None) -> int:
         place = frame.f_code, frame.f_lasti, get_ident()

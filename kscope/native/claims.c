@@ -40,12 +40,13 @@ static void search_from(const struct search *search, struct chunk *chunk, int64_
     int64_t place = chunk->room, end = unit; /* written once: other threads use the chunks beside it */
     while (unit < chunk->to) {
         const uint32_t *const head = search->units + unit * UNIT_WORDS;
-        const int64_t log2 = head[START_TIME] >> SIZE_SHIFT, size = slab_units(log2);
+        /* read once: kernels may write to a pool file meanwhile, and its readers trust the size */
+        const int64_t log2 = __atomic_load_n(&head[START_TIME], __ATOMIC_RELAXED) >> SIZE_SHIFT, size = slab_units(log2);
         if (!is_head(head) || log2 < search->least_log2 || log2 > search->most_log2 || unit + size > chunk->stop) {
             unit++;
             continue;
         }
-        const int64_t capacity = capacity_of(head), count = head[COUNT];
+        const int64_t capacity = (int64_t)1 << log2, count = head[COUNT];
         const int early = search->known && (int32_t)(search->steps - head[END_TIME]) > 0;
         search->at[place] = (uint32_t)unit;
         search->log2[place] = (uint8_t)log2;

@@ -35,8 +35,8 @@ int64_t ks_drained(const uint32_t *lines, int64_t count, int64_t header_word, co
         uint64_t of;
         if (!is_header(line, (uint32_t)header_word) || (memcpy(&of, line + GRID, sizeof of), of != *grid))
             continue;
-        const int64_t y = line[CTAID_YZ] & 0xFFFF, z = line[CTAID_YZ] >> 16, ny = line[NCTAID_YZ] & 0xFFFF;
-        blocks[found++] = line[CTAID_X] + (int64_t)line[NCTAID_X] * (y + ny * z);
+        const uint64_t y = line[CTAID_YZ] & 0xFFFF, z = line[CTAID_YZ] >> 16, ny = line[NCTAID_YZ] & 0xFFFF;
+        blocks[found++] = (int64_t)(line[CTAID_X] + line[NCTAID_X] * (y + ny * z)); /* damaged numbers may wrap */
     }
     return found;
 }

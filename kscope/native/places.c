@@ -4,7 +4,10 @@
 
 #if defined __has_include
 #if __has_include(<Python.h>)
+#include <pyconfig.h>
+#ifndef Py_GIL_DISABLED /* without the interpreter's lock Python has no stable ABI, and records by itself */
 #define HAS_PYTHON
+#endif
 #endif
 #endif
 
@@ -39,6 +42,7 @@ struct places {
     PyObject *search;         /* from the caller's frame to that of the place, and its depth */
     struct kernel *kernels;   /* hash tables, at most half full; sizes are powers of two */
     struct place *known;
+    PyObject *places;         /* (code, instruction, thread) of each place by number */
     struct launch *launches;
     size_t kernel_room, kernel_count, known_room, known_count, launch_room, launch_count;
 };
@@ -198,14 +202,23 @@ static int new_place(struct places *self, uint64_t id, int32_t *number)
     Py_XDECREF(found);
     if (failed)
         return -1;
-    if ((2 * self->kernel_count >= self->kernel_room && more_kernels(self)) ||
+    /* another thread may launch while Python makes this, so the tables are looked at below */
+    PyObject *row = Py_BuildValue("Oik", place.code, place.instruction, place.thread);
+    if (!row || (2 * self->kernel_count >= self->kernel_room && more_kernels(self)) ||
         (2 * self->known_count >= self->known_room && more_places(self))) {
+        Py_XDECREF(row);
         leave(&place);
         PyErr_NoMemory();
         return -1;
     }
     struct place *known = place_at(self->known, self->known_room, &place);
     if (known->number == EMPTY) {
+        if (self->known_count == INT32_MAX || PyList_Append(self->places, row)) {
+            Py_DECREF(row);
+            leave(&place);
+            PyErr_NoMemory();
+            return -1;
+        }
         place.number = (int32_t)self->known_count++;
         *known = place;
         *number = place.number;
@@ -218,6 +231,7 @@ static int new_place(struct places *self, uint64_t id, int32_t *number)
         self->kernel_count += kernel->depth == EMPTY;
         *kernel = (struct kernel){id, depth};
     }
+    Py_DECREF(row);
     return 0;
 }
 
@@ -228,26 +242,20 @@ static PyObject *add(PyObject *object, PyObject *kernel)
     uint64_t id = PyLong_AsUnsignedLongLong(kernel);
     if (id == UINT64_MAX && PyErr_Occurred())
         return NULL;
-    if (known_place(self, id, &number) || (number == EMPTY && new_place(self, id, &number)))
+    const int failed = known_place(self, id, &number) || (number == EMPTY && new_place(self, id, &number));
+    if (failed && !PyErr_ExceptionMatches(PyExc_MemoryError))
         return NULL;
-    if (append(self, id, (uint64_t)number))
-        return PyErr_NoMemory();
+    if (failed) /* the launch is not recorded: then its kernel has no lines, which is a problem of the trace */
+        PyErr_Clear();
+    else
+        (void)append(self, id, (uint64_t)number);
     Py_RETURN_NONE;
 }
 
 static PyObject *places(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     struct places *self = (struct places *)object;
-    PyObject *found = PyList_New((Py_ssize_t)self->known_count);
-    for (size_t i = 0; found && i < self->known_room; i++) {
-        struct place *one = &self->known[i];
-        if (one->number == EMPTY)
-            continue;
-        PyObject *row = Py_BuildValue("Oik", one->code, one->instruction, one->thread);
-        if (!row || PyList_SetItem(found, one->number, row))
-            Py_CLEAR(found);
-    }
-    return found;
+    return PyList_GetSlice(self->places, 0, PY_SSIZE_T_MAX);
 }
 
 static PyObject *launches(PyObject *object, PyObject *Py_UNUSED(nothing))
@@ -272,7 +280,8 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
         Py_INCREF(module);
         self->module = module;
     }
-    if (more_kernels(self) || more_places(self)) {
+    self->places = PyList_New(0);
+    if (!self->places || more_kernels(self) || more_places(self)) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -289,6 +298,7 @@ static void destroy(PyObject *object)
     free(self->known);
     free(self->kernels);
     free(self->launches);
+    Py_XDECREF(self->places);
     Py_XDECREF(self->frame);
     Py_XDECREF(self->module);
     Py_XDECREF(self->search);

@@ -136,6 +136,14 @@ def test_a_library_built_from_other_sources_is_not_used(tmp_path: Path, monkeypa
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_with_the_headers_of_a_free_threaded_python_the_loops_are_built_alone(tmp_path: Path) -> None:
+    (tmp_path / "pyconfig.h").write_text("#define Py_GIL_DISABLED 1\n")
+    (tmp_path / "Python.h").write_text("#error the limited API is not supported\n")
+    source = native._FOLDER / "places.c"
+    subprocess.run(["cc", "-std=c11", f"-I{tmp_path}", "-fsyntax-only", str(source)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_without_pythons_headers_the_loops_are_built_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = sorted(native._FOLDER.glob("*.[ch]"))
     for source in sources:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 import kscope
 import kscope_sim
 from kscope import native
-from kscope.capture import layout
+from kscope.capture import expand, layout, wire
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
-from kscope.capture.pools import pool_arrays, pool_file, pool_folder, pool_layout, pool_reading
+from kscope.capture.pools import pool_arrays, pool_capture, pool_file, pool_folder, pool_layout, pool_reading
 from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.capture.pools.pool_layout import LAUNCHES
 from kscope.errors import KscopeError, UsageError
@@ -230,6 +231,53 @@ def test_compiled_loops_find_what_numpy_finds(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "available", lambda: False)
         assert found() == compiled
+
+
+def test_a_running_program_changes_nothing_of_a_capture_while_it_is_made(
+    good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "running.pool"
+    path.write_bytes(good)
+    monkeypatch.setattr(processes, "is_running", lambda *process: True)
+    expected = pool_capture.capture_of(pool_reading.open_pool(path)).devices[0].lines
+    valid, pool = expand.valid, pool_reading.open_pool(path)
+
+    def then_another_slab(*checked: Any) -> Any:
+        found = valid(*checked)
+        with path.open("r+b") as file:
+            for first in pool_reading.slabs(pool)[0]:  # of another size, which is not what was checked
+                file.seek(int(pool.header["pool_at"]) + first * wire.UNIT + 12)
+                file.write(b"\0\0\0\x18")
+        return found
+
+    monkeypatch.setattr(expand, "valid", then_another_slab)
+    assert np.array_equal(pool_capture.capture_of(pool).devices[0].lines, expected)
+
+
+def test_an_entry_that_is_completed_while_it_is_read_is_there_whole_or_not_at_all(
+    file: PoolFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.modules([META])
+    pool, reads = pool_reading.open_pool(file.path), list[int]()
+
+    def read(data: memoryview, at: int) -> dict[str, Any]:
+        reads.append(at)
+        return pool_layout.ENTRY_HEAD.read(bytes(16) if len(reads) == 1 else data, 0 if len(reads) == 1 else at)
+
+    monkeypatch.setattr(pool_reading, "ENTRY_HEAD", SimpleNamespace(read=read, itemsize=16))
+    assert pool_reading.journal(pool) == []
+    assert [entry["kind"] for entry in pool_reading.journal(pool)] == ["device", "module"]
+
+
+@pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
+def test_block_numbers_of_damaged_headers_wrap_as_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = np.zeros((1, layout.HEADER_BYTES // 4), np.uint32)
+    words[0, 0], words[0, 4], words[0, 6:10] = layout.HEADER_WORD, 3, 0xFFFFFFFF
+    words[0, 15] = layout.header_check(words)[0]
+    batch = memoryview(words.tobytes())
+    compiled = drained_blocks(batch, 3)
+    monkeypatch.setattr(native, "available", lambda: False)
+    assert drained_blocks(batch, 3) == compiled and len(compiled) == 1
 
 
 def test_the_number_of_a_process_that_was_used_again_is_noticed(

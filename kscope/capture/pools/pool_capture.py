@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from .pool_reading import Pool, journal, modules, slabs
 
 def capture_of(pool: Pool) -> CaptureData:
     """The records of a pool file, as the capture of a session that was cut short."""
+    # expanding reads a slab's size several times, and trusts it: what may still be written is copied first
+    if pool.is_running() or (pool.is_copy and not pool.state["is_final"]):
+        pool = replace(pool, data=memoryview(bytes(pool.data)))
     entries = journal(pool)
     device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
     host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})

@@ -155,7 +155,7 @@ def journal(pool: Pool) -> list[dict[str, Any]]:
     found, at, end = list[dict[str, Any]](), JOURNAL_AT, JOURNAL_AT + JOURNAL_BYTES
     while at + ENTRY_HEAD.itemsize <= end:
         head = ENTRY_HEAD.read(pool.data, at)
-        payload = _payload(pool.data, at, end) if head["number"] == len(found) else None
+        payload = _payload(pool.data, head, at, end) if head["number"] == len(found) else None
         if payload is None:
             break
         found.append(payload)
@@ -168,19 +168,21 @@ def launches(pool: Pool) -> list[HostLaunch]:
     found = []
     for slot in range(LAUNCHES):
         at = LAUNCHES_AT + slot * LAUNCH_BYTES
-        match _payload(pool.data, at, at + LAUNCH_BYTES):
+        head = ENTRY_HEAD.read(pool.data, at)
+        match _payload(pool.data, head, at, at + LAUNCH_BYTES):
             case {"kernel": int(kernel), "time": int(time), "stack": list(stack)}:
                 frames = [
                     (str(one[0]), int(one[1]), str(one[2])) for one in stack if isinstance(one, list) and len(one) == 3
                 ]
-                found.append(HostLaunch(ENTRY_HEAD.read(pool.data, at)["number"], kernel, time, tuple(frames)))
+                found.append(HostLaunch(head["number"], kernel, time, tuple(frames)))
             case _:
                 continue
     return sorted(found, key=lambda one: -one.number)
 
 
-def _payload(data: memoryview, at: int, end: int) -> dict[str, Any] | None:
-    head, first = ENTRY_HEAD.read(data, at), at + ENTRY_HEAD.itemsize
+def _payload(data: memoryview, head: dict[str, Any], at: int, end: int) -> dict[str, Any] | None:
+    """The entry at `at`, None unless it is complete. head: its ENTRY_HEAD, read once: the process may replace it."""
+    first = at + ENTRY_HEAD.itemsize
     if head["magic"] != ENTRY or head["bytes"] > end - first:
         return None
     text = bytes(data[first : first + head["bytes"]])

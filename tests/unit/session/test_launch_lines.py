@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -18,6 +20,7 @@ from kscope import native
 from kscope.cli import main
 from kscope.errors import FormatError
 from kscope.instrument.launch_lines import LINES, LaunchLines
+from kscope.instrument.launch_places import places
 from kscope.trace import Trace, decode
 
 
@@ -191,3 +194,43 @@ def test_launches_that_are_not_as_many_as_the_lines_have_none() -> None:
     capture = prof.capture
     fewer = replace(capture, launched_at={kernel: at[:1] for kernel, at in capture.launched_at.items()})
     assert lines(decode(fewer)) == ["", "", OTHER]
+
+
+def test_places_are_whole_while_others_are_added() -> None:
+    found = places(lambda frame: (frame, 0))
+
+    def more(*_: Any) -> None:
+        exec("add(7)", {"add": found.add})
+
+    for _ in range(40):
+        more()
+    before, others = gc.get_threshold(), []
+    gc.callbacks.append(more)
+    try:
+        gc.set_threshold(1)
+        for _ in range(40):
+            others.append(found.places())
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(more)
+    assert len(others[0]) >= 40
+    assert all(isinstance(place, tuple) and len(place) == 3 for each in others for place in each)
+
+
+LITTLE_MEMORY = """
+import resource
+from kscope.instrument.launch_places import places
+found = places(lambda frame: (frame, 0))
+pages = int(open("/proc/self/statm").read().split()[0])
+before = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (24 << 20), before[1]))
+add, many = found.add, 5_000_000
+for _ in range(many):
+    add(7)
+resource.setrlimit(resource.RLIMIT_AS, before)
+assert 1000 < len(found.launches()) // 16 < many
+"""
+
+
+def test_launches_that_memory_has_no_room_for_are_left_out_and_do_not_fail() -> None:
+    subprocess.run([sys.executable, "-c", LITTLE_MEMORY], check=True)

@@ -20,6 +20,9 @@ enum {
     ROLE, ENTERED, VERSION, COLUMNS
 };
 
+/* What one load reads: an open word of two stores shows in its halves only if each is read at once. */
+typedef uint64_t __attribute__((may_alias)) half;
+
 struct search {
     const uint32_t *units, *at, *book, *roles;
     const uint8_t *log2;
@@ -54,10 +57,12 @@ static void read_heads(void *context, int64_t index)
     const int64_t stop = step_end(index, search->slabs, STEP);
     for (int64_t i = index * STEP; i < stop; i++) {
         uint32_t *const head = search->heads + i * UNIT_WORDS;
-        const volatile uint32_t *const from = search->units + (int64_t)search->at[i] * UNIT_WORDS;
+        const volatile half *const from = (const half *)(search->units + (int64_t)search->at[i] * UNIT_WORDS);
         for (int tries = 0; tries <= TRIES; tries++) {
-            for (int word = 0; word < UNIT_WORDS; word++)
-                head[word] = from[word];
+            for (int word = 0; word < UNIT_WORDS; word += 2) {
+                const uint64_t read = from[word / 2];
+                memcpy(head + word, &read, sizeof read);
+            }
             if (!is_torn(head))
                 break;
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ...capture import layout, wire
@@ -18,17 +18,20 @@ from .registers import State
 
 _END = "end"
 """Label of the end."""
+_READERS = code.LANDMARKS | {"LDL", "STL"}
+"""Memory instructions that read registers, also those of local memory, which are no landmarks."""
 
 
-def read_before(function: Function, at: int, state: State) -> dict[int, Control]:
+def read_before(function: Function, at: int, state: State, replaced: Collection[int]) -> dict[int, Control]:
     """ptxas counts no store right in front of an exit. With a scoreboard, the end of the slab can wait for it.
 
-    The instructions of memory read their operands in order, so the last one counts for all.
+    The instructions of memory read their operands in order, so the last one counts for all; `replaced` ones no longer
+    access memory.
     """
     number = at // BYTES - 1
     while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
         one = function.instructions[number]
-        if one.name in code.LANDMARKS and any(register[0] == "R" for register in one.reads):
+        if one.at not in replaced and one.name in _READERS and any(register[0] == "R" for register in one.reads):
             now = one.control
             counted = now.reads is not None or now.writes is not None
             return {} if counted else {one.at: replace(now, reads=state.scoreboard)}

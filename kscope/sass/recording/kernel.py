@@ -140,7 +140,7 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     for one in function.instructions:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
-            controls |= ending.read_before(function, one.at, state)
+            controls |= ending.read_before(function, one.at, state, made.replaced)
     controls |= _counted(function, put, controls)
     controls |= _moved(function, put, controls, made.replaced)
     insertion = Insertion(
@@ -222,16 +222,16 @@ def _most(count: int, threads: int, arch: int) -> int:
 
 def _spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
     """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
-    begins, ends = defaultdict[regions.Key, set[int]](set), defaultdict[regions.Key, set[int]](set)
+    begins, ends, holding = (defaultdict[regions.Key, set[int]](set) for _ in range(3))
     for one in plan.placed:
         key, spot = one.record.key, one.spot
-        begins[key] |= {at for at in (spot.value, spot.when) if at is not None} | (
-            {spot.next} if one.act == "enter" else set()
-        )
+        holding[key] |= {at for at in (spot.value, spot.when) if at is not None}
+        begins[key] |= {spot.next} if one.act == "enter" else set()
         leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
         ends[key] |= set() if one.act in marking.STARTS or leaves else {spot.next}
     return {
-        record.key: lending.Span(frozenset(begins[record.key]), frozenset(ends[record.key])) for record in plan.records
+        record.key: lending.Span(*(frozenset(some[record.key]) for some in (begins, ends, holding)))
+        for record in plan.records
     }
 
 

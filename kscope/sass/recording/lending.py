@@ -20,10 +20,17 @@ from .regions import Key
 
 @dataclass(frozen=True)
 class Span:
-    """Where a record is open: in front of which instructions it begins, and in front of which it is stored."""
+    """Where a record is open.
+
+    Attributes:
+        begins: the instructions in front of which it begins.
+        ends: the instructions in front of which it is stored.
+        holding: the instructions that write its value or its predicate, which may run before it begins.
+    """
 
     begins: frozenset[int]
     ends: frozenset[int]
+    holding: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -45,14 +52,23 @@ class Lender:
         return hazards.in_flight(self.function)
 
     def inside(self, span: Span) -> frozenset[int]:
-        """The instructions at which a record is open: those that run from a begin to an end."""
-        inside, work = set[int](), list(span.begins)
+        """The instructions at which a record is open: those that run from a begin, or from its value, to an end."""
+        return self._between(span.begins | span.holding, span.ends)
+
+    def _between(self, begins: frozenset[int], ends: frozenset[int]) -> frozenset[int]:
+        """The instructions that run from the first ones until one of the others, which are not among them."""
+        inside, work = set[int](), list(begins)
         while work:
             at = work.pop()
             if at not in inside:
                 inside.add(at)
-                work += [to for to in self._next(self._by_address[at]) if to not in span.ends]
+                work += [to for to in self._next(self._by_address[at]) if to not in ends]
         return frozenset(inside)
+
+    def _held(self, span: Span) -> frozenset[int]:
+        """The instructions in front of which a record's registers have its value, up to its begin."""
+        before = self._between(span.holding, span.begins | span.ends)
+        return frozenset(to for at in before for to in self._next(self._by_address[at])) - (span.ends - span.begins)
 
     def busy(self, span: Span) -> frozenset[str]:
         """The registers that cannot be lent to a record."""
@@ -66,11 +82,13 @@ class Lender:
     def overlapping(self, spans: Mapping[Key, Span]) -> frozenset[frozenset[Key]]:
         """Pairs of records that are open at the same instruction: the value of one may be there before it begins."""
         inside = {key: self.inside(span) for key, span in spans.items()}
-        points = {key: span.ends for key, span in spans.items() if not span.begins}  # instants without a value
+        # where instants without a value stand, and where other records use their registers in front of an instruction
+        points = {key: span.ends for key, span in spans.items() if not span.begins | span.holding}
+        used = {key: inside[key] - span.begins - span.holding | self._held(span) for key, span in spans.items()}
         return frozenset(
             frozenset((one, other))
             for one, other in permutations(spans, 2)
-            if inside[one] & inside[other] or points.get(one, frozenset()) & (inside[other] - spans[other].begins)
+            if inside[one] & inside[other] or points.get(one, frozenset()) & used[other]
         )
 
     def _next(self, one: Instruction) -> list[int]:

@@ -28,6 +28,8 @@ pytestmark = needs_tools
 SAMPLE = range(5000, 5006)
 ALL = ptx.Kernel(Recording(records=16, strategy=AllThreads()), ("all",), 4, cases.ID, 90, flat=True)
 DEPTH, LOAD = Node("point", ("depth", "7", None)), Node("region", ("load", None, None), ((),))
+LOADED = Node("load", (4, 8, 2, 6))
+EARLIER = Node("store", (4, 9, 0, 8))
 STORE, RED = Node("store", (5, 8, 0, 0)), Node("atomic", (3, 0, 0, 0))
 SHORT = (Node("guarded", (2, 11, 3, 5)), Node("select", (5, 0, 3, 0)), Node("copy", (0, 0, 0, 0)))
 
@@ -68,6 +70,19 @@ FOUND = {
         "",
     ),
     "no mark records, and registers are few": (case(valued("dot", "%v2", STORE, when="0"), live=48), ""),
+    "a value waits for its region, and an instant stands between": (
+        case(
+            Node("if", ("warp", "%v5", 1), ((valued("step", "-2", DEPTH, valued("dot", "%v5"), EARLIER),), ())),
+            block=(33, 1, 1),
+            live=48,
+        ),
+        "",
+    ),
+    "local memory is stored right in front of an exit": (case(Node("copy", (5, 2, 3, 7))), ""),
+    "a value is held right in front of an exit": (
+        case(Node("point", ("tick", None, None)), valued("step", "%v4", LOADED)),
+        "",
+    ),
 }
 """Kernels that were recorded wrongly once, or failed; and why they are refused, empty if they are recorded."""
 

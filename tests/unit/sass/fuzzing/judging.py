@@ -18,7 +18,7 @@ from ptxvm.host import Host
 from sassvm.launching import OUT_BYTES, Case, judged, launched
 from sassvm.own import OwnWarp
 
-from kscope.errors import UnsupportedError
+from kscope.errors import FormatError, UnsupportedError
 from kscope.marks.grammar import PREFIX
 from kscope.sass.checks import checking, hazards
 from kscope.sass.cubin import insert, reading
@@ -126,7 +126,7 @@ def verdict(drawn: Drawn) -> Verdict:
         made = _recorded(drawn)
     except CalledProcessError as error:  # such as too few registers
         return Verdict(refused=f"ptxas: {error.stderr.decode().splitlines()[0]}")
-    except UnsupportedError as error:
+    except (UnsupportedError, FormatError) as error:  # nvdisasm leaves out code that cannot be reached
         return Verdict(refused=str(error) or "no reason", wrong="" if str(error) else "a refusal without a reason")
     except Exception:
         return Verdict(wrong=f"recorded() failed: {traceback.format_exc()}")

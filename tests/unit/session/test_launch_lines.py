@@ -223,8 +223,8 @@ from kscope.instrument.launch_places import places
 found = places(lambda frame: (frame, 0))
 pages = int(open("/proc/self/statm").read().split()[0])
 before = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (24 << 20), before[1]))
-add, many = found.add, 5_000_000
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (3 << 20), before[1]))
+add, many = found.add, 600_000
 for _ in range(many):
     add(7)
 resource.setrlimit(resource.RLIMIT_AS, before)

@@ -2,7 +2,7 @@
 
     PYTHONPATH=.:frontends:tests python bench/launch_lines.py [--rounds 2000]
 
-A launch is a launcher's functions around the hook, between about 25 us of other Python and C code. Before each launch
+A launch is a launcher's functions around the hook, between about 30 us of other Python and C code. Before each launch
 memory of a given size is read, so that the hook finds cold caches up to that size. A round measures, in random order,
 a launch without recording, one recorded in C, and one recorded in Python. Prints medians of the differences from the
 launch without recording, and their 95 % confidence intervals.

@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 from ptxvm.machine import Grid
+from ptxvm.writing import Node
 from sassvm.launching import ROOMY
 
 from kscope import ptx
@@ -20,7 +21,6 @@ from kscope.sass.cubin import elf, reading
 from .fuzzing import batches, cases, judging, renamed, shrinking
 from .fuzzing.__main__ import judged, summary
 from .fuzzing.texts import Outline
-from .fuzzing.trees import Node
 from .kernels import ASSEMBLERS, assembled, functions, needs_tools
 from .test_runs import LEAVING, TURNS
 

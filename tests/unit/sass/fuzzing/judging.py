@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from ptxvm.host import Host
 from sassvm.launching import OUT_BYTES, Case, judged, launched
-from sassvm.own import OwnWarp
+from sassvm.whole_kernel import KernelWarp
 
 from kscope.errors import FormatError, UnsupportedError
 from kscope.marks.grammar import PREFIX
@@ -185,7 +185,7 @@ def _run(drawn: Drawn, made: _Made, function: Function) -> int:
     case = Case(
         oracle, function, drawn.kernel, drawn.number, drawn.shape, drawn.pool, drawn.sampling, drawn.size, drawn.epoch,
         drawn.bound, drawn.smid, drawn.grid_id, drawn.clocks, made.recorded.layouts, frozenset(made.recorded.shared),
-        drawn.memory, OwnWarp,
+        drawn.memory, KernelWarp,
     )  # fmt: skip
     found = judged(case)
     plain = launched(replace(case, function=made.before, bound=False))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ptxvm.writing import Node
+
 from kscope import ptx
 from kscope.marks.grammar import Mark
 
 from ..kernels import head
-from .trees import NAMES, OTHERS, POINTS, VALUES, Node
+from .trees import NAMES, OTHERS, POINTS, VALUES
 
 IN_BYTES, OUT_AT, THREAD_BYTES, COUNTERS_AT = 2048, 4096, 64, 3072
 """The kernel's memory: what it only loads, from where it stores, bytes of a thread there, and atomics."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+
+from ptxvm.writing import Node
 
 VALUES, OTHERS = 6, 6
 """Registers that both interpreters compute, %v, and those that only the machine code's does, %x and %f."""
@@ -24,15 +25,6 @@ TOGETHER = ("bar", "shuffle", "mma", "wgmma", "barrier", "vote")
 """What all lanes of a warp must run together."""
 NESTED = ("region", "region", "region", "loop", "loop", "if", "if", "predicated")
 LEAVING = ("leave", "break")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A statement: its kind, what it is made of, and the statements in it."""
-
-    kind: str
-    args: tuple[Any, ...] = ()
-    bodies: tuple[tuple[Node, ...], ...] = ()
 
 
 @dataclass

@@ -23,7 +23,7 @@ _PART = re.compile(r"(UR\d+|URZ|R\d+|RZ|-?0x[0-9a-f]+)(?:\.X(\d+))?")
 
 
 @dataclass(eq=False)
-class OwnWarp(Warp):
+class KernelWarp(Warp):
     """A warp of a whole kernel. private: words of shared and local memory, by lane, space and address."""
 
     private: dict[tuple[int, str, int], int] = field(default_factory=dict)

@@ -44,6 +44,8 @@ INTERVAL = 1024
 TORCH = "matmul of torch"
 KERNELS = (TORCH, "matmul", "persistent", "attention", "layernorm")
 PARTS = ("costs", "shares", "launches")
+SHARES_PERIOD, SHORT_PERIOD = 10, {"layernorm": 7}
+"""Of two, in cycles, where shares are compared. A warp of the layer norm lives for 9 us: at 2^10 it has 15 samples."""
 ALONE = "ALONE "
 """Begins the line of results that a separate process prints."""
 GRAPH_US = 4000
@@ -193,7 +195,8 @@ def cost(work: Work, period: int, turns: int) -> Cost:
 
 def shares(work: Work) -> list[Share]:
     """A session of a few launches, with all records."""
-    with kscope.profile(stalls=True, period=1 << 10, pool=1 << 30) as prof:
+    period = 1 << SHORT_PERIOD.get(work.name, SHARES_PERIOD)
+    with kscope.profile(stalls=True, period=period, pool=1 << 30) as prof:
         for _ in range(20):
             work.launch()
     samples = prof.capture.samples

@@ -46,12 +46,13 @@ class SampleTimes:
             self._begin = end
 
     def end(self) -> None:
-        """Those that were added were taken before the last round."""
-        if self._windows:
-            self._windows[-1][2].update(self._new)
-            self._new = Counter()
-        else:
+        """Those that were added were taken since the last window began: it lasts until now."""
+        if not self._windows:
             self.turn()
+        elif self._new:
+            begin, _, found = self._windows[-1]
+            self._windows[-1] = (begin, time.time_ns(), found + self._new)
+            self._new = Counter()
 
     def rows(self) -> Rows:
         """The windows in order of time."""

@@ -399,6 +399,19 @@ def test_a_window_begins_where_the_last_one_with_samples_ended(monkeypatch: pyte
     assert times.rows().tolist() == [(0, 3000, 0, 5), (3000, 7000, 0, 7)]
 
 
+def test_samples_that_arrive_when_sampling_ends_lengthen_the_last_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(1_000_000))
+    monkeypatch.setattr(sample_times.time, "time_ns", lambda: 1000 * next(now))
+    times = SampleTimes()
+    times.add(np.array([0]), np.array([5], np.uint64))
+    times.turn()
+    times.end()
+    assert times.rows().tolist() == [(0, 1000, 0, 5)]
+    times.add(np.array([0, 1]), np.array([2, 3], np.uint64))
+    times.end()
+    assert times.rows().tolist() == [(0, 2000, 0, 7), (0, 2000, 1, 3)]
+
+
 def test_the_library_s_threads_take_samples_often_if_it_can() -> None:
     library = FakeCupti()
     sampler(library).end(wait=True)

@@ -21,11 +21,14 @@ from .device import Device
 from .drain_pass import Passes
 from .driver import Memory
 from .room import PoolReading
+from .wake import Wake
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
 """Bytes: a pass that freed as much is followed by the next one at once."""
 _SHARE = 8
+_WATCH_S = 0.012
+"""How long the stripes are only watched: less than _FRESH_S, so that launches need not read the pool themselves."""
 _FRESH_S, _LOOK_S = 0.02, 0.0005
 """How old the drain's reading of the pool may be before a launch reads it itself, and how often a waiting launch does.
 Threads that launch without pause keep the interpreter from the drain, so a small pool may fill up meanwhile; and a
@@ -48,7 +51,7 @@ class Drain:
         self._passes = Passes(device)
         self._reading = PoolReading(device)
         self._lock = threading.Lock()
-        self._stop, self._wake = threading.Event(), threading.Event()
+        self._stop, self._wake = threading.Event(), Wake()
         self._thread: threading.Thread | None = None
 
     def begin(
@@ -91,6 +94,7 @@ class Drain:
         if self._fits(kernel):
             self._patient = True
             return
+        self._wake.set()
         progress, until = self._progress(), time.monotonic() + _MAX_LAUNCH_WAIT_S
         while self._patient and not self._fits(kernel):
             if self._progress() != progress:
@@ -195,14 +199,19 @@ class Drain:
             self.end(error)
 
     def _run_passes(self) -> None:
-        wait = 0.0
+        freed = _MUCH
         while True:
-            self._wake.wait(wait)
+            if freed < _MUCH:
+                self._pause(_BUSY_S if freed else _IDLE_S)
             self._wake.clear()
             if self._stop.is_set():
                 return
             with self._lock:
                 freed = self._passes.once(_SHARE)
             self._freed += freed
-            idle = _IDLE_S if self._recording.is_set() else _CLOSED_S
-            wait = 0.0 if freed >= _MUCH else _BUSY_S if freed else idle
+
+    def _pause(self, least: float) -> None:
+        if not self._recording.is_set():
+            self._wake.wait(_CLOSED_S if least == _IDLE_S else least)
+        elif not self._passes.watch(_SHARE, self._wake.file, (least, _IDLE_S), _WATCH_S):
+            self._wake.wait(least)

@@ -28,11 +28,12 @@ from .device import Device
 from .driver import Memory
 from .forecast import Forecast
 from .in_file import InFile
-from .launch_table import Found, LaunchTable, identified
+from .launch_table import WINDOW, Found, LaunchTable, identified
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
 from .staging import PLACES, Part, Staging, pieces_of, ranges_of
+from .stripe_words import StripeWords, Watch
 from .writing import Taken, Writer, claims_of
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
@@ -47,8 +48,8 @@ class Passes:
         self.epoch = 0
         self._driver = device.driver
         self._writes = device.driver.stream()
-        lines = device.stripes * wire.STRIPE_BYTES
-        self._before, self._control = (device.driver.pinned(lines).view(wire.STRIPE) for _ in range(2))
+        self._words = StripeWords(device)
+        self._watch = Watch(device, WINDOW)
         self.room = threading.Event()  # wakes launches that wait; `seen` is whether there is room
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
@@ -83,7 +84,7 @@ class Passes:
         self._expander = self._new_expander()
         self.forecast.reset()
         self._read_stripes()
-        self._lost = self._control["lost"].copy()
+        self._lost = self._words.words["lost"].copy()
 
     def _new_expander(self) -> Expander:
         return Expander(self.epoch, self.device.facts.max_clock_khz / 1e6, layouts=self.device.layouts)
@@ -94,7 +95,7 @@ class Passes:
 
     def lost(self) -> int:
         """Warps that found no room, from begin() to the last reading."""
-        return int((self._control["lost"] - self._lost).astype(np.int64).sum())
+        return int((self._words.words["lost"] - self._lost).astype(np.int64).sum())
 
     def once(self, share: int) -> int:
         """Take closed slabs of the stripes of which at least 1/share is claimed. Returns bytes freed."""
@@ -102,10 +103,27 @@ class Passes:
         now = time.monotonic()
         enough = (self.state.claimed(head) * share >= self.state.ring) & ~self.state.turned
         worth = np.flatnonzero(enough & (now >= self._again))
-        freed = self._pass(worth, skipped, head, closed=True)
+        freed = self._pass(worth, skipped, head, closed=True) if len(worth) else 0
         if self._stuck:  # one per pass, because it reads a whole ring
             freed += self._prove(self._stuck[0])
         return freed
+
+    def watch(self, share: int, wake: int, pauses: tuple[float, float], most: float) -> bool:
+        """Wait until once() may find something to take, for `most` seconds at most; False if it must be called as often
+        as the pauses say. It must where other readers depend on passes, or where little room is left.
+
+        Args:
+            share: as for once().
+            wake, pauses, most: as for Watch.wait().
+        """
+        state = self.state
+        enough = (state.ring + np.uint32(share - 1)) // np.uint32(share)
+        if not self._watch.works or self.device.file is not None or not self.forecast.is_quiet():
+            return False
+        if bool((state.claimed(self._words.words["head"]) >= enough).any()):
+            return False
+        self._watch.wait(state.tail, enough, self._launches.ahead(), wake, pauses, most)
+        return True
 
     def everything(self, *, closed: bool) -> None:
         """Take everything claimed; closed=False also takes unfinished slabs, once the device is idle."""
@@ -175,12 +193,10 @@ class Passes:
         first one's `skipped`.
         """
         began = time.monotonic()
-        self._launches.request(self._staging.memory, self._staging.stream)
-        for words in (self._before, self._control):
-            self._staging.read(words.view(np.uint8), self.device.control + wire.STRIPES_AT)
-            self._staging.arrived()
+        memory = None if self._staging.memory is self._memory else self._staging.memory
+        self._words.read(self._staging.stream, memory, self._launches.request())
         self._launches.requested()
-        skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
+        skipped, head = self._words.before["skipped"].copy(), self._words.words["head"].copy()
         self.state.saw(head)
         if self.state.turned.any() and self._staging.memory is self._memory:
             self._driver.synchronize(self._writes)
@@ -332,7 +348,7 @@ class Passes:
         kept = np.minimum(free, np.array([part.units for part in batch]))
         self.device.clear_ranges(ranges_of(batch, self.device.table, kept), self._writes)
         if total:
-            self._limit(self._control["head"])
+            self._limit(self._words.words["head"])
         return total
 
     def _limit(self, head: U32s) -> None:

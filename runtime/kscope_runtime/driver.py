@@ -101,6 +101,8 @@ class Driver(Memory, Protocol):
     def launch(self, module: int, name: str, argument: int, stream: int) -> None: ...
     def copy_attribute(self, of: int, to: int, number: int) -> None: ...
     def relaxed(self) -> Any: ...
+    def entry_points(self) -> tuple[int, int] | None: ...
+    def check(self, call: str, result: int) -> None: ...
 
 
 def _bindings() -> ModuleType:
@@ -277,8 +279,16 @@ class CudaDriver:
     def _copies(self, name: str, to: U64s, source: U64s, ranges: Ranges, stream: int) -> None:
         """A copy for each range by one compiled call. From Python each call would wait for the interpreter's lock."""
         result = native.call("copies", _entry_point(f"{name}_v2"), len(to), to, source, ranges.size, stream)
+        self.check(name, result)
+
+    def entry_points(self) -> tuple[int, int] | None:
+        """Addresses of the functions behind read() and synchronize(), for compiled code; None if it cannot use them."""
+        return _entry_point("cuMemcpyDtoHAsync_v2"), _entry_point("cuStreamSynchronize")
+
+    def check(self, call: str, result: int) -> None:
+        """Raise the error that compiled code met."""
         if result:
-            raise _refused(name, self._cu.CUresult(result))
+            raise _refused(call, self._cu.CUresult(result))
 
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
         """Write `width` bytes to every `pitch` bytes from `address` on, consecutively from `words`."""

@@ -18,6 +18,7 @@ SETTLED_S = 0.002
 """If nothing was claimed for so long, everything launched before has begun, or waits for something else."""
 _UNKNOWN, _MOST = 1 / 32, 1 / 2
 """What a launch of an unknown kernel claims, and what may be claimed or expected at a time, as shares of the pool."""
+_LITTLE = 1 / 8
 _MUCH = 7 / 8
 """The share that is freed at least while nothing is launched: smaller rests stay in the pool."""
 _FORGET = 0.9
@@ -54,6 +55,11 @@ class Forecast:
             if self._occupied + pending + claims <= self._size * _MOST:
                 return True
             return pending <= 0 and self._occupied + min(claims, self._size * _MUCH) <= self._size
+
+    def is_quiet(self) -> bool:
+        """Whether launches that the device has not begun claim little."""
+        with self._lock:
+            return self._expected - self._seen <= self._size * _LITTLE
 
     def launched(self, kernel: Hashable, now: float) -> None:
         """Count a launch of the kernel."""

@@ -20,9 +20,10 @@ from kscope.util.arrays import Bools
 
 from .device import Device
 from .driver import Memory
+from .ranges import Bytes
 from .slab_search import Ints, Slabs, U32s, Units
 
-_WINDOW = 512
+WINDOW = 1024
 """Entries that are read ahead of the newest launch."""
 _APART = 256
 """Entries between two that are needed, from which on each is read alone."""
@@ -86,7 +87,7 @@ class LaunchTable:
     def __init__(self, device: Device) -> None:
         self._device, self._stream = device, device.driver.stream()
         self._read = device.driver.pinned(_MOST * wire.LAUNCH_BYTES).view(wire.LAUNCH)
-        self._ahead = device.driver.pinned(_WINDOW * wire.LAUNCH_BYTES).view(wire.LAUNCH)
+        self._ahead = device.driver.pinned(WINDOW * wire.LAUNCH_BYTES).view(wire.LAUNCH)
         self.begin(0)
 
     def begin(self, epoch: int) -> None:
@@ -100,16 +101,21 @@ class LaunchTable:
         self._next: int | None = None  # slot after the newest launch
         self._requested: int | None = None
 
-    def request(self, memory: Memory, stream: int) -> None:
-        """Begin to read the entries of the next launches, in a stream that is waited for before requested()."""
-        if self._next is not None:
-            self._requested = min(self._next, wire.SLOTS - _WINDOW)
-            memory.read(self._ahead.view(np.uint8), self._address(self._requested), stream)
+    def ahead(self) -> int | None:
+        """The address of the next launches' entries, if any launch is known."""
+        return None if self._next is None else self._address(min(self._next, wire.SLOTS - WINDOW))
+
+    def request(self) -> tuple[Bytes, int] | None:
+        """What to read, and from where, before requested(): the entries of the next launches."""
+        if self._next is None or (address := self.ahead()) is None:
+            return None
+        self._requested = min(self._next, wire.SLOTS - WINDOW)
+        return self._ahead.view(np.uint8), address
 
     def requested(self) -> None:
         """Take in what request() read."""
         if self._requested is not None:
-            known = slice(self._requested, self._requested + _WINDOW)
+            known = slice(self._requested, self._requested + WINDOW)
             if np.array_equal(_words(self._ahead), _words(self._rows[known])):
                 self._read_at[known] = time.monotonic()
             else:

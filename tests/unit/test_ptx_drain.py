@@ -57,6 +57,9 @@ class Metal:
     def surely_past(self) -> int:
         return 0
 
+    def entry_points(self) -> None:
+        return None
+
     def synchronize(self, stream: int) -> None:
         self.between()
 

@@ -103,7 +103,7 @@ def test_a_ring_is_not_scanned_beyond_an_open_slab(bench: Bench, monkeypatch: py
 
     monkeypatch.setattr(bench.driver, "read", watched)
     assert once(bench) == 0
-    launches = wire.LAUNCH_BYTES, launch_table._WINDOW * wire.LAUNCH_BYTES  # this one's entry, and those of the next
+    launches = wire.LAUNCH_BYTES, launch_table.WINDOW * wire.LAUNCH_BYTES  # this one's entry, and those of the next
     assert {*read} <= {control(bench), UNITS * wire.UNIT, *launches}
     assert read.count(UNITS * wire.UNIT) == 2, "by the pass, and again to find what blocks it"
 

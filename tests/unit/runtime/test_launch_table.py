@@ -98,7 +98,9 @@ def test_entries_are_renewed_for_the_times_of_later_replays(
 def test_entries_of_the_next_launches_are_read_ahead(known: LaunchTable) -> None:
     gpu = Gpu(*(Entry(grid, time=TIME + grid) for grid in range(1, 40)))
     grids(known, gpu, Head(1))
-    known.request(gpu, 0)
+    request = known.request()
+    assert request is not None
+    gpu.read(*request, 0)
     known.requested()
     read = gpu.read_so_far
     assert grids(known, gpu, *(Head(grid) for grid in range(1, 40))) == list(range(1, 40))

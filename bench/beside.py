@@ -28,13 +28,15 @@ from kscope.capture import wire
 from kscope_runtime.arena import Arena, Lines
 from kscope_runtime.device import Device
 from kscope_runtime.drain import Drain
-from kscope_runtime.ranges import Bytes, Ranges
+from kscope_runtime.entry_points import EntryPoints
 
 RINGS, LAUNCH_NS, PAUSE_NS, BATCH = 24, 4_000, 100_000, 20
 SOURCE = """
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+
+int32_t refill; /* whether rings are full again as soon as they are freed */
 
 void spin(int64_t ns)
 {
@@ -57,9 +59,25 @@ int keep(uint64_t to, uint64_t from, uint64_t size, uint64_t stream)
     return (int)((to ^ from ^ size ^ stream) & 0);
 }
 
+int column(const uint64_t *about, uint64_t stream)
+{
+    for (uint64_t row = 0; row < about[15]; row++) {
+        uint32_t *const limit = (uint32_t *)(about[11] + row * about[13]);
+        *limit = *(const uint32_t *)(about[3] + row * about[6]);
+        if (refill && row + 1 < about[15])
+            limit[-1] = *limit;
+    }
+    return (int)(stream & 0);
+}
+
 int arrive(uint64_t stream)
 {
     spin(5000);
+    return (int)(stream & 0);
+}
+
+int ready(uint64_t stream)
+{
     return (int)(stream & 0);
 }
 """
@@ -69,60 +87,26 @@ class Direct(Gpu):
     """Its addresses are those of this process."""
 
     def allocate(self, size: int, fill: int = 0xAB) -> int:
-        made = np.zeros(size, np.uint8)  # the driver below clears nothing
+        made = np.full(size, fill, np.uint8)
         self.blocks[made.ctypes.data] = made
         return made.ctypes.data
 
 
 class CompiledDriver(FakeDriver):
-    """A driver whose copies are compiled functions. Counts the calls that release the lock."""
+    """A driver whose functions are compiled ones. released: calls without the lock."""
 
     def __init__(self, library: ctypes.CDLL, gpu: Gpu) -> None:
         super().__init__(gpu)
-        self.library, self.released, self.refill = library, 0, False
-        self.points = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in ("copy", "arrive")]
-        self._keep = ctypes.cast(library.keep, ctypes.c_void_p).value or 0
+        self.library, self.released = library, 0
+        self.refill = ctypes.c_int32.in_dll(library, "refill")
+        names = "copy", "keep", "column", "arrive", "ready"
+        self.points = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names]
 
-    def entry_points(self) -> tuple[int, int]:
-        return self.points[0], self.points[1]
+    def entry_points(self) -> EntryPoints:
+        return EntryPoints(*self.points)
 
     def check(self, call: str, result: int) -> None:
         assert not result, call
-
-    def read(self, into: Bytes, address: int, stream: int) -> None:
-        self._released()
-        to, size = ctypes.c_void_p(into.ctypes.data), ctypes.c_uint64(into.nbytes)
-        self.library.copy(to, ctypes.c_void_p(address), size, stream)
-
-    def write(self, address: int, words: Bytes, stream: int) -> None:
-        self._released()
-        to, size = ctypes.c_void_p(address), ctypes.c_uint64(words.nbytes)
-        self.library.copy(to, ctypes.c_void_p(words.ctypes.data), size, stream)
-
-    def synchronize(self, stream: int) -> None:
-        self._released()
-        self.library.arrive(stream)
-
-    def ready(self, stream: int) -> bool:
-        self._released()
-        return True
-
-    def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
-        to = np.uint64(into.ctypes.data) + (np.cumsum(ranges.size) - ranges.size).astype(np.uint64)
-        native.call("copies", self.points[0], len(to), to, ranges.address, ranges.size, stream)
-
-    def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None:
-        native.call("copies", self._keep, len(ranges.size), ranges.address, ranges.address, ranges.size, stream)
-
-    def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
-        self._released()
-        stripes = self.gpus[0].view(address - wire.STRIPE.offset("limit"), pitch * (len(words) // 4)).view(wire.STRIPE)
-        stripes["limit"] = words.view(np.uint32)
-        if self.refill:
-            stripes["head"][:-1] = stripes["limit"][:-1]
-
-    def _released(self) -> None:
-        self.released += 1
 
 
 def compiled() -> ctypes.CDLL:
@@ -188,7 +172,7 @@ def main() -> None:
     call = native.call
 
     def counted(name: str, *arguments: Any) -> int:
-        driver._released()
+        driver.released += 1
         return call(name, *arguments)
 
     native.call = counted
@@ -202,13 +186,11 @@ def main() -> None:
     drain.opened()
     drain.start()
     time.sleep(0.2)
-    launches = iter(range(1 << 60))
+    launches, stripes = iter(range(1 << 60)), memory.stripes
 
     def claim() -> None:
         drain.wait_for_room("kernel")
-        memory.stripes["head"][next(launches) % RINGS] += np.uint32(3)
-        if next(launches) % 4096 > 4000:  # nothing is ever worth a copy
-            memory.stripes["head"][:RINGS] = drain._passes.state.tail[:RINGS]
+        stripes["head"][next(launches) % RINGS] += np.uint32(3)
 
     both: tuple[list[float], list[float]] = [], []
     released, cpu = 0, 0.0
@@ -218,7 +200,8 @@ def main() -> None:
             drain._passes.seen = time.monotonic(), True
         else:
             drain.stop()
-        assert drain._thread is not None or not part % 2
+        drain._passes.forecast.reset()
+        drain._passes.forecast._each["kernel"] = 3.0  # learned
         before, used = driver.released, spent(drain)
         both[part % 2].extend(program.run(seconds / 5, pause=True, each=claim))
         if part % 2:
@@ -227,7 +210,7 @@ def main() -> None:
         f"a launch, median and least: alone {show(both[0])}, beside the drain {show(both[1])}; a second of it: "
         f"{released / seconds:,.0f} releases, {cpu / seconds * 1e3:.1f} ms of CPU time"
     )
-    driver.refill = True
+    driver.refill.value = 1
     memory.stripes["head"][:RINGS] = memory.stripes["limit"][:RINGS]
     time.sleep(0.2)
     before, lines, began = driver.released, arena.taken, time.perf_counter()
@@ -241,7 +224,7 @@ def main() -> None:
         f"{(driver.released - before) / batches:.0f} releases a pass of {count * RINGS:,}, "
         f"{used / batches * 1e3:.2f} ms of CPU time of the thread; a launch {show(busy)}"
     )
-    driver.refill = False
+    driver.refill.value = 0
     drain.stop()
 
 

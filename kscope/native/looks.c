@@ -1,30 +1,15 @@
-/* Reading a device's words by driver functions, without a return to the interpreter between them.
-   kscope_runtime/stripe_words.py uses it. */
+/* The wait for claims; kscope_runtime/watch.py uses it. */
 
 #define _GNU_SOURCE /* for ppoll */
 
 #include "wire.h"
 
 #include <poll.h>
-#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
 typedef int (*copy_function)(uint64_t to, uint64_t from, uint64_t size, uint64_t stream);
 typedef int (*wait_function)(uint64_t stream);
-
-/* Make copies, each after the one before has arrived, until a call fails. Returns the result of the last call. */
-int64_t ks_in_order(int64_t copy, int64_t wait, int64_t stream, int64_t count, const uint64_t *to, const uint64_t *from,
-                    const int64_t *size)
-{
-    int result = 0;
-    for (int64_t i = 0; i < count && !result; i++) {
-        result = ((copy_function)(intptr_t)copy)(to[i], from[i], (uint64_t)size[i], (uint64_t)stream);
-        if (!result)
-            result = ((wait_function)(intptr_t)wait)((uint64_t)stream);
-    }
-    return result;
-}
 
 static void pause_for(int64_t ns, struct pollfd *wake)
 {

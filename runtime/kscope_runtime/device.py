@@ -21,6 +21,7 @@ from kscope.instrument.sampling import Sampling
 from .clocks import Clocks
 from .device_memory import Allocation
 from .driver import DeviceFacts, Driver
+from .driver_calls import DriverCalls
 from .in_file import InFile
 from .pool import Rings, default_bytes, least, rings
 from .pool_place import PoolPlace, surviving
@@ -74,10 +75,10 @@ class Device:
         """Zero device memory by copies: a memset is a kernel and would wait behind persistent blocks."""
         self.clear_ranges(Ranges.of(address, size), stream)
 
-    def clear_ranges(self, ranges: Ranges, stream: int) -> None:
-        """As clear(), several ranges."""
+    def clear_ranges(self, ranges: Ranges, stream: int, calls: DriverCalls | None = None) -> None:
+        """As clear(), several ranges. calls: what writes; None for the driver, at once."""
         if self.mapped is None or not InFile(self.mapped, self.driver).clear(ranges):
-            self.driver.write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
+            (calls or self.driver).write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
 
     def clear_launches(self) -> None:
         """Clear the launch table; only while the gate is closed."""

@@ -94,7 +94,8 @@ class Drain:
         if self._fits(kernel):
             self._patient = True
             return
-        self._wake.set()
+        if self._patient:
+            self._wake.set()
         progress, until = self._progress(), time.monotonic() + _MAX_LAUNCH_WAIT_S
         while self._patient and not self._fits(kernel):
             if self._progress() != progress:

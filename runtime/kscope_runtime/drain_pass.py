@@ -19,21 +19,21 @@ import numpy as np
 from kscope.capture import layout, wire
 from kscope.capture.capture_data import BegunLaunch
 from kscope.capture.expand import Claims, Expander, Lines
-from kscope.capture.heads import finished
 from kscope.capture.model import Problem
 
 from .accounting import MASK, TURN, Stripes, advance, slabs_end, uncut
 from .arena import Arena
 from .device import Device
 from .driver import Memory
+from .driver_calls import DriverCalls
 from .forecast import Forecast
 from .in_file import InFile
 from .launch_table import WINDOW, Found, LaunchTable, identified
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
-from .staging import PLACES, Part, Staging, pieces_of, ranges_of
-from .stripe_words import StripeWords, Watch
+from .staging import PLACES, Part, Staging, batches_of, pieces_of, ranges_of
+from .watch import Watch
 from .writing import Taken, Writer, claims_of
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
@@ -48,14 +48,16 @@ class Passes:
         self.epoch = 0
         self._driver = device.driver
         self._writes = device.driver.stream()
-        self._words = StripeWords(device)
+        self._calls = DriverCalls(device.driver)
+        lines = device.stripes * wire.STRIPE_BYTES
+        self._before, self._control = (device.driver.pinned(lines).view(wire.STRIPE) for _ in range(2))
         self._watch = Watch(device, WINDOW)
         self.room = threading.Event()  # wakes launches that wait; `seen` is whether there is room
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
-        self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
+        self._limits, self._written = (device.driver.pinned(4 * device.stripes).view("<u4") for _ in range(2))
         self._staging = Staging(device)
-        self._memory: Memory = device.driver
+        self._memory: Memory = self._calls
         self._writer = Writer()
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
@@ -66,8 +68,8 @@ class Passes:
 
     def adopt(self) -> None:
         """Start over with stripes without claims, after the pool was replaced."""
-        file, driver = self.device.mapped, self._driver
-        self._staging.memory = self._memory = driver if file is None else InFile(file, driver)
+        file, calls = self.device.mapped, self._calls
+        self._staging.memory = self._memory = calls if file is None else InFile(file, calls)
         words = self.device.words()
         self.state = Stripes.at(words)
         self.forecast = Forecast(words["head"], int(self.state.ring.sum(dtype=np.int64)), time.monotonic())
@@ -84,7 +86,7 @@ class Passes:
         self._expander = self._new_expander()
         self.forecast.reset()
         self._read_stripes()
-        self._lost = self._words.words["lost"].copy()
+        self._lost = self._control["lost"].copy()
 
     def _new_expander(self) -> Expander:
         return Expander(self.epoch, self.device.facts.max_clock_khz / 1e6, layouts=self.device.layouts)
@@ -95,35 +97,27 @@ class Passes:
 
     def lost(self) -> int:
         """Warps that found no room, from begin() to the last reading."""
-        return int((self._words.words["lost"] - self._lost).astype(np.int64).sum())
+        return int((self._control["lost"] - self._lost).astype(np.int64).sum())
 
     def once(self, share: int) -> int:
         """Take closed slabs of the stripes of which at least 1/share is claimed. Returns bytes freed."""
+        self._stuck = []
         skipped, head = self._read_stripes()
-        now = time.monotonic()
         enough = (self.state.claimed(head) * share >= self.state.ring) & ~self.state.turned
-        worth = np.flatnonzero(enough & (now >= self._again))
+        worth = np.flatnonzero(enough & (time.monotonic() >= self._again))
         freed = self._pass(worth, skipped, head, closed=True) if len(worth) else 0
         if self._stuck:  # one per pass, because it reads a whole ring
             freed += self._prove(self._stuck[0])
         return freed
 
     def watch(self, share: int, wake: int, pauses: tuple[float, float], most: float) -> bool:
-        """Wait until once() may find something to take, for `most` seconds at most; False if it must be called as often
-        as the pauses say. It must where other readers depend on passes, or where little room is left.
-
-        Args:
-            share: as for once().
-            wake, pauses, most: as for Watch.wait().
+        """Wait until once() may find something to take. Returns False at once if it must be called as often as the
+        pauses say: where other readers depend on passes, or little room is left. Arguments: as for Watch.wait().
         """
-        state = self.state
-        enough = (state.ring + np.uint32(share - 1)) // np.uint32(share)
-        if not self._watch.works or self.device.file is not None or not self.forecast.is_quiet():
+        if self.device.file is not None or not self.forecast.is_quiet():
             return False
-        if bool((state.claimed(self._words.words["head"]) >= enough).any()):
-            return False
-        self._watch.wait(state.tail, enough, self._launches.ahead(), wake, pauses, most)
-        return True
+        head, entries = self._control["head"], self._launches.ahead()
+        return self._watch.wait(self.state, share, head, entries, wake, pauses, most)
 
     def everything(self, *, closed: bool) -> None:
         """Take everything claimed; closed=False also takes unfinished slabs, once the device is idle."""
@@ -183,7 +177,7 @@ class Passes:
         if units:
             return 0
         freed = self._free([Part(stripe, tail, 0, True)], np.array([end - tail & MASK]))
-        self._driver.synchronize(self._writes)
+        self._calls.synchronize(self._writes)
         return freed * wire.UNIT
 
     def _read_stripes(self) -> tuple[U32s, U32s]:
@@ -192,31 +186,45 @@ class Passes:
         Two copies, one after the other: a warp adds to `head` first, so `head` of the second one counts all of the
         first one's `skipped`.
         """
-        began = time.monotonic()
-        memory = None if self._staging.memory is self._memory else self._staging.memory
-        self._words.read(self._staging.stream, memory, self._launches.request())
+        began = self._request_stripes()
+        if self._staging.memory is self._memory:
+            self._calls.flush()
+        return self._stripes_arrived(began)
+
+    def _request_stripes(self) -> float:
+        """Begin a reading of the stripes, which _stripes_arrived() takes in. Returns when it was requested."""
+        began, memory, stream = time.monotonic(), self._staging.memory, self._staging.stream
+        wait = self._calls.wait if memory is self._memory else memory.synchronize
+        if (ahead := self._launches.request()) is not None:
+            memory.read(*ahead, stream)
+        for words in (self._before, self._control):
+            memory.read(words.view(np.uint8), self.device.control + wire.STRIPES_AT, stream)
+            wait(stream)
+        return began
+
+    def _stripes_arrived(self, began: float) -> tuple[U32s, U32s]:
         self._launches.requested()
-        skipped, head = self._words.before["skipped"].copy(), self._words.words["head"].copy()
+        skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
         if self.state.turned.any() and self._staging.memory is self._memory:
-            self._driver.synchronize(self._writes)
+            self._calls.wait(self._writes)
             self._limit(head)
+            self._calls.flush()
         claimed = self.state.claimed(head)
         self.forecast.read(head, int(claimed.sum()), began)
         room = has_room(claimed, self.state.ring)
         self.seen = began, room
-        if room:
-            self.room.set()
-        else:
-            self.room.clear()
+        (self.room.set if room else self.room.clear)()
         return skipped, head
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
         freed, requested, past = 0, time.monotonic(), self.device.surely_past()
         settled = max(0, past - int(SETTLED_S * 1e9))
-        self._stuck = []
+        reading = 0.0
         try:
             for batch, units in self._batches(stripes, head):
+                if reading:  # how much room is left
+                    self._stripes_arrived(reading)
                 pieces = pieces_of(batch, skipped, head)
                 slabs = find(units, pieces, settled)
                 known = slabs.at[slabs.closed] if closed else slabs.at
@@ -234,38 +242,28 @@ class Passes:
                 self._resize(units, taken, bool(slabs.over.any()))
                 both = zip(batch, free, strict=True)
                 self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
-                self._read_stripes()  # how much room is left; waits for the next batch's copy
+                reading = self._request_stripes()  # will wait for the next batch's copy, too
         finally:  # what a fault keeps from being cleared is kept as well
             self._writer.wait()
-        if freed:
-            self._driver.synchronize(self._writes)
+        if reading:
+            self._calls.synchronize(self._writes)
+            self._stripes_arrived(reading)
         return freed * wire.UNIT
 
     # device to staging
 
     def _batches(self, stripes: Ints, head: U32s) -> Iterator[tuple[list[Part], Units]]:
         """Yield the stripes' claimed parts as copies in staging memory, in turn of its parts."""
-        granted = self.state.granted(head)
-        batches: list[list[Part]] = []
-        used, room = 0, self._staging.units
-        for stripe in stripes.tolist():
-            units = int(granted[stripe])
-            cut = min(units, room)
-            if not batches or used + cut > room:
-                batches.append([])
-                used = 0
-            batches[-1].append(Part(stripe, int(self.state.tail[stripe]), cut, cut == units))
-            used += cut
-        ready: tuple[list[Part], Units] | None = None
+        batches = batches_of(stripes, self.state.granted(head), self.state.tail, self._staging.units)
+        copies: list[Units] = []
         for index, batch in enumerate(batches):
-            if ready is None:
-                ready = batch, self._staging.fetch(batch, index % PLACES)
-            self._staging.arrived()
-            now = ready
+            if not index:
+                copies.append(self._staging.fetch(batch, 0))
+                self._calls.wait(self._staging.stream)
             if index + 1 < len(batches):
-                following = batches[index + 1]
-                ready = following, self._staging.fetch(following, (index + 1) % PLACES)
-            yield now
+                copies.append(self._staging.fetch(batches[index + 1], (index + 1) % PLACES))
+            self._calls.flush()  # a reading of the stripes waits for this batch
+            yield batch, copies[index]
 
     def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Units, Pieces, Slabs]]:
         """Yield everything claimed of a stripe, copy by copy in staging memory, each valid until the next; no slab
@@ -315,17 +313,8 @@ class Passes:
 
     def _resize(self, units: Units, taken: Taken, over: bool) -> None:
         """Let the sizes of the next slabs follow the records of the warps that were taken. over: some had too many."""
-        sizes, launches, entry = self.device.sizes, taken.launches, taken.plan.entry
-        varies = launches["layout"] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31) == wire.VARYING
-        if not varies.any() or not (over or sizes.learns(launches["kernel"][varies])):
-            return
-        sized = np.flatnonzero(varies[np.maximum(entry, 0)] & (entry >= 0))
-        heads = units[taken.plan.at[sized]]
-        ended = finished(heads)
-        heads, entry = heads[ended], entry[sized[ended]]
-        room = np.uint32(1) << (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT))
-        ring = int(self.state.ring[0]) * wire.UNIT
-        for word in sizes.seen(launches, entry, heads[:, 6], room, ring).tolist():
+        sizes, ring = self.device.sizes, int(self.state.ring[0]) * wire.UNIT
+        for word in sizes.taken(units, taken.launches, taken.plan.at, taken.plan.entry, over, ring).tolist():
             value = sizes.words[word : word + 1].view(np.uint8)
             self._driver.write(self.device.control + wire.size_offset(word), value, self._writes)
 
@@ -344,15 +333,16 @@ class Passes:
             delay = min(2 * self._delay[part.stripe], _MOST_DELAY_S) if late else _LEAST_DELAY_S
             self._delay[part.stripe], self._again[part.stripe] = delay, now + delay * late
             self.state.freed(part.stripe, part.tail + passed & MASK, part.whole and passed >= part.units)
-        self._driver.synchronize(self._writes)  # those of the batch before: _limits is free again
+        self._calls.wait(self._writes)  # the limits of the batch before
         kept = np.minimum(free, np.array([part.units for part in batch]))
-        self.device.clear_ranges(ranges_of(batch, self.device.table, kept), self._writes)
+        self.device.clear_ranges(ranges_of(batch, self.device.table, kept), self._writes, self._calls)
         if total:
-            self._limit(self._words.words["head"])
+            self._limit(self._control["head"])
         return total
 
     def _limit(self, head: U32s) -> None:
-        """Write the limits after the clears before. No earlier ones may still wait in the stream."""
+        """Write the limits after the clears before, once the limits before have been written."""
+        self._limits, self._written = self._written, self._limits  # those wait for their call
         self._limits[:] = self.state.closing(head)
         column = self.device.control + wire.STRIPES_AT + wire.STRIPE.offset("limit")
-        self._driver.write_column(column, wire.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)
+        self._calls.write_column(column, wire.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)

@@ -11,20 +11,19 @@ import mmap
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
 
 from kscope import native
 from kscope.errors import DriverError, MissingError, UnsupportedError
 
 from . import device_memory
 from .device_memory import Allocation
+from .entry_points import EntryPoints, entry_points
 from .primary_contexts import PrimaryContexts
 from .ranges import Bytes, Ranges, read_each
 
@@ -47,7 +46,6 @@ _GIVEN = (
 )
 _NOT_CAPTURED, _CAPTURED, _EXCLUSIVE_PROCESS = 0, 1, 3
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
-U64s = npt.NDArray[np.uint64]
 _PAGES: list[mmap.mmap] = []
 """Pinned memory, which stays registered with the driver to the end of the process."""
 
@@ -101,7 +99,7 @@ class Driver(Memory, Protocol):
     def launch(self, module: int, name: str, argument: int, stream: int) -> None: ...
     def copy_attribute(self, of: int, to: int, number: int) -> None: ...
     def relaxed(self) -> Any: ...
-    def entry_points(self) -> tuple[int, int] | None: ...
+    def entry_points(self) -> EntryPoints | None: ...
     def check(self, call: str, result: int) -> None: ...
 
 
@@ -113,12 +111,6 @@ def _bindings() -> ModuleType:
         if error.name not in ("cuda", "cuda.bindings"):
             raise
     return import_module("cuda.cuda")
-
-
-@cache
-def _entry_point(name: str) -> int:
-    """The address of a driver function."""
-    return ctypes.cast(getattr(ctypes.CDLL("libcuda.so.1"), name), ctypes.c_void_p).value or 0
 
 
 def _refused(call: str, result: Any) -> DriverError:
@@ -260,30 +252,16 @@ class CudaDriver:
 
     def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
         """As read(), one range after the other in `into`."""
-        if not native.available():
-            read_each(self, into, ranges, stream)
-            return
-        to = np.uint64(into.ctypes.data) + (np.cumsum(ranges.size) - ranges.size).astype(np.uint64)
-        self._copies("cuMemcpyDtoHAsync", to, ranges.address, ranges, stream)
+        read_each(self, into, ranges, stream)
 
     def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None:
         """As write(), the first of the words to each range, none of which is larger than they are."""
-        if not native.available():
-            for address, size in zip(ranges.address.tolist(), ranges.size.tolist(), strict=True):
-                self.write(address, words[:size], stream)
-            return
-        self._copies(
-            "cuMemcpyHtoDAsync", ranges.address, np.full_like(ranges.address, words.ctypes.data), ranges, stream
-        )
+        for address, size in zip(ranges.address.tolist(), ranges.size.tolist(), strict=True):
+            self.write(address, words[:size], stream)
 
-    def _copies(self, name: str, to: U64s, source: U64s, ranges: Ranges, stream: int) -> None:
-        """A copy for each range by one compiled call. From Python each call would wait for the interpreter's lock."""
-        result = native.call("copies", _entry_point(f"{name}_v2"), len(to), to, source, ranges.size, stream)
-        self.check(name, result)
-
-    def entry_points(self) -> tuple[int, int] | None:
-        """Addresses of the functions behind read() and synchronize(), for compiled code; None if it cannot use them."""
-        return _entry_point("cuMemcpyDtoHAsync_v2"), _entry_point("cuStreamSynchronize")
+    def entry_points(self) -> EntryPoints | None:
+        """Addresses for compiled code; None without any, or if it is turned off."""
+        return entry_points() if native.available() else None
 
     def check(self, call: str, result: int) -> None:
         """Raise the error that compiled code met."""

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 
+from kscope import native
 from kscope.capture import wire
 from kscope.errors import DriverError
 
@@ -34,6 +35,7 @@ class PoolReading:
     def __init__(self, device: Device) -> None:
         self._driver, self._address = device.driver, device.control + wire.STRIPES_AT
         self._stream = device.driver.stream()
+        self._points = device.driver.entry_points()
         self._bytes = device.driver.pinned(device.stripes * wire.STRIPE_BYTES)
         self._words = self._bytes.view(wire.STRIPE)
         self._one = threading.Lock()
@@ -61,11 +63,14 @@ class PoolReading:
         """Copy the stripes' words; False if they do not arrive in time.
 
         Polls the stream instead of waiting: it may share a queue with a user's stream whose work waits for this very
-            launch.
+            launch. Compiled, so that other threads have the interpreter's lock meanwhile.
         """
         try:
             # a graph capture would forbid these calls
             with self._driver.relaxed():
+                if self._points is not None:
+                    to_poll = self._points.read, self._points.ready, self._stream, self._bytes
+                    return not native.call("polled", *to_poll, self._address, len(self._bytes), int(1e9 * _LATE_S))
                 if not self._driver.ready(self._stream):
                     return False  # the previous copy has not arrived
                 self._driver.read(self._bytes, self._address, self._stream)

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kscope.capture import layout, wire
+from kscope.capture.heads import finished
 from kscope.instrument.recording import AUTO_RECORDS, log2_records
 
-from .slab_search import Ints, U32s
+from .slab_search import Ints, U32s, Units
 
 _LOOKS = 4
 """Launches that are seen, or parts of one in several copies, before a size may shrink."""
@@ -38,6 +39,29 @@ class SlabSizes:
     def learns(self, kernels: npt.NDArray[np.uint64]) -> bool:
         """Whether the size of one of these kernels may still shrink."""
         return bool((self._looks[(kernels % np.uint64(wire.SIZES)).astype(np.int64)] < _LOOKS).any())
+
+    def taken(
+        self, units: Units, launches: np.ndarray, at: U32s, entry: npt.NDArray[np.int32], over: bool, ring: int
+    ) -> Ints:
+        """Learn from slabs that were taken (s,). Returns the words that changed.
+
+        Args:
+            units: the copy.
+            launches: (l,) wire.LAUNCH.
+            at: unit of each slab's head.
+            entry: row of each slab's launch, or a negative number.
+            over: some warps had more records than room.
+            ring: bytes of an SM's ring.
+        """
+        varies = launches["layout"] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31) == wire.VARYING
+        if not varies.any() or not (over or self.learns(launches["kernel"][varies])):
+            return np.zeros(0, np.int64)
+        sized = np.flatnonzero(varies[np.maximum(entry, 0)] & (entry >= 0))
+        heads = units[at[sized]]
+        ended = finished(heads)
+        heads, entry = heads[ended], entry[sized[ended]]
+        room = np.uint32(1) << (heads[:, 3] >> np.uint32(wire.LOG2_SHIFT))
+        return self.seen(launches, entry, heads[:, 6], room, ring)
 
     def seen(self, launches: np.ndarray, entry: npt.NDArray[np.int32], counts: U32s, room: U32s, ring: int) -> Ints:
         """Learn from finished warps (s,).

@@ -10,7 +10,7 @@ from kscope.capture import wire
 
 from .device import Device
 from .driver import Memory
-from .ranges import Bytes, Ranges, in_rings
+from .ranges import Ranges, in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
 BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 3
@@ -46,20 +46,37 @@ class Staging:
         self._memory = device.driver.pinned(PLACES * BATCH).view("<u4").reshape(PLACES, -1, wire.UNIT // 4)
         self.units = self._memory.shape[1]
 
-    def read(self, into: Bytes, address: int) -> None:
-        """Begin to copy device memory to pinned memory."""
-        self.memory.read(into, address, self.stream)
-
     def arrived(self) -> None:
         """Wait for all copies from the device."""
         self.memory.synchronize(self.stream)
 
     def fetch(self, batch: list[Part], place: int) -> Units:
-        """Begin to copy the parts to a place. Returns the copy."""
+        """Copy the parts to a place, which arrived() waits for. Returns the copy."""
         units = np.asarray(self._memory[place][: sum(part.units for part in batch)])
         ranges = ranges_of(batch, self._device.table, np.array([part.units for part in batch]))
         self.memory.read_ranges(units.reshape(-1).view(np.uint8), ranges, self.stream)
         return units
+
+
+def batches_of(stripes: Ints, granted: Ints, tail: U32s, room: int) -> list[list[Part]]:
+    """The parts of stripes that are copied together.
+
+    Args:
+        stripes: (n,) which ones.
+        granted, tail: every stripe's units that may be in slabs, and where they begin.
+        room: units of a batch.
+    """
+    batches: list[list[Part]] = []
+    used = 0
+    for stripe in stripes.tolist():
+        units = int(granted[stripe])
+        cut = min(units, room)
+        if not batches or used + cut > room:
+            batches.append([])
+            used = 0
+        batches[-1].append(Part(stripe, int(tail[stripe]), cut, cut == units))
+        used += cut
+    return batches
 
 
 def ranges_of(batch: list[Part], table: np.ndarray, units: Ints) -> Ranges:

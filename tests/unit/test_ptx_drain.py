@@ -87,7 +87,7 @@ class Metal:
         for n in range(len(source) // width):
             self._bytes(address + n * pitch, width)[:] = source[n * width : (n + 1) * width].tobytes()
 
-    def clear_ranges(self, ranges: Ranges, stream: int) -> None:
+    def clear_ranges(self, ranges: Ranges, stream: int, calls: object) -> None:
         for address, size in zip(ranges.address.tolist(), ranges.size.tolist(), strict=True):
             self.between()
             self._bytes(address, size)[:] = bytes(size)

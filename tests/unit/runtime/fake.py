@@ -18,6 +18,7 @@ from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import DriverError
 from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import DeviceFacts
+from kscope_runtime.entry_points import EntryPoints
 from kscope_runtime.ranges import Bytes, Ranges, read_each
 from kscope_sim.protocol import Anchor, Slab, Thread, announce, claim
 
@@ -178,6 +179,7 @@ class FakeDriver:
         self.streams: dict[int, list[Any]] = {}  # copies that wait, in order
         self.kernels_on: set[int] = set()  # streams that kernels were launched on
         self.captures: dict[int, int | None] = {}  # stream -> the id of its graph capture
+        self.held: list[Any] = []  # what compiled code may call
         self.meanwhile: list[Any] = []  # called one by one after each stream synchronization: the progress of warps
 
     def _call(self, name: str) -> Gpu:
@@ -316,7 +318,7 @@ class FakeDriver:
                 return buffer[address - base :][:8]
         return self.gpus[self.current - 1].view(address, 8)
 
-    def entry_points(self) -> tuple[int, int] | None:
+    def entry_points(self) -> EntryPoints | None:
         return None  # tests count and interrupt single calls
 
     def check(self, call: str, result: int) -> None:

@@ -20,8 +20,9 @@ from kscope.capture.model import KernelMeta, ModuleMeta, RowLayout
 from kscope.decoding import slabs
 from kscope_runtime.staging import BATCH
 
+from .compiled import Points
 from .conftest import Bench
-from .fake import KERNEL, Lane
+from .fake import KERNEL, FakeDriver, Lane
 
 SLAB = 96  # bytes, for four records
 
@@ -62,11 +63,14 @@ def start_counters(bench: Bench, start: int) -> None:
 
 
 @SETTINGS
-@given(ACTIONS, START, COPY)
+@pytest.mark.parametrize(
+    "points", [lambda driver: None, lambda driver: Points().of(driver)], ids=["call by call", "compiled calls"]
+)
+@given(actions=ACTIONS, start=START, copy=COPY)
 def test_every_claim_is_drained_once_or_counted_as_lost(
-    by_hand: None, at_once: None, actions: list[Any], start: int, copy: int
+    by_hand: None, at_once: None, points: Any, actions: list[Any], start: int, copy: int
 ) -> None:
-    with patch("kscope_runtime.staging.BATCH", copy):
+    with patch("kscope_runtime.staging.BATCH", copy), patch.object(FakeDriver, "entry_points", points):
         bench = Bench().arm()
     start_counters(bench, start)
     passes = bench.drain._passes

@@ -22,6 +22,8 @@ from kscope.instrument import registry
 from kscope_runtime import driver
 from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import CudaDriver
+from kscope_runtime.driver_calls import DriverCalls
+from kscope_runtime.entry_points import EntryPoints
 from kscope_runtime.ranges import Ranges, in_rings
 
 
@@ -315,45 +317,54 @@ def test_an_unknown_handle_error_suggests_causes(
 
 
 @pytest.fixture
-def copied(cu: Bindings, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The (size, stream) of each copy that a compiled call made, from host memory; those of 3 bytes fail."""
+def copied(cu: Bindings, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """The (size, stream) of each copy that a compiled call made, in host memory; those of 3 bytes fail."""
     calls: list[tuple[int, int]] = []
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 4)
     def copy(to: int, source: int, size: int, stream: int) -> int:
         calls.append((size, stream))
         ctypes.memmove(to, source, size)
         return CUresult.CUDA_ERROR_ILLEGAL_ADDRESS if size == 3 else CUresult.CUDA_SUCCESS
 
-    monkeypatch.setattr(driver, "_entry_point", lambda name: ctypes.cast(copy, ctypes.c_void_p).value)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 4)
+    functions = [kind(copy), kind(copy), kind(lambda *_: 0)]
+    read, write, other = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in functions)
+    monkeypatch.setattr(driver, "entry_points", lambda: EntryPoints(read, write, other, other, other))
     monkeypatch.setattr(cu, "CUresult", CUresult, raising=False)
-    return calls
+    yield calls
+    del functions
 
 
 @pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
-def test_ranges_are_copied_by_one_compiled_call(copied: list[tuple[int, int]]) -> None:
+def test_copies_are_made_in_order_at_the_next_wait(copied: list[tuple[int, int]]) -> None:
     memory, into = np.arange(100, dtype=np.uint8), np.zeros(20, np.uint8)
-    base = memory.ctypes.data
-    CudaDriver().read_ranges(into, Ranges(np.array([base + 50, base + 7], np.uint64), np.array([2, 4])), 9)
-    assert into[:7].tolist() == [50, 51, 7, 8, 9, 10, 0] and copied == [(2, 9), (4, 9)]
-    CudaDriver().write_ranges(Ranges(np.array([base + 1, base + 20], np.uint64), np.array([5, 2])), into, 9)
+    base, calls = memory.ctypes.data, DriverCalls(CudaDriver())
+    calls.read_ranges(into, Ranges(np.array([base + 50, base + 7], np.uint64), np.array([2, 4])), 9)
+    calls.write_ranges(Ranges(np.array([base + 1, base + 20], np.uint64), np.array([5, 2])), into, 8)
+    assert not copied
+    calls.synchronize(9)
+    assert into[:7].tolist() == [50, 51, 7, 8, 9, 10, 0] and copied == [(2, 9), (4, 9), (5, 8), (2, 8)]
     assert memory[1:7].tolist() == [50, 51, 7, 8, 9, 6] and memory[20:23].tolist() == [50, 51, 22]
+    calls.flush()
+    assert len(copied) == 4
 
 
 @pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
 def test_a_copy_that_fails_is_the_last_one(copied: list[tuple[int, int]]) -> None:
-    memory = np.arange(100, dtype=np.uint8)
+    memory, calls = np.arange(100, dtype=np.uint8), DriverCalls(CudaDriver())
     ranges = Ranges(np.full(3, memory.ctypes.data, np.uint64), np.array([2, 3, 4]))
-    with pytest.raises(DriverError, match=r"cuMemcpyDtoHAsync failed: CUDA_ERROR_ILLEGAL_ADDRESS \(700\)"):
-        CudaDriver().read_ranges(np.zeros(9, np.uint8), ranges, 9)
+    calls.write_ranges(ranges, np.zeros(9, np.uint8), 9)
+    with pytest.raises(DriverError, match=r"cuMemcpyHtoDAsync failed: CUDA_ERROR_ILLEGAL_ADDRESS \(700\)"):
+        calls.synchronize(9)
     assert [size for size, _ in copied] == [2, 3]
 
 
 def test_ranges_are_copied_one_by_one_without_compiled_loops(cu: Bindings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KSCOPE_NATIVE", "0")
     ranges, words = Ranges(np.array([4096, 64], np.uint64), np.array([2, 4])), np.zeros(8, np.uint8)
-    CudaDriver().read_ranges(words, ranges, 9)
-    CudaDriver().write_ranges(ranges, words, 9)
+    calls = DriverCalls(CudaDriver())
+    calls.read_ranges(words, ranges, 9)
+    calls.write_ranges(ranges, words, 9)
     at = words.ctypes.data
     assert [call for call in cu.calls if call[0].startswith("cuMemcpy")] == [
         ("cuMemcpyDtoHAsync", at, 4096, 2, 9),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,37 +15,13 @@ from kscope_runtime import drain as drain_module
 from kscope_runtime.launch_table import WINDOW
 from kscope_runtime.wake import Wake
 
+from .compiled import Points
 from .conftest import Bench
 from .fake import FakeDriver, Lane
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
 _SHARE = 8
 _LONG_S = 600.0
-
-
-class Points:
-    """The driver's functions for compiled code. meanwhile: called before each wait. result: of waits."""
-
-    def __init__(self) -> None:
-        self.meanwhile: Callable[[], object] = lambda: None
-        self.result, self.waits, self.copies = 0, 0, list[int]()
-
-    def of(self, driver: FakeDriver) -> tuple[int, int]:
-        def copy(to: int, source: int, size: int, stream: int) -> int:
-            self.copies.append(source)
-            memory = driver.gpus[0].view(source, size)
-            ctypes.memmove(to, memory.ctypes.data, size)
-            return 0
-
-        def wait(stream: int) -> int:
-            self.waits += 1
-            self.meanwhile()
-            return self.result
-
-        word, result = ctypes.c_uint64, ctypes.c_int
-        self._held: Any = ctypes.CFUNCTYPE(result, *(word,) * 4)(copy), ctypes.CFUNCTYPE(result, word)(wait)
-        first, second = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._held)
-        return first, second
 
 
 @pytest.fixture
@@ -172,5 +146,5 @@ def test_a_session_with_a_thread_takes_everything(points: Points) -> None:
         Lane(bench.memory, sm=block % 4, block=block).run()
     (device,) = bench.backend.collect(wait=True)
     lines = np.asarray(device.lines)
-    assert device.lost == 0 and points.copies
+    assert device.lost == 0 and "write_column" in points.calls
     assert len(lines) == 300 * 3

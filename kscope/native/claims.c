@@ -125,9 +125,12 @@ struct table {
     const uint32_t *at;
     uint32_t epoch;
     int reread;
-    const uint8_t *grid, *log2, *stale;
+    const uint8_t *grid, *log2;
+    const double *read_at;
+    double stale;
     int32_t *entry;
-    uint8_t *missing;
+    uint8_t *missing, *used;
+    int32_t *number; /* of each entry that is used */
     atomic_int_fast64_t unknown;
 };
 
@@ -151,28 +154,61 @@ static void match(void *context, int64_t index)
             continue;
         }
         const int newest = is_entry_of(head, row, table->grid, table->log2);
-        if (!newest || table->stale[row] || (table->reread && !is_finished(head)))
+        if (!newest || table->read_at[row] <= table->stale || (table->reread && !is_finished(head)))
             __atomic_store_n(table->missing + row, 1, __ATOMIC_RELAXED);
         if (!newest && !is_entry_of(head, row += SLOTS, table->grid, table->log2)) {
             row = -2;
             unknown++;
         }
         table->entry[i] = row;
+        if (row >= 0 && !__atomic_load_n(table->used + row, __ATOMIC_RELAXED))
+            __atomic_store_n(table->used + row, 1, __ATOMIC_RELAXED);
     }
     atomic_fetch_add(&table->unknown, unknown);
 }
 
-/* The entry of each slab's launch, among the newest ones of the slots and, after these, the previous ones.
-   reread: unfinished warps need an entry that was read anew. grid, log2: (2 * SLOTS,) of each entry. stale: (SLOTS,)
-   entries to read anew. entry: index, -1 of another session, -2 unknown. missing: (SLOTS,) slots whose entry must be
-   read. Returns how many are unknown. */
-int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int64_t epoch, int64_t reread,
-                   const uint8_t *grid, const uint8_t *log2, const uint8_t *stale, int64_t threads, int32_t *entry,
-                   uint8_t *missing)
+static void number_entries(void *context, int64_t index)
 {
-    struct table table = {units, slabs, at, (uint32_t)epoch, reread != 0, grid, log2, stale, entry, missing, 0};
-    in_parallel(match, &table, steps_of(slabs, STEP), worth(threads, slabs, 4 * STEP));
-    return table.unknown;
+    struct table *const table = context;
+    const int64_t stop = step_end(index, table->slabs, STEP);
+    for (int64_t i = index * STEP; i < stop; i++)
+        if (table->entry[i] >= 0)
+            table->entry[i] = table->number[table->entry[i]];
+}
+
+/* The entry of each slab's launch, among the newest ones of the slots and, after these, the previous ones.
+   reread: unfinished warps need an entry that was read anew. grid, log2: (2 * SLOTS,) of each entry. read_at, stale:
+   (SLOTS,) when entries were read, and when they must have been read at least. missing: (SLOTS,) slots whose entry must
+   be read; unless `last`, entry and rows are then undefined. entry: index into rows, -1 of another session, -2 unknown.
+   rows: (2 * SLOTS,) the entries in use, ascending. counts: their number, or -1 if some must be read, and how many
+   slabs' entries are unknown. Returns -1 without memory. */
+int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int64_t epoch, int64_t reread,
+                   const uint8_t *grid, const uint8_t *log2, const double *read_at, double stale, int64_t last,
+                   int64_t threads, int32_t *entry, uint8_t *missing, int32_t *rows, int64_t *counts)
+{
+    uint8_t *const used = calloc(2 * SLOTS, sizeof *used);
+    int32_t *const number = malloc(2 * SLOTS * sizeof *number);
+    struct table table = {units, slabs, at,   (uint32_t)epoch, reread != 0, grid, log2, read_at, stale, entry,
+                          missing, used, number, 0};
+    const int made = used && number;
+    threads = worth(threads, slabs, 4 * STEP);
+    memset(missing, 0, SLOTS);
+    if (made)
+        in_parallel(match, &table, steps_of(slabs, STEP), threads);
+    counts[0] = -1;
+    counts[1] = table.unknown;
+    if (made && (last || !memchr(missing, 1, SLOTS))) {
+        counts[0] = 0;
+        for (int32_t row = 0; row < 2 * SLOTS; row++)
+            if (used[row]) {
+                number[row] = (int32_t)counts[0];
+                rows[counts[0]++] = row;
+            }
+        in_parallel(number_entries, &table, steps_of(slabs, STEP), threads);
+    }
+    free(used);
+    free(number);
+    return made ? 0 : -1;
 }
 
 struct extents {

@@ -227,7 +227,7 @@ class Passes:
                     self._stripes_arrived(reading)
                 pieces = pieces_of(batch, skipped, head)
                 slabs = find(units, pieces, settled)
-                known = slabs.at[slabs.closed] if closed else slabs.at
+                known = slabs.at[slabs.closed] if closed and not slabs.closed.all() else slabs.at
                 found = self._launches.find(units, known, self._staging.memory, fresh=not closed)
                 if closed:
                     slabs = identified(units, slabs, found, past)

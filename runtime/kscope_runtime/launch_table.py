@@ -6,6 +6,7 @@ others. So the entry before it is kept, too: the head of a finished warp shows w
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -88,6 +89,7 @@ class LaunchTable:
         self._device, self._stream = device, device.driver.stream()
         self._read = device.driver.pinned(_MOST * wire.LAUNCH_BYTES).view(wire.LAUNCH)
         self._ahead = device.driver.pinned(WINDOW * wire.LAUNCH_BYTES).view(wire.LAUNCH)
+        self._missing, self._numbered = np.zeros(wire.SLOTS, bool), np.zeros(2 * wire.SLOTS, np.int32)
         self.begin(0)
 
     def begin(self, epoch: int) -> None:
@@ -131,18 +133,12 @@ class LaunchTable:
             memory: reads entries that are not known.
             fresh: read the entries of unfinished warps again, whose heads have less information.
         """
-        missing = np.zeros(wire.SLOTS, bool)
-        stale = self._read_at <= time.monotonic() - _STALE_S
-        row, unknown = self._match(units, at, fresh, stale, missing)
-        if missing.any():
-            self._fetch(np.flatnonzero(missing), memory)
-            row, unknown = self._match(units, at, False, np.zeros(wire.SLOTS, bool), missing)
-        # two more rows, for numbers below 0
-        used, number = np.zeros(2 * wire.SLOTS + 2, bool), np.empty(2 * wire.SLOTS + 2, np.int32)
-        used[row] = True
-        rows = np.flatnonzero(used[:-2])
-        number[rows], number[-2:] = np.arange(len(rows)), (_UNKNOWN, _FOREIGN)
-        return Found(_words(self._rows)[rows].reshape(-1).view(wire.LAUNCH), number[row], unknown)
+        stale = time.monotonic() - _STALE_S
+        row, rows, unknown, missing = self._match(units, at, fresh, stale, last=False)
+        if len(missing):
+            self._fetch(missing, memory)
+            row, rows, unknown, _ = self._match(units, at, False, -math.inf, last=True)
+        return Found(_words(self._rows)[rows].reshape(-1).view(wire.LAUNCH), row, unknown)
 
     def newest(self, memory: Memory) -> tuple[BegunLaunch, ...]:
         """The launches of this session that began last, of those whose every warp claims a slab.
@@ -161,24 +157,37 @@ class LaunchTable:
         return tuple(map(BegunLaunch, *columns))
 
     def _match(
-        self, units: Units, at: U32s, fresh: bool, stale: Bools, missing: Bools
-    ) -> tuple[npt.NDArray[np.int32], int]:
-        """Rows of the launches that are known by now, with numbers below 0 as in Found, and how many are unknown. Notes
-        in `missing` the slots whose entries must be read.
+        self, units: Units, at: U32s, fresh: bool, stale: float, last: bool
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.integer], int, Ints]:
+        """As far as launches are known: each head's index into rows, with numbers below 0 as in Found; the rows; how
+        many are unknown; and the slots whose entries must be read. Only the latter are valid if there are any, unless
+        this is the last try.
+
+        Args:
+            stale: time.monotonic() that entries must have been read after.
         """
-        entry = np.empty(len(at), np.int32)
         if native.available():
-            known = self._grid, self._log2, stale, native.threads(short=True)
-            unknown = native.call("entries", units, len(at), at, self.epoch, int(fresh), *known, entry, missing)
-            return entry, unknown
+            return self._compiled(units, at, fresh, stale, last)
         heads = units[at]
         slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
         newest = self._is_entry(heads, slot)
-        missing[slot[~other & (~newest | stale[slot] | (fresh & ~finished(heads)))]] = True
+        missing = np.unique(slot[~other & (~newest | (self._read_at[slot] <= stale) | (fresh & ~finished(heads)))])
         row = np.where(newest, slot, slot + wire.SLOTS)
-        good = newest | self._is_entry(heads, row)
-        entry[:] = np.where(other, _FOREIGN, np.where(good, row, _UNKNOWN))
-        return entry, int(np.count_nonzero(~other & ~good))
+        good = (newest | self._is_entry(heads, row)) & ~other
+        entry = np.where(other, _FOREIGN, _UNKNOWN).astype(np.int32)
+        rows, entry[good] = np.unique(row[good], return_inverse=True)
+        return entry, rows, int(np.count_nonzero(~other & ~good)), missing
+
+    def _compiled(
+        self, units: Units, at: U32s, fresh: bool, stale: float, last: bool
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.integer], int, Ints]:
+        entry, counts = np.empty(len(at), np.int32), np.empty(2, np.int64)
+        known = self._grid, self._log2, self._read_at, stale, int(last), native.threads(short=True)
+        found = entry, self._missing, self._numbered, counts
+        native.call("entries", units, len(at), at, self.epoch, int(fresh), *known, *found)
+        rows, unknown = counts.tolist()
+        missing = np.flatnonzero(self._missing) if rows < 0 else np.zeros(0, np.int64)
+        return entry, self._numbered[: max(0, rows)], unknown, missing
 
     def _is_entry(self, heads: Units, row: Ints) -> Bools:
         """Whether rows are those of the heads' launches, as far as the heads show."""

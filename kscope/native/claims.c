@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { CHUNK_UNITS = 1 << 14 }; /* half a MiB, which fits into a core's second cache */
+enum { STEP = 1 << 12 };         /* slabs that a thread looks at, at a time */
 
 struct chunk {
     int64_t from, to, stop; /* units that a slab may begin at, and where its part ends */
@@ -83,13 +84,42 @@ static int64_t gather(const struct search *search, struct chunk *chunk, int64_t 
     return to + chunk->found;
 }
 
+struct extents {
+    const int64_t *opens, *first;
+    const uint32_t *at;
+    const uint8_t *log2, *closed;
+    int64_t *free, *reach;
+    uint8_t *gaps;
+};
+
+static void extent(void *context, int64_t part)
+{
+    const struct extents *const all = context;
+    const int64_t first = all->first[part];
+    int64_t end = 0, until = -1;
+    int gaps = 0;
+    for (int64_t i = all->opens[part]; i < all->opens[part + 1]; i++) {
+        const int gap = all->at[i] - first != end;
+        gaps |= gap;
+        if (until < 0 && (gap || !all->closed[i]))
+            until = end;
+        end = all->at[i] - first + slab_units(all->log2[i]);
+    }
+    all->gaps[part] = (uint8_t)gaps;
+    all->free[part] = until < 0 ? end : until;
+    all->reach[part] = end;
+}
+
 /* Slabs in parts of stripes.
    first: (parts + 1,) units where parts begin. settled: records of warps that ended before it have arrived, ns; 0: none
    is known to. at to over: columns of the slabs, room for one per three units, per part and per CHUNK_UNITS, and one
-   more; closed and over may be NULL. opens: (parts + 1,) where each part's slabs begin. Returns their number, or -1 without memory. */
+   more; closed and over may be NULL. opens: (parts + 1,) where each part's slabs begin.
+   free_units to gaps: how far each part's slabs follow each other, in units from its beginning; not written without closed.
+   free_units: up to the first open slab or gap. reach: up to the end of the last slab. gaps: whether there is a gap before a
+   slab. Returns the number of slabs, or -1 without memory. */
 int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, int64_t least_log2, int64_t most_log2,
                   int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
-                  int64_t *opens)
+                  int64_t *opens, int64_t *free_units, int64_t *reach, uint8_t *gaps)
 {
     const uint32_t steps = (uint32_t)(settled >> TIME_SHIFT);
     const int64_t most = (first[parts] - first[0]) / CHUNK_UNITS + parts;
@@ -114,10 +144,14 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, in
     }
     opens[parts] = found;
     free(chunks);
+    if (closed) {
+        struct extents all = {opens, first, at, log2, closed, free_units, reach, gaps};
+        in_parallel(extent, &all, parts, worth(threads, found, 4 * STEP));
+    }
     return found;
 }
 
-enum { SLOTS = 1 << 16, STEP = 1 << 12 }; /* slabs that a thread looks at, at a time */
+enum { SLOTS = 1 << 16 };
 
 struct table {
     const uint32_t *units;
@@ -211,35 +245,7 @@ int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int
     return made ? 0 : -1;
 }
 
-struct extents {
-    const int64_t *opens, *first;
-    const uint32_t *at;
-    const uint8_t *log2, *closed;
-    int64_t *free, *reach;
-    uint8_t *gaps;
-};
-
-static void extent(void *context, int64_t part)
-{
-    const struct extents *const all = context;
-    const int64_t first = all->first[part];
-    int64_t end = 0, until = -1;
-    int gaps = 0;
-    for (int64_t i = all->opens[part]; i < all->opens[part + 1]; i++) {
-        const int gap = all->at[i] - first != end;
-        gaps |= gap;
-        if (until < 0 && (gap || !all->closed[i]))
-            until = end;
-        end = all->at[i] - first + slab_units(all->log2[i]);
-    }
-    all->gaps[part] = (uint8_t)gaps;
-    all->free[part] = until < 0 ? end : until;
-    all->reach[part] = end;
-}
-
-/* How far each part's slabs follow each other, in units from its beginning.
-   opens: (parts + 1,) where each part's slabs begin. free: up to the first open slab or gap. reach: up to the end of
-   the last slab. gaps: whether there is a gap before a slab. */
+/* As ks_claims() gives them, for other `closed`. */
 int64_t ks_extents(int64_t parts, const int64_t *opens, const int64_t *first, const uint32_t *at, const uint8_t *log2,
                    const uint8_t *closed, int64_t threads, int64_t *free, int64_t *reach, uint8_t *gaps)
 {

@@ -25,7 +25,7 @@ import numpy as np
 from kscope import native
 from kscope.util.arrays import Bools
 
-from .slab_search import Ints, Pieces, Slabs, U32s, Units, looks_whole
+from .slab_search import Extents, Ints, Pieces, Slabs, U32s, Units, looks_whole
 
 MASK = 0xFFFFFFFF
 TURN = 1 << 32
@@ -141,7 +141,8 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
         slabs: their slabs.
         most: the result of uncut(), an upper bound.
     """
-    free, reach, gaps = _extents(pieces, slabs)
+    extents = slabs.extents or _extents(pieces, slabs)
+    free, reach, gaps = extents.free, extents.reach, extents.gaps
     stripe, head = pieces.stripe, (pieces.head - pieces.tail).astype(np.int64)
     room = (state.limit[stripe] - pieces.tail).astype(np.int64)
     # usually slabs follow each other from the tail on: free up to the first open one
@@ -158,19 +159,14 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
     return free
 
 
-def _extents(pieces: Pieces, slabs: Slabs) -> tuple[Ints, Ints, Bools]:
-    """How far each part's slabs follow each other, in units from its tail: up to the first open slab or gap, and up to
-    the end of the last slab; and whether there is a gap before a slab.
-    """
+def _extents(pieces: Pieces, slabs: Slabs) -> Extents:
     parts = len(pieces.stripe)
     free, reach = np.empty((2, parts), np.int64)
     gaps = np.empty(parts, bool)
     if native.available():
-        columns = slabs.at, slabs.log2, slabs.closed
-        native.call(
-            "extents", parts, slabs.opens, pieces.first, *columns, native.threads(short=True), free, reach, gaps
-        )
-        return free, reach, gaps
+        columns = slabs.at, slabs.log2, slabs.closed, native.threads(short=True)
+        native.call("extents", parts, slabs.opens, pieces.first, *columns, free, reach, gaps)
+        return Extents(free, reach, gaps)
     for p in range(parts):
         run = _Run.of(pieces, slabs, p)
         breaks, follows = run.breaks(), run.start[1:] == run.stop[:-1]
@@ -178,7 +174,7 @@ def _extents(pieces: Pieces, slabs: Slabs) -> tuple[Ints, Ints, Bools]:
         gaps[p] = len(run.start) > 0 and bool(run.start[0] or not follows.all())
         last = int(breaks[0]) if len(breaks) else len(run.stop)
         free[p] = run.stop[last - 1] if last else 0
-    return free, reach, gaps
+    return Extents(free, reach, gaps)
 
 
 @dataclass(frozen=True)

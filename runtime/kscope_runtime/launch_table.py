@@ -79,7 +79,7 @@ def identified(units: Units, slabs: Slabs, found: Found, past: int) -> Slabs:
     steps = np.uint32(max(0, past - int(_ENTRY_S * 1e9)) >> wire.TIME_SHIFT & 0xFFFFFFFF)
     recent = (steps - ended).view(np.int32) <= 0 if past else np.ones(len(ended), bool)
     closed[closed] = ~(recent & (found.entry == _UNKNOWN))
-    return replace(slabs, closed=closed)
+    return slabs.with_closed(closed)
 
 
 class LaunchTable:

@@ -9,7 +9,6 @@ slab is taken from a copy made SETTLED_S later; stores take microseconds.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 
@@ -48,4 +47,4 @@ class OverrunSlabs:
             closed[mine[early | ~np.isin(position, noted)]] = False
             if not early:
                 self._noted[stripe] = position, time.monotonic()
-        return replace(slabs, closed=closed)
+        return slabs.with_closed(closed)

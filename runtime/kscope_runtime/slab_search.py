@@ -6,7 +6,7 @@ unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,21 @@ class Pieces:
 
 
 @dataclass(frozen=True)
+class Extents:
+    """How far each part's slabs follow each other, in units from its tail; each field is (p,).
+
+    Attributes:
+        free: up to the first open slab or gap.
+        reach: up to the end of the last slab.
+        gaps: there is a gap before a slab.
+    """
+
+    free: Ints
+    reach: Ints
+    gaps: Bools
+
+
+@dataclass(frozen=True)
 class Slabs:
     """Slabs found in a copy, ascending; each field but `opens` is (s,).
 
@@ -55,6 +70,7 @@ class Slabs:
         closed: the end is there, and as many records as the slab should hold.
         over: more records were written than the slab has room for.
         opens: (p + 1,) where the slabs of each part begin, and their number.
+        extents: if they are known.
     """
 
     at: U32s
@@ -62,6 +78,11 @@ class Slabs:
     closed: Bools
     over: Bools
     opens: Ints
+    extents: Extents | None = None
+
+    def with_closed(self, closed: Bools) -> Slabs:
+        """The slabs, of which others are complete."""
+        return replace(self, closed=closed, extents=None)
 
     def units(self, which: slice) -> Ints:
         """Sizes of slabs."""
@@ -132,6 +153,8 @@ def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
     at, log2 = np.empty(most, np.uint32), np.empty(most, np.uint8)
     closed, over = np.empty((2, most), bool)
     opens = np.empty(parts + 1, np.int64)
+    free, reach = np.empty((2, parts), np.int64)
+    extents = Extents(free, reach, np.empty(parts, bool))
     inputs = units, parts, pieces.first, *_LOG2, settled, native.threads(short=True)
-    n = native.call("claims", *inputs, at, log2, closed, over, opens)
-    return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens)
+    n = native.call("claims", *inputs, at, log2, closed, over, opens, extents.free, extents.reach, extents.gaps)
+    return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens, extents)

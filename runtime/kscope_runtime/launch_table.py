@@ -160,11 +160,8 @@ class LaunchTable:
         self, units: Units, at: U32s, fresh: bool, stale: float, last: bool
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.integer], int, Ints]:
         """As far as launches are known: each head's index into rows, with numbers below 0 as in Found; the rows; how
-        many are unknown; and the slots whose entries must be read. Only the latter are valid if there are any, unless
-        this is the last try.
-
-        Args:
-            stale: time.monotonic() that entries must have been read after.
+        many are unknown; and the slots whose entries must be read: that is, when they are not known or were read up to
+        `stale`, of time.monotonic(). Only the latter are valid if there are any, unless this is the last try.
         """
         if native.available():
             return self._compiled(units, at, fresh, stale, last)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import threading
 import time
+import weakref
 from collections.abc import Hashable
 from pathlib import Path
 
@@ -53,6 +55,7 @@ class Drain:
         self._lock = threading.Lock()
         self._stop, self._wake = threading.Event(), Wake()
         self._thread: threading.Thread | None = None
+        atexit.register(_watch_no_more, weakref.ref(self))
 
     def begin(
         self, epoch: int, pool: int | None, folder: Path | None = None, open_pool: OpenPool | None = None
@@ -82,6 +85,11 @@ class Drain:
     def closed(self) -> None:
         """The gate was closed."""
         self._recording.clear()
+
+    def watch_no_more(self) -> None:
+        """Make passes only."""
+        self._passes.watches = False
+        self._wake.set()
 
     def wait_for_room(self, kernel: Hashable) -> None:
         """Return when the pool has room for a launch of the kernel and all those before it, or nothing was freed for a
@@ -216,3 +224,9 @@ class Drain:
             self._wake.wait(_CLOSED_S if least == _IDLE_S else least)
         elif not self._passes.watch(_SHARE, self._wake.file, (least, _IDLE_S), _WATCH_S):
             self._wake.wait(least)
+
+
+def _watch_no_more(drain: weakref.ref[Drain]) -> None:
+    """The interpreter exits. Compiled code would go on and call the driver, which ends with the process."""
+    if (found := drain()) is not None:
+        found.watch_no_more()

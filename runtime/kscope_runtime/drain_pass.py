@@ -51,7 +51,7 @@ class Passes:
         self._calls = DriverCalls(device.driver)
         lines = device.stripes * wire.STRIPE_BYTES
         self._before, self._control = (device.driver.pinned(lines).view(wire.STRIPE) for _ in range(2))
-        self._watch = Watch(device, WINDOW)
+        self._watch, self.watches = Watch(device, WINDOW), True
         self.room = threading.Event()  # wakes launches that wait; `seen` is whether there is room
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
@@ -114,7 +114,7 @@ class Passes:
         """Wait until once() may find something to take. Returns False at once if it must be called as often as the
         pauses say: where other readers depend on passes, or little room is left. Arguments: as for Watch.wait().
         """
-        if self.device.file is not None or not self.forecast.is_quiet():
+        if not self.watches or self.device.file is not None or not self.forecast.is_quiet():
             return False
         head, entries = self._control["head"], self._launches.ahead()
         return self._watch.wait(self.state, share, head, entries, wake, pauses, most)

@@ -15,7 +15,7 @@ class Wake(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self.file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        weakref.finalize(self, os.close, self.file)
+        weakref.finalize(self, os.close, self.file).atexit = False  # a thread may still wait
 
     def set(self) -> None:
         """Wake the thread that waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -95,6 +96,16 @@ def test_a_wake_ends_the_wait(bench: Bench) -> None:
     bench.drain._wake.set()
     waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
+
+
+def test_the_interpreters_exit_ends_the_wait_for_good(bench: Bench) -> None:
+    waiting = threading.Thread(target=watch, args=(bench,))
+    waiting.start()
+    drain_module._watch_no_more(weakref.ref(bench.drain))
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+    bench.drain._wake.clear()
+    assert not watch(bench)
 
 
 def test_a_cleared_wake_waits_again() -> None:

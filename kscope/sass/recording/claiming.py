@@ -182,8 +182,8 @@ def _at(
     ]
     epoch = where[values[0]]
     test = [
-        *(() if state.on is not None else (*_at_rest(state), *ids)),
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
+        *(() if state.on is not None else (*_at_rest(state), *ids)),  # the claim returns behind these
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
     row, aside = straightening.straight([*code], function.arch)

@@ -71,7 +71,9 @@ class Recorded:
     shared: Mapping[int, int] = field(default_factory=dict)
 
 
-def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
+def recorded(
+    text: str, kernel: ptx.Kernel, assemble: Assembler, name: str = "", others: bytes | None = None
+) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
     The text is assembled as it is, where marks are comments, and once more with labels. Both give the same code, but
@@ -79,9 +81,11 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     held up to their marks by instructions that are replaced, see labels.py.
 
     Args:
-        text: PTX of one kernel with marks, and with the module's symbols.
+        text: PTX with marks, and with the module's symbols.
         kernel: what the texts of the protocol depend on.
         assemble: ptxas, which may be called in threads.
+        name: the kernel's symbol; empty: the only kernel with marks.
+        others: the text's cubin in which other kernels record already; None if no kernel does.
 
     Returns:
         The cubin, checked.
@@ -91,13 +95,15 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     """
     _check_options(kernel)
     kernel = replace(kernel, anchored=False)
-    labeled = labels.labeled(text)
+    labeled = labels.labeled(text, name)
     regions.check(labeled, kernel.specs[0])
     found, paired = regions.records(labeled), regions.together(code.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
-    texts = labeled.plain, labeled.text + fragments.text(kernel)
-    with ThreadPoolExecutor(len(texts)) as pool:
-        data, tagged = pool.map(assemble, texts, (False, True))
+    with ThreadPoolExecutor(2) as pool:
+        plain = None if others is not None else pool.submit(assemble, labeled.plain, False)
+        tagged = assemble(labeled.text + fragments.text(kernel), True)
+        data = others if plain is None else plain.result()
+    assert data is not None
     file, labeled_file = elf.read(data), elf.read(tagged)
     read = {one.name: one for one in reading.functions(tagged)}
     function = read[labeled.kernel.name]

@@ -96,7 +96,7 @@ def labeled(text: str, kernel: str = "") -> Labeled:
 
     Args:
         text: a PTX module.
-        kernel: the kernel to label; empty: the only one with marks that record.
+        kernel: the kernel to label; empty: the only one with marks, or the only one.
 
     Returns:
         The text with labels of this kernel instead of its line information.
@@ -123,9 +123,10 @@ def _labeled(full: str, plain: str, kernel: cfg.Function) -> Labeled:
 
 
 def _kernel(text: str, name: str) -> cfg.Function:
-    """The kernel of that name, or the only one with marks that record."""
+    """The kernel of that name; else the only one with marks, or the only one."""
     entries = [one for one in cfg.functions(text) if one.kind == "entry"]
-    found = [one for one in entries if (one.name == name if name else tuple(_points(one)))]
+    marked = [one for one in entries if any(one.marks)]
+    found = [one for one in entries if one.name == name] if name else marked or entries
     if len(found) != 1:
         what = f"a kernel {name}" if name else "one kernel with marks"
         raise UnsupportedError(f"the module has the kernels {', '.join(one.name for one in entries)}; expected {what}")

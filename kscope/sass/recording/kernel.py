@@ -147,8 +147,8 @@ def recorded(
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
             controls |= ending.read_before(function, one.at, state, made.replaced)
-    controls |= _counted(function, put, controls)
-    controls |= _moved(function, put, controls, made.replaced)
+    controls |= _counted(function, put, controls, made.replaced)
+    controls |= _moved(put, made.replaced)
     insertion = Insertion(
         put,
         made.after,
@@ -269,10 +269,14 @@ def _site(
     return records.Site(placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more)
 
 
-def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control]) -> dict[int, Control]:
+def _counted(
+    function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control], replaced: Mapping[int, int]
+) -> dict[int, Control]:
     """Own instructions get a second cycle if the inserted one behind them waits for their scoreboard."""
     found = dict[int, Control]()
     for at, some in put.items():
+        if at - BYTES in replaced:  # a move has no scoreboard
+            continue
         if at and some:
             code = controls.get(at - BYTES, function.instructions[at // BYTES - 1].control)
             if {code.writes, code.reads} & control(some[0].word).waits and code.stall < hazards.COUNTED:
@@ -280,15 +284,13 @@ def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping
     return found
 
 
-def _moved(
-    function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control], replaced: Mapping[int, int]
-) -> dict[int, Control]:
+def _moved(put: Mapping[int, list[New]], replaced: Mapping[int, int]) -> dict[int, Control]:
     """Moves of a value or a predicate get enough cycles if the inserted instruction after them reads the register."""
     found = dict[int, Control]()
-    for at in replaced:
-        some, register = put.get(at + BYTES), f"R{replaced[at] >> _RESULT & _ANY}"
+    for at, word in replaced.items():
+        some, register = put.get(at + BYTES), f"R{word >> _RESULT & _ANY}"
         if some and some[0].seen is not None and register in some[0].seen.reads:
-            code = controls.get(at, function.instructions[at // BYTES].control)
+            code = control(word)
             found[at] = replace(code, stall=max(code.stall, _MOVES))
     return found
 

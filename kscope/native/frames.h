@@ -47,12 +47,12 @@ static inline PyObject *frame_at(const struct frames *frames, PyObject *depth)
     return PyObject_CallFunctionObjArgs(frames->frame_object, depth, NULL);
 }
 
-static PyObject *__attribute__((cold, noinline)) called_by_object(const struct frames *frames, PyObject *depth)
+static PyObject *__attribute__((noinline)) called_by_object(const struct frames *frames, PyObject *depth)
 {
     if (frames->module_object)
         return PyObject_CallFunctionObjArgs(frames->module_object, depth, NULL);
     PyObject *frame = frame_at(frames, depth);
-    PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame) : NULL;
+    PyObject *code = frame ? (PyObject *)frames->code((PyFrameObject *)frame) : NULL;
     Py_XDECREF(frame);
     return code;
 }

@@ -138,6 +138,12 @@ def test_a_function_of_the_program_between_place_and_launcher_is_found(lines: La
     assert numbers(lines.found(), 7) == [2, 3] * 3
 
 
+def test_a_place_further_outward_than_c_remembers_is_found_each_time(lines: LaunchLines) -> None:
+    for function in [*programs(3)] * 2:
+        function(launching(100, lines.add), 7)
+    assert numbers(lines.found(), 7) == [2, 3, 4] * 2
+
+
 def test_a_shallower_stack_is_searched_again(lines: LaunchLines) -> None:
     [function] = programs(1)
     function(launching(40, lines.add), 7)

@@ -107,19 +107,14 @@ def labeled(text: str, kernel: str = "") -> Labeled:
     """
     full = _holding(text)
     plain = _LINES.sub("", _DEBUG.sub("", full))
-    return _labeled(full, plain, _kernel(plain, kernel))
-
-
-def _labeled(full: str, plain: str, kernel: cfg.Function) -> Labeled:
-    """Labels for a kernel of a text without line information; full: the text with it."""
-    out, at = list[str](), 0
-    for number, one in enumerate(kernel.statements):
+    found, out, at = _kernel(plain, kernel), list[str](), 0
+    for number, one in enumerate(found.statements):
         if one.sort != "mark":
             out += [plain[at : one.start], f"\n\t.loc 1 {number + 1} 0\n"]
             at = one.start
     made = "".join((*out, plain[at:], f'\n\t.file 1 "/{_NAME}"\n'))
-    never = frozenset(n for n, one in enumerate(kernel.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
-    return Labeled(made, full, kernel, tuple(cfg.blocks(kernel)), tuple(_points(kernel)), never)
+    never = frozenset(n for n, one in enumerate(found.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
+    return Labeled(made, full, found, tuple(cfg.blocks(found)), tuple(_points(found)), never)
 
 
 def _kernel(text: str, name: str) -> cfg.Function:

@@ -30,7 +30,8 @@ from kscope import native
 from kscope.instrument.launch_lines import LaunchLines
 
 READ = {"nothing": 0, "256 KiB": 256 << 10, "2 MiB": 2 << 20, "16 MiB": 16 << 20}
-KERNEL = 7
+KERNEL = 7 << 60
+"""Ids have 64 bits; Python has no small object for them."""
 LINE = 64
 """Bytes of a cache line."""
 RESAMPLED = 1000

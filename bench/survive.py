@@ -1,9 +1,9 @@
 """What survive="shm" costs: kernel time of sessions with it, of ordinary ones, and without recording, in turns.
 
-    python bench/survive.py [--json FILE] [--turns 5] [--pool 64] [--every 1 16] [--kernels matmul attention ...]
+    python bench/survive.py [--json FILE] [--turns 5] [--pool 1024] [--every 1 16] [--kernels matmul attention ...]
 
 Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
-records. A time is that of a CUDA graph of a few launches, divided by their number; between replays the pool is emptied,
+records. A time is that of a CUDA graph of many launches, divided by their number; between replays the pool is emptied,
 so no record is lost (what is lost is printed). Each way has a separate graph, because the kernels differ. A cost is
 the median over turns of a session's median beside the mean of its two neighbours' medians without recording.
 """
@@ -32,7 +32,10 @@ import kscope  # noqa: E402
 
 KERNELS = ("matmul", "persistent", "attention", "layernorm", "softmax")
 WAYS = ("pool", "shm", "keeper")
-REPLAYS, LAUNCHES, DRAIN_S = 9, 4, 0.03
+REPLAYS, LAUNCHES, DRAIN_S = 9, 40, 0.03
+"""Replays of a graph, its launches, and the pause behind a replay. With four launches, what the first stores into host
+memory take after a pause counts more than all others.
+"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("bench-survive.json"))
     parser.add_argument("--turns", type=int, default=5, help="sessions of each kernel and way")
     parser.add_argument("--kernels", nargs="+", default=KERNELS)
-    parser.add_argument("--pool", type=int, default=64, help="MiB")
+    parser.add_argument("--pool", type=int, default=1024, help="MiB")
     parser.add_argument("--every", type=int, nargs="+", default=(1, 16), help="which blocks record")
     options = parser.parse_args()
     parts = [(name, every) for name in options.kernels for every in options.every]

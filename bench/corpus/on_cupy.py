@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ FLAGS = ("-lineinfo", "--gpu-name=sm_90")
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) / "cupy"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder / "cupy"
     for module, name, raw in _modules():
         try:
             text = _compiled(raw)

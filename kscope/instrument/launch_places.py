@@ -32,7 +32,9 @@ class Places(Protocol):
     """Places by number, from 0, and which of them made each launch."""
 
     def add(self, kernel: int) -> None:
-        """Record a launch that the caller's callers made. kernel: the kernel's id, 64 bits.
+        """Record a launch that the caller's callers made.
+
+        kernel: the kernel's id, 64 bits. C finds known places by the object: pass the same one with each launch.
 
         Without memory the launch is left out. Its kernel then has no lines, which is a problem of the trace.
         """

@@ -23,7 +23,7 @@ class Lowered:
         has_spare_registers: it has loops with memory accesses whose records could have separate registers, see
             lower(spare=).
         marked: the text with the marks that were lowered, and with the module's symbols.
-        kernels: what the text of each kernel depends on, in the order of the metadata.
+        kernels: what the text of each kernel depends on, by its symbol, in the order of the metadata.
         cubin: machine code that records, to load instead of what an assembler makes of the text; None if there is none.
     """
 
@@ -32,7 +32,7 @@ class Lowered:
     problems: tuple[Problem, ...] = ()
     has_spare_registers: bool = False
     marked: str = ""
-    kernels: tuple[ptx.Kernel, ...] = ()
+    kernels: Mapping[str, ptx.Kernel] = field(default_factory=dict)
     cubin: bytes | None = None
 
 

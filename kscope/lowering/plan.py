@@ -85,7 +85,7 @@ def lower(
         return Lowered(text, empty(recording, frontend))
     files = source_lines.files(text)
     edits: list[tuple[int, int, str]] = []
-    kernels: list[tuple[str, ptx.Kernel]] = []
+    kernels: list[tuple[str, str, ptx.Kernel]] = []  # its symbol, and its name
     kept = list[tuple[int, int, str]]()  # the edits that leave the text without the marks that are not lowered
     problems, notes = list(known), list(unknown)
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
@@ -129,7 +129,7 @@ def lower(
         )
         edits += body.edits(kernel)
         kept += _without(function, body.broken)
-        kernels.append((function.name, kernel))
+        kernels.append((found.name, function.name, kernel))
         problems += body.problems
         selected = [mark.name for mark in function.marks if mark.origin == "auto"]
         notes += unmatched_in_kernel(recording.selection, function.name, selected, problems)
@@ -140,10 +140,10 @@ def lower(
     if has_removed_marks and not kernels:
         return Lowered(code, empty(recording, frontend), tuple(problems))
     digest = sha256(code.encode()).digest()
-    ids = [layout.kernel_hash(f"{name}\0".encode() + digest) for name, _ in kernels]
+    ids = [layout.kernel_hash(f"{name}\0".encode() + digest) for _, name, _ in kernels]
     described = [
         KernelMeta(name, own, kernel.log2_records, source.roles)
-        for own, (name, kernel) in zip(ids, kernels, strict=True)
+        for own, (_, name, kernel) in zip(ids, kernels, strict=True)
     ]
     for number, kernel_meta in enumerate(described):
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
@@ -165,7 +165,7 @@ def lower(
         tuple(problems),
         has_spare_registers,
         _with_symbols(edited(text, kept), end_of_head(text), about),
-        tuple(kernel for _, kernel in kernels),
+        {symbol: kernel for symbol, _, kernel in kernels},
     )
 
 

@@ -212,8 +212,7 @@ def _lower_to_fit(
         try:
             return schedule_placement.recorded(best, recording, code, shared, cooperative)
         except UnsupportedError as error:
-            names = ", ".join(one.name for one in best.meta.kernels)
-            before = (*before, schedule_placement.fallback(names, error))
+            before = (*before, *(schedule_placement.fallback(one.name, error) for one in best.meta.kernels))
             best = lower(text, recording, frontend=frontend, known=before, source=source)
     limits = {} if shared is None else occupancy.limits(text, shared)
     if occupancy.by_registers(limits):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import sha256
 
+from .. import ptx
 from ..capture import layout, wire
-from ..capture.model import ModuleMeta, Problem
+from ..capture.model import ModuleMeta, Problem, RowLayout
 from ..errors import FormatError, MissingError, UnsupportedError
 from ..instrument.recording import Recording
 from ..marks.grammar import PREFIX
@@ -39,15 +40,13 @@ def recorded(
     """
     if assemble is None:
         raise UnsupportedError("the machine code is not made by an assembler that kscope calls")
-    if len(lowered.kernels) != 1:
-        raise UnsupportedError(f"its module has {len(lowered.kernels)} kernels with regions; expected one")
     if recording.live:
         raise UnsupportedError("live=True stores records where regions end")
-    (kernel,), (described,) = lowered.kernels, lowered.meta.kernels
-    number = layout.kernel_hash(f"{described.name}\0schedule\0".encode() + sha256(lowered.marked.encode()).digest())
-    words = str(number & 0xFFFFFFFF), str(number >> 32)
-    kernel = replace(kernel, id=words, size_offset=str(wire.size_offset(number)) if kernel.sized else None)
-    about = replace(lowered.meta, kernels=(replace(described, id=number),), placement="schedule")
+    digest = sha256(lowered.marked.encode()).digest()
+    described = [
+        replace(one, id=layout.kernel_hash(f"{one.name}\0schedule\0".encode() + digest)) for one in lowered.meta.kernels
+    ]
+    about = replace(lowered.meta, kernels=tuple(described), placement="schedule")
     text = metadata_patch.with_meta(lowered.marked, about, _layout_bytes(lowered.marked))
 
     def assembled(code: str, lines: bool) -> bytes:
@@ -55,15 +54,25 @@ def recorded(
             raise UnsupportedError("the assembler refuses its text")
         return made
 
-    try:
-        found = record(text, kernel, assembled)
-    except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
-        raise UnsupportedError(str(error)) from None
-    cost = _cost(described.name, text, found, shared, cooperative)
-    problems = (*(() if kernel.arch in PROVED else (unproved(kernel.arch),)), *(() if cost is None else (cost,)))
-    known = replace(about, layouts=found.layouts, problems=(*about.problems, *problems))
-    made = Lowered(text, about, about.problems, cubin=found.data)
+    cubin, problems, layouts = None, list[Problem](), dict[RowLayout, None]()
+    for (symbol, kernel), one in zip(lowered.kernels.items(), described, strict=True):
+        try:
+            found = record(text, _identified(kernel, one.id), assembled, symbol, cubin)
+        except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
+            raise UnsupportedError(str(error)) from None
+        cost = _cost(one.name, symbol, text, found, shared, cooperative)
+        problems += [*(() if kernel.arch in PROVED else (unproved(kernel.arch),)), *(() if cost is None else (cost,))]
+        cubin = found.data
+        layouts |= dict.fromkeys(found.layouts)
+    known = replace(about, layouts=tuple(layouts), problems=(*about.problems, *dict.fromkeys(problems)))
+    made = Lowered(text, about, about.problems, cubin=cubin)
     return with_meta(made, known) if known != about else made
+
+
+def _identified(kernel: ptx.Kernel, number: int) -> ptx.Kernel:
+    """The kernel with its id in its texts."""
+    words = str(number & 0xFFFFFFFF), str(number >> 32)
+    return replace(kernel, id=words, size_offset=str(wire.size_offset(number)) if kernel.sized else None)
 
 
 def _layout_bytes(text: str) -> int:
@@ -93,9 +102,10 @@ def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:
     return replace(lowered, text=text, meta=meta, problems=meta.problems, cubin=cubin)
 
 
-def _cost(name: str, text: str, found: Recorded, shared: int | None, cooperative: bool) -> Problem | None:
+def _cost(name: str, symbol: str, text: str, found: Recorded, shared: int | None, cooperative: bool) -> Problem | None:
     """What more registers cost the kernel; raises UnsupportedError if that is not allowed."""
-    limits = {} if shared is None else occupancy.limits(text, shared)
+    known = {} if shared is None else occupancy.limits(text, shared)
+    limits = {symbol: known[symbol]} if symbol in known else {}
     before, after = (Usage(False, 0, count, tuple((one, count) for one in limits)) for count in found.registers)
     if cooperative and lost_blocks(before, after, limits):
         raise UnsupportedError("fewer of its blocks would fit on an SM, and it is launched cooperatively")

@@ -46,14 +46,12 @@ def with_segments(strings: bytes, kernel: str, stacks: Mapping[int, Stack | None
 def segments(cubin: bytes, kernel: str) -> list[tuple[int, Stack | None]]:
     """The runs of a kernel, by address; none in other cubins, and if they are damaged."""
     strings = dict(elf.sections(cubin)).get(SECTION, b"")
-    at = strings.rfind(_MARK)
-    if at < 0:
-        return []
-    try:
-        found = orjson.loads(strings[at + len(_MARK) :].partition(b"\0")[0])
-        if found["kernel"] != kernel:
-            return []
-        stacks = [tuple(str(name) for name in stack) for stack in found["stacks"]]
-        return [(int(begin), None if code == OWN else stacks[code]) for begin, code in found["runs"]]
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, IndexError):
-        return []
+    for text in strings.split(_MARK)[1:]:
+        try:
+            found = orjson.loads(text.partition(b"\0")[0])
+            if found["kernel"] == kernel:
+                stacks = [tuple(str(name) for name in stack) for stack in found["stacks"]]
+                return [(int(begin), None if code == OWN else stacks[code]) for begin, code in found["runs"]]
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, IndexError):
+            pass
+    return []

@@ -16,239 +16,140 @@
 #define Py_LIMITED_API 0x030A0000 /* Python 3.10 */
 #include <Python.h>
 #include <stdint.h>
-#include <stdlib.h>
 
-enum { FIRST_ROOM = 64, FIRST_LAUNCHES = 1 << 12, EMPTY = -1 };
-
-/* Half a cache line. code and called are kept alive, so that no other object has their address. */
-struct place {
-    PyObject *code, *called; /* called: see called_at(); NULL: any function */
-    unsigned long thread;
-    int32_t instruction, number; /* number EMPTY: no place */
-};
-
-struct kernel {
-    uint64_t id;
-    int64_t depth; /* EMPTY: no kernel */
-};
-
-struct launch {
-    uint64_t kernel, number;
-};
+#include "frames.h"
+#include "tables.h"
 
 struct places {
     PyObject_HEAD
-    PyObject *frame, *module; /* sys._getframe; sys._getframemodulename or NULL */
-    PyObject *search;         /* from the caller's frame to that of the place, and its depth */
-    struct kernel *kernels;   /* hash tables, at most half full; sizes are powers of two */
-    struct place *known;
-    PyObject *places;         /* (code, instruction, thread) of each place by number */
-    struct launch *launches;
-    size_t kernel_room, kernel_count, known_room, known_count, launch_room, launch_count;
+    PyObject *search; /* from the caller's frame to that of the place, and its depth */
+    PyObject *places; /* (code, instruction, thread) of each place by number */
+    struct tables tables;
+    struct frames frames;
 };
 
-static PyObject *name_instruction; /* "f_lasti" */
-
-static size_t mixed(uint64_t value)
+/* The place of a frame, and what it calls at a depth unless that is NULL. New references. -1 and an exception: it
+   failed. */
+static inline int place_of(struct places *self, PyObject *frame, PyObject *called, struct place *place)
 {
-    value *= UINT64_C(0x9E3779B97F4A7C15);
-    return (size_t)(value >> 32);
-}
-
-/* Where a kernel is, or where it would be put. */
-static struct kernel *kernel_at(struct kernel *table, size_t room, uint64_t id)
-{
-    size_t at = mixed(id) & (room - 1);
-    while (table[at].depth != EMPTY && table[at].id != id)
-        at = (at + 1) & (room - 1);
-    return &table[at];
-}
-
-static struct place *place_at(struct place *table, size_t room, const struct place *place)
-{
-    size_t at = mixed(((uintptr_t)place->code >> 4) + (uint64_t)place->instruction + place->thread) & (room - 1);
-    while (table[at].number != EMPTY &&
-           (table[at].code != place->code || table[at].instruction != place->instruction ||
-            table[at].called != place->called || table[at].thread != place->thread))
-        at = (at + 1) & (room - 1);
-    return &table[at];
-}
-
-static int more_kernels(struct places *self)
-{
-    size_t room = self->kernel_room ? 2 * self->kernel_room : FIRST_ROOM;
-    struct kernel *table = malloc(room * sizeof *table);
-    if (!table)
+    place->called = called ? called_at(&self->frames, called) : NULL;
+    if (called && !place->called)
         return -1;
-    for (size_t i = 0; i < room; i++)
-        table[i].depth = EMPTY;
-    for (size_t i = 0; i < self->kernel_room; i++)
-        if (self->kernels[i].depth != EMPTY)
-            *kernel_at(table, room, self->kernels[i].id) = self->kernels[i];
-    free(self->kernels);
-    self->kernels = table;
-    self->kernel_room = room;
-    return 0;
-}
-
-static int more_places(struct places *self)
-{
-    size_t room = self->known_room ? 2 * self->known_room : FIRST_ROOM;
-    struct place *table = malloc(room * sizeof *table);
-    if (!table)
-        return -1;
-    for (size_t i = 0; i < room; i++)
-        table[i].number = EMPTY;
-    for (size_t i = 0; i < self->known_room; i++)
-        if (self->known[i].number != EMPTY)
-            *place_at(table, room, &self->known[i]) = self->known[i];
-    free(self->known);
-    self->known = table;
-    self->known_room = room;
-    return 0;
-}
-
-static int append(struct places *self, uint64_t kernel, uint64_t number)
-{
-    if (self->launch_count == self->launch_room) {
-        size_t room = self->launch_room ? 2 * self->launch_room : FIRST_LAUNCHES;
-        struct launch *launches = realloc(self->launches, room * sizeof *launches);
-        if (!launches)
-            return -1;
-        self->launches = launches;
-        self->launch_room = room;
-    }
-    self->launches[self->launch_count++] = (struct launch){kernel, number};
-    return 0;
-}
-
-static PyObject *at_depth(PyObject *function, int64_t depth)
-{
-    PyObject *number = PyLong_FromLongLong(depth);
-    PyObject *found = number ? PyObject_CallFunctionObjArgs(function, number, NULL) : NULL;
-    Py_XDECREF(number);
-    return found;
-}
-
-/* What tells the function so far outward: its module's name if Python gives that without a look at its frame, else its
-   code. A new reference; identity counts. */
-static PyObject *called_at(struct places *self, int64_t depth)
-{
-    if (self->module)
-        return at_depth(self->module, depth);
-    PyObject *frame = at_depth(self->frame, depth);
-    PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame) : NULL;
-    Py_XDECREF(frame);
-    return code;
-}
-
-/* The place of a frame, with new references. Takes over `called`, also if it fails. */
-static int at_frame(PyObject *frame, PyObject *called, struct place *place)
-{
-    PyObject *instruction = PyObject_GetAttr(frame, name_instruction);
-    if (!instruction) {
-        Py_XDECREF(called);
-        return -1;
-    }
-    place->code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
-    place->called = called;
-    place->thread = PyThread_get_thread_ident();
-    place->instruction = (int32_t)PyLong_AsLong(instruction);
-    Py_DECREF(instruction);
-    return 0;
-}
-
-static void leave(struct place *place)
-{
-    Py_DECREF(place->code);
+    place->code = code_of(&self->frames, frame, &place->instruction);
+    place->thread = this_thread();
+    if (place->code)
+        return 0;
     Py_XDECREF(place->called);
+    return -1;
 }
 
-/* The number of the place at a kernel's depth; EMPTY: it is not known. -1 and an exception: it failed. */
-static int known_place(struct places *self, uint64_t id, int32_t *number)
+static int32_t __attribute__((cold, noinline)) no_frame(void)
 {
-    int64_t depth = kernel_at(self->kernels, self->kernel_room, id)->depth;
-    *number = EMPTY;
-    if (depth == EMPTY)
-        return 0;
-    PyObject *frame = at_depth(self->frame, depth);
-    if (!frame) {
-        if (!PyErr_ExceptionMatches(PyExc_ValueError)) /* no frame is so far outward */
-            return -1;
-        PyErr_Clear();
-        return 0;
-    }
+    if (!PyErr_ExceptionMatches(PyExc_ValueError)) /* no frame is so far outward */
+        return FAILED;
+    PyErr_Clear();
+    return EMPTY;
+}
+
+/* The number of the place at a kernel's depth; EMPTY: it is not known.
+
+   A place is code of the program, an instruction in it, and which function that calls: it may call a launcher now, and
+   later a function of the program that launches from as deep a stack. */
+static inline int32_t known_place(struct places *self, const struct kernel *kernel)
+{
+    PyObject *frame = frame_at(&self->frames, kernel->depth.place);
     struct place place;
-    PyObject *called = called_at(self, depth - 1);
-    int failed = !called || at_frame(frame, called, &place);
+    if (!frame)
+        return no_frame();
+    const int failed = place_of(self, frame, kernel->depth.called, &place);
     Py_DECREF(frame);
     if (failed)
-        return -1;
-    *number = place_at(self->known, self->known_room, &place)->number;
+        return FAILED;
+    int32_t number = kernel->last.number;
+    if (__builtin_expect(!is_same(&kernel->last, &place), 0))
+        number = other_place(&self->tables, kernel->object, &place);
     leave(&place);
-    return 0;
+    return number;
 }
 
 /* Search the stack for the place, and know it from now on, unless its depth is 0. */
-static int new_place(struct places *self, uint64_t id, int32_t *number)
+static int32_t new_place(struct places *self, PyObject *object, uint64_t id)
 {
-    PyObject *caller = at_depth(self->frame, 0), *frame, *called = NULL;
+    struct tables *tables = &self->tables;
+    PyObject *caller = frame_at(&self->frames, self->frames.depths[0]), *frame;
     PyObject *found = caller ? PyObject_CallFunctionObjArgs(self->search, caller, NULL) : NULL;
-    int depth;
+    int distance;
     struct place place;
+    struct depth depth = {NULL, NULL};
     Py_XDECREF(caller);
-    int failed = !found || !PyArg_ParseTuple(found, "Oi:search", &frame, &depth) ||
-                 (depth > 0 && !(called = called_at(self, depth - 1))) || at_frame(frame, called, &place);
+    int failed = !found || !PyArg_ParseTuple(found, "Oi:search", &frame, &distance);
+    if (!failed && distance > 0 && distance < DEPTHS)
+        depth = (struct depth){self->frames.depths[distance], self->frames.depths[distance - 1]};
+    failed = failed || place_of(self, frame, depth.called, &place);
     Py_XDECREF(found);
     if (failed)
-        return -1;
+        return FAILED;
     /* another thread may launch while Python makes this, so the tables are looked at below */
-    PyObject *row = Py_BuildValue("Oik", place.code, place.instruction, place.thread);
-    if (!row || (2 * self->kernel_count >= self->kernel_room && more_kernels(self)) ||
-        (2 * self->known_count >= self->known_room && more_places(self))) {
+    PyObject *row = Py_BuildValue("Oik", place.code, place.instruction, PyThread_get_thread_ident());
+    if (!row || (2 * tables->kernel_count >= tables->kernel_room && more_kernels(tables)) ||
+        (2 * tables->known_count >= tables->known_room && more_places(tables))) {
         Py_XDECREF(row);
         leave(&place);
         PyErr_NoMemory();
-        return -1;
+        return FAILED;
     }
-    struct place *known = place_at(self->known, self->known_room, &place);
+    struct place *known = place_at(tables->known, tables->known_room, &place);
     if (known->number == EMPTY) {
-        if (self->known_count == INT32_MAX || PyList_Append(self->places, row)) {
+        if (tables->known_count == INT32_MAX || PyList_Append(self->places, row)) {
             Py_DECREF(row);
             leave(&place);
             PyErr_NoMemory();
-            return -1;
+            return FAILED;
         }
-        place.number = (int32_t)self->known_count++;
+        place.number = (int32_t)tables->known_count++;
         *known = place;
-        *number = place.number;
     } else {
-        *number = known->number;
         leave(&place);
     }
-    if (depth > 0) {
-        struct kernel *kernel = kernel_at(self->kernels, self->kernel_room, id);
-        self->kernel_count += kernel->depth == EMPTY;
-        *kernel = (struct kernel){id, depth};
+    if (depth.place) {
+        struct kernel *kernel = kernel_at(tables->kernels, tables->kernel_room, object);
+        if (!kernel->object) {
+            Py_INCREF(object);
+            tables->kernel_count++;
+        }
+        *kernel = (struct kernel){object, id, depth, *known};
     }
     Py_DECREF(row);
-    return 0;
+    return known->number;
+}
+
+/* Record a launch whose place is not known, or look at why finding it failed. */
+static PyObject *__attribute__((cold, noinline)) add_new(struct places *self, PyObject *kernel, int32_t number)
+{
+    if (number == EMPTY) {
+        const uint64_t id = PyLong_AsUnsignedLongLong(kernel);
+        if (id == UINT64_MAX && PyErr_Occurred())
+            return NULL;
+        if ((number = new_place(self, kernel, id)) != FAILED)
+            append(&self->tables, id, number);
+    }
+    if (number == FAILED) {
+        if (!PyErr_ExceptionMatches(PyExc_MemoryError))
+            return NULL;
+        PyErr_Clear();
+    }
+    Py_RETURN_NONE;
 }
 
 static PyObject *add(PyObject *object, PyObject *kernel)
 {
     struct places *self = (struct places *)object;
-    int32_t number;
-    uint64_t id = PyLong_AsUnsignedLongLong(kernel);
-    if (id == UINT64_MAX && PyErr_Occurred())
-        return NULL;
-    const int failed = known_place(self, id, &number) || (number == EMPTY && new_place(self, id, &number));
-    if (failed && !PyErr_ExceptionMatches(PyExc_MemoryError))
-        return NULL;
-    if (failed) /* the launch is not recorded: then its kernel has no lines, which is a problem of the trace */
-        PyErr_Clear();
-    else
-        (void)append(self, id, (uint64_t)number);
+    /* a copy: audit hooks and the collector may run Python, which may launch */
+    const struct kernel known = *kernel_at(self->tables.kernels, self->tables.kernel_room, kernel);
+    const int32_t number = known.object ? known_place(self, &known) : EMPTY;
+    if (number < 0)
+        return add_new(self, kernel, number);
+    append(&self->tables, known.id, number);
     Py_RETURN_NONE;
 }
 
@@ -261,7 +162,8 @@ static PyObject *places(PyObject *object, PyObject *Py_UNUSED(nothing))
 static PyObject *launches(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     struct places *self = (struct places *)object;
-    return PyBytes_FromStringAndSize((const char *)self->launches, (Py_ssize_t)(self->launch_count * sizeof *self->launches));
+    const size_t size = self->tables.launch_count * sizeof *self->tables.launches;
+    return PyBytes_FromStringAndSize((const char *)self->tables.launches, (Py_ssize_t)size);
 }
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
@@ -272,16 +174,14 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
     struct places *self = (struct places *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
-    Py_INCREF(frame);
     Py_INCREF(search);
-    self->frame = frame;
     self->search = search;
-    if (module != Py_None) {
-        Py_INCREF(module);
-        self->module = module;
+    if (open_frames(&self->frames, frame, module)) {
+        Py_DECREF(self);
+        return NULL;
     }
     self->places = PyList_New(0);
-    if (!self->places || more_kernels(self) || more_places(self)) {
+    if (!self->places || more_kernels(&self->tables) || more_places(&self->tables)) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -292,15 +192,9 @@ static void destroy(PyObject *object)
 {
     struct places *self = (struct places *)object;
     PyTypeObject *type = Py_TYPE(object);
-    for (size_t i = 0; i < self->known_room; i++)
-        if (self->known[i].number != EMPTY)
-            leave(&self->known[i]);
-    free(self->known);
-    free(self->kernels);
-    free(self->launches);
+    leave_tables(&self->tables);
     Py_XDECREF(self->places);
-    Py_XDECREF(self->frame);
-    Py_XDECREF(self->module);
+    close_frames(&self->frames);
     Py_XDECREF(self->search);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -323,9 +217,8 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, NUL
 
 PyMODINIT_FUNC PyInit__native(void)
 {
-    name_instruction = PyUnicode_InternFromString("f_lasti");
     PyObject *module = PyModule_Create(&definition), *type = PyType_FromSpec(&spec);
-    if (name_instruction && module && type && !PyModule_AddObject(module, "Places", type))
+    if (module && type && !PyModule_AddObject(module, "Places", type))
         return module;
     Py_XDECREF(type);
     Py_XDECREF(module);

@@ -195,10 +195,12 @@ def made(name: str, recording: Recording | None = None, arch: int = 90) -> Made:
     text = text.replace(".address_size 64\n", f".address_size 64\n{ptx.control_symbol()}", 1)
     (described,) = low.meta.kernels
     words = (str(described.id & 0xFFFFFFFF), str(described.id >> 32))
-    owner = ptx.Kernel(recording, (recording.strategy.spec,), described.log2_records, words, arch)
+    labeled, specs = labels.labeled(text), (recording.strategy.spec,)
+    flat = labeled.kernel.has_flat_blocks
+    owner = ptx.Kernel(recording, specs, described.log2_records, words, arch, flat=flat)
     found = recorded(text, owner, _assembled)
     meta = replace(low.meta, layouts=found.layouts)
-    return Made(case, _assembled(labels.labeled(text).plain), found, meta, about.shared)
+    return Made(case, _assembled(labeled.plain), found, meta, about.shared)
 
 
 def without_kscope(name: str) -> bytes:

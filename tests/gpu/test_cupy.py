@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kscope
+from kscope.instrument.recording import Placement
 
 from .checks import doubts
 
@@ -144,11 +145,12 @@ def test_strategies(c: ModuleType, strategy: kscope.Elected) -> None:
     assert len(prof.trace) == 50 * lanes * c.RECORDS
 
 
-def test_templates_by_name_expressions(c: ModuleType) -> None:
+@pytest.mark.parametrize("placement", ["fence", "schedule"])
+def test_templates_by_name_expressions(c: ModuleType, placement: Placement) -> None:
     names = ("filled<int, 3>", "filled<float, 7>")
     module = cupy.RawModule(code=c.TEMPLATE, options=c.INCLUDE, name_expressions=names)
     ints, floats = cupy.zeros(256, cupy.int32), cupy.zeros(256, cupy.float32)
-    with kscope.profile() as prof:
+    with kscope.profile(placement=placement) as prof:
         module.get_function(names[0])((2,), (128,), (ints,))
         module.get_function(names[1])((2,), (128,), (floats,))
     assert not doubts(prof.trace)

@@ -67,5 +67,6 @@ def test_warps_are_seen_while_they_wait_and_the_program_ends_as_without_mps(
             finally:
                 program.kill()
         assert program.returncode == 0, errors
-        assert said == "4 records; []\n"
+        # beside other tests the warp may wait for 2^32 cycles, about two seconds
+        assert said in ("4 records; []\n", "4 records; ['wrap']\n")
         assert not list(Path(folder).glob("*.pool"))

@@ -66,6 +66,15 @@ def varint(value: int) -> bytes:
         return bytes((value & 127 | 128, value >> 7))
     if value < 1 << 21:
         return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    if value < 1 << 28:
+        return _varint(value)
+    low = bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21 & 127 | 128))
+    return low + _high(value >> 28)
+
+
+@lru_cache(1 << 12)
+def _high(value: int) -> bytes:
+    """The rest of a large number's varint: times share it."""
     return _varint(value)
 
 
@@ -280,28 +289,25 @@ def _counter(one: Counter, uuid: int, gpu: int | None, rank: int) -> Iterator[by
 
 def launch_slice(row: LaunchRow, uuid: int, origin: int, more: bytes = b"") -> Iterator[bytes]:
     """A launch as a slice on its row. more: further fields of its begin."""
-    notes = b"".join(_note(name, value) for name, value in row.arguments.items())
+    notes = b"".join([_note(name, value) for name, value in row.arguments.items()])
     end = number(9, END) + number(11, uuid)
     begin = number(9, BEGIN) + number(11, uuid)
-    slices = [(row.begin, row.end, block(23, row.name) + notes + more)]
-    slices += [(first, last, block(23, name)) for name, first, last in row.around]
+    slices = [(row.begin, row.end, _event_name(row.name) + notes + more)]
+    slices += [(first, last, _event_name(name)) for name, first, last in row.around]
     events = [pair for first, last, rest in sorted(slices) for pair in ((first, begin + rest), (last, end))]
     for ns, event in events:
         yield packet(number(8, origin + ns) + _IN_SEQUENCE + block(11, event))
 
 
-def _note(name: str, value: str | int) -> bytes:
-    if isinstance(value, str):
-        return _text_note(name, value)
-    shown = number(4, value)
-    title = _title(name)
-    return b"\x22" + varint(len(title) + len(shown)) + title + shown
+@lru_cache(1 << 12)
+def _event_name(name: str) -> bytes:
+    return block(23, name)
 
 
 @lru_cache(1 << 12)
-def _text_note(name: str, value: str) -> bytes:
-    """Launches share most texts."""
-    return block(4, _title(name) + block(6, value))
+def _note(name: str, value: str | int) -> bytes:
+    """Launches share most values."""
+    return block(4, _title(name) + (block(6, value) if isinstance(value, str) else number(4, value)))
 
 
 @lru_cache(1 << 8)

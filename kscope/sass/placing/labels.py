@@ -51,7 +51,7 @@ class Labeled:
     Attributes:
         text: what is assembled, with `-lineinfo`: the line of statement n is n + 1.
         plain: the same without labels, and with the user's line information.
-        kernel: the kernel in the text.
+        kernel: the labeled kernel in the text.
         blocks: its basic blocks.
         points: the statements that are marks and record.
         unrolled_never: statements `.pragma "nounroll"`: ptxas does not unroll the loop that begins with their block.
@@ -91,48 +91,54 @@ class Labeled:
         return value if isinstance(value, int) else None, when if isinstance(when, int) else None
 
 
-def labeled(text: str) -> Labeled:
+def labeled(text: str, kernel: str = "") -> Labeled:
     """Put labels into a text with marks.
 
     Args:
         text: a PTX module.
+        kernel: the kernel to label; empty: the only one with marks, or the only one.
 
     Returns:
-        The text with labels instead of its line information, and its kernel.
+        The text with labels of this kernel instead of its line information.
 
     Raises:
-        UnsupportedError: the module has several functions.
+        UnsupportedError: there is no such kernel.
         UsageError: a mark is malformed.
     """
     full = _holding(text)
     plain = _LINES.sub("", _DEBUG.sub("", full))
-    kernel, out, at = _only(plain), list[str](), 0
-    for number, one in enumerate(kernel.statements):
+    found, out, at = _kernel(plain, kernel), list[str](), 0
+    for number, one in enumerate(found.statements):
         if one.sort != "mark":
             out += [plain[at : one.start], f"\n\t.loc 1 {number + 1} 0\n"]
             at = one.start
     made = "".join((*out, plain[at:], f'\n\t.file 1 "/{_NAME}"\n'))
-    never = frozenset(n for n, one in enumerate(kernel.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
-    return Labeled(made, full, kernel, tuple(cfg.blocks(kernel)), tuple(_points(kernel)), never)
+    never = frozenset(n for n, one in enumerate(found.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
+    return Labeled(made, full, found, tuple(cfg.blocks(found)), tuple(_points(found)), never)
 
 
-def _only(text: str) -> cfg.Function:
-    found = cfg.functions(text)
-    if len(found) != 1 or found[0].kind != "entry":
-        raise UnsupportedError(f"the module has {len(found)} functions; expected one kernel")
+def _kernel(text: str, name: str) -> cfg.Function:
+    """The kernel of that name; else the only one with marks, or the only one."""
+    entries = [one for one in cfg.functions(text) if one.kind == "entry"]
+    marked = [one for one in entries if any(one.marks)]
+    found = [one for one in entries if one.name == name] if name else marked or entries
+    if len(found) != 1:
+        what = f"a kernel {name}" if name else "one kernel with marks"
+        raise UnsupportedError(f"the module has the kernels {', '.join(one.name for one in entries)}; expected {what}")
     return found[0]
 
 
 def _holding(text: str) -> str:
     """The text with a statement behind each mark for its value and its predicate, if they are in registers."""
-    kernel, out, at = _only(text), list[str](), 0
-    for number, one in enumerate(kernel.statements):
-        if one.mark is not None:
-            held = [what for what in _operands(kernel, one.mark) if isinstance(what, str)]
-            # apart from each other: ptxas leaves out a store that another one overwrites, and joins neighbors
-            stores = (_HOLD.format(64 * (2 * number + n), what) for n, what in enumerate(held))
-            out += [text[at : one.end], *(f"\n\t{store}" for store in stores)]
-            at = one.end
+    out, at = list[str](), 0
+    for function in cfg.functions(text):
+        for number, one in enumerate(function.statements):
+            if one.mark is not None:
+                held = [what for what in _operands(function, one.mark) if isinstance(what, str)]
+                # apart from each other: ptxas leaves out a store that another one overwrites, and joins neighbors
+                stores = (_HOLD.format(64 * (2 * number + n), what) for n, what in enumerate(held))
+                out += [text[at : one.end], *(f"\n\t{store}" for store in stores)]
+                at = one.end
     return "".join((*out, text[at:]))
 
 

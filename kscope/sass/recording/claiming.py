@@ -24,7 +24,7 @@ from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
-from . import beginning, claim_registers, fragments, liveness, registers, straightening, timing
+from . import beginning, claim_registers, fragments, liveness, registers, timing
 from .fragments import Fragment
 from .registers import State
 
@@ -182,14 +182,13 @@ def _at(
     ]
     epoch = where[values[0]]
     test = [
-        *(() if state.on is not None else (*_at_rest(state), *ids)),
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
+        *(() if state.on is not None else (*_at_rest(state), *ids)),  # the claim returns behind these
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
-    row, aside = straightening.straight([*code], function.arch)
-    first, *rest = [*keep, *row]
+    first, *rest = [*keep, *code]
     start = [replace(first, label=_LABEL)] if not first.label else [state.new("NOP", label=_LABEL), first]
-    cold, rare = (timing.tight(one, function.arch) for one in ([*start, *rest, *after], [*aside, *behind]))
+    cold, rare = (timing.tight(one, function.arch) for one in ([*start, *rest, *after], behind))
     begins, loads = begin.clocks, begin.loads
     parts = [timing.tight(one, function.arch) for one in (begins, loads, test)]
     if loaded == at:  # with all waits in between

@@ -71,7 +71,9 @@ class Recorded:
     shared: Mapping[int, int] = field(default_factory=dict)
 
 
-def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
+def recorded(
+    text: str, kernel: ptx.Kernel, assemble: Assembler, name: str = "", others: bytes | None = None
+) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
     The text is assembled as it is, where marks are comments, and once more with labels. Both give the same code, but
@@ -79,9 +81,11 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     held up to their marks by instructions that are replaced, see labels.py.
 
     Args:
-        text: PTX of one kernel with marks, and with the module's symbols.
+        text: PTX with marks, and with the module's symbols.
         kernel: what the texts of the protocol depend on.
         assemble: ptxas, which may be called in threads.
+        name: the kernel's symbol; empty: the only kernel with marks.
+        others: the text's cubin in which other kernels record already; None if no kernel does.
 
     Returns:
         The cubin, checked.
@@ -91,13 +95,15 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
     """
     _check_options(kernel)
     kernel = replace(kernel, anchored=False)
-    labeled = labels.labeled(text)
+    labeled = labels.labeled(text, name)
     regions.check(labeled, kernel.specs[0])
     found, paired = regions.records(labeled), regions.together(code.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
-    texts = labeled.plain, labeled.text + fragments.text(kernel)
-    with ThreadPoolExecutor(len(texts)) as pool:
-        data, tagged = pool.map(assemble, texts, (False, True))
+    with ThreadPoolExecutor(2) as pool:
+        plain = None if others is not None else pool.submit(assemble, labeled.plain, False)
+        tagged = assemble(labeled.text + fragments.text(kernel), True)
+        data = others if plain is None else plain.result()
+    assert data is not None
     file, labeled_file = elf.read(data), elf.read(tagged)
     read = {one.name: one for one in reading.functions(tagged)}
     function = read[labeled.kernel.name]
@@ -141,8 +147,8 @@ def recorded(text: str, kernel: ptx.Kernel, assemble: Assembler) -> Recorded:
         if one.name == "EXIT":
             put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
             controls |= ending.read_before(function, one.at, state, made.replaced)
-    controls |= _counted(function, put, controls)
-    controls |= _moved(function, put, controls, made.replaced)
+    controls |= _counted(function, put, controls, made.replaced)
+    controls |= _moved(put, made.replaced)
     insertion = Insertion(
         put,
         made.after,
@@ -263,10 +269,14 @@ def _site(
     return records.Site(placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more)
 
 
-def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control]) -> dict[int, Control]:
+def _counted(
+    function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control], replaced: Mapping[int, int]
+) -> dict[int, Control]:
     """Own instructions get a second cycle if the inserted one behind them waits for their scoreboard."""
     found = dict[int, Control]()
     for at, some in put.items():
+        if at - BYTES in replaced:  # a move has no scoreboard
+            continue
         if at and some:
             code = controls.get(at - BYTES, function.instructions[at // BYTES - 1].control)
             if {code.writes, code.reads} & control(some[0].word).waits and code.stall < hazards.COUNTED:
@@ -274,15 +284,13 @@ def _counted(function: Function, put: Mapping[int, list[New]], controls: Mapping
     return found
 
 
-def _moved(
-    function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control], replaced: Mapping[int, int]
-) -> dict[int, Control]:
+def _moved(put: Mapping[int, list[New]], replaced: Mapping[int, int]) -> dict[int, Control]:
     """Moves of a value or a predicate get enough cycles if the inserted instruction after them reads the register."""
     found = dict[int, Control]()
-    for at in replaced:
-        some, register = put.get(at + BYTES), f"R{replaced[at] >> _RESULT & _ANY}"
+    for at, word in replaced.items():
+        some, register = put.get(at + BYTES), f"R{word >> _RESULT & _ANY}"
         if some and some[0].seen is not None and register in some[0].seen.reads:
-            code = controls.get(at, function.instructions[at // BYTES].control)
+            code = control(word)
             found[at] = replace(code, stall=max(code.stall, _MOVES))
     return found
 

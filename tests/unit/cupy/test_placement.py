@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from unit.sass.kernels import functions, needs_tools
-from unit.sass.loaded import meta, stores
+from unit.sass.loaded import meta, stored, stores
 
 from kscope.capture.layout import Kind, record_id
 from kscope.instrument.recording import Recording
@@ -85,9 +85,23 @@ def test_what_cannot_be_recorded_there_is_recorded_in_its_text_and_reported(
     assert "placement" in [one.kind for one in meta(code).problems]
 
 
-def test_modules_of_several_kernels_are_recorded_in_their_text(frontend: Any, gpu: Any, source: Source) -> None:
-    code, (problem,) = built(gpu, frontend, source() + source(name="other", include=False))
-    assert "its module has 2 kernels with regions; expected one" in problem
+def test_every_kernel_of_a_module_records_in_its_machine_code(frontend: Any, gpu: Any, source: Source) -> None:
+    plain = 'extern "C" __global__ void plain(int* out) { out[0] = 1; }'
+    code, said = built(gpu, frontend, source() + source(name="other", include=False) + plain)
+    assert said == [] and meta(code).placement == "schedule"
+    first, second = meta(code).kernels
+    assert {first.name, second.name} == {"kernel", "other"} and first.id != second.id
+    assert {one.name: stored(one) for one in functions(code)} == {"kernel": 1, "other": 1, "plain": 0}
+
+
+def test_one_kernel_that_cannot_be_recorded_there_keeps_the_others_in_their_text(
+    frontend: Any, gpu: Any, source: Source
+) -> None:
+    called = "__noinline__ __device__ int called(int n) { for (int k = 0; k < n; ++k) n ^= clock(); return n; }\n"
+    other = source("out[0] = called(n);", name="other", include=False)
+    code, said = built(gpu, frontend, source() + called + other)
+    found = [(one.partition(" is ")[0], "other cannot be moved: CALL" in one) for one in said]
+    assert found == [("kscope: kernel kernel", True), ("kscope: kernel other", True)]
     assert meta(code).placement == "fence"
 
 

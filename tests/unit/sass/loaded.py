@@ -7,6 +7,7 @@ import re
 from kscope.capture import layout, metadata
 from kscope.capture.model import ModuleMeta
 from kscope.sass.checks import hazards
+from kscope.sass.cubin.instructions import Function
 
 from .kernels import functions
 
@@ -21,7 +22,12 @@ def meta(code: bytes) -> ModuleMeta:
 
 
 def stores(cubin: bytes) -> int:
-    """How many instructions store records in machine code: 16 bytes at their place in the slab."""
+    """How many instructions of the only function store records in machine code."""
     (function,) = functions(cubin)
+    return stored(function)
+
+
+def stored(function: Function) -> int:
+    """How many instructions of a function store records: 16 bytes at their place in the slab."""
     assert hazards.check(function) == ()
     return sum(one.code == "STG.E.128" and "+0x20]" in one.operands[0] for one in function.instructions)

@@ -121,16 +121,6 @@ def test_a_shut_gate_costs_a_test_and_a_branch() -> None:
     assert insert.own(found.at) in [one.to for one in claiming.back(found, {}, 0)]
 
 
-def test_what_mostly_runs_stands_in_one_row() -> None:
-    """The caches of instructions fetch ahead along it: sampling, another try and the launch's entry stand behind it."""
-    found, rare = placed(), ("REDG", "UIMAD", "BSSY")
-    row = [one.seen.name for one in found.behind if one.seen]
-    assert row.count("ATOMG") == 1 and "REDG" not in row and len(row) < 100
-    assert row.count("BRA") <= 5 and row[-1] == "BRA"
-    behind = [one.seen.name for one in found.aside if one.seen]
-    assert all(name in behind for name in rare) and len(behind) > 100
-
-
 def test_the_claim_waits_for_no_scoreboard_that_counts_the_kernels_loads() -> None:
     """Else it would ask when these are there. If all do, it shares them."""
     function, at = kernel(), placed().at

@@ -69,6 +69,10 @@ FOUND = {
         case(valued("load", None, when="%v3"), block=(33, 1, 1), live=12),
         "",
     ),
+    "a region ends right behind the move of its predicate, whose store was counted": (
+        case(valued("step", "-2", when="%v3"), loop("%n", "guarded", RED)),
+        "",
+    ),
     "no mark records, and registers are few": (case(valued("dot", "%v2", STORE, when="0"), live=48), ""),
     "a value waits for its region, and an instant stands between": (
         case(

@@ -89,16 +89,17 @@ def test_a_region_that_is_never_recorded_has_no_marks() -> None:
     assert [one.name for one in made.marks] == ["turn", "turn"]
 
 
-def test_modules_of_several_functions_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="2 functions; expected one kernel"):
-        labels.labeled(f"{MARKED}.visible .entry other() {{ ret; }}\n")
+def test_only_the_kernel_with_marks_is_labeled() -> None:
+    made = labels.labeled(f"{MARKED}.visible .entry other() {{ ret; }}\n")
+    assert made.kernel.name == labels.labeled(MARKED).kernel.name
+    assert ".loc" not in made.text.partition(".entry other")[2]
 
 
 def test_a_table_of_other_lines_is_refused() -> None:
     data = assembled(BRANCHING)
     (kernel,) = functions(data)
     with pytest.raises(UnsupportedError, match="not that of a label"):
-        labels.statements(elf.read(data), kernel, labels.labeled(HEAD + ".visible .entry k() { ret; }"))
+        labels.statements(elf.read(data), kernel, labels.labeled(HEAD + ".visible .entry k() { ret; }", "k"))
 
 
 def test_a_cubin_without_lines_is_refused() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,6 +22,7 @@ import kscope_sim
 from kscope import native
 from kscope.instrument.launch_lines import Found, LaunchLines
 from kscope.instrument.launch_places import PlacesInPython
+from kscope.util import stacks
 
 LAUNCHER = str(Path(kscope_sim.__file__).with_name("launcher.py"))
 compiled = pytest.mark.skipif(native.module() is None, reason="kscope was installed without a C compiler or headers")
@@ -42,9 +46,18 @@ def programs(count: int) -> Iterator[FunctionType]:
         yield names["launch"]
 
 
-@pytest.fixture(params=[pytest.param("C", marks=compiled), "Python"])
+WAYS = ["C", "C, other functions of sys", "C, Python without module names"]
+
+
+@pytest.fixture(params=[*(pytest.param(way, marks=compiled) for way in WAYS), "Python"])
 def lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LaunchLines:
-    monkeypatch.setenv("KSCOPE_NATIVE", "1" if request.param == "C" else "0")
+    monkeypatch.setenv("KSCOPE_NATIVE", "0" if request.param == "Python" else "1")
+    name = "_getframemodulename"
+    if request.param == WAYS[1]:  # not built-in, so C does not know their pointers; partial() adds no frame
+        monkeypatch.setattr(stacks, "outward", partial(stacks.outward))
+        monkeypatch.setattr(sys, name, partial(vars(sys)[name]) if name in vars(sys) else None, raising=False)
+    elif request.param == WAYS[2]:
+        monkeypatch.delattr(sys, name, raising=False)
     found = LaunchLines()
     found.begin(True)
     return found
@@ -66,12 +79,11 @@ def test_c_and_python_find_the_same_lines(launches: list[tuple[int, int, int]]) 
             lines = LaunchLines()
             lines.begin(True)
         items, functions = [launching(frames, lines.add) for frames in range(1, 6)], list(programs(91))
+        kernels = [(1 << 63) + kernel for kernel in range(41)]  # C knows them by object
         for kernel, frames, line in launches:
-            functions[line](items[frames], (1 << 63) + kernel)
+            functions[line](items[frames], kernels[kernel])
         found.append(lines.found())
-        expected = {
-            (1 << 63) + kernel: [at + 2 for one, _, at in launches if one == kernel] for kernel, _, _ in launches
-        }
+        expected = {kernels[kernel]: [at + 2 for one, _, at in launches if one == kernel] for kernel, _, _ in launches}
         assert {kernel: numbers(found[-1], kernel) for kernel in expected} == expected
     assert found[0] == found[1]
 
@@ -126,6 +138,12 @@ def test_a_function_of_the_program_between_place_and_launcher_is_found(lines: La
     assert numbers(lines.found(), 7) == [2, 3] * 3
 
 
+def test_a_place_further_outward_than_c_remembers_is_found_each_time(lines: LaunchLines) -> None:
+    for function in [*programs(3)] * 2:
+        function(launching(100, lines.add), 7)
+    assert numbers(lines.found(), 7) == [2, 3, 4] * 2
+
+
 def test_a_shallower_stack_is_searched_again(lines: LaunchLines) -> None:
     [function] = programs(1)
     function(launching(40, lines.add), 7)
@@ -136,3 +154,106 @@ def test_a_shallower_stack_is_searched_again(lines: LaunchLines) -> None:
     places = lines._places.places()
     assert len({thread for _, _, thread in places}) == 2
     assert 7 not in lines.found()["launched_at"]  # two threads, two lines
+
+
+def test_kernels_are_found_by_value_if_each_launch_has_another_object(lines: LaunchLines) -> None:
+    first, second = programs(2)
+    item = launching(3, lines.add)
+    for at in range(10_000):
+        (second if at % 3 else first)(item, int(str(1 << 40)))
+    assert numbers(lines.found(), 1 << 40) == [3 if at % 3 else 2 for at in range(10_000)]
+
+
+def test_an_object_at_the_address_of_a_freed_kernel_is_another_kernel(lines: LaunchLines) -> None:
+    [function] = programs(1)
+    item = launching(3, lines.add)
+    for at in range(300):
+        function(item, (1 << 40) + at)
+    assert numbers(lines.found(), (1 << 40) + 299) == [2]
+    assert len(lines.found()["launched_at"]) == 300
+
+
+def test_threads_that_launch_a_kernel_from_one_line_by_turns_are_told_apart(lines: LaunchLines) -> None:
+    [function] = programs(1)
+    item, turns = launching(3, lines.add), threading.Barrier(2, timeout=60)
+
+    def half(mine: int) -> None:
+        for at in range(20):
+            if at % 2 == mine:
+                function(item, 7)
+            turns.wait()
+
+    other = threading.Thread(target=half, args=(1,))
+    other.start()
+    half(0)
+    other.join()
+    places, recorded = lines._places.places(), memoryview(lines._places.launches()).cast("Q")[1::2].tolist()
+    assert [places[number][2] for number in recorded] == [threading.get_ident(), other.ident] * 10
+    assert numbers(lines.found(), 7) == [2] * 20
+
+
+def test_lines_of_one_function_that_launch_a_kernel_by_turns_are_told_apart(lines: LaunchLines) -> None:
+    item = launching(3, lines.add)
+    for _ in range(10):
+        item(7)
+        item(7)
+    first, second = numbers(lines.found(), 7)[:2]
+    assert numbers(lines.found(), 7) == [first, second] * 10 and second == first + 1
+
+
+def test_recursion_has_the_innermost_line(lines: LaunchLines) -> None:
+    names: dict[str, Any] = {"__name__": "program"}
+    exec("def launch(item, kernel, depth):\n if depth:\n  launch(item, kernel, depth - 1)\n item(kernel)\n", names)
+    names["launch"](launching(3, lines.add), 7, 30)
+    assert numbers(lines.found(), 7) == [4] * 31
+
+
+AUDITED = """
+import sys
+from kscope import native
+from kscope.instrument.launch_places import places
+
+def search(frame):
+    distance = 0
+    while frame.f_code.co_name not in ("program", "hook"):
+        frame, distance = frame.f_back, distance + 1
+    return frame, distance
+
+def item(kernel):
+    found.add(kernel)
+
+def program(kernel):
+    item(kernel)
+
+def hook(event, arguments):
+    global inside
+    if event == "sys._getframe" and on and not inside:
+        inside = True
+        for kernel in others:
+            item(kernel)
+        inside = False
+
+assert native.module() is not None
+found, on, inside = places(search), False, False
+kernels, others = [(1 << 40) + at for at in range(1100)], [(1 << 41) + at for at in range(5000)]
+for kernel in kernels:
+    program(kernel)
+sys.addaudithook(hook)
+on = True
+for kernel in kernels[:3]:
+    program(kernel)
+on = False
+rows, launches = found.places(), memoryview(found.launches()).cast("Q").tolist()
+made = list(zip(launches[::2], launches[1::2]))
+assert len([kernel for kernel, _ in made if kernel < 1 << 41]) == 1103 and len(made) >= 6 + 3 * len(others)
+for kernel, number in made:
+    assert rows[number][0].co_name == ("hook" if kernel >= 1 << 41 else "program")
+"""
+
+
+@compiled
+def test_launches_that_an_audit_hook_makes_while_a_launch_is_recorded_have_their_own_lines() -> None:
+    subprocess.run(
+        [sys.executable, "-c", AUDITED], check=True,
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"},  # freed tables are unmapped, as far as glibc allocates
+    )  # fmt: skip

@@ -196,7 +196,7 @@ class Expander:
     ) -> Plan:
         kept, start = np.empty(len(at), np.uint32), np.empty(len(at), np.uint64)
         line = np.empty(-(-len(at) // step) + 1, np.int64)
-        inputs = units, len(at), step, at, entry, launches, self._rate, self._first_turn, native.threads(short=True)
+        inputs = units, len(at), step, at, entry, launches, self._rate, self._first_turn, native.threads()
         known = layouts.table, layouts.first, layouts.stop
         self.unnumbered += native.call("plan", *inputs, *known, self._clock, self._time, kept, line, start)
         return Plan(at, entry, kept, start, layouts, step, line)

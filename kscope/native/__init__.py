@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["available", "call", "digest", "module", "path", "threads"]
 
 _FOLDER = Path(__file__).parent
-_MOST_THREADS, _FEW_THREADS, _LEFT = 12, 4, 2
-"""Threads of a call, those of a short one, and cores that either leaves to the program."""
+_MOST_THREADS, _LEFT = 12, 2
+"""Threads of a call, and cores that it leaves to the program."""
 
 
 def available() -> bool:
@@ -76,15 +76,10 @@ def call(name: str, *arguments: npt.NDArray[np.generic] | memoryview | int | flo
 
 
 @cache
-def threads(short: bool = False) -> int:
-    """Threads for a function that takes their number: two at least, if there are so many cores.
-
-    Args:
-        short: for a call of a millisecond or less, in which more threads would take longer to start than they save
-            (finding the slabs of 24 MiB takes 0.5 ms with three threads, and 1.3 ms with twelve).
-    """
+def threads() -> int:
+    """Threads for a function that takes their number: two at least, if there are so many cores."""
     cores = len(os.sched_getaffinity(0))
-    return min(_FEW_THREADS if short else _MOST_THREADS, max(cores - _LEFT, min(cores, 2)))
+    return min(_MOST_THREADS, max(cores - _LEFT, min(cores, 2)))
 
 
 def _contiguous(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -3,8 +3,7 @@
 
 #include "native.h"
 
-/* Call job(context, 0) to job(context, jobs - 1), on this thread and on up to `threads` - 1 others, which end with the
-   call: a process may fork or exit between two of them. */
+/* Call job(context, 0) to job(context, jobs - 1), on this thread and on up to `threads` - 1 others. */
 void in_parallel(void (*job)(void *context, int64_t index), void *context, int64_t jobs, int64_t threads);
 
 /* How many steps there are of `step` each, and where one ends. */

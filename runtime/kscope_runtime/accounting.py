@@ -164,7 +164,7 @@ def _extents(pieces: Pieces, slabs: Slabs) -> Extents:
     free, reach = np.empty((2, parts), np.int64)
     gaps = np.empty(parts, bool)
     if native.available():
-        columns = slabs.at, slabs.log2, slabs.closed, native.threads(short=True)
+        columns = slabs.at, slabs.log2, slabs.closed, native.threads()
         native.call("extents", parts, slabs.opens, pieces.first, *columns, free, reach, gaps)
         return Extents(free, reach, gaps)
     for p in range(parts):

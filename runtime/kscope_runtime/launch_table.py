@@ -179,7 +179,7 @@ class LaunchTable:
         self, units: Units, at: U32s, fresh: bool, stale: float, last: bool
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.integer], int, Ints]:
         entry, counts = np.empty(len(at), np.int32), np.empty(2, np.int64)
-        known = self._grid, self._log2, self._read_at, stale, int(last), native.threads(short=True)
+        known = self._grid, self._log2, self._read_at, stale, int(last), native.threads()
         found = entry, self._missing, self._numbered, counts
         native.call("entries", units, len(at), at, self.epoch, int(fresh), *known, *found)
         rows, unknown = counts.tolist()

@@ -155,6 +155,6 @@ def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
     opens = np.empty(parts + 1, np.int64)
     free, reach = np.empty((2, parts), np.int64)
     extents = Extents(free, reach, np.empty(parts, bool))
-    inputs = units, parts, pieces.first, *_LOG2, settled, native.threads(short=True)
+    inputs = units, parts, pieces.first, *_LOG2, settled, native.threads()
     n = native.call("claims", *inputs, at, log2, closed, over, opens, extents.free, extents.reach, extents.gaps)
     return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens, extents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -193,7 +194,7 @@ EDGE = 1 << 14
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("damage", ["none", "a header inside of a slab", "torn headers", "a slab without an end"])
 def test_threads_find_the_same_headers_as_numpy(damage: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "threads", lambda short=False: threads)
+    monkeypatch.setattr(native, "threads", lambda: threads)
     lines = synth.bulk(600, 250)  # 66 lines each
     assert len(lines) > 2 * EDGE and EDGE % 66
     if damage == "a header inside of a slab":
@@ -213,4 +214,39 @@ def test_threads_find_the_same_headers_as_numpy(damage: str, threads: int, monke
 def test_threads_leave_cores_to_the_program(cores: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
     assert native.threads.__wrapped__() == threads
-    assert native.threads.__wrapped__(short=True) == min(threads, 4)
+
+
+PROGRAM = """
+import os, threading
+import numpy as np, synth
+from kscope import native
+from kscope.decoding import slabs
+
+native.threads = lambda: 8
+lines = synth.bulk(600, 250)
+expected = slabs.find(lines, synth.EPOCH)[0].line
+
+def find() -> None:
+    for _ in range(5):
+        assert np.array_equal(slabs.find(lines, synth.EPOCH)[0].line, expected)
+
+others = [threading.Thread(target=find) for _ in range(4)]
+for one in others:
+    one.start()
+for one in others:
+    one.join()
+child = os.fork()
+find()
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print("found")
+"""
+
+
+def test_calls_at_once_and_after_a_fork_find_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM], capture_output=True, text=True, timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("found\n", "")

@@ -89,7 +89,7 @@ struct extents {
     const uint32_t *at;
     const uint8_t *log2, *closed;
     int64_t *free, *reach;
-    uint8_t *gaps;
+    uint8_t *gaps, *breaks;
 };
 
 static void extent(void *context, int64_t part)
@@ -101,7 +101,8 @@ static void extent(void *context, int64_t part)
     for (int64_t i = all->opens[part]; i < all->opens[part + 1]; i++) {
         const int gap = all->at[i] - first != end;
         gaps |= gap;
-        if (until < 0 && (gap || !all->closed[i]))
+        all->breaks[i] = gap || !all->closed[i];
+        if (until < 0 && all->breaks[i])
             until = end;
         end = all->at[i] - first + slab_units(all->log2[i]);
     }
@@ -114,12 +115,13 @@ static void extent(void *context, int64_t part)
    first: (parts + 1,) units where parts begin. settled: records of warps that ended before it have arrived, ns; 0: none
    is known to. at to over: columns of the slabs, room for one per three units, per part and per CHUNK_UNITS, and one
    more; closed and over may be NULL. opens: (parts + 1,) where each part's slabs begin.
-   free_units to gaps: how far each part's slabs follow each other, in units from its beginning; not written without closed.
-   free_units: up to the first open slab or gap. reach: up to the end of the last slab. gaps: whether there is a gap before a
-   slab. Returns the number of slabs, or -1 without memory. */
+   free_units to gaps: how far each part's slabs follow each other, in units from its beginning. free_units: up to the
+   first open slab or gap. reach: up to the end of the last slab. gaps: whether there is a gap before a slab. breaks: of
+   each slab, whether it is open or after a gap. The last four are not written without closed. Returns the number of
+   slabs, or -1 without memory. */
 int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, int64_t least_log2, int64_t most_log2,
                   int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
-                  int64_t *opens, int64_t *free_units, int64_t *reach, uint8_t *gaps)
+                  int64_t *opens, int64_t *free_units, int64_t *reach, uint8_t *gaps, uint8_t *breaks)
 {
     const uint32_t steps = (uint32_t)(settled >> TIME_SHIFT);
     const int64_t most = (first[parts] - first[0]) / CHUNK_UNITS + parts;
@@ -145,7 +147,7 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, in
     opens[parts] = found;
     free(chunks);
     if (closed) {
-        struct extents all = {opens, first, at, log2, closed, free_units, reach, gaps};
+        struct extents all = {opens, first, at, log2, closed, free_units, reach, gaps, breaks};
         in_parallel(extent, &all, parts, worth(threads, found, 4 * STEP));
     }
     return found;
@@ -247,9 +249,9 @@ int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int
 
 /* As ks_claims() gives them, for other `closed`. */
 int64_t ks_extents(int64_t parts, const int64_t *opens, const int64_t *first, const uint32_t *at, const uint8_t *log2,
-                   const uint8_t *closed, int64_t threads, int64_t *free, int64_t *reach, uint8_t *gaps)
+                   const uint8_t *closed, int64_t threads, int64_t *free, int64_t *reach, uint8_t *gaps, uint8_t *breaks)
 {
-    struct extents all = {opens, first, at, log2, closed, free, reach, gaps};
+    struct extents all = {opens, first, at, log2, closed, free, reach, gaps, breaks};
     in_parallel(extent, &all, parts, worth(threads, opens[parts], 4 * STEP));
     return 0;
 }

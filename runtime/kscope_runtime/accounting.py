@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kscope import native
+from kscope.capture import wire
 from kscope.util.arrays import Bools
 
 from .slab_search import Extents, Ints, Pieces, Slabs, U32s, Units, looks_whole
@@ -155,83 +156,99 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
     proven = np.maximum(known, _since(state.proven[mine], pieces.tail[plain]))
     state.proven[mine] = pieces.tail[plain] + proven.astype(np.uint32)
     for p in np.flatnonzero(~plain).tolist():
-        free[p] = _advance(state, pieces, p, _Run.of(pieces, slabs, p), int(most[p]))
+        free[p] = _advance(state, pieces, p, _Part(pieces, slabs, extents, p), int(most[p]))
     return free
 
 
 def _extents(pieces: Pieces, slabs: Slabs) -> Extents:
     parts = len(pieces.stripe)
     free, reach = np.empty((2, parts), np.int64)
-    gaps = np.empty(parts, bool)
+    gaps, breaks = np.empty(parts, bool), np.empty(len(slabs.at), bool)
     if native.available():
         columns = slabs.at, slabs.log2, slabs.closed, native.threads()
-        native.call("extents", parts, slabs.opens, pieces.first, *columns, free, reach, gaps)
-        return Extents(free, reach, gaps)
+        native.call("extents", parts, slabs.opens, pieces.first, *columns, free, reach, gaps, breaks)
+        return Extents(free, reach, gaps, breaks)
     for p in range(parts):
-        run = _Run.of(pieces, slabs, p)
-        breaks, follows = run.breaks(), run.start[1:] == run.stop[:-1]
-        reach[p] = run.stop[-1] if len(run.stop) else 0
-        gaps[p] = len(run.start) > 0 and bool(run.start[0] or not follows.all())
-        last = int(breaks[0]) if len(breaks) else len(run.stop)
-        free[p] = run.stop[last - 1] if last else 0
-    return Extents(free, reach, gaps)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The slabs of one part: where they start and stop in units from its tail, and which are closed."""
-
-    start: Ints
-    stop: Ints
-    closed: Bools
-
-    @staticmethod
-    def of(pieces: Pieces, slabs: Slabs, p: int) -> _Run:
         which = slabs.of(p)
         start = slabs.at[which].astype(np.int64) - pieces.first[p]
-        return _Run(start, start + slabs.units(which), slabs.closed[which])
+        end = np.append(0, start + slabs.units(which))
+        gap = start != end[:-1]
+        breaks[which] = gap | ~slabs.closed[which]
+        gaps[p], reach[p] = gap.any(), end[-1]
+        free[p] = end[int(np.argmax(np.append(breaks[which], True)))]
+    return Extents(free, reach, gaps, breaks)
+
+
+class _Part:
+    """The slabs of one part, by number from 0. Positions are units from its tail.
+
+    Most slabs begin where the one before ends, so few of them need a look.
+
+    Attributes:
+        slabs: their number.
+        breaks: the open ones, and those after a gap.
+    """
+
+    def __init__(self, pieces: Pieces, slabs: Slabs, extents: Extents, p: int) -> None:
+        which = slabs.of(p)
+        self._first = int(pieces.first[p])
+        self._at, self._log2, self._closed = slabs.at[which], slabs.log2[which], slabs.closed[which]
+        self.slabs = len(self._at)
+        self.breaks = np.flatnonzero(extents.breaks[which])
+
+    def start(self, slab: int) -> int:
+        """Where a slab begins."""
+        return int(self._at[slab]) - self._first
+
+    def stop(self, slab: int) -> int:
+        """Where a slab ends."""
+        return self.start(slab) + wire.slab_units(int(self._log2[slab]))
+
+    def is_closed(self, slab: int) -> bool:
+        """Whether a slab is complete."""
+        return bool(self._closed[slab])
 
     def units(self, end: int) -> int:
         """Units of the slabs that start before `end`."""
-        last = int(np.searchsorted(self.start, end))
-        return int((self.stop[:last] - self.start[:last]).sum())
+        last = int(np.searchsorted(self._at, np.uint32(self._first + end)))
+        if not last:
+            return 0
+        gaps, before = 0, self.breaks[(self.breaks < last) & (self.breaks > 0)]
+        if len(before):
+            sizes = wire.HEAD_UNITS + (np.int64(1) << self._log2[before - 1].astype(np.int64)) // wire.RECORDS_PER_UNIT
+            gaps = int((self._at[before] - self._at[before - 1]).astype(np.int64).sum() - sizes.sum())
+        return self.stop(last - 1) - self.start(0) - gaps
 
-    def breaks(self) -> Ints:
-        """Slabs that are open, or after a gap."""
-        before = np.concatenate([[0], self.stop[:-1]])[: len(self.start)]
-        return np.flatnonzero(~self.closed | (self.start != before))
 
-
-def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, most: int) -> int:
+def _advance(state: Stripes, pieces: Pieces, p: int, part: _Part, most: int) -> int:
     stripe, tail = int(pieces.stripe[p]), int(pieces.tail[p])
     head, skipped, whole = int(pieces.head[p]) - tail & MASK, int(pieces.skipped[p]), bool(pieces.whole[p])
     found, ring = int(state.found[stripe]), int(state.ring[stripe])
     since_tail = _since(np.array([state.proven[stripe], state.clean[stripe]]), pieces.tail[p : p + 1])
     proven, clean = since_tail.tolist()
     # the sums agree: nothing below head is in flight
-    if whole and tail + head - skipped - found - run.units(head) & MASK == 0:
+    if whole and tail + head - skipped - found - part.units(head) & MASK == 0:
         proven = head
     free = first = 0
-    slabs = len(run.start)
-    for at in [*run.breaks().tolist(), slabs]:
+    for at in [*part.breaks.tolist(), part.slabs]:
         if at > first:
-            free = int(run.stop[at - 1])
+            free = part.stop(at - 1)
         first = at
-        if at == slabs or not run.closed[at]:
+        if at == part.slabs or not part.is_closed(at):
             break
-        known, gap_to = max(free, proven), int(run.start[at])
+        known, gap_to = max(free, proven), part.start(at)
         if gap_to > known:
             # one claim over the edge, and exactly this gap's units skipped
             over_edge = (tail + known & ring - 1) + gap_to - known > ring
-            since = skipped - (tail + known - found - run.units(known)) & MASK
+            since = skipped - (tail + known - found - part.units(known)) & MASK
             if known < clean or not over_edge or since != gap_to - known:
                 break
             proven = gap_to
-        free, first = int(run.stop[at]), at + 1
+        free, first = part.stop(at), at + 1
     # units below `proven` outside slabs were skipped; the first slab that is kept ends them
-    kept = int(run.start[first]) if first < slabs else most
+    kept = part.start(first) if first < part.slabs else most
     free = max(free, min(int(proven), kept))
-    state.found[stripe] = found + run.units(free) & MASK
+    state.found[stripe] = found + part.units(free) & MASK
     state.proven[stripe] = tail + max(proven, free) & MASK
     return free
 

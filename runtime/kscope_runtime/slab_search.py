@@ -47,17 +47,19 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Extents:
-    """How far each part's slabs follow each other, in units from its tail; each field is (p,).
+    """How far each part's slabs follow each other, in units from its tail; each field but `breaks` is (p,).
 
     Attributes:
         free: up to the first open slab or gap.
         reach: up to the end of the last slab.
         gaps: there is a gap before a slab.
+        breaks: (s,) slabs that are open, or after a gap.
     """
 
     free: Ints
     reach: Ints
     gaps: Bools
+    breaks: Bools
 
 
 @dataclass(frozen=True)
@@ -151,10 +153,10 @@ def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
     parts, size = len(pieces.stripe), int(pieces.first[-1] - pieces.first[0])
     most = size // wire.slab_units(_LOG2[0]) + size // _CHUNK + parts + 1
     at, log2 = np.empty(most, np.uint32), np.empty(most, np.uint8)
-    closed, over = np.empty((2, most), bool)
+    closed, over, breaks = np.empty((3, most), bool)
     opens = np.empty(parts + 1, np.int64)
     free, reach = np.empty((2, parts), np.int64)
-    extents = Extents(free, reach, np.empty(parts, bool))
+    gaps = np.empty(parts, bool)
     inputs = units, parts, pieces.first, *_LOG2, settled, native.threads()
-    n = native.call("claims", *inputs, at, log2, closed, over, opens, extents.free, extents.reach, extents.gaps)
-    return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens, extents)
+    n = native.call("claims", *inputs, at, log2, closed, over, opens, free, reach, gaps, breaks)
+    return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens, Extents(free, reach, gaps, breaks[:n]))

@@ -1,11 +1,13 @@
 """What survive="shm" costs: kernel time of sessions with it, of ordinary ones, and without recording, in turns.
 
-    python bench/survive.py [--json FILE] [--turns 5] [--pool 1024] [--every 1 16] [--kernels matmul attention ...]
+    python bench/survive.py [--json FILE] [--turns 5] [--pool 1024] [--every 1 16] [--records auto 32 ...]
+                            [--kernels matmul attention ...]
 
 Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
-records. A time is that of a CUDA graph of many launches, divided by their number; between replays the pool is emptied,
-so no record is lost (what is lost is printed). Each way has a separate graph, because the kernels differ. A cost is
-the median over turns of a session's median beside the mean of its two neighbours' medians without recording.
+records. With --records 32, each warp keeps its last 32. A time is that of a CUDA graph of many launches, divided by their
+number; between replays the pool is emptied, so no warp is lost (those that are lost are printed). Each way has a
+separate graph, because the kernels differ. A cost is the median over turns of a session's median beside the mean of its
+two neighbours' medians without recording.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ class Cost:
     kernel: str
     way: str
     every: int
+    records: str
     plain_us: float
     us: float
     overhead: float
@@ -54,20 +58,21 @@ class Cost:
 
 
 @contextmanager
-def session(way: str, every: int, pool: int) -> Iterator[Any]:
+def session(way: str, every: int, pool: int, records: str) -> Iterator[Any]:
     """A session of that way; None for `plain`."""
     if way == "plain":
         yield None
         return
     options: dict[str, Any] = {} if every == 1 else {"block": range(0, 1 << 20, every)}
     options |= {"survive": way} if way != "pool" else {}
+    options |= {"records": int(records)} if records != "auto" else {}
     with kscope.profile(pool=pool, **options) as prof:
         yield prof
 
 
-def captured(name: str, work: Any, way: str, pool: int) -> torch.cuda.CUDAGraph:
+def captured(name: str, work: Any, way: str, pool: int, records: str) -> torch.cuda.CUDAGraph:
     """A graph of the kernel as a session of that way runs it."""
-    with session(way, 1, pool):
+    with session(way, 1, pool, records):
         return graph(partial(work.launch, name, on_triton.annotated(name, False), 0), LAUNCHES)
 
 
@@ -80,18 +85,18 @@ def median_us(made: torch.cuda.CUDAGraph) -> float:
     return statistics.median(taken[2:])
 
 
-def costs(name: str, every: int, pool: int, turns: int) -> list[Cost]:
+def costs(name: str, every: int, records: str, pool: int, turns: int) -> list[Cost]:
     """The kernel in every way."""
     work = on_triton.workloads((name,))[name]
-    graphs = {way: captured(name, work, way, pool) for way in ("plain", *WAYS)}
+    graphs = {way: captured(name, work, way, pool, records) for way in ("plain", *WAYS)}
     sequence = list[tuple[str, float]]()
-    records, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
+    written, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
     order = [one for _ in range(turns) for each in WAYS for one in ("plain", each)]
     for way in (*order, "plain"):
-        with session(way, every, pool) as prof:
+        with session(way, every, pool, records) as prof:
             sequence.append((way, median_us(graphs[way])))
         if prof is not None:
-            records[way] = len(prof.trace) // (REPLAYS * LAUNCHES)
+            written[way] = int(prof.trace.warps.written.sum()) // (REPLAYS * LAUNCHES)
             lost[way] += sum(device.lost for device in prof.capture.devices)
     plain = statistics.median(us for way, us in sequence if way == "plain")
     found = []
@@ -99,10 +104,9 @@ def costs(name: str, every: int, pool: int, turns: int) -> list[Cost]:
         at = [number for number, (one, _) in enumerate(sequence) if one == way]
         us = statistics.median(sequence[number][1] for number in at)
         beside = [sequence[n][1] * 2 / (sequence[n - 1][1] + sequence[n + 1][1]) - 1 for n in at]
-        rate = records[way] / us
-        found.append(
-            Cost(name, way, every, plain, us, statistics.median(beside), max(beside) - min(beside), rate, lost[way])
-        )
+        rate = written[way] / us
+        added, spread = statistics.median(beside), max(beside) - min(beside)
+        found.append(Cost(name, way, every, records, plain, us, added, spread, rate, lost[way]))
     return found
 
 
@@ -113,15 +117,17 @@ def main() -> None:
     parser.add_argument("--kernels", nargs="+", default=KERNELS)
     parser.add_argument("--pool", type=int, default=1024, help="MiB")
     parser.add_argument("--every", type=int, nargs="+", default=(1, 16), help="which blocks record")
+    parser.add_argument("--records", nargs="+", default=("auto",), help="of a warp that are kept")
     options = parser.parse_args()
-    parts = [(name, every) for name in options.kernels for every in options.every]
+    parts = list(product(options.kernels, options.every, options.records))
     found = [one for part in parts for one in costs(*part, options.pool << 20, options.turns)]
     print(torch.cuda.get_device_name())
     heads = f"{'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost"
-    print(f"{'kernel':<12} {'way':<6} {'every':>5} {heads}")
+    print(f"{'kernel':<12} {'way':<6} {'every':>5} {'records':>7} {heads}")
     for one in found:
+        what = f"{one.kernel:<12} {one.way:<6} {one.every:>5} {one.records:>7}"
         times = f"{one.plain_us:>10.2f} {one.us:>10.2f} {one.overhead:>+8.2%} {one.spread:>7.2%}"
-        print(f"{one.kernel:<12} {one.way:<6} {one.every:>5} {times} {one.millions_a_second:>12.1f} {one.lost}")
+        print(f"{what} {times} {one.millions_a_second:>12.1f} {one.lost}")
     options.json.write_text(json.dumps(list(map(asdict, found)), indent=1) + "\n")
 
 

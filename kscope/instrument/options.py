@@ -44,7 +44,6 @@ class Options:
         "fence keeps instructions in the marks' order; schedule (experimental) records the kernel's own code",
         "PLACEMENT", compiled=True,
     )  # fmt: skip
-    live: bool | None = _option("store each record where its region ends: for kernels that hang", compiled=True)
     survive: Survive | None = _option(
         f"keep records of a program that hangs or dies, see kscope watch: {', '.join(SURVIVE)}", "WHERE", compiled=True
     )

@@ -43,8 +43,6 @@ class Recording:
         clock: "cycles" (%clock64) or "globaltimer" (ns, in steps of 32 ns on an H200).
         placement: "fence" puts marks into the text that is assembled, which keeps instructions in their order;
             "schedule" records in the machine code, which stays the kernel's own.
-        live: each record is stored where its region ends, and the slab is claimed at the kernel's first instruction:
-            for kernels that hang.
         survive: where records outlive the program, see profile(); kernels then store the enters of regions that wait.
         pending: how many finished records may wait in registers for the end of their basic block.
         selection: what is marked in kernels without annotations.
@@ -58,7 +56,6 @@ class Recording:
     fill: Fill = "ring"
     clock: Clock = "cycles"
     placement: Placement = "fence"
-    live: bool = False
     survive: Survive | None = None
     pending: int = 8
     selection: Selection = field(default_factory=Selection)

@@ -80,7 +80,7 @@ class Emitter:
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
         self.loops, self.shared, self.sites, self.opens = loops, shared, sites, opens
-        self.limit = 0 if recording.live else recording.pending
+        self.limit = recording.pending
         self.pending: list[Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
         self.stored: Record | None = None  # the last one since the basic block began
@@ -91,11 +91,11 @@ class Emitter:
         self.at = 0
 
     def begin(self) -> str:
-        """At the top of the entry: declare the loops' registers; a live recording claims at once."""
+        """At the top of the entry: declare the loops' registers."""
         declared = "".join(ptx.loop_records.declared(loop.number) for loop in self.loops)
         declared += "".join(ptx.operations.declared(slot) for key, slot in self.slots.items() if key[1] == _TRIED)
         declared += "".join(map(ptx.deferred.declared, self.known))
-        return declared + (self._claim() if self.recording.live else "")
+        return declared
 
     def mark(self, i: int, mark: Mark) -> str:
         self.at = i

@@ -272,7 +272,7 @@ class _Body:
         issued = async_issue.regions(function, graph, paired.depths)
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
         opens = waiting.regions(function, graph, paired.depths) if recording.survive else frozenset()
-        known = [] if recording.live or late else loop_registers.loops(function, graph)
+        known = [] if late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out | opens | wide]
         loops = tuple(loop for loop in able if spare or not loop.memory)
         sites = anchor_sites.sites(function, graph, {*stores} - {loop.leave for loop in loops})
@@ -291,7 +291,7 @@ class _Body:
                 RegionMeta(n, types.get((n, ANY)), at, None, origins.get(n, "source"), issued.get(n))
                 for n, at in first.items()
             ),
-            () if recording.live else tuple(hoist.moves(function, graph, loops)),
+            tuple(hoist.moves(function, graph, loops)),
             barrier_fences.after_barriers(function, graph, out),
             loops,
             shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),

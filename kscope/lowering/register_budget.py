@@ -240,7 +240,7 @@ def _lower_to_fit(
         changed = metadata_patch.with_meta(found.text, about)
         return replace(found, text=changed, meta=about, problems=(*found.problems, problem))
 
-    fewer = [pending for pending in (FEW, 0) if pending < recording.pending and not recording.live]
+    fewer = [pending for pending in (FEW, 0) if pending < recording.pending]
     directed = {function.name for function in cfg.functions(text) if _has_directive(function)}
     large = {name: most for name, most in outgrown(plain, least).items() if name not in directed}
     if crowded := occupancy.bounds(limits, dict(plain.entries), dict(least.entries)):

@@ -40,8 +40,6 @@ def recorded(
     """
     if assemble is None:
         raise UnsupportedError("the machine code is not made by an assembler that kscope calls")
-    if recording.live:
-        raise UnsupportedError("live=True stores records where regions end")
     digest = sha256(lowered.marked.encode()).digest()
     described = [
         replace(one, id=layout.kernel_hash(f"{one.name}\0schedule\0".encode() + digest)) for one in lowered.meta.kernels

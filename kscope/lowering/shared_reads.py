@@ -46,7 +46,7 @@ def _all_wait(marks: Sequence[Mark | None], recording: Recording) -> bool:
             return False
         if mark.act in ("exit", "instant", "counter"):
             ended.add(mark.name)
-    return len(ended) <= recording.pending and not recording.live
+    return len(ended) <= recording.pending
 
 
 def _adjacent(function: cfg.Function, i: int) -> bool:

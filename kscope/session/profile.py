@@ -26,7 +26,6 @@ def profile(
     fill: Fill | None = None,
     clock: Clock | None = None,
     placement: Placement | None = None,
-    live: bool | None = None,
     survive: Survive | None = None,
     block: BlockSelection | None = None,
     warp: SupportsIndex | Iterable[SupportsIndex] | None = None,
@@ -61,7 +60,6 @@ def profile(
             without marks and inserts the recording into its machine code, whose instructions keep their order. It is
             experimental, for sm_90, and unproved for sm_80, sm_86 and sm_89; other kernels are recorded as with
             "fence", and a problem gives the reason.
-        live: store each record where its region ends, for kernels that hang.
         survive: keep the records when the program dies: `kscope watch` and `kscope summary` read them while a kernel
             hangs, and afterwards. "shm": kernels write to a file in memory. "keeper": to GPU memory that a second
             process keeps, for dense records. "auto": one of these, by the expected number of records. Kernels then also

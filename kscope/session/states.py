@@ -229,7 +229,6 @@ def enable(
     fill: Fill | None = None,
     clock: Clock | None = None,
     placement: Placement | None = None,
-    live: bool | None = None,
     survive: Survive | None = None,
     auto: str | Sequence[str] | bool | None = None,
     mark: str | Sequence[str] | Mapping[str, str] | None = None,
@@ -240,7 +239,7 @@ def enable(
     May be called again with other options.
 
     Args:
-        strategy, records, fill, clock, placement, live, survive, auto, mark: as for kscope.profile().
+        strategy, records, fill, clock, placement, survive, auto, mark: as for kscope.profile().
         kernel: names, with * and ?, of the kernels that `auto` and `mark` mark.
 
     Raises:

@@ -12,7 +12,7 @@ import kscope
 from kscope.capture.capture import Capture
 
 Launch = Callable[[], None]
-_COMPILED = ("strategy", "records", "fill", "clock", "placement", "live")
+_COMPILED = ("strategy", "records", "fill", "clock", "placement")
 
 
 def no_gpu() -> str | None:

@@ -154,9 +154,6 @@ PROGRAMS = (
     Program("pinned", "a value that is kept inside of its region", ("pinned",), n=7),
     Program("globaltimer", "clocks in nanoseconds", ("nested",), recording=Recording(records=16, clock="globaltimer")),
     Program("survive", "enters are stored, too", ("loop",), n=5, recording=Recording(records=16, survive="shm")),
-    Program(
-        "live", "records stored where their region ends", ("loop",), n=5, recording=Recording(records=16, live=True)
-    ),
     Program("roles", "warps of one block in different branches", ("roles",), block=(256, 1, 1), n=4),
     Program(
         "sampled",

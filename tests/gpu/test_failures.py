@@ -148,7 +148,7 @@ def interrupt(*_):
 signal.signal(signal.SIGALRM, interrupt)
 out, flag = k.ints(4), k.ints(1)
 try:
-    with kscope.profile(sys.argv[1], live=True) as prof:
+    with kscope.profile(sys.argv[1]) as prof:
         k.hang[(4,)](out, flag, num_warps=1)
         signal.alarm(5)
 except KeyboardInterrupt:
@@ -177,7 +177,7 @@ def terminate():
     os.kill(os.getpid(), signal.SIGTERM)
 
 out, flag = k.ints(4), k.ints(1)
-with kscope.profile(sys.argv[1], live=True):
+with kscope.profile(sys.argv[1]):
     k.hang[(4,)](out, flag, num_warps=1)
     threading.Thread(target=terminate, daemon=True).start()
     torch.cuda.synchronize()

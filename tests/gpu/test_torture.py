@@ -292,7 +292,7 @@ print("again", len(prof.trace))
 
 RECORDED: dict[str, dict[str, Any]] = {
     "ring": {}, "stop": {"fill": "stop", "records": 4}, "overwritten": {"records": 4},
-    "globaltimer": {"clock": "globaltimer"}, "live": {"live": True}, "shm": {"survive": "shm"},
+    "globaltimer": {"clock": "globaltimer"}, "shm": {"survive": "shm"},
     "keeper": {"survive": "keeper"}, "every thread": {"strategy": kscope.AllThreads()},
     "one thread": {"strategy": kscope.Lane0Warp0()}, "no room": {"pool": 2 << 20, "records": 4096},
 }  # fmt: skip
@@ -312,7 +312,7 @@ def test_recording_changes_no_bit_of_a_sum(k: ModuleType) -> None:
         assert torch.equal(out, plain), name
 
 
-@pytest.mark.parametrize("how", ["ring", "live", "every thread"])
+@pytest.mark.parametrize("how", ["ring", "shm", "every thread"])
 def test_a_product_is_the_same_to_the_last_bit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

@@ -177,7 +177,6 @@ recordings = st.builds(
     records=st.sampled_from([4, 1, 5, 8, 16, "auto"]),
     fill=st.sampled_from(["ring", "stop"]),
     clock=st.sampled_from(["cycles", "globaltimer"]),
-    live=st.sampled_from([False, False, True]),
     survive=st.sampled_from([None, None, "shm"]),
     pending=st.sampled_from([0, 1, 2, 8]),
 )

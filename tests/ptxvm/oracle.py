@@ -97,7 +97,7 @@ def _of_run(run: Sequence[Instr], without: frozenset[str], recording: Recording)
             if mark.act in ("exit", "instant", "counter"):
                 ended.append(mark.name)
         before = mark.act if mark is not None else ""
-    waits = not recording.live and len(ended) <= recording.pending and not again
+    waits = len(ended) <= recording.pending and not again
     return pairs if len(pairs) >= 3 and waits else set()
 
 

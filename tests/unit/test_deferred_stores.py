@@ -128,7 +128,7 @@ def test_with_few_pending_records_those_of_an_iteration_still_stay() -> None:
     assert few.count(STORE) == many.count(STORE) == 3
 
 
-@pytest.mark.parametrize("options", [{"live": True}, {"pending": 0}, {"survive": "shm"}])
+@pytest.mark.parametrize("options", [{"pending": 0}, {"survive": "shm"}])
 def test_what_must_be_stored_at_once_is(options: dict[str, Any]) -> None:
     text = text_of(Shape(), **options)
     assert STORE not in text and "ks_d0" not in text

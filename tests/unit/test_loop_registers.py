@@ -215,7 +215,7 @@ _kernels = st.builds(
 def test_any_launch_of_optimized_loops_records_what_its_marks_mean(
     drawn: Case, kernel: KernelText, strategy: Strategy
 ) -> None:
-    recording = replace(drawn.recording, strategy=strategy, live=False)
+    recording = replace(drawn.recording, strategy=strategy)
     outcome = judged(execute(replace(drawn, kernel=kernel, recording=recording, spare=True)))
     assert loops_of(outcome.lowered.text)
 
@@ -226,7 +226,7 @@ def test_own_and_shared_loop_registers_record_the_same(drawn: Case, kernel: Kern
     def slabs(outcome: Outcome) -> dict[Any, list[Any]]:
         return {slab.key: slab.records().tolist() for slab in outcome.slabs}
 
-    recording = replace(drawn.recording, strategy=who, live=False)
+    recording = replace(drawn.recording, strategy=who)
     made = replace(drawn, kernel=kernel, recording=recording, spare=True)
     own = judged(execute(made))
     with pytest.MonkeyPatch.context() as patched:
@@ -381,10 +381,6 @@ def test_any_lane_marks_disable_loop_registers_in_their_kernel() -> None:
     assert not loops_of(lowered(TURN, Recording(strategy=Elected(any_lane=True))))
     spec = Elected(any_lane=True).spec
     assert not loops_of(lowered(f"//kscope instant i - {spec} with\n{TURN}"))
-
-
-def test_live_recording_uses_no_loop_registers() -> None:
-    assert not loops_of(lowered(TURN, Recording(live=True)))
 
 
 def test_unpaired_names_use_no_loop_registers() -> None:

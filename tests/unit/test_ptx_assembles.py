@@ -60,8 +60,8 @@ def test_every_option_assembles(arch: str, clock: str, fill: str) -> None:
 """
     )
     for strategy in (TargetWarp(1, 30), AllThreads()):
-        for live in (False, True):
-            recording = Recording(strategy=strategy, clock=clock, fill=fill, live=live)  # type: ignore[arg-type]  # words of the parameters
+        for pending in (8, 0):
+            recording = Recording(strategy=strategy, clock=clock, fill=fill, pending=pending)  # type: ignore[arg-type]  # words of the parameters
             low = lower(text, recording, frontend="test").text
             assert ".shared" not in low  # nothing of a kernel's shared memory is ever touched
             assert not complaint(low, arch)

@@ -99,7 +99,7 @@ def test_a_lane_whose_claims_are_all_refused_is_counted_as_lost(monkeypatch: pyt
     assert int(outcome.host.stripe(0)["lost"]) == 1
 
 
-@pytest.mark.parametrize("recording", [Recording(), Recording(live=True), Recording(strategy=AllThreads())])
+@pytest.mark.parametrize("recording", [Recording(), Recording(pending=0), Recording(strategy=AllThreads())])
 def test_recording_adds_no_loop_to_a_kernel(recording: Recording) -> None:
     """The assembler would keep all registers of the kernel in a loop around a claim."""
     (function,) = cfg.functions(lower(ONE_REGION.text(), recording, frontend="test").text)

@@ -24,7 +24,6 @@ OTHERS: dict[str, Any] = {
     "fill": "stop",
     "clock": "globaltimer",
     "placement": "schedule",
-    "live": True,
     "survive": "shm",
     "pending": 3,
     "selection": Selection(("wait",)),

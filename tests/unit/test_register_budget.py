@@ -146,15 +146,15 @@ def test_a_lost_setmaxnreg_is_named():
     assert "setmaxnreg is ignored" in result.problems[0].text
 
 
-def test_live_recording_stores_in_place_and_reports_its_spills():
-    live = plan.lower(MARKED, Recording(live=True), frontend="test").text
+def test_records_stored_in_place_that_spill_are_reported():
+    in_place = plan.lower(MARKED, Recording(pending=0), frontend="test").text
     measured = []
 
     def measure(text: str) -> Usage:
         measured.append(text)
-        return SPILLS if text == live else GOOD
+        return SPILLS if text == in_place else GOOD
 
-    result = lower_to_fit(MARKED, Recording(live=True), frontend="test", measure=measure)
+    result = lower_to_fit(MARKED, Recording(pending=0), frontend="test", measure=measure)
     assert len(measured) == 2
     assert [problem.kind for problem in result.problems] == ["registers"]
 

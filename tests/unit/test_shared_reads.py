@@ -68,9 +68,8 @@ def test_pairs_are_counted_within_one_block() -> None:
     assert reads(*regions(*NAMES[:3]), Node("trap"), *regions(*NAMES[:3])) == 12
 
 
-@pytest.mark.parametrize("options", [{"live": True}, {"pending": 0}])
-def test_regions_stored_in_place_begin_after_the_store(options: dict[str, bool | int]) -> None:
-    assert reads(*regions(*NAMES), **options) == 8
+def test_regions_stored_in_place_begin_after_the_store() -> None:
+    assert reads(*regions(*NAMES), pending=0) == 8
 
 
 row = st.one_of(st.permutations((*NAMES, "überlauf")), st.lists(st.sampled_from(NAMES), min_size=3, max_size=9))
@@ -80,7 +79,7 @@ row = st.one_of(st.permutations((*NAMES, "überlauf")), st.lists(st.sampled_from
 @given(cases(depth=1, threads=2, roomy=True), row, st.sampled_from([1, 2, 8]))
 def test_shared_clock_reads_record_what_the_marks_mean(case: Case, names: list[str], pending: int) -> None:
     kernel = written((Node("loop", ("bottom", 3), (regions(*names), ())),))
-    judged(execute(replace(case, kernel=kernel, recording=replace(case.recording, pending=pending, live=False))))
+    judged(execute(replace(case, kernel=kernel, recording=replace(case.recording, pending=pending))))
 
 
 def test_a_begin_that_reuses_the_wrong_clock_read_is_detected() -> None:

@@ -243,10 +243,10 @@ def test_a_script_that_fails_fails_the_command(
 
 def test_flags_of_the_recording_reach_the_run_with_marks() -> None:
     options = cli.parser().parse_args(
-        ["trust", "perturb", "--records", "64", "--live", "--mark", "a=k.py:1-2", "--mark", "b=k.py:4",
+        ["trust", "perturb", "--records", "64", "--fill", "stop", "--mark", "a=k.py:1-2", "--mark", "b=k.py:4",
          "--kernel", "attn_*", "job.py", "--records", "8"]
     )  # fmt: skip
-    assert perturb._typed(options) == ["--records=64", "--live", "--mark=a=k.py:1-2", "--mark=b=k.py:4"]
+    assert perturb._typed(options) == ["--records=64", "--fill=stop", "--mark=a=k.py:1-2", "--mark=b=k.py:4"]
     assert options.args == ["--records", "8"]
 
 

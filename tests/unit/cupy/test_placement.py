@@ -72,7 +72,6 @@ def test_a_template_has_the_users_name(source: Source, ptx: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"live": True}, "live=True stores records where regions end"),
         ({"fill": "stop"}, "fill='stop' is not supported"),
     ],
 )

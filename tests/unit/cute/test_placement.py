@@ -56,7 +56,6 @@ def test_the_cubin_records_in_its_machine_code(make: Callable[..., Made], binari
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"live": True}, "live=True stores records where regions end"),
         ({"fill": "stop"}, "fill='stop' is not supported"),
     ],
 )

@@ -20,7 +20,7 @@ from kscope.lowering import assembler
 from kscope.machine_code import tools
 from kscope_numba import linking
 
-NAMES = ("nested", "loop", "early_exit", "helper", "partial_warps", "strategies", "values", "roles", "live")
+NAMES = ("nested", "loop", "early_exit", "helper", "partial_warps", "strategies", "values", "roles")
 
 
 @pytest.mark.parametrize("program", [BY_NAME[name] for name in NAMES], ids=NAMES)

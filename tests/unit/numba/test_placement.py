@@ -66,7 +66,6 @@ def test_numbas_options_are_kept(frontend: Any, options: dict[str, Any]) -> None
     ("options", "why"),
     [
         ({"lto": False}, "the machine code is not made by an assembler that kscope calls"),
-        ({"live": True}, "live=True stores records where regions end"),
         ({"fill": "stop"}, "fill='stop' is not supported"),
     ],
 )

@@ -28,7 +28,7 @@ OFTEN = ("straight_line", "partial_warps", "values", "pinned")
 """Programs of every run; of the rest, those that are recorded in every language are variations, others slow."""
 EVERYWHERE = ("straight_line", "nested", "names", "grid_3d", "constants", "words")
 """Programs that are recorded in machine code in every language."""
-NOWHERE = ("stop", "globaltimer", "live", "strategies", "first_lane", "any_lane", "points", "itself", "pinned", "wide")
+NOWHERE = ("stop", "globaltimer", "strategies", "first_lane", "any_lane", "points", "itself", "pinned", "wide")
 """Programs with options, strategies or marks that are not supported there."""
 MARKED = [program for program in PROGRAMS if program.state != "plain" and not program.recording.survive]
 

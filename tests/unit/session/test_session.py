@@ -106,7 +106,7 @@ def test_captures_contain_their_options() -> None:
         launch()
     assert prof.capture.options == {
         "strategy": "lane0-warp0", "records": 64, "fill": "ring", "clock": "cycles", "placement": "fence",
-        "live": False, "block": [0, 1, 1], "warp": [0], "pool": 1 << 20,
+        "block": [0, 1, 1], "warp": [0], "pool": 1 << 20,
     }  # fmt: skip
     assert len(prof.trace) == 1
     host = prof.capture.host

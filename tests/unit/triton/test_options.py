@@ -43,7 +43,6 @@ RECORDINGS = {
     "every thread": Recording(strategy=kscope.AllThreads()),
     "oldest records": Recording(fill="stop", records=16),
     "globaltimer": Recording(clock="globaltimer"),
-    "live": Recording(live=True),
     "in place": Recording(pending=0),
 }
 

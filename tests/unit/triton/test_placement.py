@@ -64,7 +64,6 @@ def test_its_metadata_is_in_the_cubin(compiled: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"live": True}, "live=True stores records where regions end"),
         ({"fill": "stop"}, "fill='stop' is not supported"),
         ({"arch": 100}, "sm_100 is not supported"),
     ],

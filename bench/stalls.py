@@ -6,7 +6,8 @@ Kernels: torch's matmul (cuBLAS, no marks); matmul, attention and layer norm in 
 block record while costs are measured. A time is that of a CUDA graph of many launches, divided by their number, so that
 the host's launches do not count. Sessions with and without samples take turns, and begin and end outside of the timed
 part; a cost is the median over turns of the sampled session's median beside the mean of its two neighbours' medians.
-`before` has the times before this process used CUPTI.
+The GPU changes its clock by more than sampling costs, so cycles of the SMs are compared as well: small kernels at the
+graph's begin and end read their clocks. `before` has the times before this process used CUPTI.
 
 Proton's PC sampling (mode "pcsampling") serializes kernels, so it is compared by launches from the host: the time of
 LAUNCHES of them, from the first one's begin to the last one's end, by both profilers in processes of their own, without
@@ -28,6 +29,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import triton
+import triton.language as tl
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("examples", "bench")]
 import on_triton  # noqa: E402  # the examples' folder has its kernels
@@ -54,33 +57,65 @@ WARM_US = 200_000
 """Replays of this time come before those that are timed: the GPU's clock falls with its temperature and power."""
 
 
+@triton.jit
+def stamp(clocks):
+    """Write the clock of each SM that a block of this kernel runs on."""
+    clock = tl.inline_asm_elementwise("mov.u64 $0, %clock64;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+    sm = tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+    tl.store(clocks + sm, clock)
+
+
+@dataclass(frozen=True)
+class Took:
+    """A launch: us, and thousands of cycles of an SM."""
+
+    us: float
+    kilocycles: float
+
+
 @dataclass
 class Work:
-    """A kernel: its launch, the graph of many, and what was measured in microseconds a launch."""
+    """A kernel: its launch, the graph of many, and how long a launch took before this process used CUPTI."""
 
     name: str
     launch: Callable[[], object]
     graph: torch.cuda.CUDAGraph = field(default_factory=torch.cuda.CUDAGraph)
     launches: int = 0
-    before: float = 0.0
+    before: Took = field(default_factory=lambda: Took(0.0, 0.0))
+    clocks: torch.Tensor = field(default_factory=lambda: torch.zeros(2, 1024, dtype=torch.int64, device="cuda"))
 
     def prepare(self) -> None:
         """Capture the graph, and time it before this process uses CUPTI."""
         microseconds(self.launch, 3)
         self.launches = max(2, min(200, round(GRAPH_US / microseconds(self.launch, 10))))
-        self.graph = graph(self.launch, self.launches)
-        self.before = self.microseconds()
+        self.graph = graph(self._stamped, 1)
+        self.before = self.took()
 
-    def microseconds(self) -> float:
-        """A launch in replays of the graph, after others that warm up the GPU: the median."""
+    def _stamped(self) -> None:
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        stamp[(sms,)](self.clocks[0], num_warps=1)
+        for _ in range(self.launches):
+            self.launch()
+        stamp[(sms,)](self.clocks[1], num_warps=1)
+
+    def took(self) -> Took:
+        """A launch in replays of the graph, after others that warm up the GPU: the medians."""
         for _ in range(WARM_US // GRAPH_US):
             self.graph.replay()
-        return statistics.median(microseconds(self.graph.replay) / self.launches for _ in range(REPLAYS))
+        times, cycles = list[float](), list[float]()
+        for _ in range(REPLAYS):
+            self.clocks.zero_()
+            times.append(microseconds(self.graph.replay) / self.launches)
+            begin, end = (column for column in self.clocks[:, (self.clocks != 0).all(0)])
+            cycles.append(float((end - begin).double().median()) / self.launches / 1000)
+        return Took(statistics.median(times), statistics.median(cycles))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A kernel at a period: us a launch before CUPTI, without and with samples; and how many samples there were."""
+    """A kernel at a period: us a launch before CUPTI, without and with samples, and what samples add in time and in
+    cycles, each with the range over turns; and how many samples there were.
+    """
 
     kernel: str
     period: int
@@ -89,6 +124,8 @@ class Cost:
     sampled_us: float
     overhead: float
     spread: float
+    cycles_overhead: float
+    cycles_spread: float
     samples: int
     dropped: int
     full: int
@@ -175,22 +212,28 @@ def launches(names: list[str]) -> Iterator[Launches]:
 
 def cost(work: Work, period: int, turns: int) -> Cost:
     """Sessions without and with samples, in turns; the first and the last are without."""
-    times, samples = list[float](), None
+    took, samples = list[Took](), None
     for turn in range(2 * turns + 1):
         options = {"stalls": True, "period": 1 << period} if turn % 2 else {}
         with kscope.profile(block=0, **options) as prof:  # type: ignore[arg-type]  # options of profile()
-            times.append(work.microseconds())
+            took.append(work.took())
         if turn % 2:
             samples = prof.capture.samples
             for problem in prof.capture.problems:
                 print(f"  {work.name}, 2^{period}: {problem.text}")
-    plain = [(a + b) / 2 for a, b in zip(times[::2], times[2::2], strict=False)]
-    costs = sorted(one / beside - 1 for one, beside in zip(times[1::2], plain, strict=True))
     assert samples is not None
+    times = [one.us for one in took]
     return Cost(
-        work.name, period, work.before, statistics.median(times[::2]), statistics.median(times[1::2]),
-        statistics.median(costs), costs[-1] - costs[0], len(samples), samples.dropped, samples.full,
+        work.name, period, work.before.us, statistics.median(times[::2]), statistics.median(times[1::2]),
+        *added(times), *added([one.kilocycles for one in took]), len(samples), samples.dropped, samples.full,
     )  # fmt: skip
+
+
+def added(measured: list[float]) -> tuple[float, float]:
+    """What every second one has more than the mean of its neighbors, as a share: the median and the range."""
+    plain = [(a + b) / 2 for a, b in zip(measured[::2], measured[2::2], strict=False)]
+    costs = sorted(one / beside - 1 for one, beside in zip(measured[1::2], plain, strict=True))
+    return statistics.median(costs), costs[-1] - costs[0]
 
 
 def shares(work: Work) -> list[Share]:
@@ -238,11 +281,14 @@ def main() -> None:
                 work.prepare()
         costs = [cost(work, period, options.turns) for work in todo for period in options.periods]
     agreed = [row for work in todo if work.name != TORCH and "shares" in options.only for row in shares(work)]
-    heads = f"{'before us':>10} {'plain us':>10} {'sampled us':>11} {'cost':>8} {'spread':>7} {'samples':>12}"
-    print(f"{'kernel':<16} {'period':>7} {heads} {'dropped':>8} full")
+    heads = (
+        f"{'before us':>10} {'plain us':>10} {'sampled us':>11} {'cost':>8} {'spread':>7} {'cycles':>8} {'spread':>7}"
+    )
+    print(f"{'kernel':<16} {'period':>7} {heads} {'samples':>12} {'dropped':>8} full")
     for one in costs:
         times = f"{one.before_us:>10.2f} {one.plain_us:>10.2f} {one.sampled_us:>11.2f}"
-        print(f"{one.kernel:<16} {'2^' + str(one.period):>7} {times} {one.overhead:>+8.2%} {one.spread:>7.2%} "
+        adds = f"{one.overhead:>+8.2%} {one.spread:>7.2%} {one.cycles_overhead:>+8.2%} {one.cycles_spread:>7.2%}"
+        print(f"{one.kernel:<16} {'2^' + str(one.period):>7} {times} {adds} "
               f"{one.samples:>12,} {one.dropped:>8,} {one.full}")  # fmt: skip
     print(f"\n{'kernel':<16} {'region':<16} {'by clocks':>10} {'by samples':>11} {'+-':>7} verdict")
     for row in agreed:

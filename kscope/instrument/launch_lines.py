@@ -39,16 +39,19 @@ class _Code:
         self.kinds = dict[str, int]()
 
     def kind(self, frame: FrameType) -> int:
-        """Whose code a frame runs: that of its file's owner. Code that was generated as text, for example by Inductor
-        for each kernel, has no file; it is that of its module's package, and a package's if it has no module.
+        """Whose code a frame runs: that of the package in whose folder the file is, or which its module belongs to.
+
+        Packages generate code: Inductor writes some to a folder that the user chooses, and executes some as text, in no
+        module.
         """
-        file = frame.f_code.co_filename
-        if file.startswith("<") and not file.startswith("<frozen"):
-            name = frame.f_globals.get("__name__")
-            if name is None:
-                return OF_PACKAGE
-            file = getattr(sys.modules.get(str(name)), "__file__", None) or file
-        return self.of_file(file)
+        file, name = frame.f_code.co_filename, frame.f_globals.get("__name__")
+        kind = self.of_file(file)
+        if kind != PROGRAM or name == "__main__":
+            return kind
+        if name is None:
+            return OF_PACKAGE if file.startswith("<") else PROGRAM
+        package = getattr(sys.modules.get(str(name).partition(".")[0]), "__file__", None)
+        return self.of_file(package) if package else PROGRAM
 
     def of_file(self, file: str) -> int:
         """Whose a file is."""

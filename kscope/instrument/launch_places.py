@@ -28,6 +28,8 @@ a package, else the frame that called add().
 Kind = Callable[[FrameType], int]
 """Whose code a frame runs. It is called once for each code object."""
 _MOST_KINDS = 1 << 13
+_Key = tuple[int, int, int]
+"""Id of a place's code, instruction, and thread."""
 
 
 class Places(Protocol):
@@ -72,24 +74,31 @@ class PlacesInPython:
         self._lock = Lock()
         self._depths = dict[int, tuple[int, str]]()  # of the innermost frame outside of launchers, and what it calls
         self._kinds = dict[int, tuple[int, CodeType]]()  # by id of the code, which is kept alive
-        self._numbers = dict[tuple[int, int, int], int]()  # by id of the code, instruction, and thread
+        self._numbers = dict[_Key, int]()
+        self._program = dict[_Key, int]()  # those of the program's places
         self._places = list[Place]()
         self._launched = defaultdict[int, list[int]](list)
 
     def add(self, kernel: int) -> None:
         """As Places.add()."""
         try:
-            depth, called = self._depths.get(kernel, (0, ""))
-            try:
-                known = depth and stacks.module(depth) is called
-                frame = stacks.outward(depth + 1 if known else 1)
-            except ValueError:  # the stack is not that deep
-                known, frame = False, stacks.outward(1)
-            number, depth = self._found(frame)
-            if not known and depth:
-                called, of = stacks.module(depth), stacks.outward(depth).f_globals.get("__name__")
-                if called is not None and called is of:  # functools.wraps() may give a function another module's name
-                    self._depths[kernel] = depth, called
+            number = None
+            if (known := self._depths.get(kernel)) is not None:
+                try:
+                    if stacks.module(known[0]) is known[1]:
+                        frame = stacks.outward(known[0] + 1)
+                        number = self._program.get((id(frame.f_code), frame.f_lasti, get_ident()))
+                        if number is None:
+                            number, _ = self._found(frame)
+                except ValueError:  # the stack is not that deep
+                    pass
+            if number is None:
+                number, depth = self._found(stacks.outward(1))
+                if depth:
+                    called = stacks.module(depth)
+                    own: str | None = stacks.outward(depth).f_globals.get("__name__")
+                    if called is not None and called is own:  # functools.wraps() gives a function another name
+                        self._depths[kernel] = depth, called
             self._launched[kernel].append(number)
         except MemoryError:
             pass
@@ -109,13 +118,13 @@ class PlacesInPython:
                     break
             outward, depth = outward.f_back, depth + 1
         place = frame.f_code, frame.f_lasti, get_ident()
-        key = id(place[0]), place[1], place[2]
-        number = self._numbers.get(key)
-        if number is None:
-            with self._lock:
-                number = self._numbers.setdefault(key, len(self._places))
-                if number == len(self._places):
-                    self._places.append(place)
+        key = id(place[0]), *place[1:]
+        with self._lock:
+            number = self._numbers.setdefault(key, len(self._places))
+            if number == len(self._places):
+                self._places.append(place)
+        if best == PROGRAM:  # others may have one of the program further outward, later
+            self._program[key] = number
         return number, launchers
 
     def _met(self, frame: FrameType) -> int:

@@ -208,7 +208,7 @@ static int32_t new_place(struct places *self, PyObject *object, uint64_t id)
     int launchers;
     if (!caller || search(self, caller, &place, &launchers))
         return FAILED;
-    if (launchers == 0 || launchers == DEPTHS)
+    if (launchers == 0 || launchers >= DEPTHS)
         return place.number;
     const struct depth depth = {frames->depths[launchers], frames->depths[launchers - 1]};
     PyObject *called = called_at(frames, depth.called);

@@ -152,6 +152,16 @@ def test_lines_of_one_function_that_launch_a_kernel_by_turns_are_told_apart(line
     assert numbers(lines.found(), 7) == [first, second] * 10 and second == first + 1
 
 
+def test_each_launch_returns_none_and_counts_it(lines: LaunchLines) -> None:
+    """Fails where Python 3.10 or 3.11 loads a library that newer headers compiled and that does not count None."""
+    [function] = programs(1)
+    item = launching(1, lines.add)
+    before = sys.getrefcount(None)
+    for _ in range(1000):
+        function(item, 7)
+    assert abs(sys.getrefcount(None) - before) < 500
+
+
 def test_recursion_has_the_innermost_line(lines: LaunchLines) -> None:
     names: dict[str, Any] = {"__name__": "program"}
     exec("def launch(item, kernel, depth):\n if depth:\n  launch(item, kernel, depth - 1)\n item(kernel)\n", names)

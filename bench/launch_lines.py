@@ -2,10 +2,10 @@
 
     PYTHONPATH=.:frontends:tests python bench/launch_lines.py [--rounds 2000]
 
-A launch is a launcher's functions around the hook, between about 30 us of other Python and C code. Before each launch
-memory of a given size is read, so that the hook finds cold caches up to that size. A round measures, in random order,
-a launch without recording, one recorded in C, and one recorded in Python. Prints medians of the differences from the
-launch without recording, and their 95 % confidence intervals.
+A launch is a launcher's functions around the hook, called through a number of functions of a package, between about
+30 us of other Python and C code. Before each launch memory of a given size is read, so that the hook finds cold caches
+up to that size. A round measures, in random order, a launch without recording, one recorded in C, and one recorded in
+Python. Prints medians of the differences from the launch without recording, and their 95 % confidence intervals.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from kscope import native
 from kscope.instrument.launch_lines import LaunchLines
 
 READ = {"nothing": 0, "256 KiB": 256 << 10, "2 MiB": 2 << 20, "16 MiB": 16 << 20}
+FRAMES = (0, 8, 16)
+"""Functions of a package between the line and the launcher."""
 KERNEL = 7 << 60
 """Ids have 64 bits; Python has no small object for them."""
 LINE = 64
@@ -59,18 +61,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2000)
     rounds = parser.parse_args().rounds
-    launches = {"off": launcher(enabled=False), "Python": launcher(enabled=True)}
-    if native.module() is not None:
-        launches["C"] = launcher(enabled=True, compiled=True)
     memory = np.ones(max(READ.values()), np.uint8)
-    print("| read before a launch | launch and work, us |" + "".join(f" {one} adds, us |" for one in added(launches)))
-    print("|---|---|" + "---|" * len(added(launches)))
-    for text, size in READ.items():
-        took = measured(launches, memory[:size:LINE], rounds)
-        found = " | ".join(shown((took[one] - took["off"]) / 1000) for one in added(launches))
-        print(f"| {text} | {np.median(took['off']) / 1000:.1f} | {found} |")
-    for name in added(launches):
-        print(f"{name}, called again and again: {again(launches[name]) - again(launches['off']):.2f} us")
+    for frames in FRAMES:
+        launches = {"off": launcher(frames, enabled=False), "Python": launcher(frames, enabled=True)}
+        if native.module() is not None:
+            launches["C"] = launcher(frames, enabled=True, compiled=True)
+        print(f"\nThrough {frames} functions of a package:\n")
+        columns = ["read before a launch", "launch and work, us", *(f"{one} adds, us" for one in added(launches))]
+        print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+        for text, size in READ.items():
+            took = measured(launches, memory[:size:LINE], rounds)
+            found = " | ".join(shown((took[one] - took["off"]) / 1000) for one in added(launches))
+            print(f"| {text} | {np.median(took['off']) / 1000:.1f} | {found} |")
+        for name in added(launches):
+            print(f"{name}, called again and again: {again(launches[name]) - again(launches['off']):.2f} us")
 
 
 def added(launches: dict[str, Launch]) -> list[str]:
@@ -78,15 +82,20 @@ def added(launches: dict[str, Launch]) -> list[str]:
     return [one for one in launches if one != "off"]
 
 
-def launcher(*, enabled: bool, compiled: bool = False) -> Launch:
-    """A function of a launcher's package, which calls the hook some frames further in."""
+def launcher(frames: int, *, enabled: bool, compiled: bool = False) -> Launch:
+    """A function that calls the hook through so many functions of a package, and those of a launcher's."""
     os.environ["KSCOPE_NATIVE"] = "1" if compiled else "0"
     lines = LaunchLines()
     lines.begin(enabled)
     del os.environ["KSCOPE_NATIVE"]
     names: dict[str, Any] = {"__name__": "kscope_sim.launcher", "add": lines.add}
     exec(compile(LAUNCHER, str(Path(kscope_sim.__file__).with_name("launcher.py")), "exec"), names)
-    found: Launch = names["item"]
+    called = names["item"]
+    for _ in range(frames):
+        names = {"__name__": "pack.calls", "called": called}
+        exec(compile("def call(kernel):\n    return called(kernel)\n", "/site-packages/pack/calls.py", "exec"), names)
+        called = names["call"]
+    found: Launch = called
     return found
 
 

@@ -14,12 +14,11 @@ import numpy as np
 
 from ..capture.capture_data import LaunchLine
 from ..util import stacks
-from .launch_places import places
+from .launch_places import OF_LAUNCHER, OF_PACKAGE, PROGRAM, places
 
 _LAUNCHERS = re.compile(r"kscope|kscope_\w+|triton_kscope|triton|cupy|cupyx|numba|numba_cuda")
 """Packages whose code is between a program's line and a launch."""
 _PACKAGE = re.compile(r"^<frozen|/(site|dist)-packages/|/lib/python|/torchinductor_")
-_PROGRAM, _OF_PACKAGE, _OF_LAUNCHER = 2, 1, 0
 
 
 class Found(TypedDict):
@@ -39,31 +38,27 @@ class _Code:
     def __init__(self) -> None:
         self.kinds = dict[str, int]()
 
-    def search(self, frame: FrameType) -> tuple[FrameType, int]:
-        """The program's innermost frame, else the innermost one of a package, else the outermost one.
+    def kind(self, frame: FrameType) -> int:
+        """Whose code a frame runs: that of the package in whose folder the file is, or which its module belongs to.
 
-        Returns:
-            The frame; and its distance outward if it is the program's and calls a launcher, because then every launch
-            with this frame at this distance has the same line. Else 0.
+        Packages generate code: Inductor writes some to a folder that the user chooses, and executes some as text, in no
+        module.
         """
-        best, found, depth, called = _OF_LAUNCHER, frame, 0, ""
-        while True:
-            kind = self.kind(frame.f_code.co_filename)
-            if kind > best:
-                found, best = frame, kind
-            if kind == _PROGRAM:
-                return frame, depth if _LAUNCHERS.fullmatch(called.partition(".")[0]) else 0
-            if frame.f_back is None:
-                return found, 0
-            called = str(frame.f_globals.get("__name__"))
-            frame, depth = frame.f_back, depth + 1
+        file, name = frame.f_code.co_filename, frame.f_globals.get("__name__")
+        kind = self.of_file(file)
+        if kind != PROGRAM or name == "__main__":
+            return kind
+        if name is None:
+            return OF_PACKAGE if file.startswith("<") else PROGRAM
+        package = getattr(sys.modules.get(str(name).partition(".")[0]), "__file__", None)
+        return self.of_file(package) if package else PROGRAM
 
-    def kind(self, file: str) -> int:
-        """The kind of a file: _PROGRAM, _OF_PACKAGE or _OF_LAUNCHER."""
+    def of_file(self, file: str) -> int:
+        """Whose a file is."""
         kind = self.kinds.get(file)
         if kind is None:
             launcher = file.startswith(_folders())
-            kind = _OF_LAUNCHER if launcher else _OF_PACKAGE if _PACKAGE.search(file) else _PROGRAM
+            kind = OF_LAUNCHER if launcher else OF_PACKAGE if _PACKAGE.search(file) else PROGRAM
             self.kinds[file] = kind
         return kind
 
@@ -86,7 +81,7 @@ class LaunchLines:
         self._enabled = False
         self._on_launch: Callable[[int], None] | None = None
         self._code = _Code()
-        self._places = places(self._code.search)
+        self._places = places(self._code.kind)
         self.add: Callable[[int], None] = _nothing
 
     @property
@@ -111,7 +106,7 @@ class LaunchLines:
 
     def begin(self, enabled: bool) -> None:
         """A session begins."""
-        self._places = places(self._code.search)
+        self._places = places(self._code.kind)
         self.enabled = enabled
 
     def end(self) -> None:
@@ -138,7 +133,7 @@ class LaunchLines:
             if len(found) == most:
                 break
             file = frame.f_code.co_filename
-            if self._code.kind(file) != _OF_LAUNCHER and not file.startswith("<frozen"):
+            if self._code.kind(frame) != OF_LAUNCHER and not file.startswith("<frozen"):
                 found.append((_shown(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name))
         return found
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import chain, repeat
 from threading import Lock, get_ident
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 from .. import native
 from ..util import stacks
@@ -21,11 +21,15 @@ from ..util import stacks
 Place = tuple[CodeType, int, int]
 """A code object, the offset of an instruction in it, and the thread's id."""
 
-
-Search = Callable[[FrameType], tuple[FrameType, int]]
-"""Finds the place of a launch. Takes the frame that called add(); returns the frame of the place, and its distance
-outward. add() then recognizes the place if the same module is called there, at this distance. 0: it must search again.
+OF_LAUNCHER, OF_PACKAGE, PROGRAM = 0, 1, 2
+"""Whose code a frame runs. The place of a launch is the program's innermost frame; if it has none, the innermost one of
+a package, else the frame that called add().
 """
+Kind = Callable[[FrameType], int]
+"""Whose code a frame runs. It is called once for each code object."""
+_MOST_KINDS = 1 << 13
+_Key = tuple[int, int, int]
+"""Id of a place's code, instruction, and thread."""
 
 
 class Places(Protocol):
@@ -49,27 +53,29 @@ class Places(Protocol):
         ...
 
 
-def places(search: Search) -> Places:
+def places(kind: Kind) -> Places:
     """No places yet; in C if that was built.
 
     Args:
-        search: finds places that are not known. It must not refer to the result: a cycle through C is never freed.
+        kind: must not refer to the result: a cycle through C is never freed.
     """
     compiled = native.module()
     if compiled is None:
-        return PlacesInPython(search)
-    found: Places = compiled.Places(stacks.outward, vars(sys).get("_getframemodulename"), search)
+        return PlacesInPython(kind)
+    found: Places = compiled.Places(stacks.outward, vars(sys).get("_getframemodulename"), kind)
     return found
 
 
 class PlacesInPython:
     """Places in Python."""
 
-    def __init__(self, search: Search) -> None:
-        self._search = search
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
         self._lock = Lock()
-        self._depths = dict[int, int]()
-        self._numbers = dict[Any, int]()  # by id of the code, instruction, thread, and called module
+        self._depths = dict[int, tuple[int, str]]()  # of the innermost frame outside of launchers, and what it calls
+        self._kinds = dict[int, tuple[int, CodeType]]()  # by id of the code, which is kept alive
+        self._numbers = dict[_Key, int]()
+        self._program = dict[_Key, int]()  # those of the program's places
         self._places = list[Place]()
         self._launched = defaultdict[int, list[int]](list)
 
@@ -77,28 +83,57 @@ class PlacesInPython:
         """As Places.add()."""
         try:
             number = None
-            if (depth := self._depths.get(kernel)) is not None:
+            if (known := self._depths.get(kernel)) is not None:
                 try:
-                    frame = stacks.outward(depth + 1)
-                    number = self._numbers.get((id(frame.f_code), frame.f_lasti, get_ident(), stacks.module(depth)))
+                    if stacks.module(known[0]) is known[1]:
+                        frame = stacks.outward(known[0] + 1)
+                        number = self._program.get((id(frame.f_code), frame.f_lasti, get_ident()))
+                        if number is None:
+                            number, _ = self._found(frame)
                 except ValueError:  # the stack is not that deep
                     pass
             if number is None:
-                frame, depth = self._search(stacks.outward(1))
-                number = self._learned(frame, stacks.module(depth) if depth else None)
+                number, depth = self._found(stacks.outward(1))
                 if depth:
-                    self._depths[kernel] = depth
+                    called = stacks.module(depth)
+                    own: str | None = stacks.outward(depth).f_globals.get("__name__")
+                    if called is not None and called is own:  # functools.wraps() gives a function another name
+                        self._depths[kernel] = depth, called
             self._launched[kernel].append(number)
         except MemoryError:
             pass
 
-    def _learned(self, frame: FrameType, called: str | None) -> int:
+    def _found(self, frame: FrameType) -> tuple[int, int]:
+        """The number of the place, from a frame outward; and how many of these frames launchers have further in."""
+        outward: FrameType | None = frame
+        best, depth, launchers = -1, 0, 0
+        while outward is not None:
+            known = self._kinds.get(id(outward.f_code))
+            kind = known[0] if known else self._met(outward)
+            if kind > best:
+                if best <= OF_LAUNCHER < kind:
+                    launchers = depth
+                frame, best = outward, kind
+                if kind == PROGRAM:
+                    break
+            outward, depth = outward.f_back, depth + 1
         place = frame.f_code, frame.f_lasti, get_ident()
+        key = id(place[0]), *place[1:]
         with self._lock:
-            number = self._numbers.setdefault((id(frame.f_code), *place[1:], called), len(self._places))
+            number = self._numbers.setdefault(key, len(self._places))
             if number == len(self._places):
                 self._places.append(place)
-        return number
+        if best == PROGRAM:  # others may have one of the program further outward, later
+            self._program[key] = number
+        return number, launchers
+
+    def _met(self, frame: FrameType) -> int:
+        """Whose code a frame runs that is met for the first time."""
+        if len(self._kinds) >= _MOST_KINDS:  # a package makes code for each launch
+            self._kinds.clear()
+        kind = self._kind(frame)
+        self._kinds[id(frame.f_code)] = kind, frame.f_code
+        return kind
 
     def places(self) -> list[Place]:
         """As Places.places()."""

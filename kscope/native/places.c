@@ -22,26 +22,14 @@
 
 struct places {
     PyObject_HEAD
-    PyObject *search; /* from the caller's frame to that of the place, and its depth */
+    PyObject *kind; /* from a frame to whose code it runs */
     PyObject *places; /* (code, instruction, thread) of each place by number */
     struct tables tables;
     struct frames frames;
 };
 
-/* The place of a frame, and what it calls at a depth unless that is NULL. New references. -1 and an exception: it
-   failed. */
-static inline int place_of(struct places *self, PyObject *frame, PyObject *called, struct place *place)
-{
-    place->called = called ? called_at(&self->frames, called) : NULL;
-    if (called && !place->called)
-        return -1;
-    place->code = code_of(&self->frames, frame, &place->instruction);
-    place->thread = this_thread();
-    if (place->code)
-        return 0;
-    Py_XDECREF(place->called);
-    return -1;
-}
+/* Whose code a frame runs: of a launcher, a package or the program. */
+enum { OF_LAUNCHER, OF_PACKAGE, PROGRAM };
 
 static int32_t __attribute__((cold, noinline)) no_frame(void)
 {
@@ -51,76 +39,202 @@ static int32_t __attribute__((cold, noinline)) no_frame(void)
     return EMPTY;
 }
 
-/* The number of the place at a kernel's depth; EMPTY: it is not known.
-
-   A place is code of the program, an instruction in it, and which function that calls: it may call a launcher now, and
-   later a function of the program that launches from as deep a stack. */
-static inline int32_t known_place(struct places *self, const struct kernel *kernel)
-{
-    PyObject *frame = frame_at(&self->frames, kernel->depth.place);
-    struct place place;
-    if (!frame)
-        return no_frame();
-    const int failed = place_of(self, frame, kernel->depth.called, &place);
-    Py_DECREF(frame);
-    if (failed)
-        return FAILED;
-    int32_t number = kernel->last.number;
-    if (__builtin_expect(!is_same(&kernel->last, &place), 0))
-        number = other_place(&self->tables, kernel->object, &place);
-    leave(&place);
-    return number;
-}
-
-/* Search the stack for the place, and know it from now on, unless its depth is 0. */
-static int32_t new_place(struct places *self, PyObject *object, uint64_t id)
+/* Whose code a frame runs that is met for the first time. FAILED: with an exception. */
+static long __attribute__((cold, noinline)) new_kind(struct places *self, PyObject *frame, PyObject *code)
 {
     struct tables *tables = &self->tables;
-    PyObject *caller = frame_at(&self->frames, self->frames.depths[0]), *frame;
-    PyObject *found = caller ? PyObject_CallFunctionObjArgs(self->search, caller, NULL) : NULL;
-    int distance;
-    struct place place;
-    struct depth depth = {NULL, NULL};
-    Py_XDECREF(caller);
-    int failed = !found || !PyArg_ParseTuple(found, "Oi:search", &frame, &distance);
-    if (!failed && distance > 0 && distance < DEPTHS)
-        depth = (struct depth){self->frames.depths[distance], self->frames.depths[distance - 1]};
-    failed = failed || place_of(self, frame, depth.called, &place);
+    PyObject *found = PyObject_CallFunctionObjArgs(self->kind, frame, NULL);
+    const long kind = found ? PyLong_AsLong(found) : -1;
     Py_XDECREF(found);
-    if (failed)
+    if (kind == -1 && PyErr_Occurred())
         return FAILED;
-    /* another thread may launch while Python makes this, so the tables are looked at below */
-    PyObject *row = Py_BuildValue("Oik", place.code, place.instruction, PyThread_get_thread_ident());
-    if (!row || (2 * tables->kernel_count >= tables->kernel_room && more_kernels(tables)) ||
-        (2 * tables->known_count >= tables->known_room && more_places(tables))) {
-        Py_XDECREF(row);
-        leave(&place);
+    if (kind < OF_LAUNCHER || kind > PROGRAM) {
+        PyErr_SetString(PyExc_ValueError, "kind");
+        return FAILED;
+    }
+    if (2 * tables->kind_count >= tables->kind_room && more_kinds(tables)) {
         PyErr_NoMemory();
         return FAILED;
     }
-    struct place *known = place_at(tables->known, tables->known_room, &place);
-    if (known->number == EMPTY) {
-        if (tables->known_count == INT32_MAX || PyList_Append(self->places, row)) {
-            Py_DECREF(row);
-            leave(&place);
+    struct kind *known = kind_at(tables->kinds, tables->kind_room, code);
+    if (!known->code) {
+        Py_INCREF(code);
+        *known = (struct kind){code, kind};
+        tables->kind_count++;
+    }
+    return kind;
+}
+
+static inline long kind_of(struct places *self, PyObject *frame)
+{
+    PyObject *code = (PyObject *)self->frames.code((PyFrameObject *)frame);
+    const struct kind *known = kind_at(self->tables.kinds, self->tables.kind_room, code);
+    const long kind = __builtin_expect(known->code != NULL, 1) ? known->kind : new_kind(self, frame, code);
+    Py_DECREF(code);
+    return kind;
+}
+
+/* 1 if a frame is at a place, in this thread; 0: it is not. -1 and an exception: it failed. */
+static inline int is_at(const struct frames *frames, PyObject *frame, const struct place *place)
+{
+    PyObject *code = (PyObject *)frames->code((PyFrameObject *)frame);
+    Py_DECREF(code);
+    if (code != place->code || this_thread() != place->thread)
+        return 0;
+    int32_t instruction;
+    return instruction_of(frames, frame, &instruction) ? -1 : instruction == place->instruction;
+}
+
+/* Number a place, and keep its code if it is new. -1 and an exception: it failed. */
+static int give_number(struct places *self, struct place *place)
+{
+    struct tables *tables = &self->tables;
+    struct place *known = place_at(tables->known, tables->known_room, place);
+    if (__builtin_expect(known->number == EMPTY, 0)) {
+        /* another thread may launch while Python makes this, so the tables are looked at again */
+        PyObject *row = Py_BuildValue("Oik", place->code, place->instruction, PyThread_get_thread_ident());
+        int failed = !row || (2 * tables->known_count >= tables->known_room && more_places(tables));
+        known = place_at(tables->known, tables->known_room, place);
+        if (!failed && known->number == EMPTY &&
+            !(failed = tables->known_count == INT32_MAX || PyList_Append(self->places, row))) {
+            Py_INCREF(place->code);
+            place->number = (int32_t)tables->known_count++;
+            *known = *place;
+        }
+        Py_XDECREF(row);
+        if (failed) {
             PyErr_NoMemory();
-            return FAILED;
+            return -1;
         }
-        place.number = (int32_t)tables->known_count++;
-        *known = place;
-    } else {
-        leave(&place);
     }
-    if (depth.place) {
-        struct kernel *kernel = kernel_at(tables->kernels, tables->kernel_room, object);
-        if (!kernel->object) {
-            Py_INCREF(object);
-            tables->kernel_count++;
+    place->number = known->number;
+    return 0;
+}
+
+/* Find the place from a frame outward: the program's innermost frame, else the innermost one of a package, else that
+   frame. Takes the reference to the frame. -1 and an exception: it failed.
+
+   place: the place of the last launch; then that of this one.
+   launchers: how many of these frames further in than all others run launchers' code. */
+static int search(struct places *self, PyObject *frame, struct place *place, int *launchers)
+{
+    const struct frames *frames = &self->frames;
+    PyObject *found = NULL;
+    long best = EMPTY, kind;
+    int depth = 0;
+    *launchers = DEPTHS;
+    while ((kind = kind_of(self, frame)) != FAILED) {
+        if (kind > best) {
+            if (best <= OF_LAUNCHER && kind > OF_LAUNCHER)
+                *launchers = depth;
+            Py_XDECREF(found);
+            Py_INCREF(frame);
+            found = frame;
+            best = kind;
         }
-        *kernel = (struct kernel){object, id, depth, *known};
+        if (kind == PROGRAM)
+            break;
+        PyObject *caller = caller_of(frames, frame);
+        if (!caller || caller == Py_None) {
+            kind = caller ? kind : FAILED;
+            Py_XDECREF(caller);
+            break;
+        }
+        Py_DECREF(frame);
+        frame = caller;
+        depth++;
     }
-    Py_DECREF(row);
-    return known->number;
+    Py_DECREF(frame);
+    const int same = kind == FAILED ? -1 : is_at(frames, found, place);
+    int failed = same < 0;
+    if (same == 0 && !(failed = instruction_of(frames, found, &place->instruction))) {
+        place->code = (PyObject *)frames->code((PyFrameObject *)found);
+        place->thread = this_thread();
+        PyObject *code = place->code;
+        failed = give_number(self, place);
+        Py_DECREF(code); /* the table keeps it */
+        if (best != PROGRAM)
+            place->code = NULL; /* other launches with this frame may have one of the program further outward */
+    }
+    Py_XDECREF(found);
+    return failed ? -1 : 0;
+}
+
+/* The number of a place that is not next to the launcher, or not that of the kernel's last launch. Takes the reference
+   to the frame next to the launcher. */
+static int32_t __attribute__((noinline)) other_place(struct places *self, PyObject *frame, const struct kernel *kernel)
+{
+    struct place place = kernel->last;
+    int launchers;
+    if (search(self, frame, &place, &launchers))
+        return FAILED;
+    if (!is_same(&place, &kernel->last)) {
+        struct kernel *of = kernel_at(self->tables.kernels, self->tables.kernel_room, kernel->object);
+        if (of->object)
+            of->last = place;
+    }
+    return place.number;
+}
+
+/* The number of the place of a launch whose launcher is as deep as at the kernel's last launch; EMPTY: it is not.
+
+   It is if the innermost frame outside of launchers called the same module: what is further in is the launcher. */
+static inline int32_t known_place(struct places *self, const struct kernel *kernel)
+{
+    const struct frames *frames = &self->frames;
+    PyObject *frame = frame_at(frames, kernel->depth.outside);
+    if (!frame)
+        return no_frame();
+    PyObject *called = called_at(frames, kernel->depth.called);
+    int32_t number = called ? EMPTY : FAILED;
+    Py_XDECREF(called);
+    if (called == kernel->called) {
+        const int same = is_at(frames, frame, &kernel->last);
+        if (__builtin_expect(!same, 0))
+            return other_place(self, frame, kernel);
+        number = same > 0 ? kernel->last.number : FAILED;
+    }
+    Py_DECREF(frame);
+    return number;
+}
+
+/* Search the whole stack for the place, and know from now on how deep the launcher is. */
+static int32_t new_place(struct places *self, PyObject *object, uint64_t id)
+{
+    struct tables *tables = &self->tables;
+    const struct frames *frames = &self->frames;
+    PyObject *caller = frame_at(frames, frames->depths[0]);
+    struct place place = {.code = NULL};
+    int launchers;
+    if (!caller || search(self, caller, &place, &launchers))
+        return FAILED;
+    if (launchers == 0 || launchers >= DEPTHS)
+        return place.number;
+    const struct depth depth = {frames->depths[launchers], frames->depths[launchers - 1]};
+    PyObject *called = called_at(frames, depth.called);
+    const int usual = called ? has_own_name(frames, depth.called, called) : -1;
+    if (usual <= 0 || (2 * tables->kernel_count >= tables->kernel_room && more_kernels(tables))) {
+        Py_XDECREF(called);
+        if (usual > 0)
+            PyErr_NoMemory();
+        return usual ? FAILED : place.number;
+    }
+    struct kernel *kernel = kernel_at(tables->kernels, tables->kernel_room, object);
+    PyObject *before = kernel->called;
+    if (!kernel->object) {
+        Py_INCREF(object);
+        tables->kernel_count++;
+    }
+    *kernel = (struct kernel){object, id, depth, called, place};
+    Py_XDECREF(before); /* may run Python, which may launch */
+    return place.number;
+}
+
+/* Py_RETURN_NONE of Python 3.12's headers counts no reference, and this library also runs in Python 3.10. */
+static PyObject *none(void)
+{
+    Py_INCREF(Py_None);
+    return Py_None;
 }
 
 /* Record a launch whose place is not known, or look at why finding it failed. */
@@ -138,7 +252,7 @@ static PyObject *__attribute__((cold, noinline)) add_new(struct places *self, Py
             return NULL;
         PyErr_Clear();
     }
-    Py_RETURN_NONE;
+    return none();
 }
 
 static PyObject *add(PyObject *object, PyObject *kernel)
@@ -150,7 +264,7 @@ static PyObject *add(PyObject *object, PyObject *kernel)
     if (number < 0)
         return add_new(self, kernel, number);
     append(&self->tables, known.id, number);
-    Py_RETURN_NONE;
+    return none();
 }
 
 static PyObject *places(PyObject *object, PyObject *Py_UNUSED(nothing))
@@ -168,20 +282,20 @@ static PyObject *launches(PyObject *object, PyObject *Py_UNUSED(nothing))
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
 {
-    PyObject *frame, *module, *search;
-    if (!PyArg_ParseTuple(arguments, "OOO:Places", &frame, &module, &search))
+    PyObject *frame, *module, *kind;
+    if (!PyArg_ParseTuple(arguments, "OOO:Places", &frame, &module, &kind))
         return NULL;
     struct places *self = (struct places *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
-    Py_INCREF(search);
-    self->search = search;
+    Py_INCREF(kind);
+    self->kind = kind;
     if (open_frames(&self->frames, frame, module)) {
         Py_DECREF(self);
         return NULL;
     }
     self->places = PyList_New(0);
-    if (!self->places || more_kernels(&self->tables) || more_places(&self->tables)) {
+    if (!self->places || more_kernels(&self->tables) || more_places(&self->tables) || more_kinds(&self->tables)) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -195,7 +309,7 @@ static void destroy(PyObject *object)
     leave_tables(&self->tables);
     Py_XDECREF(self->places);
     close_frames(&self->frames);
-    Py_XDECREF(self->search);
+    Py_XDECREF(self->kind);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

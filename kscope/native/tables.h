@@ -8,9 +8,9 @@ enum { FIRST_ROOM = 64, MOST_ROOM = 1 << 14, FIRST_LAUNCHES = 1 << 12, LINE = 64
 /* Numbers of no place. FAILED: with an exception. */
 enum { EMPTY = -1, FAILED = -2 };
 
-/* Half a cache line. code and called are kept alive, so that no other object has their address. */
+/* code is kept alive, so that no other object has its address. */
 struct place {
-    PyObject *code, *called; /* called: see called_at(); NULL: any function */
+    PyObject *code; /* NULL: no place of the program */
     uintptr_t thread;
     int32_t instruction, number; /* number EMPTY: no place */
 };
@@ -20,7 +20,14 @@ struct kernel {
     PyObject *object; /* what add() takes: reading its value needs many cold lines. NULL: no kernel */
     uint64_t id;
     struct depth depth;
-    struct place last; /* a copy: `known` keeps its objects alive */
+    PyObject *called; /* as called_at(): the launcher next to the frame outside of launchers */
+    struct place last; /* a copy: `known` keeps its code alive */
+};
+
+/* Whose code it is. Kept alive. */
+struct kind {
+    PyObject *code; /* NULL: none */
+    long kind;
 };
 
 struct launch {
@@ -30,7 +37,9 @@ struct launch {
 /* What each launch needs is last, beside what it needs of struct frames. */
 struct tables {
     struct place *known; /* hash tables, at most half full; rooms are powers of two */
-    size_t known_room, known_count, kernel_count, launch_room;
+    size_t known_room, known_count, kernel_count, launch_room, kind_count;
+    struct kind *kinds;
+    size_t kind_room;
     struct kernel *kernels;
     size_t kernel_room;
     struct launch *launches;
@@ -54,8 +63,7 @@ static inline struct kernel *kernel_at(struct kernel *table, size_t room, PyObje
 
 static inline int is_same(const struct place *one, const struct place *other)
 {
-    return (one->code == other->code) & (one->instruction == other->instruction) & (one->called == other->called) &
-           (one->thread == other->thread); /* without branches: fewer lines of code */
+    return (one->code == other->code) & (one->instruction == other->instruction) & (one->thread == other->thread); /* without branches: fewer lines of code */
 }
 
 static struct place *place_at(struct place *table, size_t room, const struct place *place)
@@ -66,24 +74,42 @@ static struct place *place_at(struct place *table, size_t room, const struct pla
     return &table[at];
 }
 
-static inline void leave(struct place *place)
+/* Where a code object's kind is, or where it would be put. */
+static inline struct kind *kind_at(struct kind *table, size_t room, const PyObject *code)
 {
-    Py_DECREF(place->code);
-    Py_XDECREF(place->called);
+    size_t at = mixed((uintptr_t)code >> 4) & (room - 1);
+    while (table[at].code && table[at].code != code)
+        at = (at + 1) & (room - 1);
+    return &table[at];
 }
 
 static void leave_kernels(struct kernel *table, size_t room)
 {
-    for (size_t i = 0; i < room; i++)
+    for (size_t i = 0; i < room; i++) {
         Py_XDECREF(table[i].object);
+        Py_XDECREF(table[i].called);
+    }
     free(table);
+}
+
+static void leave_kinds(struct kind *table, size_t room)
+{
+    for (size_t i = 0; i < room; i++)
+        Py_XDECREF(table[i].code);
+    free(table);
+}
+
+/* The room of the table that takes the place of a full one: at most MOST_ROOM, then it begins anew. */
+static size_t next_room(size_t before)
+{
+    return before == MOST_ROOM ? before : before ? 2 * before : FIRST_ROOM;
 }
 
 /* Room for another kernel. If each launch passes another object, the table does not grow on, but is begun anew. */
 static int more_kernels(struct tables *tables)
 {
     struct kernel *old = tables->kernels;
-    const size_t before = tables->kernel_room, room = before == MOST_ROOM ? before : before ? 2 * before : FIRST_ROOM;
+    const size_t before = tables->kernel_room, room = next_room(before);
     struct kernel *table = aligned_alloc(LINE, room * sizeof *table);
     if (!table)
         return -1;
@@ -98,6 +124,28 @@ static int more_kernels(struct tables *tables)
     for (size_t i = 0; i < before; i++)
         if (old[i].object)
             *kernel_at(table, room, old[i].object) = old[i];
+    free(old);
+    return 0;
+}
+
+/* Room for another code object. If a package makes code for each launch, the table is begun anew as well. */
+static int more_kinds(struct tables *tables)
+{
+    struct kind *old = tables->kinds;
+    const size_t before = tables->kind_room, room = next_room(before);
+    struct kind *table = calloc(room, sizeof *table);
+    if (!table)
+        return -1;
+    tables->kinds = table;
+    tables->kind_room = room;
+    if (before == room) {
+        tables->kind_count = 0;
+        leave_kinds(old, before);
+        return 0;
+    }
+    for (size_t i = 0; i < before; i++)
+        if (old[i].code)
+            *kind_at(table, room, old[i].code) = old[i];
     free(old);
     return 0;
 }
@@ -137,22 +185,13 @@ static inline void append(struct tables *tables, uint64_t kernel, int32_t number
         tables->launches[tables->launch_count++] = (struct launch){kernel, (uint64_t)number};
 }
 
-/* The number of a place that is not that of the kernel's last launch. */
-static int32_t __attribute__((noinline)) other_place(struct tables *tables, PyObject *kernel, const struct place *place)
-{
-    const struct place *known = place_at(tables->known, tables->known_room, place);
-    struct kernel *of = kernel_at(tables->kernels, tables->kernel_room, kernel);
-    if (known->number != EMPTY && of->object)
-        of->last = *known;
-    return known->number;
-}
-
 static void leave_tables(struct tables *tables)
 {
     for (size_t i = 0; i < tables->known_room; i++)
         if (tables->known[i].number != EMPTY)
-            leave(&tables->known[i]);
+            Py_DECREF(tables->known[i].code);
     free(tables->known);
     leave_kernels(tables->kernels, tables->kernel_room);
+    leave_kinds(tables->kinds, tables->kind_room);
     free(tables->launches);
 }

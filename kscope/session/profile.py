@@ -80,8 +80,7 @@ def profile(
             NVIDIA's libcupti (torch brings it, or the extra "stalls") and the permission to profile.
         period: cycles between two samples of an SM sub-partition, a power of two from 32 to 2^31; by default 1024.
         launch_stacks: record the line of Python that makes each launch, for trace.calls and summaries by line. It costs
-            less than a microsecond per launch from your own line, several if an installed package makes the launch.
-            Launches of CuTe DSL and replays of CUDA graphs have no line.
+            usually less than a microsecond per launch. Launches of CuTe DSL and replays of CUDA graphs have no line.
         then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
         export: files to export prof.trace to if the body does not raise; checked before anything runs.
         torch: a torch.profiler.profile that records at the same time. When both have ended, prof.merged has the

@@ -12,6 +12,7 @@ ROW = "measured"
 ALONE = {
     "test_accuracy.py": "compares clocks and times",
     "test_activity_join.py": "CUPTI serves one process",
+    "test_launch_stacks.py": "compares times",
     "test_perturb.py": "compares times",
     "test_stalls.py": "CUPTI serves one process",
     "test_stalls_shares.py": "CUPTI serves one process",

@@ -21,7 +21,6 @@ import orjson
 import pytest
 
 import kscope
-from kscope.instrument.launch_lines import LINES
 from kscope.merging import kineto
 from kscope.merging.axis import clocks, readings
 from kscope.merging.launch_times import launch_times
@@ -316,25 +315,3 @@ def test_lines_of_launches_without_torch_profiler_are_those_that_torch_profiler_
         if not call.line.endswith("there" if tag % 3 else "here")
     ]  # fmt: skip
     assert wrong == []
-
-
-def test_what_launch_stacks_adds_to_a_launch(k: ModuleType, table: Table) -> None:
-    import torch
-
-    x = torch.rand(BLOCK, device="cuda")
-    y = torch.empty_like(x)
-    took: dict[bool, list[float]] = {False: [], True: []}
-    with kscope.profile(launch_stacks=True):
-        for batch in range(400):
-            for on in (batch % 2 == 0, batch % 2 == 1):
-                LINES.enabled = on
-                begin = time.perf_counter_ns()
-                for at in range(20):
-                    k.shift[(1,)](x, y, BLOCK, at, BLOCK=BLOCK)
-                took[on].append((time.perf_counter_ns() - begin) / 20_000)
-            sync()  # so that no launch waits for room in the queue
-    off, on = (np.array(took[value][50:]) for value in (False, True))
-    for what, found in (("least", np.min), ("median", np.median)):
-        text = f"{found(off):.2f} us, with launch_stacks {found(on):.2f}: {found(on) - found(off):+.2f} us"
-        table(f"launch lines, {what} of 350 batches of 20", text)
-    table("launch lines, median difference of neighbors", f"{np.median(on - off):+.2f} us")

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from noted import Noted
+from stacked import WAYS, recording
 
 import kscope
+from kscope import native
 from kscope.instrument import registry
+from kscope.instrument.launch_lines import LaunchLines
 from kscope.instrument.registry import Entry
 from kscope.session import states
 
@@ -33,3 +36,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(registry, "BACKENDS", {"noted": "noted:NotedBackend"})
     monkeypatch.setattr(registry, "_backends", {})
     return log
+
+
+@pytest.fixture(params=WAYS)
+def lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LaunchLines:
+    """The lines of launches, recorded in each of the ways."""
+    if request.param != "Python" and native.module() is None:
+        pytest.skip("kscope was installed without a C compiler or Python's headers")
+    return recording(request.param, monkeypatch)

@@ -20,7 +20,7 @@ from kscope import native
 from kscope.cli import main
 from kscope.errors import FormatError
 from kscope.instrument.launch_lines import LINES, LaunchLines
-from kscope.instrument.launch_places import places
+from kscope.instrument.launch_places import PROGRAM, places
 from kscope.trace import Trace, decode
 
 
@@ -197,7 +197,7 @@ def test_launches_that_are_not_as_many_as_the_lines_have_none() -> None:
 
 
 def test_places_are_whole_while_others_are_added() -> None:
-    found = places(lambda frame: (frame, 0))
+    found = places(lambda frame: PROGRAM)
 
     def more(*_: Any) -> None:
         exec("add(7)", {"add": found.add})
@@ -219,8 +219,8 @@ def test_places_are_whole_while_others_are_added() -> None:
 
 LITTLE_MEMORY = """
 import resource
-from kscope.instrument.launch_places import places
-found = places(lambda frame: (frame, 0))
+from kscope.instrument.launch_places import PROGRAM, places
+found = places(lambda frame: PROGRAM)
 pages = int(open("/proc/self/statm").read().split()[0])
 before = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (3 << 20), before[1]))

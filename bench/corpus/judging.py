@@ -20,8 +20,9 @@ from kscope.instrument.recording import Recording
 from kscope.lowering import register_budget, schedule_placement
 from kscope.lowering.plan import lower, without_marks
 from kscope.lowering.usage import Usage
+from kscope.machine_code import elf
 from kscope.sass.checks import checking
-from kscope.sass.cubin import elf, insert, reading
+from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import Function
 from kscope.sass.placing.code import LANDMARKS

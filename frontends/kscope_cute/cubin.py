@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from kscope.lowering.usage import Usage
-from kscope.machine_code.elf import sections
+from kscope.machine_code import elf
 from kscope.sass.cubin import info
 
 _SETMAXREG, _OPCODE = 0x9C8, 0xFFF  # USETMAXREG, sm_90 to sm_100: the low 12 bits of 128
@@ -25,14 +25,16 @@ def usage(cubin: bytes, has_setmaxnreg: bool) -> Usage:
         The usage; spill_bytes is the stack of all functions, user arrays included: what marks add to it is spilled.
     """
     registers, stack = 0, 0
-    for one in info.read(dict(sections(cubin)).get(".nv.info", b"")):
+    file = elf.read(cubin)
+    about = file.find(".nv.info")
+    for one in info.read(about.content if about is not None else b""):
         value = int.from_bytes(one.payload[4:], "little")  # after the index of the function's symbol
         if one.number == info.REGISTERS:
             registers = max(registers, value)
         elif one.number == info.FRAME:
             stack += value
     ignored = has_setmaxnreg and not any(
-        _sets_max_registers(code) for name, code in sections(cubin) if name.startswith(".text.")
+        _sets_max_registers(one.content) for one in file.sections if one.name.startswith(".text.")
     )
     return Usage(ignored, stack, registers)
 

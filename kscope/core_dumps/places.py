@@ -77,13 +77,13 @@ def _functions(dump: Dump, wanted: list[tuple[int, int]]) -> tuple[dict[tuple[in
     found, problems = dict[tuple[int, int], _Code](), list[str]()
     for image in dump.images:
         try:
-            symbols = elf.functions(dump.image(image))
+            functions = [one for one in elf.read(dump.image(image)).symbols() if one.function]
         except FormatError as error:
             problems.append(str(error))
             continue
-        for symbol in symbols:
-            low, high = (bisect_left(wanted, (image.device, at)) for at in (symbol.at, symbol.at + symbol.size))
-            found |= dict.fromkeys(wanted[low:high], (image, symbol))
+        for one in functions:
+            low, high = (bisect_left(wanted, (image.device, at)) for at in (one.value, one.value + one.size))
+            found |= dict.fromkeys(wanted[low:high], (image, one))
     return found, problems
 
 
@@ -95,7 +95,7 @@ def _described(cubin: bytes, names: set[str], describe: Describe) -> list[Sample
 
 
 def _spot(address: int, image: Image, symbol: elf.Symbol, code: Mapping[tuple[Image, str], SampledFunction]) -> Spot:
-    one, offset = code[image, symbol.name], address - symbol.at
+    one, offset = code[image, symbol.name], address - symbol.value
     number = bisect_left(one.at, address)
     if number == len(one.at) or one.at[number] != address:
         return Spot(symbol.name, offset)

@@ -59,7 +59,8 @@ def _disassembly(cubin: bytes, names: set[str]) -> tuple[str, str]:
     """The code with its source lines, and with its live registers: empty where the disassembler does not count them,
     as version 13 does not in code of version 12.
     """
-    numbers = [one.number for one in elf.functions(cubin) if one.name in names]
+    symbols = enumerate(elf.read(cubin).symbols())
+    numbers = [number for number, one in symbols if one.function and one.name in names]
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, "module.cubin")
         path.write_bytes(cubin)

@@ -45,8 +45,8 @@ def with_segments(strings: bytes, kernel: str, stacks: Mapping[int, Stack | None
 
 def segments(cubin: bytes, kernel: str) -> list[tuple[int, Stack | None]]:
     """The runs of a kernel, by address; none in other cubins, and if they are damaged."""
-    strings = dict(elf.sections(cubin)).get(SECTION, b"")
-    for text in strings.split(_MARK)[1:]:
+    strings = elf.read(cubin).find(SECTION)
+    for text in strings.content.split(_MARK)[1:] if strings is not None else []:
         try:
             found = orjson.loads(text.partition(b"\0")[0])
             if found["kernel"] == kernel:

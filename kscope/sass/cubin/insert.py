@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
-from . import branches, elf, frames, info, lines, sections
+from ...machine_code import elf
+from . import branches, frames, info, lines, sections
 from .control import control, controlled
 from .insertion import Insertion, New
 from .instructions import BYTES, Function, Instruction, encoded

@@ -18,8 +18,9 @@ from dataclasses import replace
 from functools import cache
 
 from ...errors import FormatError
+from ...machine_code import elf
 from ...machine_code.tools import find
-from . import branches, elf, info
+from . import branches, info
 from .instructions import ALWAYS, BYTES, Function, Instruction, words
 
 _FUNCTION = re.compile(r"^\s*\.section\s+(\.text\.([^,\s]+))\s*,")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedError
-from . import branches, elf, info
+from ...machine_code import elf
+from . import branches, info
 from .instructions import Function
 
 DEBUG = (".debug_line", ".nv_debug_line_sass", ".debug_frame")

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...errors import UnsupportedError
+from ...machine_code import elf
 from ...marks.grammar import Mark
 from ...ptx import cfg
-from ..cubin import elf, lines
+from ..cubin import lines
 from ..cubin.instructions import BYTES, Function
 
 _LINES = re.compile(r"^[ \t]*\.(?:loc|file)\s[^\n]*$", re.M)

@@ -15,8 +15,9 @@ from functools import partial
 from ... import ptx
 from ...capture import wire
 from ...errors import UnsupportedError
+from ...machine_code import elf
 from ...marks.strategies import AllThreads
-from ..cubin import elf, info
+from ..cubin import info
 from ..cubin.control import Control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...machine_code import segments
+from ...machine_code import elf, segments
 from ...marks.names import split
-from ..cubin import elf, insert
+from ..cubin import insert
 from ..cubin.insertion import Insertion
 from ..placing import code
 from . import regions

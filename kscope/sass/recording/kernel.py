@@ -15,10 +15,10 @@ from ... import ptx
 from ...capture import wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
-from ...machine_code import occupancy
+from ...machine_code import elf, occupancy
 from ...marks.grammar import Mark
 from ..checks import checking, hazards
-from ..cubin import elf, info, insert, reading, sections
+from ..cubin import info, insert, reading, sections
 from ..cubin.control import Control, control
 from ..cubin.insertion import Insertion, New
 from ..cubin.instructions import BYTES, Function

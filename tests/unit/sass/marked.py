@@ -8,8 +8,8 @@ from collections import Counter
 from functools import cache
 
 from kscope.errors import UnsupportedError
+from kscope.machine_code import elf
 from kscope.sass.checks.hazards import successors
-from kscope.sass.cubin import elf
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.placing import labels, place
 from kscope.sass.placing.code import Machine, Text

@@ -8,10 +8,10 @@ import pytest
 
 from kscope import ptx
 from kscope.instrument.recording import Recording
+from kscope.machine_code.elf import read
 from kscope.sass.checks import hazards
 from kscope.sass.cubin import insert
 from kscope.sass.cubin.control import Control, control, controlled
-from kscope.sass.cubin.elf import read
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.encoding import writing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kscope.errors import FormatError
-from kscope.sass.cubin import elf
+from kscope.machine_code import elf
 
 from .kernels import BRANCHING, EACH, assembled, needs_tools
 

@@ -15,8 +15,9 @@ from sassvm.launching import ROOMY
 from kscope import ptx
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
+from kscope.machine_code import elf
 from kscope.marks.strategies import AllThreads
-from kscope.sass.cubin import elf, reading
+from kscope.sass.cubin import reading
 
 from .fuzzing import batches, cases, judging, renamed, shrinking
 from .fuzzing.__main__ import judged, summary

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass.cubin import elf, info, insert
+from kscope.machine_code import elf
+from kscope.sass.cubin import info, insert
 from kscope.sass.cubin.control import Control, controlled
 from kscope.sass.cubin.insertion import Insertion, New
 from kscope.sass.cubin.instructions import BYTES, Function

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass.cubin import elf
+from kscope.machine_code import elf
 from kscope.sass.cubin.instructions import words
 from kscope.sass.placing import labels
 

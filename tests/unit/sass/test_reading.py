@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kscope.errors import FormatError
-from kscope.sass.cubin import branches, elf, info, reading
+from kscope.machine_code import elf
+from kscope.sass.cubin import branches, info, reading
 from kscope.sass.cubin.control import Control, control, controlled
 from kscope.sass.cubin.instructions import words
 

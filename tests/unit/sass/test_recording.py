@@ -12,8 +12,8 @@ from kscope import ptx
 from kscope.capture import layout, wire
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
+from kscope.machine_code.elf import read
 from kscope.sass.checks import clobbers, hazards
-from kscope.sass.cubin.elf import read
 from kscope.sass.cubin.instructions import Function, Instruction
 from kscope.sass.encoding import renaming
 from kscope.sass.encoding.renaming import Names

@@ -10,7 +10,8 @@ import pytest
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass.cubin import elf, reading
+from kscope.machine_code import elf
+from kscope.sass.cubin import reading
 from kscope.sass.cubin.instructions import Function, encoded
 from kscope.sass.encoding import renaming
 from kscope.sass.encoding.renaming import Names

@@ -13,8 +13,8 @@ from sassvm.launching import Case, judged, launched
 
 from kscope import ptx
 from kscope.instrument.sampling import Sampling
+from kscope.machine_code import elf
 from kscope.marks.strategies import parse_strategy
-from kscope.sass.cubin import elf
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.placing import code, labels, place
 from kscope.sass.recording import kernel as recording

@@ -19,7 +19,7 @@ import kscope
 from kscope.capture import metadata
 from kscope.instrument.recording import Recording
 from kscope.lowering import register_budget
-from kscope.machine_code.elf import sections
+from kscope.machine_code import elf
 from kscope_triton import assembler
 
 
@@ -185,10 +185,10 @@ def test_kscopes_cubin_is_that_of_tritons_assembler(compiler: Any, monkeypatch: 
     monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
     tritons = compiler(scaled, a="*fp32", out="*fp32", n="i32", BLOCK=1024, options={"num_warps": 32})
     assert mine.asm["ptx"] == tritons.asm["ptx"]
-    expected = dict(sections(tritons.asm["cubin"]))
+    expected = {one.name: one.content for one in elf.read(tritons.asm["cubin"]).sections}
     assert expected.keys() >= {".text.scaled", ".nv.global.init"}
-    for name, data in sections(mine.asm["cubin"]):  # the text was assembled with other metadata
-        assert data == expected[name] or name == ".nv_debug_ptx_txt", name
+    for one in elf.read(mine.asm["cubin"]).sections:  # the text was assembled with other metadata
+        assert one.content == expected[one.name] or one.name == ".nv_debug_ptx_txt", one.name
 
 
 def test_tritons_own_assembly_options_are_kept(

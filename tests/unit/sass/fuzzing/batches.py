@@ -13,8 +13,9 @@ from threading import Condition
 from typing import TypeVar
 from unittest.mock import patch
 
+from kscope.machine_code import elf
 from kscope.machine_code.tools import find
-from kscope.sass.cubin import elf, info, reading
+from kscope.sass.cubin import info, reading
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from random import Random
 
 from kscope.errors import UnsupportedError
-from kscope.sass.cubin import elf, reading
+from kscope.machine_code import elf
+from kscope.sass.cubin import reading
 from kscope.sass.cubin.instructions import Function, Instruction, encoded
 from kscope.sass.encoding import renaming
 from kscope.sass.encoding.renaming import Names

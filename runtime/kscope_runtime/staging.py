@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kscope.capture import wire
+from kscope.errors import DriverError
 
 from .device import Device
 from .driver import Memory
@@ -42,9 +43,9 @@ class Staging:
     def __init__(self, device: Device) -> None:
         self.memory: Memory = device.driver
         self.stream = device.driver.stream()
+        self.units = BATCH // wire.UNIT
         self._device = device
-        self._memory = device.driver.pinned(PLACES * BATCH).view("<u4").reshape(PLACES, -1, wire.UNIT // 4)
-        self.units = self._memory.shape[1]
+        self._places: list[Units | None] = [None] * PLACES
 
     def arrived(self) -> None:
         """Wait for all copies from the device."""
@@ -52,10 +53,21 @@ class Staging:
 
     def fetch(self, batch: list[Part], place: int) -> Units:
         """Copy the parts to a place, which arrived() waits for. Returns the copy."""
-        units = np.asarray(self._memory[place][: sum(part.units for part in batch)])
+        units = np.asarray(self._place(place)[: sum(part.units for part in batch)])
         ranges = ranges_of(batch, self._device.table, np.array([part.units for part in batch]))
         self.memory.read_ranges(units.reshape(-1).view(np.uint8), ranges, self.stream)
         return units
+
+    def _place(self, place: int) -> Units:
+        """A place's memory. It is pinned when it is first needed, by the drain's thread: that takes 10 ms or more."""
+        found = self._places[place]
+        if found is None:
+            try:
+                memory = self._device.driver.pinned(BATCH)
+            except DriverError:  # the context is broken: what it left is read without the driver
+                memory = np.empty(BATCH, np.uint8)
+            found = self._places[place] = memory.view("<u4").reshape(-1, wire.UNIT // 4)
+        return found
 
 
 def batches_of(stripes: Ints, granted: Ints, tail: U32s, room: int) -> list[list[Part]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from ..capture.layout import (
     HEADER,
     HEADER_LINES,
     HEADER_WORD,
-    LANE_BITS,
     LOG2_SHIFT,
     MAGIC,
     MAJOR,
@@ -40,8 +38,8 @@ from ..util.text import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
-_HEADERS, _HEADERS_COMPILED = 1 << 12, 1 << 16
-"""Headers that are read at a time. numpy makes temporaries: half a MiB."""
+_HEADERS = 1 << 12
+"""Headers that numpy reads at a time: its temporaries take half a MiB."""
 _CHUNK_LINES = 1 << 14
 """Lines that a thread searches at a time, as in slabs.c."""
 _UNREAD = ("magic", "position", "stripe", "check", "reserved")
@@ -81,48 +79,34 @@ class Slabs:
         """The slabs of several devices, in turn."""
         if len(parts) == 1:
             return parts[0]
-        parts = [*parts, Slabs.at(np.zeros((0, 16), np.uint32), np.zeros(0, np.int64))]
+        parts = [*parts, _read(np.zeros((0, 16), np.uint32), np.zeros(0, np.int64), 0)[0]]
         columns = {name: np.concatenate([part.header[name] for part in parts]) for name in _FIELDS}
         line, finished = (np.concatenate([getattr(part, name) for part in parts]) for name in ("line", "finished"))
         return Slabs(line, columns, finished)
 
-    @staticmethod
-    def at(lines: Words, line: Int64) -> Slabs:
-        """The slabs whose headers begin at the lines `line` (s,) of (n, 16) uint32 lines."""
-        header = {name: np.empty(len(line), field[0]) for name, field in _FIELDS.items()}
-        finished = np.empty(len(line), bool)
-
-        def read(part: slice) -> None:
-            columns = {name: column[part] for name, column in header.items()}
-            _read_headers(lines, line[part], list(columns.values()))
-            finished[part] = _finished(columns)
-
-        each(read, _parts(line))
-        return Slabs(line, header, finished)
-
     @cached_property
-    def log2(self) -> npt.NDArray[np.uint8]:
-        return self._of_place(np.uint8, LOG2_SHIFT, 31)
+    def _places(self) -> _Places:
+        return _Places.of(self.header["place"])
 
-    def room(self, part: slice | Bools) -> Int64:
+    @property
+    def log2(self) -> npt.NDArray[np.uint8]:
+        return self._places.log2
+
+    def room(self, part: slice | Bools | Int64) -> Int64:
         """Records that some of the slabs have room for."""
         return np.asarray(np.int64(1) << self.log2[part].astype(np.int64))
 
-    @cached_property
+    @property
     def lane(self) -> npt.NDArray[np.uint8]:
-        return self._of_place(np.uint8, 0, (1 << LANE_BITS) - 1)
+        return self._places.lane
 
-    @cached_property
+    @property
     def warp(self) -> npt.NDArray[np.uint8]:
-        return self._of_place(np.uint8, WARP_SHIFT, 31)
+        return self._places.warp
 
-    @cached_property
+    @property
     def sm(self) -> npt.NDArray[np.uint16]:
-        return self._of_place(np.uint16, SMID_SHIFT, (1 << 12) - 1)
-
-    def _of_place(self, dtype: npt.DTypeLike, shift: int, mask: int) -> npt.NDArray[Any]:
-        place = self.header["place"]
-        return filled(len(self), dtype, lambda part: place[part] >> shift & mask)
+        return self._places.sm
 
     @cached_property
     def stop(self) -> Bools:
@@ -143,20 +127,15 @@ class Slabs:
     def in_turn(self) -> Bools:
         """The lanes of the warp record in turn, and not all of them: their slabs are one lane's to a reader."""
         some = self._flagged(FLAG_ANY)
-        return some & ~self.every if self._flags & FLAG_LANES else some
+        return some & ~self.every if self._places.flags & FLAG_LANES else some
 
     @cached_property
     def globaltimer(self) -> Bools:
         """Records hold nanoseconds of %globaltimer instead of SM cycles."""
         return self._flagged(FLAG_GLOBALTIMER)
 
-    @cached_property
-    def _flags(self) -> int:
-        """Flags that any of the slabs has."""
-        return int(np.bitwise_or.reduce(self.header["place"])) >> FLAG_SHIFT
-
     def _flagged(self, flag: int) -> Bools:
-        if not self._flags & flag:
+        if not self._places.flags & flag:
             return np.broadcast_to(np.False_, len(self))
         return np.asarray((self.header["place"] >> FLAG_SHIFT & flag) != 0)
 
@@ -197,9 +176,33 @@ class Slabs:
         """The anchor's time on the clock of the records."""
         clock, time = self.header[f"{anchor}_clock"].view(np.int64), self.header[f"{anchor}_time"].view(np.int64)
         timer = self.globaltimer
-        if not self._flags & FLAG_GLOBALTIMER:
+        if not self._places.flags & FLAG_GLOBALTIMER:
             return clock
         return filled(len(self), np.int64, lambda part: np.where(timer[part], time[part], clock[part]))
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The parts of the words HEADER["place"] (s,), and the flags that any of them has."""
+
+    lane: npt.NDArray[np.uint8]
+    warp: npt.NDArray[np.uint8]
+    log2: npt.NDArray[np.uint8]
+    sm: npt.NDArray[np.uint16]
+    flags: int
+
+    @staticmethod
+    def of(place: Column) -> _Places:
+        lane, warp, log2 = np.empty((3, len(place)), np.uint8)
+        sm, shifts = np.empty(len(place), np.uint16), (WARP_SHIFT, LOG2_SHIFT, FLAG_SHIFT, SMID_SHIFT)
+        if native.available():
+            flags = native.call("places", place, len(place), native.threads(), *shifts, lane, warp, log2, sm)
+            return _Places(lane, warp, log2, sm, flags)
+        shifted = (lane, 0, 31), (warp, WARP_SHIFT, 31), (log2, LOG2_SHIFT, 31), (sm, SMID_SHIFT, (1 << 12) - 1)
+        for column, shift, mask in shifted:
+            column[:] = place >> shift & mask
+        flags = int(np.bitwise_or.reduce(place)) >> FLAG_SHIFT & (1 << SMID_SHIFT - FLAG_SHIFT) - 1
+        return _Places(lane, warp, log2, sm, flags)
 
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
@@ -207,23 +210,22 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     lines = np.ascontiguousarray(lines, np.uint32)
     at, state = _search_compiled(lines) if native.available() else _search(lines)
     problems: list[Problem] = []
-    _add_problem(
-        problems, "torn", state == _TORN, "torn slab header", "the claim was cut short, or the data is damaged"
-    )
-    _add_problem(problems, "cut", state == _CUT, "cut slab", "past the end of the data, records are lost")
-    alien = state == _ALIEN
-    versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(lines[at[alien], 0] & 0xFFFF)[:4].tolist())
-    why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
-    _add_problem(problems, "version", alien, "slab", why)
-    slabs = Slabs.at(lines, at if not state.any() else at[state == _WHOLE])
-    foreign, senseless = np.empty((2, len(slabs)), bool)
-
-    def judge(part: slice) -> None:
-        clock, time = (slabs.header[name][part] for name in ("start_clock", "start_time"))
-        np.not_equal(slabs.header["epoch"][part], epoch, out=foreign[part])
-        senseless[part] = ((clock >= _LAST_CLOCK) | (time >= _LAST_TIME)) & ~foreign[part]
-
-    each(judge, shares(len(slabs)))
+    doubtful = bool(state.any())
+    if doubtful:
+        _add_problem(
+            problems, "torn", state == _TORN, "torn slab header", "the claim was cut short, or the data is damaged"
+        )
+        _add_problem(problems, "cut", state == _CUT, "cut slab", "past the end of the data, records are lost")
+        alien = state == _ALIEN
+        versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(lines[at[alien], 0] & 0xFFFF)[:4].tolist())
+        why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
+        _add_problem(problems, "version", alien, "slab", why)
+    slabs, suspects = _read(lines, at[state == _WHOLE] if doubtful else at, epoch)
+    if not suspects:
+        return slabs, problems
+    clock, time = slabs.header["start_clock"], slabs.header["start_time"]
+    foreign = slabs.header["epoch"] != epoch
+    senseless = ((clock >= _LAST_CLOCK) | (time >= _LAST_TIME)) & ~foreign
     _add_problem(problems, "foreign", foreign, "slab", "claimed under another session, left out")
     _add_problem(problems, "garbled", senseless, "slab", "impossible start time, left out")
     left_out = foreign | senseless
@@ -258,28 +260,34 @@ def _search(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
         ours = words[:, 0] >> 8 == HEADER_WORD >> 8
         state[part] = np.select([~ours, ~sound, ~fits], [_ALIEN, _TORN, _CUT], _WHOLE)
 
-    each(read, _parts(at))
+    each(read, chunks(len(at), _HEADERS))
     good = _without_overlap(at, size, state == _WHOLE)
     outside = good | ~_covered(at, at[good], size[good])
     return at[outside], state[outside]
 
 
-def _parts(line: Int64) -> list[slice]:
-    return chunks(len(line), _HEADERS_COMPILED if native.available() else _HEADERS)
-
-
-def _read_headers(lines: Words, line: Int64, columns: list[Column]) -> None:
-    """Write the fields of the headers at lines `line` (s,) to the columns."""
+def _read(lines: Words, line: Int64, epoch: int) -> tuple[Slabs, int]:
+    """The slabs whose headers begin at the lines `line` (s,), and how many may be of another epoch, or begin at an
+    impossible time.
+    """
+    header = {name: np.empty(len(line), field[0]) for name, field in _FIELDS.items()}
+    slabs = Slabs(line, header, np.empty(len(line), bool))
     if native.available():
         offsets = np.array([field[1] for field in _FIELDS.values()])
         sizes = np.array([field[0].itemsize for field in _FIELDS.values()])
-        addresses = np.array([column.ctypes.data for column in columns], np.uintp)
-        native.call("headers", lines, line, len(line), len(columns), offsets, sizes, addresses)
-        return
-    words = np.take(lines, (line[:, None] + np.arange(HEADER_LINES)).ravel(), axis=0).reshape(-1, 32)
-    header = words.view(HEADER)[:, 0]
-    for name, column in zip(_FIELDS, columns, strict=True):
-        column[:] = header[name]
+        addresses = np.array([column.ctypes.data for column in header.values()], np.uintp)
+        fields = len(header), offsets, sizes, addresses, epoch, DONE_WORD, _LAST_CLOCK, _LAST_TIME
+        return slabs, native.call("headers", lines, line, len(line), native.threads(), *fields, slabs.finished)
+
+    def read(part: slice) -> None:
+        words = np.take(lines, (line[part, None] + np.arange(HEADER_LINES)).ravel(), axis=0).reshape(-1, 32)
+        read = words.view(HEADER)[:, 0]
+        for name, column in header.items():
+            column[part] = read[name]
+        slabs.finished[part] = _finished({name: column[part] for name, column in header.items()})
+
+    each(read, chunks(len(line), _HEADERS))
+    return slabs, len(line)
 
 
 def _finished(header: Mapping[str, Column]) -> Bools:

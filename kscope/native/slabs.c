@@ -1,8 +1,9 @@
-/* Slabs: finding their headers among captured lines, reading header fields into columns, and decoding records.
-   The layout is that of kscope/capture/layout.py. decoding/slabs.py and decoding/columns.py do the same in numpy. */
+/* Slabs: finding their headers among captured lines, and reading header fields into columns.
+   The layout is that of kscope/capture/layout.py. decoding/slabs.py does the same in numpy. */
 
 #include "threads.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,54 +103,106 @@ int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64
     return found;
 }
 
-enum { HEADERS_AT_ONCE = 128 }; /* a core's first cache holds them */
+enum { EPOCH = 1, START_CLOCK = 16, START_TIME = 18, END_CLOCK = 24, END_TIME = 26, COUNT = 29, DONE = 31 };
+enum { HEADERS_AT_ONCE = 128, HEADERS_STEP = 1 << 12 }; /* a core's first cache holds those at once */
 
-/* Copy fields of headers at lines at[0..count) into columns. offsets, sizes (4 or 8): of each field, in bytes. */
-int64_t ks_headers(const uint8_t *lines, const int64_t *at, int64_t count, int64_t fields, const int64_t *offsets,
-                const int64_t *sizes, void *const *columns)
+struct reading {
+    const uint32_t *lines;
+    const int64_t *at;
+    int64_t count, fields;
+    const int64_t *offsets, *sizes;
+    void *const *columns;
+    uint32_t epoch, done_word;
+    uint64_t last_clock, last_time;
+    uint8_t *finished;
+    atomic_int_fast64_t suspects;
+};
+
+static uint64_t pair(const uint32_t *header, int word)
 {
-    for (int64_t first = 0; first < count; first += HEADERS_AT_ONCE) {
-        const int64_t last = first + HEADERS_AT_ONCE < count ? first + HEADERS_AT_ONCE : count;
-        for (int64_t field = 0; field < fields; field++) {
-            const uint8_t *const from = lines + offsets[field];
-            if (sizes[field] == 4)
-                for (int64_t i = first; i < last; i++)
-                    memcpy((uint32_t *)columns[field] + i, from + at[i] * (LINE_WORDS * 4), 4);
-            else
-                for (int64_t i = first; i < last; i++)
-                    memcpy((uint64_t *)columns[field] + i, from + at[i] * (LINE_WORDS * 4), 8);
-        }
-    }
-    return 0;
+    uint64_t value;
+    memcpy(&value, header + word, sizeof value);
+    return value;
 }
 
-/* Decode the records of slabs that lasted less than 2^32 ticks: differences of low words are exact.
-   Counts garbled and missing records and unknown ids in counts[0..3). */
-int64_t ks_records(const uint32_t *rows, int64_t slabs, const int64_t *row, const int64_t *capacity, const int64_t *kept,
-                const int64_t *turn, const int64_t *first_tick, const uint32_t *span, const uint32_t *slot_id,
-                const uint16_t *slot_region, int64_t multiplier, int64_t shift, int64_t missing, int64_t *start,
-                int64_t *duration, uint16_t *region, uint32_t *value, int64_t *counts)
+/* The end anchor was written, and makes sense. */
+static int is_finished(const struct reading *reading, const uint32_t *header)
 {
-    int64_t out = 0, garbled = 0, absent = 0, unknown = 0;
-    for (int64_t slab = 0; slab < slabs; slab++) {
-        const uint32_t low = (uint32_t)first_tick[slab], most = span[slab];
-        const int64_t mask = capacity[slab] - 1;
-        for (int64_t i = 0; i < kept[slab]; i++, out++) {
-            const uint32_t *record = rows + 4 * (row[slab] + ((turn[slab] + i) & mask));
-            const uint32_t id = record[1], begin = record[0] - low, end = record[2] - low;
-            const int wrong = (end < begin || end > most) && id != 0;
-            const uint32_t slot = (id * (uint32_t)multiplier) >> shift;
-            garbled += wrong;
-            absent += id == 0;
-            unknown += slot_id[slot] != id;
-            start[out] = first_tick[slab] + begin;
-            duration[out] = wrong ? -1 : (int64_t)(uint32_t)(end - begin);
-            region[out] = id == 0 ? (uint16_t)missing : slot_region[slot];
-            value[out] = record[3];
+    const uint64_t clock = pair(header, END_CLOCK), time = pair(header, END_TIME);
+    return header[DONE] == (reading->done_word ^ header[COUNT] ^ (uint32_t)clock) &&
+           clock >= pair(header, START_CLOCK) && time >= pair(header, START_TIME) && clock < reading->last_clock &&
+           time < reading->last_time;
+}
+
+static void read_headers(void *context, int64_t index)
+{
+    struct reading *const reading = context;
+    const int64_t *const at = reading->at;
+    const int64_t end = step_end(index, reading->count, HEADERS_STEP);
+    int64_t suspects = 0;
+    for (int64_t first = index * HEADERS_STEP; first < end; first += HEADERS_AT_ONCE) {
+        const int64_t last = first + HEADERS_AT_ONCE < end ? first + HEADERS_AT_ONCE : end;
+        for (int64_t i = first; i < last; i++) {
+            const uint32_t *const header = reading->lines + at[i] * LINE_WORDS;
+            reading->finished[i] = (uint8_t)is_finished(reading, header);
+            suspects += header[EPOCH] != reading->epoch || pair(header, START_CLOCK) >= reading->last_clock ||
+                        pair(header, START_TIME) >= reading->last_time;
+        }
+        for (int64_t field = 0; field < reading->fields; field++) {
+            const uint8_t *const from = (const uint8_t *)reading->lines + reading->offsets[field];
+            if (reading->sizes[field] == 4)
+                for (int64_t i = first; i < last; i++)
+                    memcpy((uint32_t *)reading->columns[field] + i, from + at[i] * (LINE_WORDS * 4), 4);
+            else
+                for (int64_t i = first; i < last; i++)
+                    memcpy((uint64_t *)reading->columns[field] + i, from + at[i] * (LINE_WORDS * 4), 8);
         }
     }
-    counts[0] = garbled;
-    counts[1] = absent;
-    counts[2] = unknown;
-    return 0;
+    atomic_fetch_add(&reading->suspects, suspects);
+}
+
+/* Copy fields of headers at lines at[0..count) into columns. offsets, sizes (4 or 8): of each field, in bytes.
+   finished: see decoding/slabs.py. Returns how many are of another epoch, or begin at an impossible time. */
+int64_t ks_headers(const uint32_t *lines, const int64_t *at, int64_t count, int64_t threads, int64_t fields,
+                   const int64_t *offsets, const int64_t *sizes, void *const *columns, int64_t epoch,
+                   int64_t done_word, int64_t last_clock, int64_t last_time, uint8_t *finished)
+{
+    struct reading reading = {lines, at, count, fields, offsets, sizes, columns, (uint32_t)epoch, (uint32_t)done_word,
+                              (uint64_t)last_clock, (uint64_t)last_time, finished, 0};
+    in_parallel(read_headers, &reading, steps_of(count, HEADERS_STEP), worth(threads, count, HEADERS_STEP));
+    return reading.suspects;
+}
+
+enum { PLACES_STEP = 1 << 15 };
+
+struct places {
+    const uint32_t *place;
+    int64_t count, warp_shift, log2_shift, flag_shift, sm_shift;
+    uint8_t *lane, *warp, *log2;
+    uint16_t *sm;
+    atomic_uint_fast32_t flags;
+};
+
+static void read_places(void *context, int64_t index)
+{
+    struct places *const places = context;
+    uint32_t all = 0;
+    for (int64_t i = index * PLACES_STEP; i < step_end(index, places->count, PLACES_STEP); i++) {
+        const uint32_t place = places->place[i];
+        places->lane[i] = place & 31;
+        places->warp[i] = place >> places->warp_shift & 31;
+        places->log2[i] = place >> places->log2_shift & 31;
+        places->sm[i] = (uint16_t)(place >> places->sm_shift);
+        all |= place;
+    }
+    atomic_fetch_or(&places->flags, all);
+}
+
+/* The parts of the words `place` of headers. Returns the flags that any of them has. */
+int64_t ks_places(const uint32_t *place, int64_t count, int64_t threads, int64_t warp_shift, int64_t log2_shift,
+                  int64_t flag_shift, int64_t sm_shift, uint8_t *lane, uint8_t *warp, uint8_t *log2, uint16_t *sm)
+{
+    struct places places = {place, count, warp_shift, log2_shift, flag_shift, sm_shift, lane, warp, log2, sm, 0};
+    in_parallel(read_places, &places, steps_of(count, PLACES_STEP), worth(threads, count, PLACES_STEP));
+    return (int64_t)(places.flags >> flag_shift & ((1u << (sm_shift - flag_shift)) - 1));
 }

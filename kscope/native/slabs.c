@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_WORDS = 16, HEADER_LINES = 2, RECORDS_PER_LINE = 4 };
+enum { LINE_WORDS = 16, HEADER_LINES = 2, HEADER_WORDS = LINE_WORDS * HEADER_LINES, RECORDS_PER_LINE = 4 };
 enum { MAGIC_WORD, PLACE_WORD = 11, CHECK_WORD = 15, LAST_CHECKED_WORD = 20 };
 
 static uint32_t header_check(const uint32_t *header)
@@ -26,6 +26,7 @@ struct chunk {
     int64_t room, most; /* first place in the columns, and how many there are */
     int64_t found, end; /* headers, and the end of the last one's slab */
     int full;
+    uint32_t varying[HEADER_WORDS]; /* bits in which headers differ from the first one found */
 };
 
 struct search {
@@ -39,6 +40,8 @@ struct search {
 static void find_from(const struct search *search, struct chunk *chunk, int64_t line)
 {
     int64_t found = 0, end = line; /* written once: other threads use the chunks beside it */
+    uint32_t varying[HEADER_WORDS] = {0};
+    const uint32_t *one = NULL;
     while (line < chunk->to) {
         const uint32_t *header = search->lines + line * LINE_WORDS;
         const uint32_t magic = header[MAGIC_WORD];
@@ -50,6 +53,9 @@ static void find_from(const struct search *search, struct chunk *chunk, int64_t 
             chunk->full = 1;
             break;
         }
+        one = one ? one : header;
+        for (int word = 0; word < HEADER_WORDS; word++)
+            varying[word] |= header[word] ^ one[word];
         const int64_t log2 = header[PLACE_WORD] >> search->log2_shift & 31;
         const int64_t size = HEADER_LINES + ((int64_t)1 << log2) / RECORDS_PER_LINE;
         const int ours = magic >> 8 == (uint32_t)search->header_word >> 8;
@@ -62,6 +68,7 @@ static void find_from(const struct search *search, struct chunk *chunk, int64_t 
     }
     chunk->end = end;
     chunk->found = found;
+    memcpy(chunk->varying, varying, sizeof varying);
 }
 
 static void find_chunk(void *context, int64_t index)
@@ -71,10 +78,12 @@ static void find_chunk(void *context, int64_t index)
 }
 
 /* Lines that look like headers and are in no slab before them, ascending.
-   at, state: room for one entry per `spacing` lines and per CHUNK_LINES, and one more. state: see decoding/slabs.py.
-   Returns their number; more than lines if that is too little room; -1 without memory. */
+   at, state: room for one entry per `spacing` lines and per CHUNK_LINES, and one more. state: see decoding/slab_search.py.
+   varying: (HEADER_WORDS,) bits that differ between headers. Returns their number; more than lines if that is too little
+   room; -1 without memory. */
 int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64_t log2_shift, int64_t least_log2,
-                int64_t most_log2, int64_t spacing, int64_t threads, int64_t *at, uint8_t *state)
+                int64_t most_log2, int64_t spacing, int64_t threads, int64_t *at, uint8_t *state,
+                uint32_t *varying)
 {
     const int64_t last = count > 0 ? count - 1 : 0, chunks = steps_of(last, CHUNK_LINES);
     struct search search = {lines, count, header_word, log2_shift, least_log2, most_log2, NULL, at, state};
@@ -83,7 +92,7 @@ int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64
     for (int64_t index = 0; index < chunks; index++) {
         const int64_t from = index * CHUNK_LINES, to = step_end(index, last, CHUNK_LINES);
         const int64_t room = from / spacing + index;
-        search.chunks[index] = (struct chunk){from, to, room, to / spacing + index + 1 - room, 0, 0, 0};
+        search.chunks[index] = (struct chunk){from, to, room, to / spacing + index + 1 - room, 0, 0, 0, {0}};
     }
     in_parallel(find_chunk, &search, chunks, threads);
     int64_t found = 0, end = 0;
@@ -94,6 +103,9 @@ int64_t ks_find(const uint32_t *lines, int64_t count, int64_t header_word, int64
             chunk->full = 0;
             find_from(&search, chunk, end);
         }
+        for (int word = 0; word < HEADER_WORDS && chunk->found; word++)
+            varying[word] |= chunk->varying[word] | (lines[at[chunk->room] * LINE_WORDS + word] ^
+                                                     lines[at[found ? 0 : chunk->room] * LINE_WORDS + word]);
         memmove(at + found, at + chunk->room, sizeof(int64_t) * (size_t)chunk->found);
         memmove(state + found, state + chunk->room, (size_t)chunk->found);
         found = chunk->full ? count + 1 : found + chunk->found;

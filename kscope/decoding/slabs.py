@@ -27,6 +27,7 @@ from ..capture.layout import (
 from ..capture.model import Problem
 from ..util.arrays import Bools, Int64
 from ..util.parallel import chunks, each, filled, shares
+from ..util.runs import group_equal
 from ..util.text import counted
 from .slab_search import ALIEN, ANY, CUT, HEADERS, TORN, WHOLE, search
 
@@ -126,6 +127,11 @@ class Slabs:
         if not self._places.flags & flag:
             return np.broadcast_to(np.False_, len(self))
         return np.asarray((self.header["place"] >> FLAG_SHIFT & flag) != 0)
+
+    @cached_property
+    def kernels(self) -> tuple[Int64, Int64, Int64]:
+        """group_equal() of the numbers of kernels."""
+        return group_equal(self.header["kernel"])
 
     @cached_property
     def block(self) -> Int64:
@@ -277,7 +283,7 @@ def _three(x: Words, yz: Words) -> Int64:
 def _rows(work: Callable[..., Words], *columns: Words) -> Int64:
     """(s, 3) work(columns), which treats rows alone; one row for all, which takes no memory, if all are equal."""
     count = len(columns[0])
-    if all((column == column[:1]).all() for column in columns):
+    if all(not column.strides[0] or (column == column[:1]).all() for column in columns):
         return np.broadcast_to(work(*(column[:1] for column in columns)).astype(np.int64), (count, 3))
     found = np.empty((count, 3), np.int64)
 

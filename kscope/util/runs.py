@@ -102,6 +102,7 @@ def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
 
 def _range(values: npt.NDArray[np.integer]) -> tuple[int, int]:
     """The least value, and how many numbers there are from it to the largest one."""
+    values = values if values.strides[0] else values[:1]  # one for all
     least = int(values.min())
     return least, int(values.max()) - least + 1
 

@@ -173,9 +173,9 @@ static int changes_nothing(double longest, double shortest, double elapsed, doub
 {
     const double least = (elapsed - tick) * shortest, most = (elapsed + tick) * longest; /* times both lengths */
     const double both = 2 * longest * shortest;
-    if (!(elapsed > tick && most > found[2] * (1 + ROUNDING) * both / 2))
+    if (!(most > 0 && most > found[2] * (1 + ROUNDING) * both / 2))
         return 0;
-    return most * (1 - wide / 2) > least * (1 + wide / 2) * (1 + ROUNDING) ||
+    return least <= 0 || most * (1 - wide / 2) > least * (1 + wide / 2) * (1 + ROUNDING) ||
            (least + most > found[0] * (1 + ROUNDING) * both && least + most < found[1] * (1 - ROUNDING) * both);
 }
 

@@ -173,7 +173,7 @@ static int changes_nothing(double longest, double shortest, double elapsed, doub
 {
     const double least = (elapsed - tick) * shortest, most = (elapsed + tick) * longest; /* times both lengths */
     const double both = 2 * longest * shortest;
-    if (!(most > 0 && most > found[2] * (1 + ROUNDING) * both / 2))
+    if (!(longest > 0 && most > 0 && most > found[2] * (1 + ROUNDING) * both / 2))
         return 0;
     return least <= 0 || most * (1 - wide / 2) > least * (1 + wide / 2) * (1 + ROUNDING) ||
            (least + most > found[0] * (1 + ROUNDING) * both && least + most < found[1] * (1 - ROUNDING) * both);
@@ -189,8 +189,8 @@ int64_t ks_limits(int64_t from, int64_t to, const int64_t *first, const int64_t 
             const double elapsed = y[i + 1] - y[i];
             const double longest = x[i + 1] + width[i + 1] - x[i], shortest = x[i + 1] - x[i] - width[i];
             double least, most;
-            if (shortest > 0 && longest > 0 && changes_nothing(longest, shortest, elapsed, tick, wide, found))
-                continue;
+            if (!(shortest > 0) || changes_nothing(longest, shortest, elapsed, tick, wide, found))
+                continue; /* without an upper bound they are not close either */
             between(x, width, y, i, i + 1, tick, &least, &most);
             if (!(least <= most))
                 continue;

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -205,11 +204,6 @@ def _curved(anchors: Anchors, rows: Rows, group: Int64, among: Bools, inner: Inn
     return np.asarray(among & there[group])
 
 
-def _spread(values: npt.NDArray[Any], index: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
-    """values[index]."""
-    return filled(len(index), values.dtype, lambda part: values[index[part]])
-
-
 def _sms(slabs: Slabs) -> Int64:
     """The slabs' SMs (s,), numbered from 0 without gaps."""
     sm = slabs.sm
@@ -219,7 +213,8 @@ def _sms(slabs: Slabs) -> Int64:
         there[sm[part]] = True
 
     each(note, shares(len(sm)))
-    return _spread(np.cumsum(there) - 1, sm)
+    number = np.cumsum(there) - 1
+    return filled(len(sm), np.int64, lambda part: number[sm[part]])
 
 
 def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> tuple[Anchors, Rows]:

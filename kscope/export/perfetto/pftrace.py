@@ -44,7 +44,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step, beside: Beside | None 
     reported = 0
     windows = _Events(timeline, names).windows()
     begun = list(islice(windows, 1))  # the pool makes others while this thread writes the head
-    file.write(head(timeline, names, beside))
+    file.writelines(head(timeline, names, beside))
     file.writelines(arrivals(timeline))
     for window in chain(begun, windows):
         for piece in window.pieces:

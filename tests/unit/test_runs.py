@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.util.runs import count_distinct, group_equal, order_by, sum_by
+from kscope.util.runs import count_distinct, distinct_by, group_equal, order_by, sum_by
 
 FAR = 1 << 40
 numbers = st.lists(st.integers(0, 9) | st.integers(FAR, FAR + 9), max_size=30) | st.lists(
@@ -32,6 +32,12 @@ def test_groups_have_a_first_member_and_a_size(compiled: str, values: list[int])
 @given(values=numbers)
 def test_distinct_numbers_are_counted(values: list[int]) -> None:
     assert count_distinct(np.array(values, np.int64)) == len(set(values))
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9) | st.integers(FAR, FAR + 9)), max_size=30))
+def test_distinct_numbers_are_counted_by_group(rows: list[tuple[int, int]]) -> None:
+    group, values = (np.array([row[at] for row in rows], np.int64) for at in range(2))
+    assert distinct_by(group, values, 5).tolist() == [len({two for one, two in rows if one == at}) for at in range(5)]
 
 
 @given(keys=st.lists(st.integers(0, 9) | st.integers(FAR, FAR + 9), min_size=1, max_size=30))

@@ -29,7 +29,7 @@ from .tracks import Beside, Names, head
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
-WINDOW = 1 << 19
+WINDOW = 1 << 18
 """Events per sort: their keys and indices fit a core's cache."""
 _LOG2_BLOCK = 4
 _BLOCK = 1 << _LOG2_BLOCK

@@ -323,28 +323,30 @@ static double chord(const Row *row, double x)
 
 /* above, below: from the corners between an anchor and the next one. A clock runs at `fast` at least on average between
    them, at `briefly` for a moment; of both parallelograms the smaller one holds. */
-static void fill_corners(Row *row, int64_t count, const double *x, double briefly, double fast,
+static void fill_corners(const Row *row_at, int64_t count, const double *restrict x, double briefly, double fast,
                          double highest, double slow)
 {
-    const double *const low = row->low, *const high = row->high;
+    const Row row = *row_at; /* a copy, which no store changes */
+    const double *const restrict low = row.low, *const restrict high = row.high;
+    double *const restrict above = row.above, *const restrict below = row.below;
+    const double least[2] = {briefly, fast}, room[2] = {slow - briefly, slow - fast};
     for (int64_t i = 0; i < count; i++) {
-        row->above[i] = high[i] - chord(row, x[i]);
-        row->below[i] = chord(row, x[i]) - low[i];
+        above[i] = high[i] - chord(&row, x[i]);
+        below[i] = chord(&row, x[i]) - low[i];
     }
     for (int64_t i = 0; i + 1 < count; i++) {
         const double cycles = x[i + 1] - x[i];
-        const double gain = larger(highest * cycles - low[i + 1] + high[i], 0.0);
-        const double least[2] = {briefly, fast}, gains[2] = {0.0, gain};
+        const double gains[2] = {0.0, larger(highest * cycles - low[i + 1] + high[i], 0.0)};
         double up = INFINITY, down = INFINITY;
         for (int one = 0; one < 2; one++) {
             const double f = least[one], more = gains[one];
-            const double rising = clipped((high[i + 1] + more - high[i] - f * cycles) / (slow - f), cycles);
-            const double falling = clipped((slow * cycles - low[i + 1] + low[i] - more) / (slow - f), cycles);
-            up = smaller(up, row->above[i] + rising * (slow - row->pace));
-            down = smaller(down, more + row->below[i] - falling * (f - row->pace));
+            const double rising = clipped((high[i + 1] + more - high[i] - f * cycles) / room[one], cycles);
+            const double falling = clipped((slow * cycles - low[i + 1] + low[i] - more) / room[one], cycles);
+            up = smaller(up, above[i] + rising * (slow - row.pace));
+            down = smaller(down, more + below[i] - falling * (f - row.pace));
         }
-        row->above[i] = larger(larger(row->above[i], row->above[i + 1]), up);
-        row->below[i] = larger(larger(row->below[i], row->below[i + 1]), down);
+        above[i] = larger(larger(above[i], above[i + 1]), up);
+        below[i] = larger(larger(below[i], below[i + 1]), down);
     }
 }
 

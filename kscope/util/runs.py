@@ -136,7 +136,9 @@ def sum_by(key: Int64, weights: Float) -> tuple[Int64, Float]:
     """The different keys, ascending, and the sum of the weights (n,) of each. key: (n,) numbers from 0."""
     width = int(key.max(initial=0)) + 1
     if width <= _TABLE * len(key):
-        there = np.flatnonzero(np.bincount(key, minlength=width))
+        flags = np.zeros(width, bool)
+        flags[key] = True
+        there = np.flatnonzero(flags)
         return there, summed(key, weights, width)[there]
     first, _, group = group_equal(key)
     return key[first], summed(group, weights, len(first))

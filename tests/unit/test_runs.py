@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscope.util.reduction import Rows, reduced
 from kscope.util.runs import count_distinct, distinct_by, group_equal, order_by, sum_by
 
 FAR = 1 << 40
@@ -48,6 +49,29 @@ def test_weights_are_summed_by_key(keys: list[int]) -> None:
     found, sums = sum_by(np.array(keys, np.int64), np.arange(len(keys), dtype=np.float64))
     assert dict(zip(found.tolist(), sums.tolist(), strict=True)) == expected
     assert found.tolist() == sorted(expected)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([3, 5, FAR]), st.integers(-9, 9), st.floats(width=32), st.booleans()), max_size=30
+    )
+)
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_rows_of_one_code_are_reduced(compiled: str, rows: list[tuple[int, int, float, bool]]) -> None:
+    code, number, value, flag = (np.array([row[at] for row in rows]) for at in range(4))
+    code, number, value, flag = code.astype(np.int64), number.astype(np.int64), value.astype(float), flag.astype(bool)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
+        patch.setenv("KSCOPE_NATIVE", compiled)
+        found = reduced(
+            len(rows), lambda part: Rows(code[part], (number[part], flag[part]), [value[part]], [-value[part]])
+        )
+        members = [code == one for one in found.code.tolist()]
+        expected = [[float(value[where].min()), float((-value[where]).max())] for where in members]
+    assert found.code[found.of].tolist() == code.tolist()
+    assert [column.tolist() for column in found.sums] == [
+        [float(column[where].sum()) for where in members] for column in (number, flag)
+    ]
+    assert np.array_equal(np.array(expected).reshape(-1, 2).T, [found.least[0], found.most[0]], equal_nan=True)
 
 
 def test_one_byte_numbers_have_a_range_of_more_than_half_of_them() -> None:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -35,6 +37,7 @@ def one_thread() -> None:
     """From now on this process works in one thread: it is one of several that share the cores."""
     global _most
     _most = 1
+    native.one_thread()
 
 
 def is_shut_down(pool: Executor) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,6 +36,12 @@ def test_an_error_reaches_the_caller() -> None:
         each(lambda number: 1 // number, [1, 0, 2])
     with pytest.raises(ZeroDivisionError):
         list(map_ahead(lambda number: 1 // number, [1, 0, 2]))
+
+
+def test_a_process_that_shares_the_cores_works_in_one_thread() -> None:
+    program = "from kscope import native; from kscope.util import parallel; parallel.one_thread()"
+    shown = f"{program}; print(native.threads(), parallel.workers())"
+    assert subprocess.check_output([sys.executable, "-c", shown], text=True).split() == ["1", "1"]
 
 
 @pytest.mark.parametrize("total", [0, 1, 9, 10, 11, 1000])

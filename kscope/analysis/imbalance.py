@@ -6,7 +6,6 @@ score = the largest total / the median total, over the members that have the reg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -97,18 +96,12 @@ class Members:
     several: bool
     warps: Warps
 
-    @cached_property
-    def _first(self) -> tuple[Int64, Int64]:
-        """The members, and a row of each."""
-        return np.unique(self.code, return_index=True)
-
     def label(self, code: int) -> str:
         """``SM 5``, ``launch 2 block 0,8``, ``warp 3``; the launch or device only if there are several."""
         outer, number = divmod(code, self.base)
         inner = str(number)
         if self.across == "block":
-            codes, row = self._first
-            inner = self.warps.blocks(row[np.searchsorted(codes, [code])]).strings()[0]
+            inner = self.warps.blocks(np.array([np.argmax(self.code == code)])).strings()[0]
         word = "SM" if self.across == "sm" else self.across
         whole = {"sm": "device", "block": "launch", "warp": ""}[self.across]
         return f"{whole} {outer} {word} {inner}" if self.several else f"{word} {inner}"

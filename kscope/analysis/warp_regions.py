@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import children_weight, track_aligned
@@ -146,7 +147,22 @@ class _Pass:
         self.nested = own[kept], idle[kept]
         self.covered, self.quiet, self.last_end = outer.covered, outer.quiet, outer.last_end
 
+    def _compiled(self, part: slice) -> bool:
+        """As work(); False for spans that need numpy: unknown, empty and crossing ones, and other records."""
+        trace, warps, place = self.trace, self.trace.warps, self.place[part.start]
+        records = trace.track[part], trace.start_ticks[part], trace.dur_cycles[part], trace.region[part]
+        of_warps = self.values[part], self.covered, self.quiet, self.last_end
+        rows = native.call(
+            "regions", part.stop - part.start, len(self.names), *map(np.ascontiguousarray, records),
+            self.of_region.astype(np.uint16), warps.first_tick, warps.tick_ns, part.start, *of_warps,
+            *(column[place:] for column in self.columns),
+        )  # fmt: skip
+        self.rows[part.start] = rows
+        return rows > 0
+
     def work(self, part: slice) -> None:
+        if self.nested is None and native.available() and self._compiled(part):
+            return
         trace = self.trace
         track, start, took = trace.track[part], trace.start_ticks[part], trace.dur_cycles[part]
         name = self.of_region.take(trace.region[part])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from .. import native
 from ..util.arrays import Bools, Float, Int64
-from ..util.parallel import CHUNK, each
+from ..util.parallel import CHUNK, each, workers
 
 FASTEST, SLOWEST = 0.2, 10.0
 """ns per cycle of any GPU: 5 GHz to 100 MHz; used only if the anchors give no tighter bound."""
@@ -91,10 +91,16 @@ class Rows:
         """(a,) the row of each anchor, from 0."""
         return np.repeat(np.arange(len(self.first)), self.last - self.first + 1)
 
-    def cuts(self) -> list[tuple[int, int]]:
-        """Ranges of rows with so many anchors that a core's cache holds what is made of them, and at least one row."""
-        cuts = np.unique(np.searchsorted(self.first, np.arange(0, self.first[-1] + 1, CHUNK))).tolist()
+    def cuts(self, size: int = CHUNK) -> list[tuple[int, int]]:
+        """Ranges of rows with about so many anchors, at least one row; without `size`, as many as a core's cache holds
+        what numpy makes of.
+        """
+        cuts = np.unique(np.searchsorted(self.first, np.arange(0, self.first[-1] + 1, size))).tolist()
         return list(zip(cuts, [*cuts[1:], len(self.first)], strict=True))
+
+    def shares(self) -> list[tuple[int, int]]:
+        """Ranges of rows for compiled functions: as few as keep all threads busy."""
+        return self.cuts(max(CHUNK, int(self.last[-1]) // (2 * workers())))
 
     def parts(self) -> list[tuple[slice, slice, Rows]]:
         """(which rows, which anchors, the same as rows of these alone) for each of the cuts."""
@@ -106,7 +112,7 @@ class Rows:
 
     def compiled(self, name: str, *arguments: npt.NDArray[np.generic] | float) -> None:
         """Call a compiled function on all rows, in parallel."""
-        each(lambda cut: native.call(name, *cut, self.first, self.last, *arguments), self.cuts())
+        each(lambda cut: native.call(name, *cut, self.first, self.last, *arguments), self.shares())
 
     def largest(self, values: Float) -> Int64:
         """For each row the index of an anchor whose value is the largest."""

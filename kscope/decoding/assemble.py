@@ -18,7 +18,6 @@ from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.arrays import Int64
 from ..util.parallel import each, filled, shares
-from ..util.runs import group_equal, heads
 from ..util.text import counted
 from .axis import Axis, fit_axis, joined_curves
 from .columns import Records, decode_slabs, id_sample
@@ -69,7 +68,7 @@ def assemble(capture: CaptureData) -> TraceData:
     owner = np.repeat(np.arange(len(devices)), sizes) if len(devices) > 1 else np.broadcast_to(np.int64(0), len(slabs))
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
-    first, _, kernel = group_equal(slabs.header["kernel"])
+    first, _, kernel = slabs.kernels
     kernel_ids = slabs.header["kernel"][first]
     kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
     lost = Lost() if _sampled(capture) else find_lost(capture, slabs, launches)
@@ -154,8 +153,7 @@ def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[li
     """
     modules, ids = list(modules), set[int]()
     for slabs in found:
-        kernel = slabs.header["kernel"]
-        ids.update(kernel[heads(kernel)].tolist() if len(kernel) else ())
+        ids.update(slabs.header["kernel"][slabs.kernels[0]].tolist())
     kept = []
     for module in modules:
         others = {kernel.name for kernel in module.kernels if kernel.id not in ids}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,8 +111,7 @@ def _fit(
     curved = np.zeros(len(slabs), bool)
     group = one
     if shared:
-        one_rate = rate[:1]
-        offset, rate = _spread(offset, sm), filled(len(slabs), np.float64, lambda part: one_rate)
+        rate = np.broadcast_to(rate[:1], len(slabs))
         within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
     else:
         _, _, launch = group_equal(launch)
@@ -134,9 +132,16 @@ def _fit(
             changed = np.flatnonzero(which)[lines.bend > 2 * tick]
             curved = _curved(anchors, rows, group, which & ~slabs.globaltimer, inner)
     timer = slabs.globaltimer
-    start = filled(len(slabs), np.float64, lambda part: offset[part] + (clock[part] - reference[sm[part]]) * rate[part])
-    first_tick = slabs.first_tick
-    cycles = filled(len(slabs), np.float64, lambda part: (last_tick[part] - first_tick[part]) * ~timer[part])
+    first_tick, paces = slabs.first_tick, rate
+    (start, rate), cycles = np.empty((2, len(slabs))), np.empty(len(slabs))
+
+    def place(part: slice) -> None:
+        of = sm[part]
+        rate[part] = paces[part]
+        start[part] = (offset[of] if shared else offset[part]) + (clock[part] - reference[of]) * rate[part]
+        np.multiply(last_tick[part] - first_tick[part], ~timer[part], out=cycles[part])
+
+    each(place, shares(len(slabs)))
     ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
     curve, curves = np.broadcast_to(np.int32(-1), len(slabs)), Curves.none()
     if curved.any():
@@ -161,22 +166,21 @@ def _fit(
         text = "launches are too short to measure the SM clock's rate: ns are estimates, cycles are exact"
         problems.append(Problem("rate", text))
 
-    def widen(part: slice) -> None:
+    timed = timer.any()
+
+    def finish(part: slice) -> None:
         for bound in (error[part], ends_error[part]):
             bound += tick * _ROUNDING
-
-    each(widen, shares(len(slabs)))
-    if timer.any():
-        start[timer] = (header["start_time"][timer].astype(np.int64) - origin).astype(np.float64)
-        rate[timer] = 1.0
-        error[timer] = ends_error[timer] = tick / 2
-
-    def clean(part: slice) -> None:
+        if timed:
+            here = np.flatnonzero(timer[part]) + part.start
+            start[here] = (header["start_time"][here].astype(np.int64) - origin).astype(np.float64)
+            rate[here] = 1.0
+            error[here] = ends_error[here] = tick / 2
         np.clip(np.nan_to_num(start[part], copy=False), -_FAR, _FAR, out=start[part])
         for column in (rate[part], error[part], ends_error[part]):
             column[~np.isfinite(column)] = 0.0
 
-    each(clean, shares(len(slabs)))
+    each(finish, shares(len(slabs)))
     return Axis(start, rate, curve, curves, error, ends_error, origin, tick, shared, tuple(problems))
 
 
@@ -200,11 +204,6 @@ def _curved(anchors: Anchors, rows: Rows, group: Int64, among: Bools, inner: Inn
     return np.asarray(among & there[group])
 
 
-def _spread(values: npt.NDArray[Any], index: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
-    """values[index]."""
-    return filled(len(index), values.dtype, lambda part: values[index[part]])
-
-
 def _sms(slabs: Slabs) -> Int64:
     """The slabs' SMs (s,), numbered from 0 without gaps."""
     sm = slabs.sm
@@ -214,7 +213,8 @@ def _sms(slabs: Slabs) -> Int64:
         there[sm[part]] = True
 
     each(note, shares(len(sm)))
-    return _spread(np.cumsum(there) - 1, sm)
+    number = np.cumsum(there) - 1
+    return filled(len(sm), np.int64, lambda part: number[sm[part]])
 
 
 def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> tuple[Anchors, Rows]:

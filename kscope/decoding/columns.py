@@ -26,7 +26,7 @@ from ..capture.layout import (
 from ..capture.model import Problem
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
-from ..util.parallel import each, shares
+from ..util.parallel import each
 from ..util.text import counted
 from .halves import Halves, found_in
 from .ids import ANCHOR, HALF, MISSING, IdTable
@@ -81,8 +81,6 @@ class _Plan:
     """What to read of each slab: `kept` rows of the `written` ones from slot `turn` on, modulo the slab's capacity."""
 
     slabs: Slabs
-    rows: Int64  # the slab's first record as an index into all 16-byte rows
-    capacity: Int64
     kept: Int64
     turn: Int64
     written: Int64
@@ -93,9 +91,12 @@ class _Plan:
         """The plan in another order of its slabs."""
         if (order[1:] > order[:-1]).all():
             return self
-        rows, capacity, kept = self.rows[order], self.capacity[order], self.kept[order]
-        slabs, turn, written = self.slabs.take(order), self.turn[order], self.written[order]
-        return _Plan(slabs, rows, capacity, kept, turn, written, self.short[order], self.problems)
+        slabs, kept, turn = self.slabs.take(order), self.kept[order], self.turn[order]
+        return _Plan(slabs, kept, turn, self.written[order], self.short[order], self.problems)
+
+    def rows(self, which: slice | Int64) -> Int64:
+        """The first record of slabs as an index into all 16-byte rows."""
+        return (self.slabs.line[which] + HEADER_LINES) * RECORDS_PER_LINE
 
 
 def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
@@ -111,10 +112,11 @@ def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records
     """Decode every record of the slabs, with as many threads as cores, at most 8."""
     rows = _rows_of(device.lines)
     plan = _plan(slabs, rows)
-    if not plan.short.all():
+    short = int(np.count_nonzero(plan.short))
+    if short < len(slabs):
         plan = plan.take(np.concatenate([np.flatnonzero(plan.short), np.flatnonzero(~plan.short)]))
     loop = _Loop(rows, plan, table)
-    each(lambda job: job(), loop.jobs(int(np.count_nonzero(plan.short))))
+    each(lambda job: job(), loop.jobs(short))
     return loop.finish()
 
 
@@ -123,37 +125,41 @@ def _rows_of(lines: Words) -> Words:
 
 
 def _plan(slabs: Slabs, rows: Words) -> _Plan:
-    stop, begin, end = slabs.stop, slabs.first_tick, slabs.last_tick
-    capacity, count, first, kept, turn = np.empty((5, len(slabs)), np.int64)
-    short, over = np.empty(len(slabs), bool), np.empty(len(slabs), bool)
-
-    def fill(part: slice) -> None:
-        room, written = slabs.room(part), slabs.header["count"][part].astype(np.int64)
-        capacity[part], count[part] = room, written
-        first[part] = (slabs.line[part] + HEADER_LINES) * RECORDS_PER_LINE
-        np.minimum(written, room, out=kept[part])
-        np.greater(written, room, out=over[part])
-        turn[part] = np.where(over[part] & ~stop[part], written & (room - 1), 0)
-        short[part] = slabs.finished[part] & ((end[part] - begin[part]).view(np.uint64) < _COUNT_TURNS)
-
-    each(fill, shares(len(slabs)))
-    plan = _Plan(slabs, first, capacity, kept, turn, count, short)
+    begin, end, finished = slabs.first_tick, slabs.last_tick, slabs.finished
+    written, kept = np.empty((2, len(slabs)), np.int64)
+    short, full = np.empty(len(slabs), bool), False
+    if native.available():
+        columns = slabs.header["count"], slabs.log2, finished, begin, end, written, kept, short
+        full = native.call("kept", len(slabs), native.threads(), *columns) > 1
+    else:
+        written[:] = slabs.header["count"]
+        np.minimum(written, slabs.room(slice(None)), out=kept)
+        short[:] = finished & ((end - begin).view(np.uint64) < _COUNT_TURNS)
+        full = bool((written > kept).any())
+    turn, more = np.broadcast_to(np.int64(0), len(slabs)), np.zeros(0, np.int64)
+    if full or not finished.all():
+        turn, over = np.zeros(len(slabs), np.int64), np.flatnonzero(written > kept)
+        more = over[finished[over]]
+        turning = over[~slabs.stop[over]]
+        turn[turning] = written[turning] & (slabs.room(turning) - 1)
+    plan = _Plan(slabs, kept, turn, written, short)
     open_full = 0
-    for index in np.flatnonzero(~slabs.finished).tolist():
-        words = rows[first[index] : first[index] + capacity[index]]
+    for index in np.flatnonzero(~finished).tolist():
+        first, capacity = int(plan.rows(slice(index, index + 1))[0]), 1 << int(slabs.log2[index])
+        words = rows[first : first + capacity]
         there = np.flatnonzero(words[:, 1])
-        kept[index] = count[index] = there[-1] + 1 if len(there) else 0
+        kept[index] = written[index] = there[-1] + 1 if len(there) else 0
         turn[index] = 0
-        if kept[index] == capacity[index]:
+        if kept[index] == capacity:
             open_full += 1
             turn[index] = 0 if slabs.stop[index] else ring_start(words)
-    _note_dropped(plan, rows, np.flatnonzero(over & slabs.finished), open_full)
+    _note_dropped(plan, rows, more, open_full)
     return plan
 
 
 def _anchors_kept(plan: _Plan, rows: Words, slabs: Int64) -> Int64:
     """How many of the rows that these full slabs keep are anchors."""
-    kept = [rows[at : at + size, 1] for at, size in zip(plan.rows[slabs], plan.capacity[slabs], strict=True)]
+    kept = [rows[at : at + size, 1] for at, size in zip(plan.rows(slabs), plan.slabs.room(slabs), strict=True)]
     return np.array([np.isin(ids, (ANCHOR_ID, LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
 
 
@@ -188,7 +194,7 @@ def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None
     long = np.flatnonzero(~plan.short)
     ticks = slabs.last_tick[long] - slabs.first_tick[long]
     long = long[(ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)]
-    turned = int(np.count_nonzero(slabs.finished[long] & (plan.kept[long] == plan.capacity[long])))
+    turned = int(np.count_nonzero(slabs.finished[long] & (plan.kept[long] == slabs.room(long))))
     if turned:
         warps = counted(turned, "warp")
         text = f"{warps} ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
@@ -204,9 +210,9 @@ class _Loop:
     def __init__(self, rows: Words, plan: _Plan, table: IdTable) -> None:
         self._rows, self._plan, self._table = rows, plan, table
         self._first = plan.slabs.first_tick
-        ends = np.cumsum(plan.kept)
-        self._offsets = ends - plan.kept
-        total = int(ends[-1]) if len(ends) else 0
+        self._offsets = np.cumsum(plan.kept)
+        total = int(self._offsets[-1]) if len(plan.kept) else 0
+        self._offsets -= plan.kept
         self.start, self.duration = np.empty(total, np.int64), np.empty(total, np.int64)
         self.region, self.value = np.empty(total, np.uint16), np.empty(total, np.uint32)
         self._garbled: list[int] = []
@@ -216,29 +222,30 @@ class _Loop:
 
     def jobs(self, short: int) -> list[Job]:
         """Jobs that decode all slabs. The first `short` ones lasted less than 2^32 ticks."""
-        decode = self._compiled if native.available() else self._gather
         jobs: list[Job] = []
-        first = 0
+        first = short if native.available() and self._compiled(short) else 0
         while first < short:
             reach = int(np.searchsorted(self._offsets[:short], self._offsets[first] + CHUNK, side="left"))
             stop = min(max(reach, first + 1), first + _MOST_SLABS, short)
-            jobs.append(partial(decode, first, stop))
+            jobs.append(partial(self._gather, first, stop))
             first = stop
         return jobs + [partial(self._long, slab) for slab in range(short, len(self._plan.slabs))]
 
-    def _compiled(self, a: int, b: int) -> None:
-        """As _gather."""
-        plan, at, counts = self._plan, self._records(a, b), np.empty(3, np.int64)
-        slabs = (column[a:b] for column in (plan.rows, plan.capacity, plan.kept, plan.turn, self._first))
-        columns = (column[at] for column in (self.start, self.duration, self.region, self.value))
-        table = *self._table.slots(), int(MISSING)
-        native.call("records", self._rows, b - a, *slabs, self._span(a, b), *table, *columns, counts)
-        garbled, missing, unknown = counts.tolist()
-        if unknown:  # an id that the sample lacks
-            self._gather(a, b)
-            return
+    def _compiled(self, short: int) -> bool:
+        """As _gather, of the first slabs; False if there is an id that the sample lacks."""
+        plan, counts = self._plan, np.zeros(4, np.int64)
+        turn = (plan.turn[:1].copy(), 0) if not plan.turn.strides[0] else (plan.turn, 1)
+        slabs = plan.slabs.line, plan.slabs.log2, plan.kept, *turn, self._first, plan.slabs.last_tick, self._offsets
+        table = *self._table.slots(), int(MISSING), int(HALF)
+        columns = self.start, self.duration, self.region, self.value
+        native.call("records", self._rows, short, native.threads(), *slabs, *table, *columns, counts)
+        garbled, missing, unknown, without_region = counts.tolist()
+        if unknown:
+            return False
         self._garbled.append(garbled)
-        self._note(at, missing)
+        self._missing.append(missing)
+        self._without_region += [True] * (without_region > 0)
+        return True
 
     def _span(self, a: int, b: int) -> Words:
         """Ticks of slabs a..b, which lasted less than 2^32."""
@@ -271,8 +278,8 @@ class _Loop:
         plan, kept = self._plan, self._plan.kept[a:b]
         within = np.arange(int(kept.sum())) - np.repeat(self._offsets[a:b] - self._offsets[a], kept)
         within += np.repeat(plan.turn[a:b], kept)
-        within &= np.repeat(plan.capacity[a:b] - 1, kept)
-        return within + np.repeat(plan.rows[a:b], kept), kept
+        within &= np.repeat(plan.slabs.room(slice(a, b)) - 1, kept)
+        return within + np.repeat(plan.rows(slice(a, b)), kept), kept
 
     def _name(self, ids: Words, at: slice) -> None:
         self._table.lookup(ids, self.region[at])
@@ -336,5 +343,5 @@ class _Loop:
     def _rows_at(self, record: Int64) -> Words:
         """The four words of records, by their indices."""
         plan, slab = self._plan, np.searchsorted(self._offsets, record, side="right") - 1
-        within = (record - self._offsets[slab] + plan.turn[slab]) & (plan.capacity[slab] - 1)
-        return np.asarray(self._rows[plan.rows[slab] + within])
+        within = (record - self._offsets[slab] + plan.turn[slab]) & (plan.slabs.room(slab) - 1)
+        return np.asarray(self._rows[plan.rows(slab) + within])

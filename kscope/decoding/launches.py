@@ -8,6 +8,7 @@ replay n. A lane that claims late, and only in some replays, goes with lane 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +65,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
         offset: (devices,) ns from a device's %globaltimer to the shared axis.
     """
     header = slabs.header
-    _, _, kernel = group_equal(header["kernel"])
+    _, _, kernel = slabs.kernels
     first, size, grid = group_equal(header["grid_id"])
     kernels, grids = int(kernel.max(initial=0)) + 1, len(size)
     if kernels > 1 or len(offset) > 1:
@@ -118,7 +119,7 @@ def _in_turn(slabs: Slabs, grid: Int64, block: Int64) -> npt.NDArray[np.bool_]:
 def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bool_]) -> Int64:
     """Replay number of each slab within its grid."""
     place = slabs.header["place"]
-    lane = filled(len(slabs), np.int64, lambda part: place[part] & _LANE)
+    lane = filled(len(slabs), np.uint16, lambda part: place[part] & _LANE)
     key = _joined(grid, block, lane)
     if key is not None and _all_different(key):
         return np.broadcast_to(np.int64(0), len(grid))
@@ -221,19 +222,16 @@ def _distinct_per_group(group: Int64, member: Int64, count: int) -> Int64:
     return np.asarray(np.bincount(group[new], minlength=count), np.int64)
 
 
-def _joined(*columns: Int64) -> Int64 | None:
+def _joined(*columns: npt.NDArray[np.integer]) -> Int64 | None:
     """Several columns as one with the same order, which sorts several times faster; None if it does not fit, or a
     number is negative.
     """
-    room = 1
-    for column in columns:
-        room *= _values(column)
-    if room > 1 << 62 or any(column.min(initial=0) < 0 for column in columns):
-        return None
     values = [_values(column) for column in columns]
+    if prod(values) > 1 << 62 or any(column.min(initial=0) < 0 for column in columns):
+        return None
 
     def join(part: slice) -> Int64:
-        joined = columns[0][part]
+        joined: Int64 = columns[0][part].astype(np.int64, copy=False)
         for column, many in zip(columns[1:], values[1:], strict=True):
             joined = joined * many + column[part]
         return joined
@@ -241,6 +239,6 @@ def _joined(*columns: Int64) -> Int64 | None:
     return filled(len(columns[0]), np.int64, join)
 
 
-def _values(column: Int64) -> int:
+def _values(column: npt.NDArray[np.integer]) -> int:
     """How many values a column of numbers from 0 may have."""
     return int(column.max(initial=0)) + 1

@@ -1,11 +1,10 @@
-"""Finding slabs: which of a device's 64-byte lines are headers, and their fields."""
+"""Slabs: the fields of their headers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,35 +19,23 @@ from ..capture.layout import (
     FLAG_STOP,
     HEADER,
     HEADER_LINES,
-    HEADER_WORD,
-    LANE_BITS,
     LOG2_SHIFT,
-    MAGIC,
     MAJOR,
-    MAX_LOG2_RECORDS,
-    MIN_LOG2_RECORDS,
-    RECORDS_PER_LINE,
     SMID_SHIFT,
     WARP_SHIFT,
-    header_check,
-    slab_lines,
 )
 from ..capture.model import Problem
 from ..util.arrays import Bools, Int64
-from ..util.parallel import chunks, each, filled, map_ahead, shares
+from ..util.parallel import chunks, each, filled, shares
+from ..util.runs import group_equal
 from ..util.text import counted
+from .slab_search import ALIEN, ANY, CUT, HEADERS, TORN, WHOLE, search
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
-_HEADERS, _HEADERS_COMPILED = 1 << 12, 1 << 16
-"""Headers that are read at a time. numpy makes temporaries: half a MiB."""
-_CHUNK_LINES = 1 << 14
-"""Lines that a thread searches at a time, as in slabs.c."""
-_UNREAD = ("magic", "position", "stripe", "check", "reserved")
+_UNREAD, _CLOCKS = ("magic", "position", "stripe", "check", "reserved", "done"), ("start_clock", "end_clock")
 _FIELDS = {name: field for name, field in HEADER.dtype.fields.items() if name not in _UNREAD}  # type: ignore[union-attr]  # it has fields
-_PLACE, _CHECK = (HEADER.offset(name) // 4 for name in ("place", "check"))
-_WHOLE, _TORN, _CUT, _ALIEN = range(4)
-"""States of what looks like a header."""
+
 
 Words = npt.NDArray[np.uint32]
 Column = npt.NDArray[np.unsignedinteger]
@@ -60,7 +47,7 @@ class Slabs:
 
     Attributes:
         line: index of the header's first line.
-        header: the fields of layout.HEADER but for those of claims and reserved ones, one column each.
+        header: the fields of layout.HEADER but for those of claims and reserved ones, one read-only column each.
         finished: the end anchor was written.
     """
 
@@ -81,48 +68,34 @@ class Slabs:
         """The slabs of several devices, in turn."""
         if len(parts) == 1:
             return parts[0]
-        parts = [*parts, Slabs.at(np.zeros((0, 16), np.uint32), np.zeros(0, np.int64))]
+        parts = [*parts, _read(np.zeros((0, 16), np.uint32), np.zeros(0, np.int64), 0, ANY)[0]]
         columns = {name: np.concatenate([part.header[name] for part in parts]) for name in _FIELDS}
         line, finished = (np.concatenate([getattr(part, name) for part in parts]) for name in ("line", "finished"))
         return Slabs(line, columns, finished)
 
-    @staticmethod
-    def at(lines: Words, line: Int64) -> Slabs:
-        """The slabs whose headers begin at the lines `line` (s,) of (n, 16) uint32 lines."""
-        header = {name: np.empty(len(line), field[0]) for name, field in _FIELDS.items()}
-        finished = np.empty(len(line), bool)
-
-        def read(part: slice) -> None:
-            columns = {name: column[part] for name, column in header.items()}
-            _read_headers(lines, line[part], list(columns.values()))
-            finished[part] = _finished(columns)
-
-        each(read, _parts(line))
-        return Slabs(line, header, finished)
-
     @cached_property
-    def log2(self) -> npt.NDArray[np.uint8]:
-        return self._of_place(np.uint8, LOG2_SHIFT, 31)
+    def _places(self) -> _Places:
+        return _Places.of(self.header["place"])
 
-    def room(self, part: slice | Bools) -> Int64:
+    @property
+    def log2(self) -> npt.NDArray[np.uint8]:
+        return self._places.log2
+
+    def room(self, part: slice | Bools | Int64) -> Int64:
         """Records that some of the slabs have room for."""
         return np.asarray(np.int64(1) << self.log2[part].astype(np.int64))
 
-    @cached_property
+    @property
     def lane(self) -> npt.NDArray[np.uint8]:
-        return self._of_place(np.uint8, 0, (1 << LANE_BITS) - 1)
+        return self._places.lane
 
-    @cached_property
+    @property
     def warp(self) -> npt.NDArray[np.uint8]:
-        return self._of_place(np.uint8, WARP_SHIFT, 31)
+        return self._places.warp
 
-    @cached_property
+    @property
     def sm(self) -> npt.NDArray[np.uint16]:
-        return self._of_place(np.uint16, SMID_SHIFT, (1 << 12) - 1)
-
-    def _of_place(self, dtype: npt.DTypeLike, shift: int, mask: int) -> npt.NDArray[Any]:
-        place = self.header["place"]
-        return filled(len(self), dtype, lambda part: place[part] >> shift & mask)
+        return self._places.sm
 
     @cached_property
     def stop(self) -> Bools:
@@ -143,22 +116,22 @@ class Slabs:
     def in_turn(self) -> Bools:
         """The lanes of the warp record in turn, and not all of them: their slabs are one lane's to a reader."""
         some = self._flagged(FLAG_ANY)
-        return some & ~self.every if self._flags & FLAG_LANES else some
+        return some & ~self.every if self._places.flags & FLAG_LANES else some
 
     @cached_property
     def globaltimer(self) -> Bools:
         """Records hold nanoseconds of %globaltimer instead of SM cycles."""
         return self._flagged(FLAG_GLOBALTIMER)
 
-    @cached_property
-    def _flags(self) -> int:
-        """Flags that any of the slabs has."""
-        return int(np.bitwise_or.reduce(self.header["place"])) >> FLAG_SHIFT
-
     def _flagged(self, flag: int) -> Bools:
-        if not self._flags & flag:
+        if not self._places.flags & flag:
             return np.broadcast_to(np.False_, len(self))
         return np.asarray((self.header["place"] >> FLAG_SHIFT & flag) != 0)
+
+    @cached_property
+    def kernels(self) -> tuple[Int64, Int64, Int64]:
+        """group_equal() of the numbers of kernels."""
+        return group_equal(self.header["kernel"])
 
     @cached_property
     def block(self) -> Int64:
@@ -197,92 +170,99 @@ class Slabs:
         """The anchor's time on the clock of the records."""
         clock, time = self.header[f"{anchor}_clock"].view(np.int64), self.header[f"{anchor}_time"].view(np.int64)
         timer = self.globaltimer
-        if not self._flags & FLAG_GLOBALTIMER:
+        if not self._places.flags & FLAG_GLOBALTIMER:
             return clock
         return filled(len(self), np.int64, lambda part: np.where(timer[part], time[part], clock[part]))
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The parts of the words HEADER["place"] (s,), and the flags that any of them has."""
+
+    lane: npt.NDArray[np.uint8]
+    warp: npt.NDArray[np.uint8]
+    log2: npt.NDArray[np.uint8]
+    sm: npt.NDArray[np.uint16]
+    flags: int
+
+    @staticmethod
+    def of(place: Column) -> _Places:
+        lane, warp, log2 = np.empty((3, len(place)), np.uint8)
+        sm, shifts = np.empty(len(place), np.uint16), (WARP_SHIFT, LOG2_SHIFT, FLAG_SHIFT, SMID_SHIFT)
+        if native.available():
+            flags = native.call("places", place, len(place), native.threads(), *shifts, lane, warp, log2, sm)
+            return _Places(lane, warp, log2, sm, flags)
+        shifted = (lane, 0, 31), (warp, WARP_SHIFT, 31), (log2, LOG2_SHIFT, 31), (sm, SMID_SHIFT, (1 << 12) - 1)
+        for column, shift, mask in shifted:
+            column[:] = place >> shift & mask
+        flags = int(np.bitwise_or.reduce(place)) >> FLAG_SHIFT & (1 << SMID_SHIFT - FLAG_SHIFT) - 1
+        return _Places(lane, warp, log2, sm, flags)
 
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and what is wrong with the rest."""
     lines = np.ascontiguousarray(lines, np.uint32)
-    at, state = _search_compiled(lines) if native.available() else _search(lines)
+    at, state, varying = search(lines)
     problems: list[Problem] = []
-    _add_problem(
-        problems, "torn", state == _TORN, "torn slab header", "the claim was cut short, or the data is damaged"
-    )
-    _add_problem(problems, "cut", state == _CUT, "cut slab", "past the end of the data, records are lost")
-    alien = state == _ALIEN
-    versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(lines[at[alien], 0] & 0xFFFF)[:4].tolist())
-    why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
-    _add_problem(problems, "version", alien, "slab", why)
-    slabs = Slabs.at(lines, at if not state.any() else at[state == _WHOLE])
-    foreign, senseless = np.empty((2, len(slabs)), bool)
-
-    def judge(part: slice) -> None:
-        clock, time = (slabs.header[name][part] for name in ("start_clock", "start_time"))
-        np.not_equal(slabs.header["epoch"][part], epoch, out=foreign[part])
-        senseless[part] = ((clock >= _LAST_CLOCK) | (time >= _LAST_TIME)) & ~foreign[part]
-
-    each(judge, shares(len(slabs)))
+    doubtful = bool(state.any())
+    if doubtful:
+        _add_problem(
+            problems, "torn", state == TORN, "torn slab header", "the claim was cut short, or the data is damaged"
+        )
+        _add_problem(problems, "cut", state == CUT, "cut slab", "past the end of the data, records are lost")
+        alien = state == ALIEN
+        versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(lines[at[alien], 0] & 0xFFFF)[:4].tolist())
+        why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
+        _add_problem(problems, "version", alien, "slab", why)
+    slabs, suspects = _read(lines, at[state == WHOLE] if doubtful else at, epoch, varying)
+    if not suspects:
+        return slabs, problems
+    clock, time = slabs.header["start_clock"], slabs.header["start_time"]
+    foreign = slabs.header["epoch"] != epoch
+    senseless = ((clock >= _LAST_CLOCK) | (time >= _LAST_TIME)) & ~foreign
     _add_problem(problems, "foreign", foreign, "slab", "claimed under another session, left out")
     _add_problem(problems, "garbled", senseless, "slab", "impossible start time, left out")
     left_out = foreign | senseless
     return slabs.take(~left_out) if left_out.any() else slabs, problems
 
 
-def _search_compiled(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
-    """Lines that begin with the magic number and are in no slab, and the state of each."""
-    limits = LOG2_SHIFT, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS
-    for spacing in (slab_lines(MIN_LOG2_RECORDS), 1):  # only damaged headers are closer together than slabs
-        most = len(lines) // spacing + len(lines) // _CHUNK_LINES + 2
-        at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
-        threads = min(native.threads(), len(lines) // _CHUNK_LINES + 1)
-        found = native.call("find", lines, len(lines), HEADER_WORD, *limits, spacing, threads, at, state)
-        if found <= len(lines):
-            break
-    return at[:found], state[:found]
-
-
-def _search(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
-    """The same in numpy."""
-    at = _candidates(lines)
-    state, size = np.empty(len(at), np.uint8), np.empty(len(at), np.int64)
+def _read(lines: Words, line: Int64, epoch: int, varying: Words) -> tuple[Slabs, int]:
+    """The slabs whose headers begin at the lines `line` (s,), and how many may be of another epoch, or begin at an
+    impossible time. varying: (32,) bits of words that differ between them; columns of other words take no memory.
+    """
+    differs = varying.view(HEADER)[0]
+    stored = _columns([name for name in _FIELDS if differs[name]], len(line))
+    same = lines[line[0] :][:HEADER_LINES].reshape(-1).view(HEADER)[0] if len(line) else differs
+    header = {name: stored[name] if name in stored else np.broadcast_to(same[name], len(line)) for name in _FIELDS}
+    slabs = Slabs(line, header, np.empty(len(line), bool))
+    if native.available():
+        offsets = np.array([_FIELDS[name][1] for name in stored], np.int64)
+        sizes = np.array([column.itemsize for column in stored.values()], np.int64)
+        addresses = np.array([column.ctypes.data for column in stored.values()], np.uintp)
+        fields = len(stored), offsets, sizes, addresses, epoch, DONE_WORD, _LAST_CLOCK, _LAST_TIME
+        return slabs, native.call("headers", lines, line, len(line), native.threads(), *fields, slabs.finished)
 
     def read(part: slice) -> None:
-        words = np.take(lines, (at[part, None] + np.arange(HEADER_LINES)).ravel(), axis=0, mode="clip").reshape(-1, 32)
-        log2 = (words[:, _PLACE] >> LOG2_SHIFT & 31).astype(np.int64)
-        size[part] = HEADER_LINES + (1 << log2) // RECORDS_PER_LINE
-        sane = (log2 >= MIN_LOG2_RECORDS) & (log2 <= MAX_LOG2_RECORDS)
-        sound = sane & (header_check(words) == words[:, _CHECK])
-        fits = at[part] + size[part] <= len(lines)
-        ours = words[:, 0] >> 8 == HEADER_WORD >> 8
-        state[part] = np.select([~ours, ~sound, ~fits], [_ALIEN, _TORN, _CUT], _WHOLE)
+        words = np.take(lines, (line[part, None] + np.arange(HEADER_LINES)).ravel(), axis=0).reshape(-1, 32)
+        read = words.view(HEADER)[:, 0]
+        for name, column in stored.items():
+            column[part] = read[name]
+        slabs.finished[part] = _finished(read)
 
-    each(read, _parts(at))
-    good = _without_overlap(at, size, state == _WHOLE)
-    outside = good | ~_covered(at, at[good], size[good])
-    return at[outside], state[outside]
+    each(read, chunks(len(line), HEADERS))
+    return slabs, len(line)
 
 
-def _parts(line: Int64) -> list[slice]:
-    return chunks(len(line), _HEADERS_COMPILED if native.available() else _HEADERS)
+def _columns(names: Sequence[str], count: int) -> dict[str, Column]:
+    """A column for each name, in few pieces of memory, which is faster. A trace keeps the clocks, and no others."""
+    found: dict[str, Column] = {name: np.empty(count, np.uint64) for name in names if name in _CLOCKS}
+    for dtype in (np.dtype(np.uint32), np.dtype(np.uint64)):
+        these = [name for name in names if _FIELDS[name][0] == dtype and name not in _CLOCKS]
+        found |= zip(these, np.empty((len(these), count), dtype), strict=True)
+    return found
 
 
-def _read_headers(lines: Words, line: Int64, columns: list[Column]) -> None:
-    """Write the fields of the headers at lines `line` (s,) to the columns."""
-    if native.available():
-        offsets = np.array([field[1] for field in _FIELDS.values()])
-        sizes = np.array([field[0].itemsize for field in _FIELDS.values()])
-        addresses = np.array([column.ctypes.data for column in columns], np.uintp)
-        native.call("headers", lines, line, len(line), len(columns), offsets, sizes, addresses)
-        return
-    words = np.take(lines, (line[:, None] + np.arange(HEADER_LINES)).ravel(), axis=0).reshape(-1, 32)
-    header = words.view(HEADER)[:, 0]
-    for name, column in zip(_FIELDS, columns, strict=True):
-        column[:] = header[name]
-
-
-def _finished(header: Mapping[str, Column]) -> Bools:
+def _finished(header: npt.NDArray[np.void]) -> Bools:
     """Whether the end anchor was written, and makes sense."""
     done = np.uint32(DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
     after = (header["end_clock"] >= header["start_clock"]) & (header["end_time"] >= header["start_time"])
@@ -290,41 +270,10 @@ def _finished(header: Mapping[str, Column]) -> Bools:
     return np.asarray((header["done"] == done) & after & before)
 
 
-def _candidates(lines: Words) -> Int64:
-    """Lines that begin with the magic number; another line follows each."""
-    first = lines[:-1, 0]
-
-    def scan(part: slice) -> Int64:
-        return np.asarray(np.flatnonzero(first[part] >> 16 == MAGIC) + part.start)
-
-    return np.concatenate([np.zeros(0, np.int64), *map_ahead(scan, chunks(len(first), 1 << 18))])
-
-
 def _add_problem(problems: list[Problem], kind: str, where: Bools, noun: str, why: str) -> None:
     count = int(np.count_nonzero(where))
     if count:
         problems.append(Problem(kind, f"{counted(count, noun)}: {why}", count))
-
-
-def _without_overlap(at: Int64, size: Int64, good: Bools) -> Bools:
-    """True for slabs that start outside any earlier slab: a record may look like a header by chance."""
-    candidates = np.flatnonzero(good)
-    ends = at[candidates] + size[candidates]
-    if not (at[candidates][1:] < ends[:-1]).any():
-        return good
-    kept, free = np.zeros(len(good), bool), 0
-    for index, start, end in zip(candidates.tolist(), at[candidates].tolist(), ends.tolist(), strict=True):
-        if start >= free:
-            kept[index], free = True, end
-    return kept
-
-
-def _covered(at: Int64, starts: Int64, size: Int64) -> Bools:
-    """Whether each line is in one of the slabs, which are sorted and do not overlap."""
-    if not len(starts):
-        return np.zeros(len(at), bool)
-    slab = np.searchsorted(starts, at, side="right") - 1
-    return np.asarray((slab >= 0) & (at < starts[slab] + size[slab]))
 
 
 def _three(x: Words, yz: Words) -> Int64:
@@ -334,7 +283,7 @@ def _three(x: Words, yz: Words) -> Int64:
 def _rows(work: Callable[..., Words], *columns: Words) -> Int64:
     """(s, 3) work(columns), which treats rows alone; one row for all, which takes no memory, if all are equal."""
     count = len(columns[0])
-    if all((column == column[:1]).all() for column in columns):
+    if all(not column.strides[0] or (column == column[:1]).all() for column in columns):
         return np.broadcast_to(work(*(column[:1] for column in columns)).astype(np.int64), (count, 3))
     found = np.empty((count, 3), np.int64)
 

@@ -58,9 +58,9 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> Limit
     """
     whole = _extremes(between(anchors, rows.first, rows.last, tick))
     if native.available():
-        found = [np.array([np.inf, -np.inf, np.inf]) for _ in rows.cuts()]
+        found = [np.array([np.inf, -np.inf, np.inf]) for _ in rows.shares()]
         columns = rows.first, rows.last, anchors.x, anchors.width, anchors.y
-        jobs = zip(rows.cuts(), found, strict=True)
+        jobs = zip(rows.shares(), found, strict=True)
         each(lambda job: native.call("limits", *job[0], *columns, float(tick), WIDE, job[1]), jobs)
     else:
         first = np.flatnonzero(rows.row[1:] == rows.row[:-1])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.calls import Call
-from ..util.runs import heads, order_by
+from ..util.runs import distinct_by, heads
 from ..util.text import counted
 from .sample_notes import notes
 from .timeline import Timeline
@@ -50,7 +49,7 @@ def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
     records = np.add.reduceat(np.bincount(trace.track, minlength=len(warps))[order], first).tolist()
     counts = np.diff([*first.tolist(), len(order)])
     of, waits = np.repeat(np.arange(len(first)), counts), notes(trace)
-    blocks, sms = (_distinct(of, column[order]) for column in (warps.block, warps.sm))
+    blocks, sms = (distinct_by(of, column[order], len(first)).tolist() for column in (warps.block, warps.sm))
     found = {}
     for at, launch in enumerate(warps.launch[order[first]].tolist()):
         info = trace.launches[launch]
@@ -77,13 +76,6 @@ def launch_rows(timeline: Timeline) -> dict[int, LaunchRow]:
             arguments["problems"] = counted(len(timeline.problems), "problem") + ", on the last row"
         found[launch] = LaunchRow(info.kernel, begin, end, arguments, tuple(one for one in around if one[1] < one[2]))
     return found
-
-
-def _distinct(of: npt.NDArray[np.int64], values: npt.NDArray[np.integer]) -> list[int]:
-    """How many different values each group has. of: (n,) the group of each value, ascending from 0."""
-    order = order_by(of, values)
-    counts: list[int] = np.bincount(of[heads(of[order], values[order])]).tolist()
-    return counts
 
 
 def _after(ns: float, base: int) -> int:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["available", "call", "digest", "module", "path", "threads"]
+__all__ = ["available", "call", "digest", "module", "one_thread", "path", "threads"]
 
 _FOLDER = Path(__file__).parent
-_MOST_THREADS, _LEFT = 12, 2
+_most_threads, _LEFT = 12, 2
 """Threads of a call, and cores that it leaves to the program."""
 
 
@@ -79,7 +79,14 @@ def call(name: str, *arguments: npt.NDArray[np.generic] | memoryview | int | flo
 def threads() -> int:
     """Threads for a function that takes their number: two at least, if there are so many cores."""
     cores = len(os.sched_getaffinity(0))
-    return min(_MOST_THREADS, max(cores - _LEFT, min(cores, 2)))
+    return min(_most_threads, max(cores - _LEFT, min(cores, 2)))
+
+
+def one_thread() -> None:
+    """From now on functions work in the thread that calls them."""
+    global _most_threads
+    _most_threads = 1
+    threads.cache_clear()
 
 
 def _contiguous(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ROUNDING 1e-9 /* more than a few operations lose */
+
 typedef struct {
     double x, width, y;
     int64_t slab;
@@ -89,12 +91,12 @@ static void fill_anchors(void *context, int64_t sm)
 {
     struct sms *const sms = context;
     const int64_t most = sms->begin[sm + 1] - sms->begin[sm], reference = sms->reference[sm];
-    Anchor *const space = malloc(sizeof(Anchor) * 4 * (size_t)(most + 1));
+    Anchor *const space = malloc(sizeof(Anchor) * 3 * (size_t)(most + 1));
     if (!space) {
         atomic_store(&sms->failed, 1);
         return;
     }
-    Anchor *const starts = space, *const ends = starts + most, *const all = ends + most;
+    Anchor *const starts = space, *const ends = starts + most, *const other = ends + most;
     int64_t started = 0, ended = 0;
     for (int64_t i = sms->begin[sm]; i < sms->begin[sm + 1]; i++) {
         const int64_t s = sms->slabs[i];
@@ -104,15 +106,16 @@ static void fill_anchors(void *context, int64_t sm)
             ends[ended++] = (Anchor){(double)((int64_t)sms->end_clock[s] - reference), sms->end_width[s] + 1.0,
                                      (double)((int64_t)sms->end_time[s] - sms->origin), s};
     }
-    sort(starts, all, started);
-    sort(ends, all, ended);
-    memmove(starts + started, ends, sizeof(Anchor) * (size_t)ended);
-    merge(starts, starts + started, starts + started + ended, all);
-    for (int64_t i = 0, to = sms->out[sm]; i < started + ended; i++, to++) {
-        sms->x[to] = all[i].x;
-        sms->width[to] = all[i].width;
-        sms->y[to] = all[i].y;
-        sms->slab[to] = all[i].slab;
+    sort(starts, other, started);
+    sort(ends, other, ended);
+    const Anchor *start = starts, *end = ends;
+    for (int64_t to = sms->out[sm]; start < starts + started || end < ends + ended; to++) {
+        const int is_start = start < starts + started && !(end < ends + ended && end->x < start->x);
+        const Anchor *const next = is_start ? start++ : end++;
+        sms->x[to] = next->x;
+        sms->width[to] = next->width;
+        sms->y[to] = next->y;
+        sms->slab[to] = next->slab;
     }
     free(space);
 }
@@ -164,6 +167,18 @@ static void between(const double *x, const double *width, const double *y, int64
     *most = shortest > 0 ? (elapsed + tick) / shortest : INFINITY;
 }
 
+/* Whether the rate between two anchors is certainly within those found so far: divisions take longer. */
+static int changes_nothing(double longest, double shortest, double elapsed, double tick, double wide,
+                           const double *found)
+{
+    const double least = (elapsed - tick) * shortest, most = (elapsed + tick) * longest; /* times both lengths */
+    const double both = 2 * longest * shortest;
+    if (!(longest > 0 && most > 0 && most > found[2] * (1 + ROUNDING) * both / 2))
+        return 0;
+    return least <= 0 || most * (1 - wide / 2) > least * (1 + wide / 2) * (1 + ROUNDING) ||
+           (least + most > found[0] * (1 + ROUNDING) * both && least + most < found[1] * (1 - ROUNDING) * both);
+}
+
 /* Of the neighbors in rows whose bounds agree: the least and the most middle of bounds closer than `wide`, and the least
    upper bound; in found[0..3), which hold the extremes so far. */
 int64_t ks_limits(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
@@ -171,7 +186,11 @@ int64_t ks_limits(int64_t from, int64_t to, const int64_t *first, const int64_t 
 {
     for (int64_t row = from; row < to; row++) {
         for (int64_t i = first[row]; i < last[row]; i++) {
+            const double elapsed = y[i + 1] - y[i];
+            const double longest = x[i + 1] + width[i + 1] - x[i], shortest = x[i + 1] - x[i] - width[i];
             double least, most;
+            if (!(shortest > 0) || changes_nothing(longest, shortest, elapsed, tick, wide, found))
+                continue; /* without an upper bound they are not close either */
             between(x, width, y, i, i + 1, tick, &least, &most);
             if (!(least <= most))
                 continue;
@@ -190,10 +209,16 @@ int64_t ks_limits(int64_t from, int64_t to, const int64_t *first, const int64_t 
 int64_t ks_breaks(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
                const double *width, const double *y, double tick, double fast, double slow, uint8_t *breaks)
 {
+    const double sure_slow = slow * (1 - ROUNDING), sure_fast = fast * (1 + ROUNDING);
     for (int64_t row = from; row < to; row++) {
         breaks[first[row]] = 1;
         for (int64_t i = first[row]; i < last[row]; i++) {
+            const double elapsed = y[i + 1] - y[i];
+            const double longest = x[i + 1] + width[i + 1] - x[i], shortest = x[i + 1] - x[i] - width[i];
             double least, most;
+            breaks[i + 1] = 0;
+            if (elapsed - tick < sure_slow * longest && elapsed + tick > sure_fast * shortest)
+                continue; /* certainly within: divisions take longer */
             between(x, width, y, i, i + 1, tick, &least, &most);
             breaks[i + 1] = least > slow || most < fast;
         }
@@ -298,28 +323,30 @@ static double chord(const Row *row, double x)
 
 /* above, below: from the corners between an anchor and the next one. A clock runs at `fast` at least on average between
    them, at `briefly` for a moment; of both parallelograms the smaller one holds. */
-static void fill_corners(Row *row, int64_t count, const double *x, double briefly, double fast,
+static void fill_corners(const Row *row_at, int64_t count, const double *restrict x, double briefly, double fast,
                          double highest, double slow)
 {
-    const double *const low = row->low, *const high = row->high;
+    const Row row = *row_at; /* a copy, which no store changes */
+    const double *const restrict low = row.low, *const restrict high = row.high;
+    double *const restrict above = row.above, *const restrict below = row.below;
+    const double least[2] = {briefly, fast}, room[2] = {slow - briefly, slow - fast};
     for (int64_t i = 0; i < count; i++) {
-        row->above[i] = high[i] - chord(row, x[i]);
-        row->below[i] = chord(row, x[i]) - low[i];
+        above[i] = high[i] - chord(&row, x[i]);
+        below[i] = chord(&row, x[i]) - low[i];
     }
     for (int64_t i = 0; i + 1 < count; i++) {
         const double cycles = x[i + 1] - x[i];
-        const double gain = larger(highest * cycles - low[i + 1] + high[i], 0.0);
-        const double least[2] = {briefly, fast}, gains[2] = {0.0, gain};
+        const double gains[2] = {0.0, larger(highest * cycles - low[i + 1] + high[i], 0.0)};
         double up = INFINITY, down = INFINITY;
         for (int one = 0; one < 2; one++) {
             const double f = least[one], more = gains[one];
-            const double rising = clipped((high[i + 1] + more - high[i] - f * cycles) / (slow - f), cycles);
-            const double falling = clipped((slow * cycles - low[i + 1] + low[i] - more) / (slow - f), cycles);
-            up = smaller(up, row->above[i] + rising * (slow - row->pace));
-            down = smaller(down, more + row->below[i] - falling * (f - row->pace));
+            const double rising = clipped((high[i + 1] + more - high[i] - f * cycles) / room[one], cycles);
+            const double falling = clipped((slow * cycles - low[i + 1] + low[i] - more) / room[one], cycles);
+            up = smaller(up, above[i] + rising * (slow - row.pace));
+            down = smaller(down, more + below[i] - falling * (f - row.pace));
         }
-        row->above[i] = larger(larger(row->above[i], row->above[i + 1]), up);
-        row->below[i] = larger(larger(row->below[i], row->below[i + 1]), down);
+        above[i] = larger(larger(above[i], above[i + 1]), up);
+        below[i] = larger(larger(below[i], below[i + 1]), down);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Groups of equal values; util/groups.py does the same in numpy. */
+/* Groups of equal values; util/runs.py and util/reduction.py do the same in numpy. */
 
 #include "native.h"
 
@@ -70,5 +70,25 @@ int64_t ks_order(const int64_t *keys, int64_t count, int64_t groups, int64_t *be
         order[begin[keys[i]]++] = i;
     memmove(begin + 1, begin, sizeof(int64_t) * (size_t)groups);
     begin[0] = 0;
+    return 0;
+}
+
+/* By group of each row: the sums of the first columns, the least values of the next ones, and the largest ones of the
+   last; NaN if any is. found: (columns, groups), what there was before. */
+int64_t ks_reduce(int64_t rows, const int64_t *group, int64_t groups, int64_t sums, int64_t least, int64_t most,
+                  const double *const *columns, double *found)
+{
+    for (int64_t i = 0; i < rows; i++) { /* row by row: the next addition to a sum must wait for the last one */
+        double *to = found + group[i];
+        int64_t column = 0;
+        for (; column < sums; column++, to += groups)
+            *to += columns[column][i];
+        for (; column < sums + least; column++, to += groups)
+            if (columns[column][i] < *to || columns[column][i] != columns[column][i])
+                *to = columns[column][i];
+        for (; column < sums + least + most; column++, to += groups)
+            if (columns[column][i] > *to || columns[column][i] != columns[column][i])
+                *to = columns[column][i];
+    }
     return 0;
 }

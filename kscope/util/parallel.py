@@ -6,13 +6,15 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from .. import native
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,6 +37,7 @@ def one_thread() -> None:
     """From now on this process works in one thread: it is one of several that share the cores."""
     global _most
     _most = 1
+    native.one_thread()
 
 
 def is_shut_down(pool: Executor) -> bool:
@@ -72,16 +75,43 @@ def same_threads() -> Generator[None]:
 
 
 def each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
-    """Run `work` on every item in parallel; the first exception is raised."""
-    items = list(items)
-    if len(items) < 2 or workers() < 2:
-        for item in items:
+    """Run `work` on every item in parallel, on this thread too; an exception is raised.
+
+    It waits only for threads that have taken an item: short work is done before most of them wake.
+    """
+    left = deque(items)
+    threads = min(len(left), workers())
+
+    def take() -> None:
+        while left:
+            try:
+                item = left.popleft()
+            except IndexError:  # another thread took it
+                return
             work(item)
+
+    if threads < 2:
+        take()
         return
     with same_threads():
-        pool: Executor = _kept.pool
-        for _ in map(work, items) if is_shut_down(pool) else pool.map(work, items):
-            pass
+        others = _submitted(_kept.pool, take, threads - 1)
+        try:
+            take()
+        finally:
+            left.clear()
+            begun = [other for other in others if not other.cancel()]
+            wait(begun)
+        for other in begun:
+            other.result()
+
+
+def _submitted(pool: Executor, work: Callable[[], None], times: int) -> list[Future[None]]:
+    """Submit the work so many times, or less often if the pool takes no more."""
+    found: list[Future[None]] = []
+    with suppress(RuntimeError):  # it is shut down, or no thread can be started
+        for _ in range(times):
+            found.append(pool.submit(work))
+    return found
 
 
 def filled(total: int, dtype: npt.DTypeLike, work: Callable[[slice], npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .. import native
 from .arrays import Bools, Float, Int64
 from .parallel import chunks, map_ahead
 from .runs import group_equal, summed
 
 Column = Int64 | Float | Bools
+_STARTS = 0.0, np.inf, -np.inf
+"""Sum, least and largest value of nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +78,18 @@ def reduced(count: int, rows: Callable[[slice], Rows]) -> Reduced:
 
 def _of(rows: Rows) -> Reduced:
     first, _, of = group_equal(rows.code)
-    groups = len(first)
-    least, most = [np.full(groups, np.inf) for _ in rows.least], [np.full(groups, -np.inf) for _ in rows.most]
-    for found, column in zip(least, rows.least, strict=True):
-        np.minimum.at(found, of, column)
-    for found, column in zip(most, rows.most, strict=True):
-        np.maximum.at(found, of, column)
-    return Reduced(rows.code[first], of, [summed(of, column, groups) for column in rows.sums], least, most)
+    parts, groups = (rows.sums, rows.least, rows.most), len(first)
+    sums, least, most = (np.full((len(part), groups), start) for part, start in zip(parts, _STARTS, strict=True))
+    if native.available():
+        columns = [np.ascontiguousarray(column, np.float64) for part in parts for column in part]
+        addresses, found = np.array([one.ctypes.data for one in columns], np.uintp), np.concatenate([sums, least, most])
+        native.call("reduce", len(of), of, groups, *map(len, parts), addresses, found)
+        sums, least, most = np.split(found, np.cumsum([len(part) for part in parts[:2]]))
+    else:
+        for to, column in zip(sums, rows.sums, strict=True):
+            to[:] = summed(of, column, groups)
+        for to, column in zip(least, rows.least, strict=True):
+            np.minimum.at(to, of, column)
+        for to, column in zip(most, rows.most, strict=True):
+            np.maximum.at(to, of, column)
+    return Reduced(rows.code[first], of, list(sums), list(least), list(most))

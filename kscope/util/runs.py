@@ -43,7 +43,8 @@ def order_by(*columns: npt.NDArray[np.integer]) -> Int64:
         key |= _after(column, least).astype(np.uint64, copy=False)
     key <<= np.uint64(low)
     key |= np.arange(count, dtype=np.uint64)
-    key.sort()
+    if not (key[1:] > key[:-1]).all():  # often the rows are in order
+        key.sort()
     key &= np.uint64((1 << low) - 1)
     return key.view(np.int64)
 
@@ -102,6 +103,7 @@ def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
 
 def _range(values: npt.NDArray[np.integer]) -> tuple[int, int]:
     """The least value, and how many numbers there are from it to the largest one."""
+    values = values if values.strides[0] else values[:1]  # one for all
     least = int(values.min())
     return least, int(values.max()) - least + 1
 
@@ -134,7 +136,9 @@ def sum_by(key: Int64, weights: Float) -> tuple[Int64, Float]:
     """The different keys, ascending, and the sum of the weights (n,) of each. key: (n,) numbers from 0."""
     width = int(key.max(initial=0)) + 1
     if width <= _TABLE * len(key):
-        there = np.flatnonzero(np.bincount(key, minlength=width))
+        flags = np.zeros(width, bool)
+        flags[key] = True
+        there = np.flatnonzero(flags)
         return there, summed(key, weights, width)[there]
     first, _, group = group_equal(key)
     return key[first], summed(group, weights, len(first))
@@ -150,6 +154,20 @@ def count_distinct(values: npt.NDArray[np.integer]) -> int:
     there = np.zeros(width, bool)
     there[_after(values, least)] = True
     return int(np.count_nonzero(there))
+
+
+def distinct_by(group: npt.NDArray[np.integer], values: npt.NDArray[np.integer], groups: int) -> Int64:
+    """(groups,) how many different values (n,) each group has. group: (n,) numbers below `groups`."""
+    if not len(values):
+        return np.zeros(groups, np.int64)
+    least, width = _range(values)
+    if groups * width <= _FLAGS * len(values):
+        there = np.zeros((groups, width), bool)
+        there[group, _after(values, least)] = True
+        return np.asarray(np.count_nonzero(there, axis=1), np.int64)
+    order = order_by(group, values)
+    group = group[order]
+    return np.bincount(group[heads(group, values[order])], minlength=groups)
 
 
 def extents(group: npt.NDArray[np.integer], groups: int, start: Float, end: Float) -> tuple[Float, Float]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from synth import Rec, instant
 
 from kscope import native
+from kscope.analysis.warp_regions import WarpRegions, warp_regions
 from kscope.capture import layout
 from kscope.capture.capture import Capture
 from kscope.decoding import slabs
@@ -102,6 +103,36 @@ def assert_same(compiled: TraceData, plain: TraceData, *, within_ns: float) -> N
         got, expected = getattr(compiled.warps, one.name), getattr(plain.warps, one.name)
         assert got.dtype == expected.dtype and got.shape == expected.shape, one.name
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=within_ns, err_msg=one.name)
+
+
+@given(lines=captured_slabs(damaged=False) | captured_slabs(damaged=True))
+def test_compiled_sums_of_regions_are_those_of_numpy(lines: npt.NDArray[np.uint32]) -> None:
+    trace = assemble(synth.capture(lines, names=("a", "b", "c", "mark")))
+    compiled = warp_regions(trace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KSCOPE_NATIVE", "0")
+        assert_equal_rows(compiled, warp_regions(trace))
+
+
+@pytest.mark.parametrize("way", ["nested", "crossing", "empty", "at once"])
+def test_compiled_sums_of_nested_regions_are_those_of_numpy(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = {"nested": ("c", 60, 90), "crossing": ("c", 35, 90), "empty": ("c", 90, 90), "at once": ("a", 10, 90)}[way]
+    spans = [("b", 20, 30), ("a", 10, 40), ("b", 50, 55), last, ("a", 5, 95), ("c", 96, 99)]
+    slabs = [synth.slab([Rec(name, 1000 + a, 1000 + b) for name, a, b in spans], log2=3, warp=at) for at in range(3)]
+    trace = assemble(synth.capture(np.concatenate(slabs), names=("a", "b", "c")))
+    compiled = warp_regions(trace)
+    monkeypatch.setenv("KSCOPE_NATIVE", "0")
+    assert len(compiled) == 9
+    assert_equal_rows(compiled, warp_regions(trace))
+
+
+def assert_equal_rows(compiled: WarpRegions, plain: WarpRegions) -> None:
+    for one in fields(plain):
+        if one.name != "values":  # has gaps
+            assert np.array_equal(getattr(compiled, one.name), getattr(plain, one.name)), one.name
+    durations = ([found.values[at:][:count].tolist() for at, count in zip(found.offset, found.count, strict=True)]
+                 for found in (compiled, plain))  # fmt: skip
+    assert next(durations) == next(durations)
 
 
 def _farthest_ns(trace: TraceData) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,6 +38,12 @@ def test_an_error_reaches_the_caller() -> None:
         list(map_ahead(lambda number: 1 // number, [1, 0, 2]))
 
 
+def test_a_process_that_shares_the_cores_works_in_one_thread() -> None:
+    program = "from kscope import native; from kscope.util import parallel; parallel.one_thread()"
+    shown = f"{program}; print(native.threads(), parallel.workers())"
+    assert subprocess.check_output([sys.executable, "-c", shown], text=True).split() == ["1", "1"]
+
+
 @pytest.mark.parametrize("total", [0, 1, 9, 10, 11, 1000])
 def test_chunks_cover_a_column_once(total: int) -> None:
     assert [index for part in chunks(total, 10) for index in range(total)[part]] == list(range(total))
@@ -68,13 +76,39 @@ def test_calls_within_same_threads_start_no_others(monkeypatch: pytest.MonkeyPat
     names = set[str]()
 
     def work(_: int) -> None:
-        names.add(threading.current_thread().name)
+        if threading.current_thread() is not threading.main_thread():
+            names.add(threading.current_thread().name)
         parallel.each(int, range(2))  # its parts do not wait for the thread that runs it
 
     with parallel.same_threads():
         for _ in range(20):
             parallel.each(work, range(4))
-    assert len(names) <= 2 and not {thread.name for thread in threading.enumerate()} & names
+    assert len(names) <= 1 and not {thread.name for thread in threading.enumerate()} & names
+
+
+def test_work_is_shared_with_the_calling_thread_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "workers", lambda: 2)
+    both, done = threading.Barrier(2), list[tuple[int, bool]]()
+
+    def work(item: int) -> None:
+        if item < 2:
+            both.wait(10)  # two threads have an item each
+        done.append((item, threading.current_thread() is threading.main_thread()))
+
+    parallel.each(work, range(100))
+    assert sorted(item for item, _ in done) == list(range(100)) and {mine for _, mine in done} == {True, False}
+
+
+def test_threads_that_took_nothing_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "workers", lambda: 2)
+    release = threading.Event()
+    with parallel.same_threads():
+        parallel._kept.pool.submit(release.wait)
+        parallel._kept.pool.submit(release.wait)  # both of the pool's threads are busy
+        done = list[int]()
+        parallel.each(done.append, range(10))
+        release.set()
+    assert done == list(range(10))
 
 
 @pytest.mark.skipif(not native.available(), reason="numpy's passes also read ahead, with other threads")

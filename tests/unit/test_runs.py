@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.util.runs import count_distinct, group_equal, order_by, sum_by
+from kscope.util.reduction import Rows, reduced
+from kscope.util.runs import count_distinct, distinct_by, group_equal, order_by, sum_by
 
 FAR = 1 << 40
 numbers = st.lists(st.integers(0, 9) | st.integers(FAR, FAR + 9), max_size=30) | st.lists(
@@ -34,6 +35,12 @@ def test_distinct_numbers_are_counted(values: list[int]) -> None:
     assert count_distinct(np.array(values, np.int64)) == len(set(values))
 
 
+@given(rows=st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9) | st.integers(FAR, FAR + 9)), max_size=30))
+def test_distinct_numbers_are_counted_by_group(rows: list[tuple[int, int]]) -> None:
+    group, values = (np.array([row[at] for row in rows], np.int64) for at in range(2))
+    assert distinct_by(group, values, 5).tolist() == [len({two for one, two in rows if one == at}) for at in range(5)]
+
+
 @given(keys=st.lists(st.integers(0, 9) | st.integers(FAR, FAR + 9), min_size=1, max_size=30))
 def test_weights_are_summed_by_key(keys: list[int]) -> None:
     expected = Counter[int]()
@@ -42,6 +49,29 @@ def test_weights_are_summed_by_key(keys: list[int]) -> None:
     found, sums = sum_by(np.array(keys, np.int64), np.arange(len(keys), dtype=np.float64))
     assert dict(zip(found.tolist(), sums.tolist(), strict=True)) == expected
     assert found.tolist() == sorted(expected)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([3, 5, FAR]), st.integers(-9, 9), st.floats(width=32), st.booleans()), max_size=30
+    )
+)
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_rows_of_one_code_are_reduced(compiled: str, rows: list[tuple[int, int, float, bool]]) -> None:
+    code, number, value, flag = (np.array([row[at] for row in rows]) for at in range(4))
+    code, number, value, flag = code.astype(np.int64), number.astype(np.int64), value.astype(float), flag.astype(bool)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
+        patch.setenv("KSCOPE_NATIVE", compiled)
+        found = reduced(
+            len(rows), lambda part: Rows(code[part], (number[part], flag[part]), [value[part]], [-value[part]])
+        )
+        members = [code == one for one in found.code.tolist()]
+        expected = [[float(value[where].min()), float((-value[where]).max())] for where in members]
+    assert found.code[found.of].tolist() == code.tolist()
+    assert [column.tolist() for column in found.sums] == [
+        [float(column[where].sum()) for where in members] for column in (number, flag)
+    ]
+    assert np.array_equal(np.array(expected).reshape(-1, 2).T, [found.least[0], found.most[0]], equal_nan=True)
 
 
 def test_one_byte_numbers_have_a_range_of_more_than_half_of_them() -> None:

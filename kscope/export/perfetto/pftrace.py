@@ -29,7 +29,7 @@ from .tracks import Beside, Names, head
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
-WINDOW = 1 << 19
+WINDOW = 1 << 18
 """Events per sort: their keys and indices fit a core's cache."""
 _LOG2_BLOCK = 4
 _BLOCK = 1 << _LOG2_BLOCK
@@ -44,7 +44,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step, beside: Beside | None 
     reported = 0
     windows = _Events(timeline, names).windows()
     begun = list(islice(windows, 1))  # the pool makes others while this thread writes the head
-    file.write(head(timeline, names, beside))
+    file.writelines(head(timeline, names, beside))
     file.writelines(arrivals(timeline))
     for window in chain(begun, windows):
         for piece in window.pieces:

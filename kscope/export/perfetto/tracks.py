@@ -187,11 +187,12 @@ class Beside:
     flow: Mapping[int, int]
 
 
-def head(timeline: Timeline, names: Names, beside: Beside | None = None) -> bytes:
-    """The bytes before the first event."""
+def head(timeline: Timeline, names: Names, beside: Beside | None = None) -> Iterator[bytes]:
+    """The bytes before the first event, in pieces."""
     interned = _texts(2, names.text) + _texts(3, ARGUMENTS) + _texts(29, names.where)
     first = packet(number(10, SEQUENCE) + number(13, 1) + block(12, interned))
-    return b"".join([first, packet(_recorded(timeline)), *_tree(timeline, names, beside)])
+    yield from (first, packet(_recorded(timeline)))
+    yield from _tree(timeline, names, beside)
 
 
 def _recorded(timeline: Timeline) -> bytes:

@@ -158,8 +158,8 @@ def test_a_warp_that_has_entered_a_region_is_not_taken_for_one_that_has_ended(
         warp = warps(pool_reading.open_pool(files.made[0].path))
         assert (warp.state, warp.value) == ([IN], [value])
         (device,) = rig.backend.collect(wait=False)
-        header = slabs.find(device.lines, 1)[0].header
-        assert (header["count"].tolist(), header["done"].tolist()) == ([0], [0]), "a capture has no end of it"
+        found = slabs.find(device.lines, 1)[0]
+        assert (found.header["count"].tolist(), found.finished.tolist()) == ([0], [False]), "a capture has no end of it"
     lane.leave()
     (device,) = rig.backend.collect(wait=True)
     assert slabs.find(device.lines, 1)[0].header["count"].tolist() == [1]

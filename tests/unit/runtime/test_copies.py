@@ -3,12 +3,14 @@ not have been."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from kscope.capture import layout
+from kscope_runtime.accounting import Share
 from kscope_runtime.drain_pass import Passes
-from kscope_runtime.slab_search import Ints, Pieces, Slabs, Units
 
 from .conftest import Bench
 from .fake import REGION, Lane
@@ -37,9 +39,9 @@ def test_batches_are_copied_while_the_previous_one_is_read(by_hand: None, monkey
     on_their_way: list[int] = []
     account = Passes._account
 
-    def watched(self: Passes, units: Units, pieces: Pieces, slabs: Slabs, requested: float | None) -> Ints:
+    def watched(self: Passes, *arguments: Any) -> Share:
         on_their_way.append(len(bench.driver.streams[self._staging.stream]))
-        return account(self, units, pieces, slabs, requested)
+        return account(self, *arguments)
 
     monkeypatch.setattr(Passes, "_account", watched)
     assert once(bench) == 80 * SLAB

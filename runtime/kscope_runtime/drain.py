@@ -95,13 +95,17 @@ class Drain:
         """Return when the pool has room for a launch of the kernel and all those before it, or nothing was freed for a
         while. After a wait in vain, do not wait again until there was room once.
         """
-        self._wait_for_room(kernel)
-        self._passes.forecast.launched(kernel, time.monotonic())
-
-    def _wait_for_room(self, kernel: Hashable) -> None:
+        now, (looked, room) = time.monotonic(), self._passes.seen
+        if room and now - looked < _FRESH_S and self._passes.forecast.admits(kernel, now):
+            self._patient = True  # nearly all launches
+            return
         if self._fits(kernel):
             self._patient = True
-            return
+        else:
+            self._wait(kernel)
+        self._passes.forecast.launched(kernel, time.monotonic())
+
+    def _wait(self, kernel: Hashable) -> None:
         if self._patient:
             self._wake.set()
         progress, until = self._progress(), time.monotonic() + _MAX_LAUNCH_WAIT_S

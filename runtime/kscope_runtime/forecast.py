@@ -51,10 +51,15 @@ class Forecast:
         pool must be the only one, and finds it nearly empty.
         """
         with self._lock:
-            pending, claims = self._expected - self._seen, self._claims(kernel)
-            if self._occupied + pending + claims <= self._size * _MOST:
-                return True
-            return pending <= 0 and self._occupied + min(claims, self._size * _MUCH) <= self._size
+            return self._fits(self._claims(kernel))
+
+    def admits(self, kernel: Hashable, now: float) -> bool:
+        """Count a launch of the kernel if it fits. Returns whether it does."""
+        with self._lock:
+            claims = self._claims(kernel)
+            if fits := self._fits(claims):
+                self._count(kernel, claims, now)
+            return fits
 
     def is_quiet(self) -> bool:
         """Whether launches that the device has not begun claim little."""
@@ -64,9 +69,7 @@ class Forecast:
     def launched(self, kernel: Hashable, now: float) -> None:
         """Count a launch of the kernel."""
         with self._lock:
-            self._counts[kernel] = self._counts.get(kernel, 0) + 1
-            self._expected += self._claims(kernel)
-            self.changed = now
+            self._count(kernel, self._claims(kernel), now)
 
     def reset(self) -> None:
         """Forget all launches and what was learned: a session begins or ends, and the next one may sample otherwise."""
@@ -92,6 +95,17 @@ class Forecast:
                 self._expected = max(self._expected, float(self._seen))
             elif now - self.changed >= SETTLED_S and self._counts:
                 self._settle()
+
+    def _fits(self, claims: float) -> bool:
+        pending = self._expected - self._seen
+        if self._occupied + pending + claims <= self._size * _MOST:
+            return True
+        return pending <= 0 and self._occupied + min(claims, self._size * _MUCH) <= self._size
+
+    def _count(self, kernel: Hashable, claims: float, now: float) -> None:
+        self._counts[kernel] = self._counts.get(kernel, 0) + 1
+        self._expected += claims
+        self.changed = now
 
     def _claims(self, kernel: Hashable) -> float:
         return self._each.get(kernel, self._size * _UNKNOWN)

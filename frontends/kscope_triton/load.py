@@ -147,14 +147,16 @@ class Loading:
         self._first.discard(function)
 
     def _launching(self, metadata: Any) -> None:
-        self._queued.counts = None
+        queued = self._queued
+        queued.counts = None
         if self._tuning.here:
             self._tuning.launches += 1
             return
         # not metadata.get(), which calls the user's launch_metadata function. Inductor's launcher may give no data
         launch = getattr(metadata, "data", None) or _launcher()
-        function, backend = launch.get("function"), registry.backend("cuda")
-        if function in self._ids:
+        function = launch.get("function")
+        kernel = self._ids.get(function)
+        if kernel is not None:
             if function not in self._first:
                 self._first.add(function)
                 self._same_attributes(function)
@@ -162,17 +164,18 @@ class Loading:
             if counts is not None and (found := launch if _GRID in launch else _launcher()):
                 if 0 in (found["gridX"], found["gridY"], found["gridZ"]):
                     return  # Triton calls the hooks, and launches nothing
-                self._queued.counts, self._queued.kernel = counts, self._ids[function]
+                queued.counts, queued.kernel = counts, kernel
         elif function not in self._seen and "name" in launch:
             self._plain.setdefault(function, launch["name"])
         elif function in self._lost:
             self._launched_lost.add(self._lost[function])
-        backend.pace(function)
+        registry.backend("cuda").pace(function)
 
     def _launched(self, metadata: Any) -> None:
-        counts, self._queued.counts = self._queued.counts, None
-        if counts is not None:
-            self.counts.accepted(counts, self._queued.kernel)
+        queued = self._queued
+        if (counts := queued.counts) is not None:
+            queued.counts = None
+            self.counts.accepted(counts, queued.kernel)
 
 
 def _add(hooks: dict[str, Callable[..., None]]) -> None:

@@ -123,7 +123,7 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, in
     return found;
 }
 
-enum { SLOTS = 1 << 16 };
+enum { SLOT_BITS = 16, SLOTS = 1 << SLOT_BITS, LOG2_SHIFT = 10 };
 
 struct table {
     const uint32_t *units;
@@ -217,4 +217,43 @@ int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, con
     free(used);
     free(number);
     return made ? 0 : -1;
+}
+
+static int is_entry(const uint32_t *entry, int64_t slot, uint32_t epoch)
+{
+    uint32_t sum = epoch;
+    for (int word = 0; word < CHECK; word++)
+        sum ^= entry[word];
+    return sum == entry[CHECK] && entry[LAYOUT] && (entry[GRID_ID] & (SLOTS - 1)) == slot;
+}
+
+/* Keep `count` entries that were read of the slots from `first` on: those of this session, and of a slot the one before
+   if it is of another launch. rows, grid, log2: (2 * SLOTS,) the newest entry of each slot, and after these the previous
+   ones. Returns the slot after the newest launch of those read, or -2 if none is new. */
+int64_t ks_learn(const uint32_t *read, int64_t count, int64_t first, int64_t epoch, uint32_t *rows, uint8_t *grid,
+                 uint8_t *log2)
+{
+    const size_t bytes = LAUNCH_WORDS * sizeof *rows;
+    uint64_t newest = 0;
+    int64_t next = -2;
+    if (!memcmp(read, rows + first * LAUNCH_WORDS, (size_t)count * bytes))
+        return next;
+    for (int64_t slot = first; slot < first + count; slot++, read += LAUNCH_WORDS) {
+        uint32_t *const row = rows + slot * LAUNCH_WORDS;
+        if (!is_entry(read, slot, (uint32_t)epoch))
+            continue;
+        if (log2[slot] && two(row + GRID_ID) != two(read + GRID_ID)) {
+            memcpy(row + SLOTS * LAUNCH_WORDS, row, bytes);
+            grid[slot + SLOTS] = grid[slot];
+            log2[slot + SLOTS] = log2[slot];
+        }
+        memcpy(row, read, bytes);
+        grid[slot] = (uint8_t)(two(read + GRID_ID) >> SLOT_BITS);
+        log2[slot] = read[LAYOUT] >> LOG2_SHIFT & 31;
+        if (next < 0 || two(read + TIME) > newest) {
+            newest = two(read + TIME);
+            next = (slot + 1) & (SLOTS - 1);
+        }
+    }
+    return next;
 }

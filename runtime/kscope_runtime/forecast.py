@@ -55,11 +55,16 @@ class Forecast:
 
     def admits(self, kernel: Hashable, now: float) -> bool:
         """Count a launch of the kernel if it fits. Returns whether it does."""
-        with self._lock:
-            claims = self._claims(kernel)
-            if fits := self._fits(claims):
-                self._count(kernel, claims, now)
-            return fits
+        with self._lock:  # for each launch: with few calls
+            claims = self._each.get(kernel)
+            if claims is None:
+                claims = self._size * _UNKNOWN
+            expected = self._expected + claims
+            if self._occupied + expected - self._seen > self._size * _MOST and not self._fits(claims):
+                return False
+            self._counts[kernel] = self._counts.get(kernel, 0) + 1
+            self._expected, self.changed = expected, now
+            return True
 
     def is_quiet(self) -> bool:
         """Whether launches that the device has not begun claim little."""
@@ -69,7 +74,9 @@ class Forecast:
     def launched(self, kernel: Hashable, now: float) -> None:
         """Count a launch of the kernel."""
         with self._lock:
-            self._count(kernel, self._claims(kernel), now)
+            self._counts[kernel] = self._counts.get(kernel, 0) + 1
+            self._expected += self._claims(kernel)
+            self.changed = now
 
     def reset(self) -> None:
         """Forget all launches and what was learned: a session begins or ends, and the next one may sample otherwise."""
@@ -101,11 +108,6 @@ class Forecast:
         if self._occupied + pending + claims <= self._size * _MOST:
             return True
         return pending <= 0 and self._occupied + min(claims, self._size * _MUCH) <= self._size
-
-    def _count(self, kernel: Hashable, claims: float, now: float) -> None:
-        self._counts[kernel] = self._counts.get(kernel, 0) + 1
-        self._expected += claims
-        self.changed = now
 
     def _claims(self, kernel: Hashable) -> float:
         return self._each.get(kernel, self._size * _UNKNOWN)

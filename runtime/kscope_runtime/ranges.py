@@ -32,6 +32,8 @@ class Ranges:
 
     def at_most(self, size: int) -> Ranges:
         """The same bytes in ranges of at most `size` bytes."""
+        if not len(self.size) or self.size.max() <= size:
+            return self
         parts = -(-self.size // size)
         which = np.repeat(np.arange(len(parts)), parts)
         begin = (np.arange(len(which)) - (np.cumsum(parts) - parts)[which]) * size

@@ -212,7 +212,7 @@ class Drain:
             self.end(error)
 
     def _run_passes(self) -> None:
-        freed = _MUCH
+        freed, at_once = _MUCH, False
         while True:
             if freed < _MUCH:
                 self._pause(_BUSY_S if freed else _IDLE_S)
@@ -220,8 +220,9 @@ class Drain:
             if self._stop.is_set():
                 return
             with self._lock:
-                freed = self._passes.once(_SHARE)
+                freed = self._passes.once(_SHARE, at_once=at_once)
             self._freed += freed
+            at_once = freed >= _MUCH
 
     def _pause(self, least: float) -> None:
         if not self._recording.is_set():

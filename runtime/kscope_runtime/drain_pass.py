@@ -100,10 +100,13 @@ class Passes:
         """Warps that found no room, from begin() to the last reading."""
         return int((self._control["lost"] - self._lost).astype(np.int64).sum())
 
-    def once(self, share: int) -> int:
-        """Take closed slabs of the stripes of which at least 1/share is claimed. Returns bytes freed."""
+    def once(self, share: int, *, at_once: bool = False) -> int:
+        """Take closed slabs of the stripes of which at least 1/share is claimed. Returns bytes freed.
+
+        at_once: the pass before ended just now, so its last reading of the stripes serves.
+        """
         self._stuck = []
-        skipped, head = self._read_stripes()
+        skipped, head = self._last if at_once else self._read_stripes()
         enough = (self.state.claimed(head) * share >= self.state.ring) & ~self.state.turned
         worth = np.flatnonzero(enough & (time.monotonic() >= self._again))
         freed = self._pass(worth, skipped, head, closed=True) if len(worth) else 0
@@ -218,7 +221,8 @@ class Passes:
         room = has_room(claimed, self.state.ring)
         self.seen = began, room
         (self.room.set if room else self.room.clear)()
-        return skipped, head
+        self._last = skipped, head  # no tail is beyond
+        return self._last
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
         freed, requested, past = 0, time.monotonic(), self.device.surely_past()

@@ -98,7 +98,7 @@ static void account(const struct part *part, int64_t p)
             until = reach;
         reach = stop_of(part, slab);
     }
-    int64_t free = until < 0 ? reach : until;
+    int64_t free = until < 0 ? reach : until, taken = free;
     if (!gaps && (reach >= head || head <= room) && (whole || proven <= free)) {
         proven = larger(proven, reach >= head ? reach : free);
     } else {
@@ -120,8 +120,9 @@ static void account(const struct part *part, int64_t p)
         const int64_t most = whole ? head : uncut(part, units);
         const int64_t kept = slab < part->slabs ? start_of(part, slab) : most;
         free = larger(free, proven < kept ? proven : kept);
+        taken = units_before(part, free);
     }
-    all->found[stripe] = found + (uint32_t)units_before(part, free);
+    all->found[stripe] = found + (uint32_t)taken;
     all->proven[stripe] = tail + (uint32_t)larger(proven, free);
     all->free[p] = free;
 }
@@ -158,7 +159,8 @@ static void copy_slabs(void *context, int64_t p)
    give them. running: whether kernels run; otherwise free_units is given. ring to limit: of all stripes; found and
    proven are updated.
    free_units: (parts,) units that are free. taken: (parts + 1,) where each part's slabs begin among those that begin in
-   its free units, whose columns are taken_at and taken_entry. Returns the number of these. */
+   its free units, whose columns are taken_at and taken_entry; these are not written if all slabs are taken. Returns the
+   number of slabs that are. */
 int64_t ks_take(const uint32_t *units, int64_t least_log2, int64_t most_log2, int64_t running, int64_t threads,
                 int64_t parts, const int64_t *stripe, const int64_t *first, const uint32_t *tail, const uint8_t *whole,
                 const uint32_t *skipped, const uint32_t *head, const int64_t *opens, const uint32_t *at,
@@ -174,6 +176,7 @@ int64_t ks_take(const uint32_t *units, int64_t least_log2, int64_t most_log2, in
     taken[0] = 0;
     for (int64_t p = 0; p < parts; p++)
         taken[p + 1] += taken[p];
-    in_parallel(copy_slabs, &all, parts, threads);
+    if (taken[parts] < opens[parts])
+        in_parallel(copy_slabs, &all, parts, threads);
     return taken[parts];
 }

@@ -143,6 +143,8 @@ def account(
     stripes = state.ring, state.found, state.proven, state.clean, state.limit
     inputs = units, *LOG2, running, native.threads(), *about, *columns, *stripes
     taken = native.call("take", *inputs, free, opens, at, entry)
+    if taken == len(slabs.at):
+        return Share(free, slabs.at, found.entry, opens)
     return Share(free, at[:taken], entry[:taken], opens)
 
 

@@ -288,18 +288,8 @@ class Passes:
 
     # staging to host memory
 
-    def _account(
-        self, units: Units, pieces: Pieces, slabs: Slabs, found: Found, requested: float | None
-    ) -> Share:  # fmt: skip
-        """Account for the slabs of a batch.
-
-        Args:
-            units: the copy.
-            pieces: its parts.
-            slabs: its slabs.
-            found: their launches.
-            requested: when the copy was requested; None if nothing runs.
-        """
+    def _account(self, units: Units, pieces: Pieces, slabs: Slabs, found: Found, requested: float | None) -> Share:
+        """Account for the slabs of a batch. requested: when its copy was requested; None if nothing runs."""
         if requested is not None:
             return account(self.state, units, pieces, self._overrun.settled(slabs, pieces, requested), found)
         # nothing runs: units outside slabs were skipped

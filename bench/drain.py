@@ -1,9 +1,10 @@
 """Speed of the host's side of draining, without a GPU: passes over full rings of a device in memory of this process.
 
-    PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--repeat 7]
+    PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--repeat 7] [--open 0]
 
 Prints the wall time and the CPU time of a pass in ns per slab and in GB/s of wire memory, the best of the runs, without
 the time of copies, which a GPU's copy engines do, and of page faults: all passes write to the same memory of the host.
+--open: so many of each ring's last slabs are open during the pass, every second one, and are taken by another one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
 from kscope_runtime.device import Device
 from kscope_runtime.drain_pass import Passes
+from kscope_runtime.slab_search import looks_whole
 
 EPOCH, RING, PER_LAUNCH = 1, 4 << 20, 8
 """The session, bytes of a ring (the default on an H200), and warps of a launch on an SM."""
@@ -94,17 +96,24 @@ def device(rings: int) -> tuple[Any, Device]:
     return driver, made
 
 
+def close(gpu: Gpu, base: int, slabs: np.ndarray, words: np.ndarray | int) -> None:
+    """Write the second halves of heads; 0 opens them."""
+    gpu.view(base, RING).view(np.uint32).reshape(-1, wire.UNIT // 4)[slabs, 4:] = words
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=4)
     parser.add_argument("--rings", type=int, default=16)
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--open", type=int, default=0)
     options = parser.parse_args()
     log2 = max(2, (options.records - 1).bit_length())
     driver, metal = device(options.rings)
     gpu = driver.gpus[0]
     full = [ring(log2, sm) for sm in range(options.rings)]
     slabs = sum(count for _, count in full)
+    late = [np.flatnonzero(looks_whole(units))[::-2][: options.open] for units, _ in full]
     passes = Passes(metal)
     passes.begin(EPOCH)
     memory = Memory(gpu, metal.control)
@@ -114,12 +123,18 @@ def main() -> None:
     for _ in range(options.repeat):
         for sm, (units, _) in enumerate(full):
             gpu.view(int(stripes["base"][sm]), RING)[:] = units.reshape(-1).view(np.uint8)
+            close(gpu, int(stripes["base"][sm]), late[sm], 0)
         stripes["head"][:-1] += np.uint32(RING // wire.UNIT)
+        passes._again[:] = 0
         passes.arena._used = 0  # the same memory again: without page faults
         driver.wall = driver.cpu = 0.0
         wall, cpu = time.perf_counter(), time.process_time()
         freed = passes.once(1 << 20)
         best.append((time.perf_counter() - wall - driver.wall, time.process_time() - cpu - driver.cpu))
+        for sm, (units, _) in enumerate(full if options.open else ()):
+            close(gpu, int(stripes["base"][sm]), late[sm], units[late[sm], 4:])
+        passes._again[:] = 0
+        freed += passes.once(1 << 20) if options.open else 0
         assert freed == options.rings * RING, freed
     lines = passes.arena.lines()
     assert passes.problems() == []

@@ -6,8 +6,8 @@ import gc
 import threading
 from collections import Counter
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -33,8 +33,8 @@ from .graphs import Graphs
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
 _LAUNCHED = "launch_exit_hook"
-_GRID, _NEAR = ("gridX", "gridY", "gridZ"), 8
-"""The grid among the variables of Triton's launcher, whose frame is so near to its hooks."""
+_GRID, _NEAR = "gridX", 8
+"""A variable of Triton's launcher, whose frame is so near to its hooks."""
 
 
 class _Queued(threading.local):
@@ -147,40 +147,35 @@ class Loading:
         self._first.discard(function)
 
     def _launching(self, metadata: Any) -> None:
-        self._queued.counts = None
+        queued = self._queued
+        queued.counts = None
         if self._tuning.here:
             self._tuning.launches += 1
             return
-        launch = _described(metadata) or _launcher()
-        function, backend = launch.get("function"), registry.backend("cuda")
-        if function in self._ids:
+        # not metadata.get(), which calls the user's launch_metadata function. Inductor's launcher may give no data
+        launch = getattr(metadata, "data", None) or _launcher()
+        function = launch.get("function")
+        kernel = self._ids.get(function)
+        if kernel is not None:
             if function not in self._first:
                 self._first.add(function)
                 self._same_attributes(function)
             counts = self.counts.open(launch["stream"])
-            if counts is not None and (grid := _grid(launch)) is not None:
-                if 0 in grid:
+            if counts is not None and (found := launch if _GRID in launch else _launcher()):
+                if 0 in (found["gridX"], found["gridY"], found["gridZ"]):
                     return  # Triton calls the hooks, and launches nothing
-                self._queued.counts, self._queued.kernel = counts, self._ids[function]
+                queued.counts, queued.kernel = counts, kernel
         elif function not in self._seen and "name" in launch:
             self._plain.setdefault(function, launch["name"])
         elif function in self._lost:
             self._launched_lost.add(self._lost[function])
-        backend.pace(function)
+        registry.backend("cuda").pace(function)
 
     def _launched(self, metadata: Any) -> None:
-        counts, self._queued.counts = self._queued.counts, None
-        if counts is not None:
-            self.counts.accepted(counts, self._queued.kernel)
-
-
-def _described(metadata: Any) -> dict[str, Any]:
-    """A launch's function, stream and name; nothing if its launcher gives the hooks no data, as Inductor's may.
-
-    Not metadata.get(), which calls the user's launch_metadata function.
-    """
-    described: dict[str, Any] = getattr(metadata, "data", None) or {}
-    return described
+        queued = self._queued
+        if (counts := queued.counts) is not None:
+            queued.counts = None
+            self.counts.accepted(counts, queued.kernel)
 
 
 def _add(hooks: dict[str, Callable[..., None]]) -> None:
@@ -197,15 +192,18 @@ def _remove(hooks: dict[str, Callable[..., None]]) -> None:
 
 
 def _launcher() -> dict[str, Any]:
-    """The variables of Triton's launcher whose hook this thread runs; none if it is unknown."""
-    near = islice(stacks.own(), _NEAR)
-    return next((frame.f_locals for frame in near if _GRID[0] in frame.f_code.co_varnames), {})
+    """The variables of Triton's launcher whose hook this thread runs; none if it is unknown.
 
-
-def _grid(launch: dict[str, Any]) -> tuple[int, ...] | None:
-    """The grid of a launch; None if it is unknown."""
-    found = launch if _GRID[0] in launch else _launcher()
-    return tuple(found[name] for name in _GRID) if found else None
+    Called for each launch, so it looks at few frames, and makes no generators.
+    """
+    frame: FrameType | None = stacks.outward(2)
+    for _ in range(_NEAR):
+        if frame is None:
+            break
+        if _GRID in frame.f_code.co_varnames:
+            return frame.f_locals
+        frame = frame.f_back
+    return {}
 
 
 def _metadata(group: dict[str, str]) -> dict[str, Any]:

@@ -27,11 +27,12 @@ class LaunchCounts:
     def open(self, stream: int) -> Counter[int] | None:
         """Where a launch on the stream counts, by kernel id, once the driver has accepted it; None if nowhere."""
         backend = registry.backend("cuda")
-        if not self.captures and not backend.is_open():
+        records = backend.is_open()
+        if not (records or self.captures):
             return None
         capture = backend.capture(stream)
         if capture == 0:
-            return self._direct if backend.is_open() else None
+            return self._direct if records else None
         return None if capture is None else self.captures.get(capture)
 
     def accepted(self, counts: Counter[int], *kernels: int) -> None:

@@ -2,7 +2,7 @@
 
 #define _POSIX_C_SOURCE 200809L /* for nanosleep */
 
-#include "native.h"
+#include "wire.h"
 
 #include <time.h>
 
@@ -45,4 +45,23 @@ int64_t ks_polled(int64_t copy, int64_t query, int64_t stream, uint64_t *to, int
         nanosleep(&pause, 0);
     }
     return result;
+}
+
+/* The one or two ranges of each ring that hold its units from the tail on, without empty ones.
+   stripes: (rings, STRIPE_WORDS). tail, units: (rings,). address, size: room for two ranges per ring. Returns how many
+   there are. */
+int64_t ks_rings(int64_t rings, const uint32_t *stripes, const uint32_t *tail, const int64_t *units, uint64_t *address,
+                 int64_t *size)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < rings; i++, stripes += STRIPE_WORDS) {
+        const int64_t at = tail[i] & stripes[MASK], to_edge = (int64_t)stripes[MASK] + 1 - at;
+        const int64_t straight = units[i] < to_edge ? units[i] : to_edge, sizes[] = {straight, units[i] - straight};
+        for (int part = 0; part < 2; part++)
+            if (sizes[part] > 0) {
+                address[count] = two(stripes + BASE) + (uint64_t)(part ? 0 : at) * UNIT_WORDS * 4;
+                size[count++] = sizes[part] * UNIT_WORDS * 4;
+            }
+    }
+    return count;
 }

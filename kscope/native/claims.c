@@ -1,5 +1,5 @@
-/* Claims: finding the slabs in copies of claimed device memory. kscope_runtime/slab_search.py and accounting.py do the
-   same in numpy. */
+/* Claims: finding the slabs in copies of claimed device memory, and their launches. kscope_runtime/slab_search.py and
+   launch_table.py do the same in numpy. */
 
 #include "threads.h"
 #include "wire.h"
@@ -15,6 +15,7 @@ struct chunk {
     int64_t from, to, stop; /* units that a slab may begin at, and where its part ends */
     int64_t room, found;    /* first place in the columns, and slabs */
     int64_t end;            /* of the last one */
+    int64_t overrun;        /* slabs with more records than room */
 };
 
 struct search {
@@ -38,7 +39,7 @@ static int arrived(const uint32_t *head, int64_t needed)
 
 static void search_from(const struct search *search, struct chunk *chunk, int64_t unit)
 {
-    int64_t place = chunk->room, end = unit; /* written once: other threads use the chunks beside it */
+    int64_t place = chunk->room, end = unit, overrun = 0; /* written once: other threads use the chunks beside it */
     while (unit < chunk->to) {
         const uint32_t *const head = search->units + unit * UNIT_WORDS;
         /* read once: kernels may write to a pool file meanwhile, and its readers trust the size */
@@ -53,12 +54,13 @@ static void search_from(const struct search *search, struct chunk *chunk, int64_
         search->log2[place] = (uint8_t)log2;
         if (search->closed) {
             search->closed[place] = is_finished(head) && (early || arrived(head, count < capacity ? count : capacity));
-            search->over[place] = is_finished(head) && count > capacity;
+            overrun += search->over[place] = is_finished(head) && count > capacity;
         }
         place++;
         end = unit += size;
     }
     chunk->end = end;
+    chunk->overrun = overrun;
     chunk->found = place - chunk->room;
 }
 
@@ -84,44 +86,14 @@ static int64_t gather(const struct search *search, struct chunk *chunk, int64_t 
     return to + chunk->found;
 }
 
-struct extents {
-    const int64_t *opens, *first;
-    const uint32_t *at;
-    const uint8_t *log2, *closed;
-    int64_t *free, *reach;
-    uint8_t *gaps, *breaks;
-};
-
-static void extent(void *context, int64_t part)
-{
-    const struct extents *const all = context;
-    const int64_t first = all->first[part];
-    int64_t end = 0, until = -1;
-    int gaps = 0;
-    for (int64_t i = all->opens[part]; i < all->opens[part + 1]; i++) {
-        const int gap = all->at[i] - first != end;
-        gaps |= gap;
-        all->breaks[i] = gap || !all->closed[i];
-        if (until < 0 && all->breaks[i])
-            until = end;
-        end = all->at[i] - first + slab_units(all->log2[i]);
-    }
-    all->gaps[part] = (uint8_t)gaps;
-    all->free[part] = until < 0 ? end : until;
-    all->reach[part] = end;
-}
-
 /* Slabs in parts of stripes.
    first: (parts + 1,) units where parts begin. settled: records of warps that ended before it have arrived, ns; 0: none
    is known to. at to over: columns of the slabs, room for one per three units, per part and per CHUNK_UNITS, and one
-   more; closed and over may be NULL. opens: (parts + 1,) where each part's slabs begin.
-   free_units to gaps: how far each part's slabs follow each other, in units from its beginning. free_units: up to the
-   first open slab or gap. reach: up to the end of the last slab. gaps: whether there is a gap before a slab. breaks: of
-   each slab, whether it is open or after a gap. The last four are not written without closed. Returns the number of
-   slabs, or -1 without memory. */
+   more; closed and over may be NULL. opens: (parts + 1,) where each part's slabs begin. overrun: how many are over.
+   Returns the number of slabs, or -1 without memory. */
 int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, int64_t least_log2, int64_t most_log2,
                   int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
-                  int64_t *opens, int64_t *free_units, int64_t *reach, uint8_t *gaps, uint8_t *breaks)
+                  int64_t *opens, int64_t *overrun)
 {
     const uint32_t steps = (uint32_t)(settled >> TIME_SHIFT);
     const int64_t most = (first[parts] - first[0]) / CHUNK_UNITS + parts;
@@ -133,32 +105,31 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, in
     for (int64_t part = 0; part < parts; part++)
         for (int64_t from = first[part]; from < first[part + 1]; from += CHUNK_UNITS, count++) {
             const int64_t stop = first[part + 1], to = from + CHUNK_UNITS < stop ? from + CHUNK_UNITS : stop;
-            chunks[count] = (struct chunk){from, to, stop, (from - first[0]) / 3 + count, 0, 0};
+            chunks[count] = (struct chunk){from, to, stop, (from - first[0]) / 3 + count, 0, 0, 0};
         }
     in_parallel(search_chunk, &search, count, threads);
     int64_t found = 0, end = 0, index = 0;
+    *overrun = 0;
     for (int64_t part = 0; part < parts; part++) {
         opens[part] = found;
         for (; index < count && chunks[index].from < first[part + 1]; index++) {
             found = gather(&search, chunks + index, end, found);
             end = chunks[index].end > end ? chunks[index].end : end;
+            *overrun += chunks[index].overrun;
         }
     }
     opens[parts] = found;
     free(chunks);
-    if (closed) {
-        struct extents all = {opens, first, at, log2, closed, free_units, reach, gaps, breaks};
-        in_parallel(extent, &all, parts, worth(threads, found, 4 * STEP));
-    }
     return found;
 }
 
-enum { SLOTS = 1 << 16 };
+enum { SLOT_BITS = 16, SLOTS = 1 << SLOT_BITS, LOG2_SHIFT = 10 };
 
 struct table {
     const uint32_t *units;
     int64_t slabs;
     const uint32_t *at;
+    const uint8_t *closed;
     uint32_t epoch;
     int reread;
     const uint8_t *grid, *log2;
@@ -185,7 +156,7 @@ static void match(void *context, int64_t index)
     for (int64_t i = index * STEP; i < stop; i++) {
         const uint32_t *const head = table->units + (int64_t)table->at[i] * UNIT_WORDS;
         int32_t row = head[WHO] >> SLOT_SHIFT;
-        if ((head[WHO] >> EPOCH_SHIFT & 1) != (table->epoch & 1)) {
+        if ((table->closed && !table->closed[i]) || (head[WHO] >> EPOCH_SHIFT & 1) != (table->epoch & 1)) {
             table->entry[i] = -1;
             continue;
         }
@@ -213,18 +184,19 @@ static void number_entries(void *context, int64_t index)
 }
 
 /* The entry of each slab's launch, among the newest ones of the slots and, after these, the previous ones.
-   reread: unfinished warps need an entry that was read anew. grid, log2: (2 * SLOTS,) of each entry. read_at, stale:
-   (SLOTS,) when entries were read, and when they must have been read at least. missing: (SLOTS,) slots whose entry must
-   be read; unless `last`, entry and rows are then undefined. entry: index into rows, -1 of another session, -2 unknown.
-   rows: (2 * SLOTS,) the entries in use, ascending. counts: their number, or -1 if some must be read, and how many
-   slabs' entries are unknown. Returns -1 without memory. */
-int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int64_t epoch, int64_t reread,
-                   const uint8_t *grid, const uint8_t *log2, const double *read_at, double stale, int64_t last,
+   closed: (slabs,) slabs whose entry is needed; NULL for all. reread: unfinished warps need an entry that was read anew.
+   grid, log2: (2 * SLOTS,) of each entry. read_at, stale: (SLOTS,) when entries were read, and when they must have been
+   read at least. missing: (SLOTS,) slots whose entry must be read; unless `last`, entry and rows are then undefined.
+   entry: index into rows, -1 of another session or not needed, -2 unknown. rows: (2 * SLOTS,) the entries in use,
+   ascending. counts: their number, or -1 if some must be read, and how many slabs' entries are unknown. Returns -1
+   without memory. */
+int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, const uint8_t *closed, int64_t epoch,
+                   int64_t reread, const uint8_t *grid, const uint8_t *log2, const double *read_at, double stale, int64_t last,
                    int64_t threads, int32_t *entry, uint8_t *missing, int32_t *rows, int64_t *counts)
 {
     uint8_t *const used = calloc(2 * SLOTS, sizeof *used);
     int32_t *const number = malloc(2 * SLOTS * sizeof *number);
-    struct table table = {units, slabs, at,   (uint32_t)epoch, reread != 0, grid, log2, read_at, stale, entry,
+    struct table table = {units, slabs, at, closed, (uint32_t)epoch, reread != 0, grid, log2, read_at, stale, entry,
                           missing, used, number, 0};
     const int made = used && number;
     threads = worth(threads, slabs, 4 * STEP);
@@ -247,11 +219,41 @@ int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, int
     return made ? 0 : -1;
 }
 
-/* As ks_claims() gives them, for other `closed`. */
-int64_t ks_extents(int64_t parts, const int64_t *opens, const int64_t *first, const uint32_t *at, const uint8_t *log2,
-                   const uint8_t *closed, int64_t threads, int64_t *free, int64_t *reach, uint8_t *gaps, uint8_t *breaks)
+static int is_entry(const uint32_t *entry, int64_t slot, uint32_t epoch)
 {
-    struct extents all = {opens, first, at, log2, closed, free, reach, gaps, breaks};
-    in_parallel(extent, &all, parts, worth(threads, opens[parts], 4 * STEP));
-    return 0;
+    uint32_t sum = epoch;
+    for (int word = 0; word < CHECK; word++)
+        sum ^= entry[word];
+    return sum == entry[CHECK] && entry[LAYOUT] && (entry[GRID_ID] & (SLOTS - 1)) == slot;
+}
+
+/* Keep `count` entries that were read of the slots from `first` on: those of this session, and of a slot the one before
+   if it is of another launch. rows, grid, log2: (2 * SLOTS,) the newest entry of each slot, and after these the previous
+   ones. Returns the slot after the newest launch of those read, or -2 if none is new. */
+int64_t ks_learn(const uint32_t *read, int64_t count, int64_t first, int64_t epoch, uint32_t *rows, uint8_t *grid,
+                 uint8_t *log2)
+{
+    const size_t bytes = LAUNCH_WORDS * sizeof *rows;
+    uint64_t newest = 0;
+    int64_t next = -2;
+    if (!memcmp(read, rows + first * LAUNCH_WORDS, (size_t)count * bytes))
+        return next;
+    for (int64_t slot = first; slot < first + count; slot++, read += LAUNCH_WORDS) {
+        uint32_t *const row = rows + slot * LAUNCH_WORDS;
+        if (!is_entry(read, slot, (uint32_t)epoch))
+            continue;
+        if (log2[slot] && two(row + GRID_ID) != two(read + GRID_ID)) {
+            memcpy(row + SLOTS * LAUNCH_WORDS, row, bytes);
+            grid[slot + SLOTS] = grid[slot];
+            log2[slot + SLOTS] = log2[slot];
+        }
+        memcpy(row, read, bytes);
+        grid[slot] = (uint8_t)(two(read + GRID_ID) >> SLOT_BITS);
+        log2[slot] = read[LAYOUT] >> LOG2_SHIFT & 31;
+        if (next < 0 || two(read + TIME) > newest) {
+            newest = two(read + TIME);
+            next = (slot + 1) & (SLOTS - 1);
+        }
+    }
+    return next;
 }

@@ -13,7 +13,7 @@ enum { MOST_ANCHORS = 2 }; /* rows behind the last record: an anchor, and the nu
 enum { RECORD_WORDS = 4, ID = 1, END, VALUE };
 enum { KIND = 15, ANCHOR = 6, MORE = 7, HAS_MORE = 8, HASH_SHIFT = 4 };
 enum { OPEN_CLOCK = 4, OPEN_ID, OPEN_VALUE, OPEN_SEQUENCE, SEQUENCE_SHIFT = 8 }; /* words of an unfinished head */
-enum { CHECK = 11, LOG2_SHIFT = 10, SLOT_BITS = 16 };
+enum { LOG2_SHIFT = 10, SLOT_BITS = 16 };
 enum { IN, BEHIND, NOWHERE, FINISHED };
 enum {
     GRID, KERNEL_NUMBER, BLOCKS_X, BLOCKS_YZ, BLOCK_NUMBER, WARP, LANE, SM, STATE, TORN, REGION, REGION_VALUE, PARTIAL,

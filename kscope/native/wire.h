@@ -14,7 +14,10 @@ enum { MOST_WIDTH = 255, WIDTH_CYCLES = 4, GRID_SHIFT = 8, TURNS_SHIFT = 16, TIM
 
 /* words of a launch's entry */
 enum { VARYING = 31 }; /* log2 of an entry whose heads have the size */
-enum { GRID_ID = 0, KERNEL = 2, NCTAID_X = 4, NCTAID_YZ, NTID, CLUSTER, TIME = 8, LAYOUT = 10 };
+enum { GRID_ID = 0, KERNEL = 2, NCTAID_X = 4, NCTAID_YZ, NTID, CLUSTER, TIME = 8, LAYOUT = 10, CHECK };
+
+/* words of a stripe */
+enum { BASE = 4, MASK = 6, STRIPE_WORDS = 32 };
 
 static inline int is_head(const uint32_t *unit)
 {

@@ -21,12 +21,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kscope import native
-from kscope.capture import wire
 from kscope.util.arrays import Bools
 
-from .slab_search import Extents, Ints, Pieces, Slabs, U32s, Units, looks_whole
+from .launch_table import Found
+from .slab_search import LOG2, Ints, Pieces, Slabs, U32s, Units, looks_whole
 
 MASK = 0xFFFFFFFF
 TURN = 1 << 32
@@ -92,12 +93,59 @@ class Stripes:
         """The limits to write: for a turned ring its head, so that no claim reaches the ring again."""
         return np.where(self.turned, head, self.limit)
 
-    def freed(self, stripe: int, tail: int, whole: bool) -> None:
-        """Note that the tail moved. whole: to head."""
+    def freed(self, stripe: Ints, tail: U32s, whole: Bools) -> None:
+        """Note that tails moved. whole: to head."""
         self.tail[stripe] = tail
-        self.turned[stripe] &= not whole
-        if not self.turned[stripe]:
-            self.limit[stripe] = tail + int(self.ring[stripe]) & MASK
+        self.turned[stripe] &= ~whole
+        mine = stripe[~self.turned[stripe]]
+        self.limit[mine] = self.tail[mine] + self.ring[mine]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What is taken of a copy.
+
+    Attributes:
+        free: (p,) units that are free from the parts' tails, including refused ones.
+        at: (t,) unit of each slab that is taken.
+        entry: (t,) of its launch, as in Found.
+        opens: (p + 1,) where those of each part begin.
+    """
+
+    free: Ints
+    at: U32s
+    entry: npt.NDArray[np.int32]
+    opens: Ints
+
+
+def account(
+    state: Stripes, units: Units, pieces: Pieces, slabs: Slabs, found: Found, free: Ints | None = None
+) -> Share:  # fmt: skip
+    """Account for the slabs of a copy, and gather those that are taken.
+
+    Args:
+        state: the stripes; `proven` and `found` are updated.
+        units: (m, 8) uint32, the copy.
+        pieces: its parts.
+        slabs: all that find() found in them.
+        found: their launches.
+        free: if nothing runs, (p,) units that are free.
+    """
+    if not native.available():
+        free = advance(state, pieces, slabs, uncut(units, pieces, slabs)) if free is None else free
+        which, opens = slabs.before(pieces.first[:-1] + free)
+        return Share(free, slabs.at[which], found.entry[which], opens)
+    running, parts = int(free is None), len(pieces.stripe)
+    free = np.empty(parts, np.int64) if free is None else free
+    at, entry, opens = np.empty_like(slabs.at), np.empty_like(found.entry), np.empty(parts + 1, np.int64)
+    about = parts, pieces.stripe, pieces.first, pieces.tail, pieces.whole, pieces.skipped, pieces.head
+    columns = slabs.opens, slabs.at, slabs.log2, slabs.closed, found.entry
+    stripes = state.ring, state.found, state.proven, state.clean, state.limit
+    inputs = units, *LOG2, running, native.threads(), *about, *columns, *stripes
+    taken = native.call("take", *inputs, free, opens, at, entry)
+    if taken == len(slabs.at):
+        return Share(free, slabs.at, found.entry, opens)
+    return Share(free, at[:taken], entry[:taken], opens)
 
 
 def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
@@ -111,7 +159,7 @@ def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
         pieces: the parts.
         slabs: all that find() found in them.
     """
-    units = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), np.diff(pieces.first))
+    units = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), pieces.units)
     for p in np.flatnonzero(~pieces.whole).tolist():
         first, stop = pieces.first[p : p + 2].tolist()
         known = slabs_end(slabs, p, first)
@@ -142,41 +190,7 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
         slabs: their slabs.
         most: the result of uncut(), an upper bound.
     """
-    extents = slabs.extents or _extents(pieces, slabs)
-    free, reach, gaps = extents.free, extents.reach, extents.gaps
-    stripe, head = pieces.stripe, (pieces.head - pieces.tail).astype(np.int64)
-    room = (state.limit[stripe] - pieces.tail).astype(np.int64)
-    # usually slabs follow each other from the tail on: free up to the first open one
-    plain = ~gaps & ((reach >= head) | (head <= room))
-    # of a stripe larger than its copy, a part without slabs may be known to be skipped
-    plain &= pieces.whole | (_since(state.proven[stripe], pieces.tail) <= free)
-    mine = stripe[plain]
-    state.found[mine] += free[plain].astype(np.uint32)
-    known = np.where(reach >= head, reach, free)[plain]
-    proven = np.maximum(known, _since(state.proven[mine], pieces.tail[plain]))
-    state.proven[mine] = pieces.tail[plain] + proven.astype(np.uint32)
-    for p in np.flatnonzero(~plain).tolist():
-        free[p] = _advance(state, pieces, p, _Part(pieces, slabs, extents, p), int(most[p]))
-    return free
-
-
-def _extents(pieces: Pieces, slabs: Slabs) -> Extents:
-    parts = len(pieces.stripe)
-    free, reach = np.empty((2, parts), np.int64)
-    gaps, breaks = np.empty(parts, bool), np.empty(len(slabs.at), bool)
-    if native.available():
-        columns = slabs.at, slabs.log2, slabs.closed, native.threads()
-        native.call("extents", parts, slabs.opens, pieces.first, *columns, free, reach, gaps, breaks)
-        return Extents(free, reach, gaps, breaks)
-    for p in range(parts):
-        which = slabs.of(p)
-        start = slabs.at[which].astype(np.int64) - pieces.first[p]
-        end = np.append(0, start + slabs.units(which))
-        gap = start != end[:-1]
-        breaks[which] = gap | ~slabs.closed[which]
-        gaps[p], reach[p] = gap.any(), end[-1]
-        free[p] = end[int(np.argmax(np.append(breaks[which], True)))]
-    return Extents(free, reach, gaps, breaks)
+    return np.array([_advance(state, pieces, p, _Part(pieces, slabs, p), int(most[p])) for p in range(len(most))])
 
 
 class _Part:
@@ -186,23 +200,26 @@ class _Part:
 
     Attributes:
         slabs: their number.
-        breaks: the open ones, and those after a gap.
+        gaps: there is a gap before a slab.
+        breaks: the slabs that are open, and those after a gap.
+        reach: where the last one ends.
     """
 
-    def __init__(self, pieces: Pieces, slabs: Slabs, extents: Extents, p: int) -> None:
+    def __init__(self, pieces: Pieces, slabs: Slabs, p: int) -> None:
         which = slabs.of(p)
-        self._first = int(pieces.first[p])
-        self._at, self._log2, self._closed = slabs.at[which], slabs.log2[which], slabs.closed[which]
-        self.slabs = len(self._at)
-        self.breaks = np.flatnonzero(extents.breaks[which])
+        self._closed, self._units = slabs.closed[which], slabs.units(which)
+        self._start = slabs.at[which].astype(np.int64) - pieces.first[p]
+        self.slabs, end = len(self._start), np.append(0, self._start + self._units)
+        gap, self.reach = self._start != end[:-1], int(end[-1])
+        self.gaps, self.breaks = bool(gap.any()), np.flatnonzero(gap | ~self._closed)
 
     def start(self, slab: int) -> int:
         """Where a slab begins."""
-        return int(self._at[slab]) - self._first
+        return int(self._start[slab])
 
     def stop(self, slab: int) -> int:
         """Where a slab ends."""
-        return self.start(slab) + wire.slab_units(int(self._log2[slab]))
+        return self.start(slab) + int(self._units[slab])
 
     def is_closed(self, slab: int) -> bool:
         """Whether a slab is complete."""
@@ -210,25 +227,38 @@ class _Part:
 
     def units(self, end: int) -> int:
         """Units of the slabs that start before `end`."""
-        last = int(np.searchsorted(self._at, np.uint32(self._first + end)))
-        if not last:
-            return 0
-        gaps, before = 0, self.breaks[(self.breaks < last) & (self.breaks > 0)]
-        if len(before):
-            sizes = wire.HEAD_UNITS + (np.int64(1) << self._log2[before - 1].astype(np.int64)) // wire.RECORDS_PER_UNIT
-            gaps = int((self._at[before] - self._at[before - 1]).astype(np.int64).sum() - sizes.sum())
-        return self.stop(last - 1) - self.start(0) - gaps
+        return int(self._units[self._start < end].sum())
 
 
 def _advance(state: Stripes, pieces: Pieces, p: int, part: _Part, most: int) -> int:
     stripe, tail = int(pieces.stripe[p]), int(pieces.tail[p])
     head, skipped, whole = int(pieces.head[p]) - tail & MASK, int(pieces.skipped[p]), bool(pieces.whole[p])
-    found, ring = int(state.found[stripe]), int(state.ring[stripe])
+    found, ring, room = int(state.found[stripe]), int(state.ring[stripe]), int(state.limit[stripe]) - tail & MASK
     since_tail = _since(np.array([state.proven[stripe], state.clean[stripe]]), pieces.tail[p : p + 1])
     proven, clean = since_tail.tolist()
-    # the sums agree: nothing below head is in flight
-    if whole and tail + head - skipped - found - part.units(head) & MASK == 0:
-        proven = head
+    first = int(part.breaks[0]) if len(part.breaks) else part.slabs
+    free = part.stop(first - 1) if first else 0
+    # usually slabs follow each other from the tail on: free up to the first open one. Of a stripe larger than its
+    # copy, a part without slabs may be known to be skipped
+    if not part.gaps and (part.reach >= head or head <= room) and (whole or proven <= free):
+        proven = max(proven, part.reach if part.reach >= head else free)
+    else:
+        # the sums agree: nothing below head is in flight
+        if whole and tail + head - skipped - found - part.units(head) & MASK == 0:
+            proven = head
+        free, first, proven = _closed_until(part, proven, clean, tail, found, skipped, ring)
+        # units below `proven` outside slabs were skipped; the first slab that is kept ends them
+        kept = part.start(first) if first < part.slabs else most
+        free = max(free, min(proven, kept))
+    state.found[stripe] = found + part.units(free) & MASK
+    state.proven[stripe] = tail + max(proven, free) & MASK
+    return free
+
+
+def _closed_until(
+    part: _Part, proven: int, clean: int, tail: int, found: int, skipped: int, ring: int
+) -> tuple[int, int, int]:
+    """Up to where a part is closed and accounted for, the first slab that is not, and up to where claims are proven."""
     free = first = 0
     for at in [*part.breaks.tolist(), part.slabs]:
         if at > first:
@@ -245,12 +275,7 @@ def _advance(state: Stripes, pieces: Pieces, p: int, part: _Part, most: int) -> 
                 break
             proven = gap_to
         free, first = part.stop(at), at + 1
-    # units below `proven` outside slabs were skipped; the first slab that is kept ends them
-    kept = part.start(first) if first < part.slabs else most
-    free = max(free, min(int(proven), kept))
-    state.found[stripe] = found + part.units(free) & MASK
-    state.proven[stripe] = tail + max(proven, free) & MASK
-    return free
+    return free, first, proven
 
 
 def _not_below(position: U32s, tail: U32s) -> U32s:

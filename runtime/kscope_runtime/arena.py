@@ -22,8 +22,9 @@ from kscope.util import memory
 Lines = npt.NDArray[np.uint32]
 _WORDS = layout.LINE // 4
 _LEAST = 64 << 20
-_LOOK = (256 << 20) // layout.LINE
-"""Lines between two looks at how much memory is left."""
+_LOOK, _LOOKS = (256 << 20) // layout.LINE, 256
+"""Lines between two looks at how much memory is left: as many, or this part of the memory. A look reads files of the
+kernel, while launches take the interpreter's lock again and again."""
 _STEP = 1 << 30
 """Bytes by which the file grows."""
 _SHARE, _IN_MEMORY, _KEPT = 2, 4, 8
@@ -76,8 +77,8 @@ class Arena:
     def _look(self, end: int) -> None:
         """See whether there is memory up to line `end`, or the file is needed."""
         assert self._room is not None
-        self._next_look = end + _LOOK
         most, left = memory.limit(), memory.available()
+        self._next_look = end + max(_LOOK, most // layout.LINE // _LOOKS)
         if self._file is None and (end * layout.LINE > most // _IN_MEMORY or left < most // _IN_MEMORY):
             self._begin_file()
         too_much = end > len(self._room) or (self._file is None and end * layout.LINE > most // _SHARE)

@@ -95,13 +95,17 @@ class Drain:
         """Return when the pool has room for a launch of the kernel and all those before it, or nothing was freed for a
         while. After a wait in vain, do not wait again until there was room once.
         """
-        self._wait_for_room(kernel)
-        self._passes.forecast.launched(kernel, time.monotonic())
-
-    def _wait_for_room(self, kernel: Hashable) -> None:
+        now, (looked, room) = time.monotonic(), self._passes.seen
+        if room and now - looked < _FRESH_S and self._passes.forecast.admits(kernel, now):
+            self._patient = True  # nearly all launches
+            return
         if self._fits(kernel):
             self._patient = True
-            return
+        else:
+            self._wait(kernel)
+        self._passes.forecast.launched(kernel, time.monotonic())
+
+    def _wait(self, kernel: Hashable) -> None:
         if self._patient:
             self._wake.set()
         progress, until = self._progress(), time.monotonic() + _MAX_LAUNCH_WAIT_S
@@ -208,7 +212,7 @@ class Drain:
             self.end(error)
 
     def _run_passes(self) -> None:
-        freed = _MUCH
+        freed, at_once = _MUCH, False
         while True:
             if freed < _MUCH:
                 self._pause(_BUSY_S if freed else _IDLE_S)
@@ -216,8 +220,9 @@ class Drain:
             if self._stop.is_set():
                 return
             with self._lock:
-                freed = self._passes.once(_SHARE)
+                freed = self._passes.once(_SHARE, at_once=at_once)
             self._freed += freed
+            at_once = freed >= _MUCH
 
     def _pause(self, least: float) -> None:
         if not self._recording.is_set():

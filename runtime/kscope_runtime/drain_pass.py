@@ -18,21 +18,22 @@ import numpy as np
 
 from kscope.capture import layout, wire
 from kscope.capture.capture_data import BegunLaunch
-from kscope.capture.expand import Claims, Expander, Lines
+from kscope.capture.expand import Expander, Lines
 from kscope.capture.model import Problem
 
-from .accounting import MASK, TURN, Stripes, advance, slabs_end, uncut
+from .accounting import MASK, TURN, Share, Stripes, account, slabs_end, uncut
 from .arena import Arena
 from .device import Device
 from .driver import Memory
 from .driver_calls import DriverCalls
 from .forecast import Forecast
 from .in_file import InFile
-from .launch_table import WINDOW, Found, LaunchTable, identified
+from .launch_table import UNKNOWN, WINDOW, Found, LaunchTable, identified
 from .overrun_slabs import SETTLED_S, OverrunSlabs
+from .ranges import in_rings
 from .room import has_room
 from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
-from .staging import PLACES, Part, Staging, batches_of, pieces_of, ranges_of
+from .staging import PLACES, Staging, batches_of
 from .watch import Watch
 from .writing import Taken, Writer, claims_of
 
@@ -99,10 +100,13 @@ class Passes:
         """Warps that found no room, from begin() to the last reading."""
         return int((self._control["lost"] - self._lost).astype(np.int64).sum())
 
-    def once(self, share: int) -> int:
-        """Take closed slabs of the stripes of which at least 1/share is claimed. Returns bytes freed."""
+    def once(self, share: int, *, at_once: bool = False) -> int:
+        """Take closed slabs of the stripes of which at least 1/share is claimed. Returns bytes freed.
+
+        at_once: the pass before ended just now, so its last reading of the stripes serves.
+        """
         self._stuck = []
-        skipped, head = self._read_stripes()
+        skipped, head = self._last if at_once else self._read_stripes()
         enough = (self.state.claimed(head) * share >= self.state.ring) & ~self.state.turned
         worth = np.flatnonzero(enough & (time.monotonic() >= self._again))
         freed = self._pass(worth, skipped, head, closed=True) if len(worth) else 0
@@ -137,8 +141,9 @@ class Passes:
         found = [np.zeros((0, layout.LINE // 4), np.uint32)]
         for stripe in np.flatnonzero((head != self.state.tail) | self.state.turned).tolist():
             for units, pieces, slabs in self._walk(stripe, skipped, head):
-                launches = self._launches.find(units, slabs.at, self._staging.memory, fresh=True)
-                taken = self._taken(units, slabs.at, launches, claims_of(pieces, slabs.opens), expander)
+                launches = self._launches.find(units, slabs.at, self._staging.memory)
+                every = Share(pieces.units, slabs.at, launches.entry, slabs.opens)
+                taken = self._taken(units, pieces, every, launches, expander)
                 found.append(np.empty((taken.plan.lines, layout.LINE // 4), np.uint32))
                 taken.write(found[-1])
         return np.concatenate(found)
@@ -176,7 +181,8 @@ class Passes:
         self.state.proven[stripe] = tail + reach & MASK
         if units:
             return 0
-        freed = self._free([Part(stripe, tail, 0, True)], np.array([end - tail & MASK]))
+        (part,) = batches_of(np.array([stripe]), np.zeros_like(head, np.int64), self.state.tail, skipped, head, 0)
+        freed = self._free(part, np.array([end - tail & MASK]))
         self._calls.synchronize(self._writes)
         return freed * wire.UNIT
 
@@ -215,33 +221,31 @@ class Passes:
         room = has_room(claimed, self.state.ring)
         self.seen = began, room
         (self.room.set if room else self.room.clear)()
-        return skipped, head
+        self._last = skipped, head  # no tail is beyond
+        return self._last
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
         freed, requested, past = 0, time.monotonic(), self.device.surely_past()
         settled = max(0, past - int(SETTLED_S * 1e9))
         reading = 0.0
         try:
-            for batch, units in self._batches(stripes, head):
+            for pieces, units in self._batches(stripes, skipped, head):
                 if reading:  # how much room is left
                     self._stripes_arrived(reading)
-                pieces = pieces_of(batch, skipped, head)
                 slabs = find(units, pieces, settled)
-                known = slabs.at[slabs.closed] if closed and not slabs.closed.all() else slabs.at
-                found = self._launches.find(units, known, self._staging.memory, fresh=not closed)
+                needed = slabs.closed if closed else None
+                found = self._launches.find(units, slabs.at, self._staging.memory, needed)
                 if closed:
                     slabs = identified(units, slabs, found, past)
-                free = self._account(units, pieces, slabs, requested if closed else None)
-                at, opens = slabs.before(pieces.first[:-1] + free)
-                taken = self._taken(units, at, found.of(known, at), claims_of(pieces, opens), self._expander)
+                share = self._account(units, pieces, slabs, found, requested if closed else None)
+                taken = self._taken(units, pieces, share, found, self._expander)
                 self._writer.begin(taken, lines := self.arena.take(taken.plan.lines))
                 if self.device.file is not None:  # what is cleared next is there when the program dies
                     self._writer.wait()
                     self.device.file.keep(lines)
-                freed += self._free(batch, free)
-                self._resize(units, taken, bool(slabs.over.any()))
-                both = zip(batch, free, strict=True)
-                self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
+                freed += self._free(pieces, share.free)
+                self._resize(units, taken, slabs.overrun > 0)
+                self._stuck += pieces.stripe[~pieces.whole & (share.free == 0)].tolist()
                 reading = self._request_stripes()  # will wait for the next batch's copy, too
         finally:  # what a fault keeps from being cleared is kept as well
             self._writer.wait()
@@ -252,9 +256,10 @@ class Passes:
 
     # device to staging
 
-    def _batches(self, stripes: Ints, head: U32s) -> Iterator[tuple[list[Part], Units]]:
+    def _batches(self, stripes: Ints, skipped: U32s, head: U32s) -> Iterator[tuple[Pieces, Units]]:
         """Yield the stripes' claimed parts as copies in staging memory, in turn of its parts."""
-        batches = batches_of(stripes, self.state.granted(head), self.state.tail, self._staging.units)
+        granted, room = self.state.granted(head), self._staging.units
+        batches = batches_of(stripes, granted, self.state.tail, skipped, head, room)
         copies: list[Units] = []
         for index, batch in enumerate(batches):
             if not index:
@@ -271,11 +276,11 @@ class Passes:
         """
         tail, left = int(self.state.tail[stripe]), int(self.state.granted(head)[stripe])
         while left:
-            cut = min(left, self._staging.units)
-            part = Part(stripe, tail, cut, cut == left)
-            copied = self._staging.fetch([part], 0)
+            cut, one = min(left, self._staging.units), slice(stripe, stripe + 1)
+            where = np.array([stripe]), np.array([tail], np.uint32), np.array([cut]), np.array([cut == left])
+            pieces = Pieces.of(*where, skipped[one], head[one])
+            copied = self._staging.fetch(pieces, 0)
             self._staging.arrived()
-            pieces = pieces_of([part], skipped, head)
             slabs = find(copied, pieces)
             units = min(cut, int(uncut(copied, pieces, slabs)[0]))
             yield copied[:units], pieces, slabs
@@ -283,33 +288,25 @@ class Passes:
 
     # staging to host memory
 
-    def _account(self, units: Units, pieces: Pieces, slabs: Slabs, requested: float | None) -> Ints:
-        """Account for the slabs of a batch.
-
-        Args:
-            units: the copy.
-            pieces: its parts.
-            slabs: its slabs.
-            requested: when the copy was requested; None if nothing runs.
-
-        Returns:
-            (p,) units that are free from the parts' tails, including refused ones.
-        """
-        free = uncut(units, pieces, slabs)
+    def _account(self, units: Units, pieces: Pieces, slabs: Slabs, found: Found, requested: float | None) -> Share:
+        """Account for the slabs of a batch. requested: when its copy was requested; None if nothing runs."""
         if requested is not None:
-            return advance(self.state, pieces, self._overrun.settled(slabs, pieces, requested), free)
+            return account(self.state, units, pieces, self._overrun.settled(slabs, pieces, requested), found)
         # nothing runs: units outside slabs were skipped
+        free = uncut(units, pieces, slabs)
         free += np.where(pieces.whole & self.state.turned[pieces.stripe], TURN, 0)
         self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
-        return free
+        return account(self.state, units, pieces, slabs, found, free)
 
-    def _taken(self, units: Units, at: U32s, found: Found, claims: Claims, expander: Expander) -> Taken:
+    def _taken(self, units: Units, pieces: Pieces, share: Share, found: Found, expander: Expander) -> Taken:
         """How slabs expand. Those of other sessions, and without a launch, do not.
 
         A slab of another session was claimed late, or before a reset.
         """
-        expander.unidentified += found.unknown
-        return Taken(units, found.launches, expander.plan(units, at, found.launches, found.entry), claims, self.epoch)
+        if found.unknown:
+            expander.unidentified += int(np.count_nonzero(share.entry == UNKNOWN))
+        plan = expander.plan(units, share.at, found.launches, share.entry)
+        return Taken(units, found.launches, plan, claims_of(pieces, share.opens), self.epoch)
 
     def _resize(self, units: Units, taken: Taken, over: bool) -> None:
         """Let the sizes of the next slabs follow the records of the warps that were taken. over: some had too many."""
@@ -320,22 +317,20 @@ class Passes:
 
     # and back
 
-    def _free(self, batch: list[Part], free: Ints) -> int:
+    def _free(self, batch: Pieces, free: Ints) -> int:
         """Clear what was kept and let it be claimed again. Returns units freed.
 
         All tails move before the first call that may fail: nothing is kept twice, should the rest be salvaged.
         """
-        now, total = time.monotonic(), 0
-        for part, passed in zip(batch, free.tolist(), strict=True):
-            total += passed
-            # an open slab blocks those after it: read less often
-            late = passed * 4 < part.units
-            delay = min(2 * self._delay[part.stripe], _MOST_DELAY_S) if late else _LEAST_DELAY_S
-            self._delay[part.stripe], self._again[part.stripe] = delay, now + delay * late
-            self.state.freed(part.stripe, part.tail + passed & MASK, part.whole and passed >= part.units)
+        stripe, units, total = batch.stripe, batch.units, int(free.sum())
+        # an open slab blocks those after it: read less often
+        late = free * 4 < units
+        delay = np.where(late, np.minimum(2 * self._delay[stripe], _MOST_DELAY_S), _LEAST_DELAY_S)
+        self._delay[stripe], self._again[stripe] = delay, time.monotonic() + delay * late
+        self.state.freed(stripe, batch.tail + free.astype(np.uint32), batch.whole & (free >= units))
         self._calls.wait(self._writes)  # the limits of the batch before
-        kept = np.minimum(free, np.array([part.units for part in batch]))
-        self.device.clear_ranges(ranges_of(batch, self.device.table, kept), self._writes, self._calls)
+        kept = in_rings(self.device.table[stripe], batch.tail, np.minimum(free, units))
+        self.device.clear_ranges(kept, self._writes, self._calls)
         if total:
             self._limit(self._control["head"])
         return total

@@ -143,7 +143,10 @@ class CudaDriver:
 
     def context(self) -> int:
         """The thread's current context, 0 for none."""
-        return int(self._call("cuCtxGetCurrent"))
+        result, context = self._cu.cuCtxGetCurrent()  # for each launch: without _call()
+        if result:
+            raise _refused("cuCtxGetCurrent", result)
+        return int(context)
 
     def set_context(self, context: int) -> None:
         """Make a context current in this thread."""
@@ -224,7 +227,7 @@ class CudaDriver:
     def capture(self, stream: int) -> int | None:
         """The id of the stream's graph capture; 0 for none, None if that cannot be known."""
         result, *status = self._cu.cuStreamIsCapturing(stream)  # several times faster than its id
-        if int(result) == 0 and int(status[0]) == _NOT_CAPTURED:
+        if not result and status[0] == _NOT_CAPTURED:
             return 0
         result, *found = self._cu.cuStreamGetCaptureInfo(stream)
         return int(found[1]) if int(result) == 0 and int(found[0]) == _CAPTURED else None

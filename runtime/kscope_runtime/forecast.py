@@ -51,10 +51,20 @@ class Forecast:
         pool must be the only one, and finds it nearly empty.
         """
         with self._lock:
-            pending, claims = self._expected - self._seen, self._claims(kernel)
-            if self._occupied + pending + claims <= self._size * _MOST:
-                return True
-            return pending <= 0 and self._occupied + min(claims, self._size * _MUCH) <= self._size
+            return self._fits(self._claims(kernel))
+
+    def admits(self, kernel: Hashable, now: float) -> bool:
+        """Count a launch of the kernel if it fits. Returns whether it does."""
+        with self._lock:  # for each launch: with few calls
+            claims = self._each.get(kernel)
+            if claims is None:
+                claims = self._size * _UNKNOWN
+            expected = self._expected + claims
+            if self._occupied + expected - self._seen > self._size * _MOST and not self._fits(claims):
+                return False
+            self._counts[kernel] = self._counts.get(kernel, 0) + 1
+            self._expected, self.changed = expected, now
+            return True
 
     def is_quiet(self) -> bool:
         """Whether launches that the device has not begun claim little."""
@@ -92,6 +102,12 @@ class Forecast:
                 self._expected = max(self._expected, float(self._seen))
             elif now - self.changed >= SETTLED_S and self._counts:
                 self._settle()
+
+    def _fits(self, claims: float) -> bool:
+        pending = self._expected - self._seen
+        if self._occupied + pending + claims <= self._size * _MOST:
+            return True
+        return pending <= 0 and self._occupied + min(claims, self._size * _MUCH) <= self._size
 
     def _claims(self, kernel: Hashable) -> float:
         return self._each.get(kernel, self._size * _UNKNOWN)

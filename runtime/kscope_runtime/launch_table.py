@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ _MOST = 1 << 14
 """Entries that are read at a time."""
 _ENTRY_S = 0.1
 """How long after a warp has ended its launch's entry may arrive; a first warp's retries take microseconds."""
-_FOREIGN, _UNKNOWN = -1, -2
+_FOREIGN, UNKNOWN = -1, -2
 _NEWEST = 256
 """Entries that are kept of a broken context: at most 128 launches run at a time."""
 
@@ -45,20 +45,14 @@ class Found:
 
     Attributes:
         launches: (l,) wire.LAUNCH, those of the heads.
-        entry: (s,) index of each head's launch; -1 if the head is of another session, -2 if its launch is unknown.
+        entry: (s,) index of each head's launch; -1 if the head is of another session or its launch is not needed, -2 if
+            its launch is unknown.
         unknown: heads of this session whose launch was not found.
     """
 
     launches: np.ndarray
     entry: npt.NDArray[np.int32]
     unknown: int
-
-    def of(self, at: U32s, some: U32s) -> Found:
-        """Those of some of the heads. at: (s,) unit of each head, ascending. some: (n,) units of these, ascending."""
-        if len(some) == len(at):
-            return self
-        entry = self.entry[np.searchsorted(at, some)]
-        return replace(self, entry=entry, unknown=int(np.count_nonzero(entry == _UNKNOWN)))
 
 
 def identified(units: Units, slabs: Slabs, found: Found, past: int) -> Slabs:
@@ -75,10 +69,11 @@ def identified(units: Units, slabs: Slabs, found: Found, past: int) -> Slabs:
     """
     if not found.unknown:
         return slabs
-    closed, ended = slabs.closed.copy(), units[slabs.at[slabs.closed], 5]
+    late = np.flatnonzero(found.entry == UNKNOWN)
+    closed, ended = slabs.closed.copy(), units[slabs.at[late], 5]
     steps = np.uint32(max(0, past - int(_ENTRY_S * 1e9)) >> wire.TIME_SHIFT & 0xFFFFFFFF)
     recent = (steps - ended).view(np.int32) <= 0 if past else np.ones(len(ended), bool)
-    closed[closed] = ~(recent & (found.entry == _UNKNOWN))
+    closed[late[recent]] = False
     return slabs.with_closed(closed)
 
 
@@ -117,27 +112,24 @@ class LaunchTable:
     def requested(self) -> None:
         """Take in what request() read."""
         if self._requested is not None:
-            known = slice(self._requested, self._requested + WINDOW)
-            if np.array_equal(_words(self._ahead), _words(self._rows[known])):
-                self._read_at[known] = time.monotonic()
-            else:
-                self._take(self._requested, self._ahead)
+            self._take(self._requested, self._ahead)
             self._requested = None
 
-    def find(self, units: Units, at: U32s, memory: Memory, fresh: bool = False) -> Found:
+    def find(self, units: Units, at: U32s, memory: Memory, closed: Bools | None = None) -> Found:
         """The launches of the slabs at units `at` (s,), ascending.
 
         Args:
             units: (n, 8) uint32.
             at: unit of each head.
             memory: reads entries that are not known.
-            fresh: read the entries of unfinished warps again, whose heads have less information.
+            closed: (s,) slabs whose launch is needed. None for all: then the entries of unfinished warps, whose heads
+                have less information, are read again.
         """
         stale = time.monotonic() - _STALE_S
-        row, rows, unknown, missing = self._match(units, at, fresh, stale, last=False)
+        row, rows, unknown, missing = self._match(units, at, closed, closed is None, stale, last=False)
         if len(missing):
             self._fetch(missing, memory)
-            row, rows, unknown, _ = self._match(units, at, False, -math.inf, last=True)
+            row, rows, unknown, _ = self._match(units, at, closed, False, -math.inf, last=True)
         return Found(_words(self._rows)[rows].reshape(-1).view(wire.LAUNCH), row, unknown)
 
     def newest(self, memory: Memory) -> tuple[BegunLaunch, ...]:
@@ -157,31 +149,33 @@ class LaunchTable:
         return tuple(map(BegunLaunch, *columns))
 
     def _match(
-        self, units: Units, at: U32s, fresh: bool, stale: float, last: bool
+        self, units: Units, at: U32s, closed: Bools | None, fresh: bool, stale: float, last: bool
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.integer], int, Ints]:
         """As far as launches are known: each head's index into rows, with numbers below 0 as in Found; the rows; how
         many are unknown; and the slots whose entries must be read: that is, when they are not known or were read up to
         `stale`, of time.monotonic(). Only the latter are valid if there are any, unless this is the last try.
         """
         if native.available():
-            return self._compiled(units, at, fresh, stale, last)
+            return self._compiled(units, at, closed, fresh, stale, last)
         heads = units[at]
         slot, other = (heads[:, 0] >> np.uint32(wire.SLOT_SHIFT)).astype(np.int64), foreign(heads, self.epoch)
+        other = other if closed is None else other | ~closed
         newest = self._is_entry(heads, slot)
         missing = np.unique(slot[~other & (~newest | (self._read_at[slot] <= stale) | (fresh & ~finished(heads)))])
         row = np.where(newest, slot, slot + wire.SLOTS)
         good = (newest | self._is_entry(heads, row)) & ~other
-        entry = np.where(other, _FOREIGN, _UNKNOWN).astype(np.int32)
+        entry = np.where(other, _FOREIGN, UNKNOWN).astype(np.int32)
         rows, entry[good] = np.unique(row[good], return_inverse=True)
         return entry, rows, int(np.count_nonzero(~other & ~good)), missing
 
     def _compiled(
-        self, units: Units, at: U32s, fresh: bool, stale: float, last: bool
+        self, units: Units, at: U32s, closed: Bools | None, fresh: bool, stale: float, last: bool
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.integer], int, Ints]:
         entry, counts = np.empty(len(at), np.int32), np.empty(2, np.int64)
         known = self._grid, self._log2, self._read_at, stale, int(last), native.threads()
         found = entry, self._missing, self._numbered, counts
-        native.call("entries", units, len(at), at, self.epoch, int(fresh), *known, *found)
+        needed = 0 if closed is None else closed
+        native.call("entries", units, len(at), at, needed, self.epoch, int(fresh), *known, *found)
         rows, unknown = counts.tolist()
         missing = np.flatnonzero(self._missing) if rows < 0 else np.zeros(0, np.int64)
         return entry, self._numbered[: max(0, rows)], unknown, missing
@@ -210,8 +204,13 @@ class LaunchTable:
     def _take(self, first: int, rows: np.ndarray) -> None:
         """Note the entries of this session among those from slot `first` on."""
         self._read_at[first : first + len(rows)] = time.monotonic()
+        if native.available() and self._device.file is None:
+            columns = self._rows, self._grid, self._log2
+            found = native.call_briefly("learn", rows, len(rows), first, self.epoch, *columns)
+            self._next = found if found >= 0 else self._next
+            return
         which = np.flatnonzero(self._is_valid(first, rows))
-        if not len(which):
+        if not len(which) or np.array_equal(_words(rows), _words(self._rows[first : first + len(rows)])):
             return
         slot = which + first
         replaced = (self._log2[slot] != 0) & (self._rows["grid_id"][slot] != rows["grid_id"][which])

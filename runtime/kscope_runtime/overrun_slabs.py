@@ -33,7 +33,7 @@ class OverrunSlabs:
             pieces: the copy's parts.
             requested: time.monotonic() when the copy was requested.
         """
-        if not slabs.over.any():
+        if not slabs.overrun:
             return slabs
         closed = slabs.closed.copy()
         for piece, stripe in enumerate(pieces.stripe.tolist()):

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kscope import native
 from kscope.capture import wire
 
 Bytes = npt.NDArray[np.uint8]
@@ -32,6 +33,8 @@ class Ranges:
 
     def at_most(self, size: int) -> Ranges:
         """The same bytes in ranges of at most `size` bytes."""
+        if not len(self.size) or self.size.max() <= size:
+            return self
         parts = -(-self.size // size)
         which = np.repeat(np.arange(len(parts)), parts)
         begin = (np.arange(len(which)) - (np.cumsum(parts) - parts)[which]) * size
@@ -46,6 +49,10 @@ def in_rings(table: np.ndarray, tail: npt.NDArray[np.uint32], units: npt.NDArray
         tail: (p,) position of the first unit.
         units: (p,).
     """
+    if native.available():
+        address, size = np.empty(2 * len(tail), np.uint64), np.empty(2 * len(tail), np.int64)
+        count = native.call_briefly("rings", len(tail), table, tail, units, address, size)
+        return Ranges(address[:count], size[:count])
     at = (tail & table["mask"]).astype(np.int64)
     straight = np.minimum(units, table["mask"].astype(np.int64) + 1 - at)
     begin = np.stack([at, np.zeros(len(at), np.int64)], axis=1).ravel() * wire.UNIT

@@ -20,7 +20,7 @@ U32s = npt.NDArray[np.uint32]
 Units = npt.NDArray[np.uint32]
 """(n, 8): units of 32 bytes."""
 Ints = npt.NDArray[np.int64]
-_LOG2 = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
+LOG2 = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
 _CHUNK = 1 << 14
 """Units that a thread searches at a time, as in claims.c."""
 
@@ -44,22 +44,17 @@ class Pieces:
     skipped: U32s
     head: U32s
 
+    @staticmethod
+    def of(stripe: Ints, tail: U32s, units: Ints, whole: Bools, skipped: U32s, head: U32s) -> Pieces:
+        """Parts of `units` units each, one after the other."""
+        first = np.zeros(len(units) + 1, np.int64)
+        np.cumsum(units, out=first[1:])
+        return Pieces(stripe, first, tail, whole, skipped, head)
 
-@dataclass(frozen=True)
-class Extents:
-    """How far each part's slabs follow each other, in units from its tail; each field but `breaks` is (p,).
-
-    Attributes:
-        free: up to the first open slab or gap.
-        reach: up to the end of the last slab.
-        gaps: there is a gap before a slab.
-        breaks: (s,) slabs that are open, or after a gap.
-    """
-
-    free: Ints
-    reach: Ints
-    gaps: Bools
-    breaks: Bools
+    @property
+    def units(self) -> Ints:
+        """Units of each part."""
+        return self.first[1:] - self.first[:-1]
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Slabs:
         closed: the end is there, and as many records as the slab should hold.
         over: more records were written than the slab has room for.
         opens: (p + 1,) where the slabs of each part begin, and their number.
-        extents: if they are known.
+        overrun: how many are over.
     """
 
     at: U32s
@@ -80,11 +75,11 @@ class Slabs:
     closed: Bools
     over: Bools
     opens: Ints
-    extents: Extents | None = None
+    overrun: int
 
     def with_closed(self, closed: Bools) -> Slabs:
         """The slabs, of which others are complete."""
-        return replace(self, closed=closed, extents=None)
+        return replace(self, closed=closed)
 
     def units(self, which: slice) -> Ints:
         """Sizes of slabs."""
@@ -94,27 +89,19 @@ class Slabs:
         """The slabs of a part."""
         return slice(*self.opens[part : part + 2].tolist())
 
-    def before(self, end: Ints) -> tuple[U32s, Ints]:
-        """The units of the slabs that begin before unit `end` (p,) of their part, and where each part's of them begin,
-        (p + 1,).
-        """
-        some = np.flatnonzero(self.opens[1:] > self.opens[:-1])
-        cut = some[self.at[self.opens[1:][some] - 1] >= end[some]]
-        if not len(cut):
-            return self.at, self.opens
-        stop = self.opens[1:].copy()
-        for part in cut.tolist():
-            mine = self.of(part)
-            stop[part] = mine.start + np.searchsorted(self.at[mine], np.uint32(end[part]))
-        ranges = zip(self.opens[:-1].tolist(), stop.tolist(), strict=True)
-        at = np.concatenate([self.at[first:last] for first, last in ranges])
-        return at, np.append(0, np.cumsum(stop - self.opens[:-1]))
+    def before(self, end: Ints) -> tuple[Ints, Ints]:
+        """Which slabs begin before unit `end` (p,) of their part, and where each part's of them begin, (p + 1,)."""
+        parts = range(len(end))
+        mine = [self.of(part) for part in parts]
+        counts = [np.searchsorted(self.at[mine[part]], np.uint32(end[part])) for part in parts]
+        which = [np.arange(one.start, one.start + count) for one, count in zip(mine, counts, strict=True)]
+        return np.concatenate(which), np.append(0, np.cumsum(counts))
 
 
 def looks_whole(units: Units) -> Bools:
     """Which units are the heads of slabs, (n,)."""
     log2 = log2_of(units)
-    return np.asarray(is_head(units) & (log2 >= _LOG2[0]) & (log2 <= _LOG2[1]))
+    return np.asarray(is_head(units) & (log2 >= LOG2[0]) & (log2 <= LOG2[1]))
 
 
 def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
@@ -146,17 +133,16 @@ def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
         closed &= there[first + needed] - there[first] == needed
     opens = np.searchsorted(piece, np.arange(len(pieces.stripe) + 1))
     over = finished(heads) & (count > room)
-    return Slabs(at.astype(np.uint32), log2_of(heads).astype(np.uint8), closed, over, opens)
+    overrun = int(np.count_nonzero(over))
+    return Slabs(at.astype(np.uint32), log2_of(heads).astype(np.uint8), closed, over, opens, overrun)
 
 
 def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
     parts, size = len(pieces.stripe), int(pieces.first[-1] - pieces.first[0])
-    most = size // wire.slab_units(_LOG2[0]) + size // _CHUNK + parts + 1
+    most = size // wire.slab_units(LOG2[0]) + size // _CHUNK + parts + 1
     at, log2 = np.empty(most, np.uint32), np.empty(most, np.uint8)
-    closed, over, breaks = np.empty((3, most), bool)
-    opens = np.empty(parts + 1, np.int64)
-    free, reach = np.empty((2, parts), np.int64)
-    gaps = np.empty(parts, bool)
-    inputs = units, parts, pieces.first, *_LOG2, settled, native.threads()
-    n = native.call("claims", *inputs, at, log2, closed, over, opens, free, reach, gaps, breaks)
-    return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens, Extents(free, reach, gaps, breaks[:n]))
+    closed, over = np.empty((2, most), bool)
+    opens, overrun = np.empty(parts + 1, np.int64), np.empty(1, np.int64)
+    inputs = units, parts, pieces.first, *LOG2, settled, native.threads()
+    n = native.call("claims", *inputs, at, log2, closed, over, opens, overrun)
+    return Slabs(at[:n], log2[:n], closed[:n], over[:n], opens, int(overrun[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,22 +11,12 @@ from kscope.errors import DriverError
 
 from .device import Device
 from .driver import Memory
-from .ranges import Ranges, in_rings
+from .ranges import in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
 BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 3
 """Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory: the device fills one, the
 host accounts for another, and writes the third to the arena."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """`units` units of a stripe from `tail` on. whole: up to head."""
-
-    stripe: int
-    tail: int
-    units: int
-    whole: bool
 
 
 class Staging:
@@ -51,10 +41,10 @@ class Staging:
         """Wait for all copies from the device."""
         self.memory.synchronize(self.stream)
 
-    def fetch(self, batch: list[Part], place: int) -> Units:
+    def fetch(self, batch: Pieces, place: int) -> Units:
         """Copy the parts to a place, which arrived() waits for. Returns the copy."""
-        units = np.asarray(self._place(place)[: sum(part.units for part in batch)])
-        ranges = ranges_of(batch, self._device.table, np.array([part.units for part in batch]))
+        units = np.asarray(self._place(place)[: int(batch.first[-1])])
+        ranges = in_rings(self._device.table[batch.stripe], batch.tail, batch.units)
         self.memory.read_ranges(units.reshape(-1).view(np.uint8), ranges, self.stream)
         return units
 
@@ -70,41 +60,24 @@ class Staging:
         return found
 
 
-def batches_of(stripes: Ints, granted: Ints, tail: U32s, room: int) -> list[list[Part]]:
+def batches_of(stripes: Ints, granted: Ints, tail: U32s, skipped: U32s, head: U32s, room: int) -> list[Pieces]:
     """The parts of stripes that are copied together.
 
     Args:
         stripes: (n,) which ones.
         granted, tail: every stripe's units that may be in slabs, and where they begin.
+        skipped, head: every stripe's.
         room: units of a batch.
     """
-    batches: list[list[Part]] = []
-    used = 0
-    for stripe in stripes.tolist():
-        units = int(granted[stripe])
-        cut = min(units, room)
-        if not batches or used + cut > room:
-            batches.append([])
+    cut, opens, used = np.minimum(granted[stripes], room), list[int](), 0
+    for part, more in enumerate(cut.tolist()):
+        if not opens or used + more > room:
+            opens.append(part)
             used = 0
-        batches[-1].append(Part(stripe, int(tail[stripe]), cut, cut == units))
-        used += cut
-    return batches
+        used += more
 
+    def batch(first: int, stop: int) -> Pieces:
+        which, units = stripes[first:stop], cut[first:stop]
+        return Pieces.of(which, tail[which], units, units == granted[which], skipped[which], head[which])
 
-def ranges_of(batch: list[Part], table: np.ndarray, units: Ints) -> Ranges:
-    """Where the first units (p,) of each part are; table: (k,) wire.STRIPE, every stripe's."""
-    stripe, tail = [part.stripe for part in batch], np.array([part.tail for part in batch], np.uint32)
-    return in_rings(table[stripe], tail, units)
-
-
-def pieces_of(batch: list[Part], skipped: U32s, head: U32s) -> Pieces:
-    """The parts, one after the other; skipped, head: every stripe's."""
-    stripe = np.array([part.stripe for part in batch])
-    return Pieces(
-        stripe=stripe,
-        first=np.cumsum([0, *(part.units for part in batch)]),
-        tail=np.array([part.tail for part in batch], np.uint32),
-        whole=np.array([part.whole for part in batch]),
-        skipped=skipped[stripe],
-        head=head[stripe],
-    )
+    return [batch(*bounds) for bounds in pairwise([*opens, len(stripes)])]

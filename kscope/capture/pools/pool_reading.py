@@ -221,7 +221,7 @@ def slabs(pool: Pool) -> tuple[memoryview, memoryview]:
     first = room("q", 2)
     first[1] = units
     sizes = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
-    columns = at, log2, nothing, nothing, opens, nothing, nothing, nothing, nothing
+    columns = at, log2, nothing, nothing, opens, room("q", 1)
     count = native.call("claims", pool.pool, 1, first, *sizes, 0, native.threads(), *columns)
     return at[:count], log2[:count]
 

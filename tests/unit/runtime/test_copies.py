@@ -3,12 +3,14 @@ not have been."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from kscope.capture import layout
+from kscope.capture import layout, wire
+from kscope_runtime.accounting import Share
 from kscope_runtime.drain_pass import Passes
-from kscope_runtime.slab_search import Ints, Pieces, Slabs, Units
 
 from .conftest import Bench
 from .fake import REGION, Lane
@@ -37,15 +39,35 @@ def test_batches_are_copied_while_the_previous_one_is_read(by_hand: None, monkey
     on_their_way: list[int] = []
     account = Passes._account
 
-    def watched(self: Passes, units: Units, pieces: Pieces, slabs: Slabs, requested: float | None) -> Ints:
+    def watched(self: Passes, *arguments: Any) -> Share:
         on_their_way.append(len(bench.driver.streams[self._staging.stream]))
-        return account(self, units, pieces, slabs, requested)
+        return account(self, *arguments)
 
     monkeypatch.setattr(Passes, "_account", watched)
     assert once(bench) == 80 * SLAB
     assert len(on_their_way) == 2
     assert on_their_way[0] >= 2, "the second batch was not requested for before the first one was read"
     assert on_their_way[1] == 0
+
+
+def test_a_pass_at_once_after_another_uses_its_last_reading(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench().arm()
+    read, control = list[int](), bench.drain.device.stripes * wire.STRIPE_BYTES
+    fetch = bench.driver.read
+
+    def watched(into: np.ndarray, address: int, stream: int) -> None:
+        read.append(into.nbytes)
+        fetch(into, address, stream)
+
+    monkeypatch.setattr(bench.driver, "read", watched)
+    Lane(bench.memory).run()
+    assert once(bench) == SLAB
+    assert read.count(control) == 4, "both copies at the beginning, and after the batch"
+    Lane(bench.memory, block=1).run()
+    bench.drain._passes._again[:] = 0
+    assert bench.drain._passes.once(1 << 20, at_once=True) == 0, "the claim is later than the last reading"
+    assert read.count(control) == 4
+    assert once(bench) == SLAB
 
 
 def test_room_is_published_after_each_batch(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -384,7 +384,11 @@ def test_ranges_are_copied_one_by_one_without_compiled_loops(cu: Bindings, monke
     ],
     ids=["straight", "over the edge", "positions wrap", "nothing"],
 )
-def test_units_of_a_ring_are_one_or_two_ranges(tail: int, units: int, expected: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("compiled", ["1", "0"])
+def test_units_of_a_ring_are_one_or_two_ranges(
+    compiled: str, tail: int, units: int, expected: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KSCOPE_NATIVE", compiled)
     table = np.zeros(1, wire.STRIPE)
     table["base"], table["mask"] = 1 << 20, 63
     found = in_rings(table, np.array([tail], np.uint32), np.array([units]))

@@ -80,6 +80,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "limit", lambda: GIB)
     monkeypatch.setattr(memory, "available", lambda: GIB)
     monkeypatch.setattr(arena, "_LOOK", 0)
+    monkeypatch.setattr(arena, "_LOOKS", GIB)
     monkeypatch.setattr(arena, "_STEP", 4096)
 
 
@@ -145,6 +146,7 @@ def test_running_out_of_memory_keeps_records_and_reports_a_problem(
     by_hand: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena, "_LOOK", 0)
+    monkeypatch.setattr(arena, "_LOOKS", GIB)
     bench = Bench().arm()
     for block in range(8):
         Lane(bench.memory, sm=0, block=block).run()

@@ -12,7 +12,8 @@ from kscope.capture import wire
 from kscope.capture.expand import Lines
 from kscope.decoding import slabs
 from kscope_runtime import launch_table
-from kscope_runtime.accounting import MASK, Stripes, advance, uncut
+from kscope_runtime.accounting import MASK, Stripes, account
+from kscope_runtime.launch_table import Found
 from kscope_runtime.slab_search import Pieces, find
 
 from .conftest import Bench
@@ -109,8 +110,13 @@ def test_a_ring_is_not_scanned_beyond_an_open_slab(bench: Bench, monkeypatch: py
 
 
 @pytest.mark.parametrize("turn", range(6))
-def test_refused_claims_are_found_across_position_wraparound(turn: int) -> None:
+@pytest.mark.parametrize(("before_edge", "clean", "free"), [(5, True, 9), (5, False, 3), (20, True, 3)])
+@pytest.mark.parametrize("compiled", ["1", "0"])
+def test_refused_claims_are_found_across_position_wraparound(
+    compiled: str, before_edge: int, clean: bool, free: int, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """2^31 units behind the tail is as far as 2^31 ahead of it."""
+    monkeypatch.setenv("KSCOPE_NATIVE", compiled)
     table = np.zeros(1, wire.STRIPE)
     table["mask"] = 63
     state = Stripes.at(table)
@@ -120,18 +126,21 @@ def test_refused_claims_are_found_across_position_wraparound(turn: int) -> None:
         state.then = state.limit.copy()
         state.saw(head)
     # a slab of 3 units that ends 2 before the edge; a claim over the edge; and a slab that is on its way behind it
-    tail = state.tail + np.uint32(59)
-    state.tail, state.found = tail, state.found + np.uint32(59)
+    tail = state.tail + np.uint32(64 - before_edge)
+    state.tail, state.found = tail, state.found + np.uint32(64 - before_edge)
     head = tail + np.uint32(3 + 3 + 3 + 3)
     state.limit = state.then = tail + np.uint32(64)
     state.saw(head)
+    state.clean = state.clean if clean else head
     copied = np.zeros((12, 8), np.uint32)
     for at in (0, 6):
         copied[at : at + 3] = slab(Head())
     pieces = Pieces(np.array([0]), np.array([0, 12]), tail, np.array([True]), np.array([3], np.uint32), head)
-    found = find(copied, pieces)
-    assert found.at.tolist() == [0, 6]
-    assert advance(state, pieces, found, uncut(copied, pieces, found)).tolist() == [9]
+    slabs = find(copied, pieces)
+    assert slabs.at.tolist() == [0, 6]
+    found = Found(np.zeros(1, wire.LAUNCH), np.zeros(2, np.int32), 0)
+    taken = account(state, copied, pieces, slabs, found)
+    assert taken.free.tolist() == [free] and taken.at.tolist() == [0, 6][: free // 3]
 
 
 def control(bench: Bench) -> int:

@@ -50,7 +50,7 @@ def grids(known: LaunchTable, gpu: Gpu, *heads: Head, fresh: bool = False) -> li
     """The launch of each head; -1: of another session, -2: unknown."""
     units = np.concatenate([slab(head) for head in heads])
     at = np.arange(len(heads), dtype=np.uint32) * np.uint32(wire.slab_units(2))
-    found = known.find(units, at, gpu, fresh)
+    found = known.find(units, at, gpu, None if fresh else np.ones(len(at), bool))
     return [int(found.launches["grid_id"][one]) if one >= 0 else one for one in found.entry.tolist()]
 
 

@@ -327,7 +327,7 @@ def test_a_pass_follows_at_once_when_a_pause_ends(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "_IDLE_S", 3600)
     monkeypatch.setattr(module, "_CLOSED_S", 3600)
     passes, once = SimpleQueue[int](), Passes.once
-    monkeypatch.setattr(Passes, "once", lambda self, share: (found := once(self, share), passes.put(found))[0])
+    monkeypatch.setattr(Passes, "once", lambda *a, **b: (found := once(*a, **b), passes.put(found))[0])
     bench = Bench().arm()
     passes.get(timeout=PATIENCE_S)
     assert passes.empty()
@@ -342,7 +342,7 @@ def test_a_drain_that_ended_is_started_by_the_next_session(monkeypatch: pytest.M
     """The user interrupted the session before and did not wait for its end."""
     passes, once = SimpleQueue[int](), Passes.once
 
-    def full(self: Passes, share: int) -> int:
+    def full(self: Passes, share: int, *, at_once: bool) -> int:
         raise MemoryError("the host is full")
 
     monkeypatch.setattr(Passes, "once", full)
@@ -351,7 +351,7 @@ def test_a_drain_that_ended_is_started_by_the_next_session(monkeypatch: pytest.M
     assert thread is not None
     thread.join(PATIENCE_S)
     bench.backend.collect(wait=False)
-    monkeypatch.setattr(Passes, "once", lambda self, share: (found := once(self, share), passes.put(found))[0])
+    monkeypatch.setattr(Passes, "once", lambda *a, **b: (found := once(*a, **b), passes.put(found))[0])
     bench.arm(2)
     passes.get(timeout=PATIENCE_S)
     assert bench.backend.problems() == ()

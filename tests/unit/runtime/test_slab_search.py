@@ -71,6 +71,7 @@ def test_compiled_code_finds_the_same_slabs_as_numpy(
         for name in ("at", "log2", "closed", "over", "opens"):
             got, plain = getattr(compiled, name), getattr(scanned, name)
             assert got.dtype == plain.dtype and np.array_equal(got, plain), name
+        assert compiled.overrun == scanned.overrun == np.count_nonzero(scanned.over)
         if len(parts.stripe) == 1 and {state for _, _, state, _ in expected} == {"closed"}:
             assert len(scanned.at) == len(expected) and scanned.closed.all()
 
@@ -124,7 +125,7 @@ def test_slabs_in_damaged_memory_do_not_overlap(monkeypatch: pytest.MonkeyPatch)
 def test_the_slabs_before_a_unit_keep_their_parts(end: int) -> None:
     (_, two) = pieces(large(10), 0, 5 * 257)
     found = find(large(10), two)
-    at, opens = found.before(np.array([end, 2570]))
-    mine = [257 * index for index in range(5) if 257 * index < end]
-    assert at.tolist() == [*mine, *(257 * index for index in range(5, 10))]
+    which, opens = found.before(np.array([end, 2570]))
+    mine = [index for index in range(5) if 257 * index < end]
+    assert which.tolist() == [*mine, *range(5, 10)]
     assert opens.tolist() == [0, len(mine), len(mine) + 5]

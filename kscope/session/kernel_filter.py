@@ -48,7 +48,8 @@ class Patterns:
 
 
 def only(capture: Capture, patterns: Patterns) -> Capture:
-    """The capture with the matching kernels only, and a problem if none matches or none of them recorded.
+    """The capture with the matching kernels only, without problems of the other kernels' regions, and with a problem if
+    none matches or none of them recorded.
 
     Lost warps stay counted: their kernels are unknown."""
     if not patterns.globs:
@@ -62,13 +63,15 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
     recorded = {number for device in capture.devices for number in _kernels(device, capture.epoch)}
     devices = tuple(_lines(device, capture.epoch, kept) for device in capture.devices)
     known = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
-    problems, globs = capture.problems, ", ".join(patterns.globs)
+    others = {*known.values()} - {known[number] for number in kept}
+    problems = tuple(one for one in capture.problems if not (one.region and one.kernel in others))
+    globs = ", ".join(patterns.globs)
     if known and not kept:
         marked = ", ".join(sorted({*known.values()}))
         problems += (Problem("nothing", f"kernel={globs} matches no kernel; kernels with marks: {marked}"),)
     elif recorded and not recorded & kept:
-        others = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
-        problems += (Problem("nothing", f"no kernel that matches kernel={globs} recorded; these did: {others}"),)
+        did = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
+        problems += (Problem("nothing", f"no kernel that matches kernel={globs} recorded; these did: {did}"),)
     return replace(capture, modules=tuple(modules), devices=used(devices), problems=problems)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Callable
@@ -305,11 +304,13 @@ def test_samples_are_read_while_kernels_run_and_timelines_show_when(tmp_path: Pa
     inside = [sum(begin < last and first < end for begin, end in spans) for first, last in ran]
     late = [(max(end for begin, end in spans if begin < last and first < end) - last) / 1e6 for first, last in ran]
     read = f"read {min(late):.0f} to {max(late):.0f} ms after their ends"
-    held_by = f"bursts in each window: {held}; windows of each burst: {inside}"
-    table("samples over time", f"{len(spans)} windows for {len(ran)} bursts, {read}; {held_by}")
-    assert held[0] and min(inside) >= 1
-    # the last samples of a burst may be read in the window after it
-    assert all(now or before for before, now in itertools.pairwise(held))
+    held_by = f"bursts in each window: {[*map(int, held)]}; windows of each burst: {[*map(int, inside)]}"
+    during = {span for span, bursts in zip(spans, held, strict=True) if bursts}
+    share = sum(int(row["count"]) for row in windows if (row["begin"], row["end"]) in during) / len(samples)
+    known = f"{share:.0%} of the samples in windows that begin before a burst ends"
+    table("samples over time", f"{len(spans)} windows for {len(ran)} bursts, {read}; {held_by}; {known}")
+    # a burst's last samples are read in the windows behind it
+    assert min(inside) >= 1 and share > 0.5
     assert max(held) < len(ran) or len(spans) == 1  # of a library that delivers only at the end
     prof.trace.export(tmp_path / "times.pftrace", limit=100_000)
     data = (tmp_path / "times.pftrace").read_bytes()

@@ -14,6 +14,7 @@ from waiting import PATIENCE_S
 
 import kscope
 from kscope.capture.capture_data import DeviceCapture, LaunchCount
+from kscope.capture.model import Problem
 from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.registry import Entry
@@ -98,6 +99,15 @@ def test_selected_kernels_without_records_are_reported_beside_those_with_records
     (problem,) = only(known, Patterns.of("att*")).problems
     assert (problem.kind, problem.text) == ("nothing", "no kernel that matches kernel=att* recorded; these did: work")
     assert only(known, Patterns.of("wo*")).problems == ()
+
+
+def test_problems_of_regions_in_other_kernels_are_left_out() -> None:
+    with kscope.profile() as prof:
+        launch(work)
+        launch(attention)
+    of_work, of_attention = (Problem("hollow", "empty", kernel=name, region="r") for name in ("work", "attention"))
+    capture = replace(prof.capture, problems=(of_work, of_attention))
+    assert only(capture, Patterns.of("att*")).problems == (of_attention,)
 
 
 def test_captures_contain_their_options() -> None:

@@ -88,8 +88,9 @@ def _of(rows: Rows) -> Reduced:
     else:
         for to, column in zip(sums, rows.sums, strict=True):
             to[:] = summed(of, column, groups)
-        for to, column in zip(least, rows.least, strict=True):
-            np.minimum.at(to, of, column)
-        for to, column in zip(most, rows.most, strict=True):
-            np.maximum.at(to, of, column)
+        with np.errstate(invalid="ignore"):  # NaN: a time that is not known
+            for to, column in zip(least, rows.least, strict=True):
+                np.minimum.at(to, of, column)
+            for to, column in zip(most, rows.most, strict=True):
+                np.maximum.at(to, of, column)
     return Reduced(rows.code[first], of, list(sums), list(least), list(most))

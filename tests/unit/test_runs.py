@@ -60,12 +60,13 @@ def test_weights_are_summed_by_key(keys: list[int]) -> None:
 def test_rows_of_one_code_are_reduced(compiled: str, rows: list[tuple[int, int, float, bool]]) -> None:
     code, number, value, flag = (np.array([row[at] for row in rows]) for at in range(4))
     code, number, value, flag = code.astype(np.int64), number.astype(np.int64), value.astype(float), flag.astype(bool)
-    with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KSCOPE_NATIVE", compiled)
         found = reduced(
             len(rows), lambda part: Rows(code[part], (number[part], flag[part]), [value[part]], [-value[part]])
         )
-        members = [code == one for one in found.code.tolist()]
+    members = [code == one for one in found.code.tolist()]
+    with np.errstate(invalid="ignore"):
         expected = [[float(value[where].min()), float((-value[where]).max())] for where in members]
     assert found.code[found.of].tolist() == code.tolist()
     assert [column.tolist() for column in found.sums] == [

@@ -17,10 +17,13 @@ static void pause_for(int64_t ns, struct pollfd *wake)
     ppoll(wake, 1, &time, NULL);
 }
 
-/* Read the stripes' heads again and again, until one is `enough` (stripes,) units beyond its tail, or, if the launch
-   table's part is read, its second half changes, or `wake`, a descriptor, can be read, or
-   total_ns have passed. The first reading is made at once, the second one after first_ns, each later one after twice as
-   long as the one before, up to most_ns.
+/* Read the stripes' heads again and again, until
+   - one is `enough` (stripes,) units beyond its tail,
+   - the second half of the launch table's part has changed, if that is read, too,
+   - `wake`, a descriptor, can be read, or
+   - total_ns have passed.
+   The first reading is made at once, the second one after first_ns, each later one after twice as long as the one
+   before, up to most_ns.
    count: copies of a reading, 1 without the part, else 2. into, address, size: of each, in bytes. pitch: words from one
    head to the next; the first one is the first word. before: memory for half of the part.
    Returns the result of the last call of the driver. */

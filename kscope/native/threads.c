@@ -1,5 +1,5 @@
 /* Threads that wait for work. They end after a second without any, so a program that forks later has none. Waking one
-   costs a tenth of starting one, and none of them needs the interpreter's lock. */
+   costs less than starting one, and none of them needs the interpreter's lock. */
 
 #define _POSIX_C_SOURCE 200809L /* for pthread_sigmask */
 
@@ -18,7 +18,7 @@ struct work {
     void *context;
     int64_t jobs;
     atomic_int_fast64_t next;
-    int64_t wanted, working; /* threads that may still join, and those that have not finished */
+    int64_t places, working; /* for threads that may still join; threads that have not finished */
     struct work *later;
     pthread_cond_t finished;
 };
@@ -64,7 +64,7 @@ static void *run(void *argument)
         struct work *const work = queue;
         threads_busy++;
         work->working++;
-        if (!--work->wanted)
+        if (!--work->places)
             queue = work->later;
         if (queue) /* each wakes the next one, so that the caller need not wake all */
             pthread_cond_signal(&wake);
@@ -76,7 +76,7 @@ static void *run(void *argument)
             pthread_cond_signal(&work->finished);
     }
     threads_alive--;
-    pthread_cond_signal(&ended);
+    pthread_cond_broadcast(&ended); /* several threads may fork */
     pthread_mutex_unlock(&lock);
     return argument;
 }
@@ -110,8 +110,8 @@ static void watch_forks(void)
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-/* Start threads until `wanted` have nothing to do. */
-static void start_threads(int64_t wanted)
+/* Start threads until `count` have nothing to do. */
+static void start_threads(int64_t count)
 {
     sigset_t all, before;
     pthread_attr_t detached;
@@ -120,7 +120,7 @@ static void start_threads(int64_t wanted)
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all); /* signals are for the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int64_t more = wanted - (threads_alive - threads_busy); more > 0 && threads_alive < MOST_THREADS; more--) {
+    for (int64_t more = count - (threads_alive - threads_busy); more > 0 && threads_alive < MOST_THREADS; more--) {
         pthread_t thread;
         if (pthread_create(&thread, &detached, run, NULL))
             break;
@@ -132,8 +132,8 @@ static void start_threads(int64_t wanted)
 
 void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
 {
-    struct work work = {.job = job, .context = context, .jobs = jobs, .wanted = (threads < jobs ? threads : jobs) - 1};
-    if (work.wanted <= 0) {
+    struct work work = {.job = job, .context = context, .jobs = jobs, .places = (threads < jobs ? threads : jobs) - 1};
+    if (work.places <= 0) {
         take_jobs(&work);
         return;
     }
@@ -141,7 +141,7 @@ void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int6
     pthread_once(&once, watch_forks);
     pthread_cond_init(&work.finished, NULL);
     pthread_mutex_lock(&lock);
-    start_threads(work.wanted);
+    start_threads(work.places);
     work.later = queue;
     queue = &work;
     for (int woken = 0; woken < FIRST_WOKEN; woken++)

@@ -49,7 +49,7 @@ class Staging:
         return units
 
     def _place(self, place: int) -> Units:
-        """A place's memory. It is pinned when it is first needed, by the drain's thread: that takes 10 ms or more."""
+        """A place's memory. It is pinned when the drain first needs it, because that takes long."""
         found = self._places[place]
         if found is None:
             try:

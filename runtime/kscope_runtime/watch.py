@@ -13,8 +13,8 @@ from .slab_search import U32s
 
 
 class Watch:
-    """Waits for claims without the interpreter's lock, and without taking anything: it has memory and a stream of its
-    own, so other threads may read and take meanwhile.
+    """Waits for claims without the interpreter's lock, and without taking anything: it has separate memory and a
+    separate stream, so other threads may read and take meanwhile.
     """
 
     def __init__(self, device: Device, entries: int) -> None:

@@ -32,7 +32,7 @@ _SHOWN = 10
 _LEFT_OUT = _CROOKED, _POINTS, _SHARED, _UNKNOWN, _FULL = (
     "regions that nest or cross: CUTracer cannot distinguish them",
     "instants or counters between regions: they read the clock once, and ordinals shift",
-    "regions that begin with the clock read that ends another: CUTracer counts two",
+    "regions that begin with the clock read that ends another: joining needs two clock reads per region",
     "unknown durations",
     "records that came after their warp's buffer was full: to join them, use fill='ring' or more records",
 )

@@ -26,7 +26,7 @@ def function(source: str, file: str, **names: Any) -> Any:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[CodeType]:
-    """The code objects of which the recorder was told whose they are."""
+    """The code objects that the recorder has classified."""
     found, kind = list[CodeType](), LaunchLines()._code.kind
 
     def noted(frame: FrameType) -> int:

@@ -19,6 +19,7 @@ ALONE = {
     "test_torch_merge.py": "CUPTI serves one process",
     "test_triton.py::test_launches_of_a_compiled_function_wait_for_room_and_are_counted": "waits for the GPU",
     "test_torture.py::test_a_gpu_that_is_nearly_full_records_less_and_counts_the_rest": "fills the device memory",
+    "test_two_gpus_ranks.py": "compares clocks",
     "test_volume.py": "times what it writes",
 }
 """Files and tests that need the GPU to themselves, and why: `make gpu` runs them after the others."""

@@ -1,17 +1,17 @@
 """What sampling of stalls costs: kernel time with samples beside none, in turns, and shares by clocks and samples.
 
-    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--turns 5] [--kernels matmul] [--only shares launches]
+    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--sessions 5] [--kernels matmul] [--only shares launches]
 
 Kernels: torch's matmul (cuBLAS, no marks); matmuls, attention and layer norm in Triton, and a warp-specialized matmul
 in CuTe DSL if that is installed, with marks, of which those of one block record while costs are measured. A time is
 that of a CUDA graph of many launches, divided by their number, so that the host's launches do not count. Sessions with
-and without samples take turns, and begin and end outside of the timed part; a cost is the median over turns of the
+and without samples take turns, and begin and end outside of the timed part; a cost is the median over sessions of the
 sampled session's median beside the mean of its two neighbours' medians. The GPU changes its clock by more than sampling
 costs, so cycles of the SMs are compared as well: small kernels at the graph's begin and end read their clocks. `before`
 has the times before this process used CUPTI.
 
 Proton's PC sampling (mode "pcsampling") serializes kernels, so it is compared by launches from the host: the time of
-LAUNCHES of them, from the first one's begin to the last one's end, by both profilers in processes of their own, without
+LAUNCHES of them, from the first one's begin to the last one's end, by both profilers in separate processes, without
 and with sampling. kscope compiles no marks then: both only sample.
 """
 
@@ -117,7 +117,7 @@ class Work:
 @dataclass(frozen=True)
 class Cost:
     """A kernel at a period: us a launch before CUPTI, without and with samples, and what samples add in time and in
-    cycles, each with the range over turns; and how many samples there were.
+    cycles, each with the range over sessions; and how many samples there were.
     """
 
     kernel: str
@@ -216,14 +216,14 @@ def launches(names: list[str]) -> Iterator[Launches]:
             print(f"  {profiler} ended with {process.returncode}")
 
 
-def cost(work: Work, period: int, turns: int) -> Cost:
+def cost(work: Work, period: int, sessions: int) -> Cost:
     """Sessions without and with samples, in turns; the first and the last are without."""
     took, samples = list[Took](), None
-    for turn in range(2 * turns + 1):
-        options = {"stalls": True, "period": 1 << period} if turn % 2 else {}
+    for number in range(2 * sessions + 1):
+        options = {"stalls": True, "period": 1 << period} if number % 2 else {}
         with kscope.profile(block=0, **options) as prof:  # type: ignore[arg-type]  # options of profile()
             took.append(work.took())
-        if turn % 2:
+        if number % 2:
             samples = prof.capture.samples
             for problem in prof.capture.problems:
                 print(f"  {work.name}, 2^{period}: {problem.text}")
@@ -288,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("bench-stalls.json"))
     parser.add_argument("--periods", type=int, nargs="+", default=PERIODS, metavar="POWER", help="of two, in cycles")
-    parser.add_argument("--turns", type=int, default=5, help="sampled sessions of each kernel and period")
+    parser.add_argument("--sessions", type=int, default=5, help="sampled sessions of each kernel and period")
     parser.add_argument("--kernels", nargs="+", default=KERNELS, choices=KERNELS)
     parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--alone", choices=PROFILERS, help=argparse.SUPPRESS)
@@ -304,7 +304,7 @@ def main() -> None:
         for work in todo:
             with kscope.profile(block=0):
                 work.prepare()
-        costs = [cost(work, period, options.turns) for work in todo for period in options.periods]
+        costs = [cost(work, period, options.sessions) for work in todo for period in options.periods]
     agreed = [row for work in todo if work.name != TORCH and "shares" in options.only for row in shares(work)]
     heads = (
         f"{'before us':>10} {'plain us':>10} {'sampled us':>11} {'cost':>8} {'spread':>7} {'cycles':>8} {'spread':>7}"

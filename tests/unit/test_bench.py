@@ -298,7 +298,7 @@ def test_every_turn_of_the_placements_has_its_own_order(on_triton: ModuleType) -
         seen.append(name)
         return float(len(seen))
 
-    found = on_placement.turns({name: name for name in ("off", "schedule", "fence")}, timed, 12, 0)
+    found = on_placement.rounds({name: name for name in ("off", "schedule", "fence")}, timed, 12, 0)
     orders = [tuple(seen[at : at + 3]) for at in range(0, len(seen), 3)]
     assert all(set(one) == set(found) for one in orders) and len(set(orders)) > 3
     assert all(len(values) == 12 - on_placement.DROPPED for values in found.values())

@@ -69,18 +69,18 @@ class Modules:
         """
         functions = set(functions)
         found = {one: self.cubins[one[1]] for one in functions if self.cubins.get(one[1])}
-        wanted = {one: one[0].encode() + b"\0" for one in functions if one[1] not in self.cubins}
+        missing = {one: one[0].encode() + b"\0" for one in functions if one[1] not in self.cubins}
         for cubin in chain(reversed(list(self.cubins.values())), images.kept()):
-            if not wanted:
+            if not missing:
                 break
-            if named := [one for one, name in wanted.items() if name in cubin]:
+            if named := [one for one, name in missing.items() if name in cubin]:
                 number = -1
                 with suppress(DriverError):  # the library cannot read it
                     number = checksum(cubin)
                 for one in named:
                     if one[1] == number:
                         found[one] = cubin
-                        del wanted[one]
+                        del missing[one]
         return found
 
     def why_unknown(self, number: int) -> str:

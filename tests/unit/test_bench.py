@@ -290,8 +290,8 @@ def test_a_benchmark_kernel_compiles_in_every_variant(on_triton: ModuleType, nam
     assert all(found["off"] < found[variant] for variant in found if variant != "off")
 
 
-def test_every_turn_of_the_placements_has_its_own_order(on_triton: ModuleType) -> None:
-    """And what is added is that of one turn: the first turns do not count."""
+def test_every_round_of_the_placements_has_another_order(on_triton: ModuleType) -> None:
+    """And what is added is that of one round: the first rounds do not count."""
     on_placement, seen = import_module("on_placement"), list[str]()
 
     def timed(name: str) -> float:

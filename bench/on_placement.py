@@ -20,7 +20,7 @@ import kscope
 LAUNCHES, WARM = 20, 10
 """Launches in a graph; launches before, so that slabs have the size that the records need."""
 ROUNDS, QUICK, DROPPED = 34, 16, 4
-"""Turns of all variants, in full and with --quick, and how many of the first are not counted."""
+"""Rounds of all variants, in full and with --quick, and how many of the first are not counted."""
 PAUSE = 0.012
 """Seconds in front of a replay while a session records."""
 POOL = 16 << 30

@@ -19,8 +19,8 @@ from ..decoding import slabs
 from ..instrument.sampling import Sampling
 from ..marks.strategies import AllThreads, Strategy
 
-SPARSE = 300e6
-"""Records per second up to which a file costs no more than device memory (docs/design/performance.md)."""
+SPARSE = 280e6
+"""Records per second up to which a file costs about as much as device memory (docs/design/performance.md)."""
 DENSEST = 25e6
 """Records per second of one SM with one recording lane per warp: a matmul on an H200."""
 _WINDOW_NS = 20_000

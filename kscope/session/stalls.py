@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -207,4 +208,5 @@ def _is_of(symbol: str, kernel: KernelMeta) -> bool:
     if kernel.symbol or symbol == kernel.name:
         return symbol == (kernel.symbol or kernel.name)
     identifier = kernel.name.partition("<")[0].rpartition("::")[2]
-    return symbol.startswith("_Z") and f"{len(identifier)}{identifier}" in symbol
+    mangled = rf"_Z.*(?<!\d){len(identifier)}{re.escape(identifier)}"
+    return re.match(mangled, symbol) is not None

@@ -22,7 +22,7 @@ from kscope.errors import UsageError
 DEFAULT_BYTES, DEFAULT_SHARE = 1 << 30, 32
 LEAST_RING = 2048
 _PAGE, _LARGE = 4096, 1 << 18
-"""Bytes between two rings, and of the rings from which on that matters."""
+"""Bytes between two rings, and the size of rings from which on there are any."""
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ UNKNOWN = {
     "gemm": KNOWN["kernel_cutlass_gemm_tensorptrf16_0"],
     "_ZN2ns3dotIdEEvPT_": (KernelMeta("ns::dot<T = float>", 80, 8), KernelMeta("ns::dot<T = double>", 81, 8)),
     "_Z4dotsv": (KernelMeta("dot", 80, 8),),
+    "_Z13dot_of_thingsv": (KernelMeta("dot", 80, 8),),
     "dot_2": (KernelMeta("dot", 80, 8),),
 }
 

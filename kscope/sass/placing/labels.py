@@ -24,6 +24,7 @@ from functools import cached_property
 from ...errors import UnsupportedError
 from ...machine_code import elf
 from ...marks.grammar import Mark
+from ...marks.operations import PIPELINE
 from ...ptx import cfg
 from ..cubin import lines
 from ..cubin.instructions import BYTES, Function
@@ -144,7 +145,9 @@ def _holding(text: str) -> str:
 
 
 def _operands(kernel: cfg.Function, mark: Mark) -> tuple[int | str | None, int | str | None]:
-    """A mark's value and predicate: numbers, registers, or none."""
+    """A mark's value and predicate: numbers, registers, or none. Those of a pipeline are in its own instruction."""
+    if mark.how == PIPELINE:
+        return None, None
     return _operand(kernel, mark.operand), _operand(kernel, mark.when)
 
 

@@ -14,7 +14,7 @@ from ...errors import UnsupportedError
 from ...marks.grammar import Mark
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin.instructions import Instruction
-from . import paths, values
+from . import paths, pipeline, values
 from .code import LANDMARKS, Machine, Text
 from .copies import Copy, Position, Unit, unit
 from .paths import Spot
@@ -33,10 +33,13 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
     Raises:
         UnsupportedError: a mark has no places of which it is certain that they are run as often as the mark.
     """
-    units, found = dict[int, Unit](), list[tuple[int, int, Spot]]()
+    units = dict[int, Unit]()
+    found = [(0, spot.mark, spot) for spot in pipeline.Pipeline(text, machine).spots()]
     waiting = defaultdict[Unit, list[int]](list)
     order = {block: number for number, block in enumerate(text.flow.order)}
     for number, statement in enumerate(text.marks):
+        if pipeline.is_pipeline(text.labels.marks[number]):
+            continue
         block, about = text.block[statement], _about(text.labels.marks[number])
         if block not in order:
             raise UnsupportedError(f"{about} cannot be reached")

@@ -17,13 +17,14 @@ from ...capture.model import RowLayout
 from ...errors import UnsupportedError
 from ...machine_code import elf, occupancy
 from ...marks.grammar import Mark
+from ...marks.strategies import Elected
 from ..checks import checking, hazards
 from ..cubin import info, insert, reading, sections
 from ..cubin.control import Control, control
 from ..cubin.insertion import Insertion, New
 from ..cubin.instructions import BYTES, Function
 from ..encoding import forms
-from ..placing import code, labels, paths, place
+from ..placing import code, labels, paths, pipeline, place
 from . import (
     aside,
     claiming,
@@ -93,9 +94,9 @@ def recorded(
     Raises:
         UnsupportedError: something of it is not supported; the message says what.
     """
-    _check_options(kernel)
-    kernel = replace(kernel, anchored=False)
     labeled = labels.labeled(text, name)
+    kernel = _of_lane_0(replace(kernel, anchored=False), labeled)
+    _check_options(kernel)
     regions.check(labeled, kernel.specs[0])
     found, paired = regions.records(labeled), regions.together(code.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
@@ -113,6 +114,8 @@ def recorded(
     if 0 in function.targets:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
     machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
+    of_pipeline = pipeline.Pipeline(code.Text(labeled), machine)
+    machine = of_pipeline.relabeled if of_pipeline.marked else machine
     spots = place.spots(code.Text(labeled), machine)
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = _counts(file, function)
@@ -121,7 +124,7 @@ def recorded(
     together = plan.together | lending.Lender(function).overlapping(spans)
     chosen = _chosen(free, plan.records, together, spans, before, threads)
     state = chosen.state
-    most = _most(max(before, chosen.count), threads, function.arch)
+    most = min(_most(max(before, chosen.count), threads, function.arch), registers.fewest(function) + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
@@ -180,6 +183,18 @@ def _control(file: elf.Elf) -> int:
     raise UnsupportedError(f"the cubin has no {wire.CTL_SYMBOL} in {_BANK}")
 
 
+def _of_lane_0(kernel: ptx.Kernel, labeled: labels.Labeled) -> ptx.Kernel:
+    """The kernel with records of lane 0 only: marks of a pipeline, which any lane may record, are recorded by it, see
+    pipeline.py.
+    """
+    if not any(map(pipeline.is_pipeline, labeled.marks)):
+        return kernel
+    own = kernel.recording.strategy.spec
+    if own != Elected().spec:
+        raise UnsupportedError(f'auto="pipeline" with the strategy {own} is not supported')
+    return replace(kernel, specs=(own,), pins=False)
+
+
 def _check_options(kernel: ptx.Kernel) -> None:
     options = kernel.recording
     for what, known in (
@@ -205,11 +220,12 @@ def _chosen(
     def fitting(one: registers.Allocation) -> int:
         return _warps(max(before, one.count), pool.function.arch) // max(1, threads // _WARP)
 
-    chosen = pool.owned(found, regions.apart(found))
-    if fitting(chosen) < _warps(before, pool.function.arch) // max(1, threads // _WARP):
+    chosen, most = pool.owned(found, regions.apart(found)), registers.fewest(pool.function)
+    full = _warps(before, pool.function.arch) // max(1, threads // _WARP)
+    if fitting(chosen) < full or chosen.highest >= most:
         few = pool.owned(found, regions.shared(found, together))
         lent = pool.lent(spans, together)
-        chosen = max((chosen, few, lent), key=fitting)
+        chosen = max((chosen, few, lent), key=lambda one: (one.highest < most, fitting(one)))
     if chosen.count > _MOST or not fitting(chosen):
         raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
     return chosen
@@ -266,6 +282,8 @@ def _site(
     held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
     value, when = labeled.constants(statement)
     both, own = (held[0], held[1]), quad in chosen.own
+    if spot.source is not None and spot.source.constant:
+        value = spot.source.fixed
     return records.Site(placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more)
 
 

@@ -14,7 +14,7 @@ from ..encoding import writing
 from ..placing import place
 from ..placing.code import LANDMARKS
 from . import registers, spreading
-from .records import PREDICATES, Needed, Site, Writer
+from .records import PREDICATES, Needed, Site, Steps, Writer
 
 STARTS = ("enter", "clock")
 """Marks that only read a clock."""
@@ -69,7 +69,7 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         ahead = [] if lent else ahead
         on, many = _on(writer, site, ahead, needed)
         delay = 0
-        if on is None and tensors:
+        if on is None and tensors and not site.guard:
             on, delay = _later(ahead, needed)
             many = len(ahead)
         if writer.flexible(site) and on is not None:
@@ -130,9 +130,10 @@ def _on(
     """The predicate of the lanes that record: the kernel's, or the one that is free behind most of the own instructions
     that the site's may stand behind; and how many these are. None if there is none.
     """
-    if writer.state.on is not None or site.act in STARTS:
+    if site.act in STARTS or (writer.state.on is not None and not site.guard):
         return writer.state.on or 0, len(ahead)
-    free = [f"P{number}" for number in range(PREDICATES) if f"P{number}" not in needed[site.spot.at]]
+    taken = needed[site.spot.at] | {f"P{writer.state.on}"}
+    free = [f"P{number}" for number in range(PREDICATES) if f"P{number}" not in taken]
     for many, one in enumerate(ahead):
         left = [name for name in free if name not in needed[one.at + BYTES] | one.writes | one.reads]
         if not left:
@@ -153,7 +154,7 @@ def _later(ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -
 
 def _spread(
     site: Site,
-    steps: tuple[New, list[New]],
+    steps: Steps,
     around: _Around,
     before: dict[int, list[New]],
     clocks: dict[int, _Clock],
@@ -164,7 +165,7 @@ def _spread(
     Behind a barrier or a wait, own instructions that only compute take the time until it has stopped the warp. Marks of
     one spot read their clocks one behind the other, as far as their registers allow.
     """
-    read, follows = steps
+    read, early, follows = steps.read, steps.early, steps.follows
     ahead, quiet, open_end = around.ahead, around.quiet, around.open_end
     spot, many, known = site.spot, 0, clocks.get(site.spot.at)
     starts = [known.at if known else spot.at, *(one.at + BYTES for one in ahead)]
@@ -178,13 +179,11 @@ def _spread(
         here = before.setdefault(starts[many], [])
         here.extend(groups[many])
         known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
-    late = (around.delay - many if around.delay else _late(ahead[many:], open_end)) if follows else 0
-    if late or any(one.name in _TENSORS for one in ahead[many:]):
-        groups = spreading.spread([read], (), arch) if late else spreading.spread([read, *follows], (), arch)
-        starts[many:] = [starts[many], *([starts[many + late]] if late else [])]
-        groups += spreading.spread(follows, (), arch) if late else []
-    else:
-        groups = spreading.spread([read, *follows], ahead[many:], arch)
+    left = ahead[many:]
+    late = (around.delay - many if around.delay else _late(left, open_end)) if follows else 0
+    most = late if late or any(one.name in _TENSORS for one in left) else len(left)
+    bounds = [(0, 0), *[_bounds(site, left)] * len(early), *[(late, most)] * len(follows)]
+    groups = spreading.spread([read, *early, *follows], left, arch, bounds=bounds)
     for start, group in zip(starts[many:], groups, strict=True):
         for new in group:
             if new.seen is read.seen:  # with the cycles that it takes
@@ -194,6 +193,17 @@ def _spread(
                 before.setdefault(start, []).append(new)
     if site.act not in STARTS:
         known.stored.add(site.quad)
+
+
+def _bounds(site: Site, ahead: Sequence[Instruction]) -> tuple[int, int]:
+    """Behind how many own instructions stand those that read the operands of the mark's own one: behind that, as long as
+    the operands stay.
+    """
+    source = site.spot.source
+    if source is None or not ahead or ahead[0].at != source.at:
+        return 0, 0
+    used = source.read | {source.guard.lstrip("@!")}
+    return 1, next((place for place, one in enumerate(ahead) if place and one.writes & used), len(ahead))
 
 
 def _late(ahead: Sequence[Instruction], open_end: bool | None) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...capture import layout, wire
 from ...errors import UnsupportedError
+from ...marks import operations
 from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import Instruction
@@ -22,6 +23,8 @@ from .registers import State
 
 _BEGIN, _ID, _END, _VALUE = range(4)
 PREDICATES = 7
+_VALUE_TAKES = 6
+"""Cycles of an instruction that makes a value, for those behind it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,12 @@ class Site:
     aside: int | None = None
 
     @property
+    def guard(self) -> str:
+        """The predicate of the lanes that record; empty for none."""
+        source = self.spot.source
+        return self.spot.guard or (source.guard if source is not None else "")
+
+    @property
     def clock(self) -> int:
         """The register of its clock."""
         return self.quad + (self.word if self.word is not None else _END if self.act == "exit" else _BEGIN)
@@ -78,11 +87,26 @@ class Site:
         words = {_BEGIN}
         if not self.own:
             words |= {_ID} if self.record.full else {_ID, _VALUE}
-        if self.value is not None or self.held[0] is not None:
+        if self.value is not None or self.held[0] is not None or self.spot.source is not None:
             words.add(_VALUE)
         if self.record.conditional:
             words.add(_END)
         return frozenset(self.quad + word for word in words)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The instructions of a flexible site.
+
+    Attributes:
+        read: reads its clock.
+        early: read the operands of the mark's own instruction.
+        follows: what follows.
+    """
+
+    read: New
+    early: list[New]
+    follows: list[New]
 
 
 @dataclass(frozen=True)
@@ -102,8 +126,8 @@ class Writer:
         spot = site.spot
         return not (spot.guard or spot.after or site.record.conditional)
 
-    def steps(self, site: Site, recording: int) -> tuple[New, list[New]]:
-        """The instructions of a flexible site: its clock, and what follows. spreading.spread() places them.
+    def steps(self, site: Site, recording: int) -> Steps:
+        """The instructions of a flexible site. spreading.spread() places them.
 
         Args:
             site: the site.
@@ -113,10 +137,14 @@ class Writer:
         done = frozenset({state.scoreboard})
 
         def new(text: str, code: Control | None = None) -> New:
-            return replace(state.new(text, code), word_of=self._word(site, text))
+            made = state.new(text, code)
+            return replace(made, word_of=self._word(site, text), borrowed=_borrowed(site, made))
 
         on, test = f"@P{recording} ", list[New]()
-        if state.on is None:
+        early = [new(text) for text in _valued(site)]
+        if site.guard:
+            early = [*(new(text) for text, _ in self._guarded(site, recording)), *early]
+        elif state.on is None:
             on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.lane}, RZ, PT")]
         constants = [new(text) for text, _ in self._constants(site)]
         store = [
@@ -130,23 +158,19 @@ class Writer:
         ]
         code = Control(waits=done) if site.waits else Control()
         if site.act in ("exit", "clock"):
-            return new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), store if site.act == "exit" else []
+            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [], store if site.act == "exit" else [])
         read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
         if site.act == "enter":
-            return read, constants if site.aside is None else []
-        return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]
+            return Steps(read, early, constants if site.aside is None else [])
+        return Steps(read, early, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store])
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""
         made = {"enter": self._enter, "exit": self._leave, "clock": self._clock}.get(site.act, self._point)
-        guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
+        saved = self._saved(site, needed)
+        news = [(text, self.state.new(text, code)) for text, code in made(site, needed)]
         return [
-            replace(
-                self.state.new(text, code),
-                borrowed=frozenset(one for one in (guard, saved) if one and one in text),
-                word_of=self._word(site, text),
-            )
-            for text, code in made(site, needed)
+            replace(new, borrowed=_borrowed(site, new, saved), word_of=self._word(site, text)) for text, new in news
         ]
 
     def replaced(self, site: Site) -> dict[int, int]:
@@ -168,6 +192,7 @@ class Writer:
         guard = _guard(site)
         code = self._waiting(Control()) if site.waits else Control()
         yield f"{guard}CS2R.32 R{site.quad if site.aside is None else site.aside}, SR_CLOCKLO", code
+        yield from ((text, Control(stall=_VALUE_TAKES)) for text in _valued(site))
         if site.aside is None:
             yield from self._constants(site)
 
@@ -205,6 +230,7 @@ class Writer:
         guard = _guard(site)
         soon = Control(stall=timing.clock_cycles(self.state.arch))
         yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
+        yield from ((text, Control(stall=_VALUE_TAKES)) for text in _valued(site))
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:
@@ -225,12 +251,12 @@ class Writer:
 
     def _owner(self, site: Site, needed: Needed) -> tuple[int, bool]:
         """The predicate of the lanes that store, and whether it must be computed."""
-        if self.state.on is not None and not site.record.conditional and not site.spot.guard:
+        if self.state.on is not None and not site.record.conditional and not site.guard:
             return self.state.on, False
-        taken = {f"P{self.state.on}", site.spot.guard.lstrip("@!"), *needed.predicates}
+        taken = {f"P{self.state.on}", site.guard.lstrip("@!"), *needed.predicates}
         free = [number for number in range(PREDICATES) if f"P{number}" not in taken]
         if not free:
-            calm = needed.calm - {site.spot.guard.lstrip("@!"), f"P{self.state.on}"}
+            calm = needed.calm - {site.guard.lstrip("@!"), f"P{self.state.on}"}
             if not calm or self.state.spare is None:
                 raise UnsupportedError(f"every predicate is in use at {site.spot.at:#x}")
             free = [int(min(calm)[1:])]
@@ -248,30 +274,39 @@ class Writer:
             return
         if saved := self._saved(site, needed):
             yield f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}", Control(stall=2)
-        guard, soon = site.spot.guard.removeprefix("@"), Control(stall=13)
-        if guard and self.state.on is not None:
-            both = 0x20 if guard[0] == "!" else 0x80
-            yield f"PLOP3.LUT P{own}, PT, P{self.state.on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
-            also = f"P{own}"
-        elif guard or self.state.on is None:
-            negated = guard.startswith("!")
-            lanes = guard if guard and not negated else "PT"
-            test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.lane}, RZ, {lanes}"
-            yield test, Control(stall=4) if negated else soon
-            if negated:
-                yield f"PLOP3.LUT P{own}, PT, P{own}, {guard[1:]}, PT, 0x20, 0x0", soon
-            also = f"P{own}"
-        else:
-            also = f"P{self.state.on}"
+        yield from self._guarded(site, own)
         if site.record.conditional:
-            yield f"ISETP.NE.U32.AND P{own}, PT, R{site.quad + _END}, RZ, {also}", Control(stall=2)
+            also = self.state.on if self.state.on is not None and not site.guard else own
+            yield f"ISETP.NE.U32.AND P{own}, PT, R{site.quad + _END}, RZ, P{also}", Control(stall=2)
+
+    def _guarded(self, site: Site, own: int) -> Iterator[tuple[str, Control]]:
+        """Compute the predicate of the lanes that record and have the site's guard."""
+        guard, on, soon = site.guard.removeprefix("@"), self.state.on, Control(stall=13)
+        negated, then = guard.startswith("!"), Control(stall=5)
+        if guard.startswith("UP") or (site.spot.source is not None and site.spot.source.voted):
+            if guard.startswith("UP"):
+                yield f"PLOP3.LUT P{own}, PT, PT, PT, {guard}, 0x80, 0x0", then
+            else:
+                yield f"VOTE.ANY P{own}, {guard}", soon
+            guard = f"P{own}"
+        if not guard and on is not None:
+            return
+        if guard and on is not None:
+            both = 0x20 if negated else 0x80
+            yield f"PLOP3.LUT P{own}, PT, P{on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
+            return
+        lanes = guard if guard and not negated else "PT"
+        test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.lane}, RZ, {lanes}"
+        yield test, Control(stall=4) if negated else soon
+        if negated:
+            yield f"PLOP3.LUT P{own}, PT, P{own}, {guard[1:]}, PT, 0x20, 0x0", soon
 
     def _store(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         state, (own, computed) = self.state, self._owner(site, needed)
         waits = frozenset({state.scoreboard})
         count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
         # the clock and the address are there when the store reads them: eight and five cycles behind
-        soon = site.record.conditional or bool(site.spot.guard)
+        soon = site.record.conditional or bool(site.guard)
         on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
         offset = f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
         yield offset, Control(stall=4 if soon else 1, waits=waits)
@@ -295,6 +330,37 @@ class Writer:
             yield f"@P{own} {count}", Control(stall=6)
         if saved := self._saved(site, needed):
             yield f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT", Control(stall=13)
+
+
+def _borrowed(site: Site, new: New, saved: str = "") -> frozenset[str]:
+    """Registers of the kernel's that an instruction of a site reads."""
+    source = site.spot.source
+    own = {site.guard.lstrip("@!"), saved} | (source.read if source is not None else frozenset())
+    return frozenset(own & (new.seen.reads | new.seen.writes)) if new.seen is not None else frozenset()
+
+
+def _valued(site: Site) -> Iterator[str]:
+    """Put a barrier, and the parity that a wait is for, into the record, see marks/operations.py."""
+    source, into = site.spot.source, f"R{site.quad + _VALUE}"
+    if source is None or source.constant:
+        return
+    more = source.offset + source.fixed
+    if source.parity:
+        yield f"SHF.R.U32.HI {into}, RZ, {31 - operations.PARITY_SHIFT:#x}, {source.parity}"
+        if source.masked:
+            yield f"LOP3.LUT {into}, {into}, {1 << operations.PARITY_SHIFT:#x}, RZ, 0xc0, !PT"
+        if source.register:
+            yield f"IADD3 {into}, {into}, {source.register}, RZ"
+        if source.uniform:
+            yield f"VIADD {into}, {into}, {source.uniform}"
+    elif source.register:
+        add = source.uniform or f"{more:#x}"
+        yield f"VIADD {into}, {source.register}, {add}"
+        more = more if source.uniform else 0
+    else:
+        yield f"IMAD.U32 {into}, RZ, RZ, {source.uniform}"
+    if more:
+        yield f"VIADD {into}, {into}, {more:#x}"
 
 
 def _guard(site: Site) -> str:

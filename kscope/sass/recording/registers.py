@@ -125,6 +125,11 @@ class Allocation:
     count: int
     waits: frozenset[int] = frozenset()
 
+    @property
+    def highest(self) -> int:
+        """The highest of these registers."""
+        return max(*self.state.registers, *(first + RECORD - 1 for first in self.quads.values()), 0)
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -242,6 +247,11 @@ def _take(free: list[int], many: int, function: Function) -> int:
                 free.remove(number)
             return first
     raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
+
+
+def fewest(function: Function) -> int:
+    """The fewest registers that the kernel leaves a thread."""
+    return min((int(one.operands[-1], 16) for one in function.instructions if one.name == "USETMAXREG"), default=NUMBERS)
 
 
 def _scoreboard(function: Function) -> int:

@@ -262,6 +262,6 @@ def _barriers(one: Instruction) -> _Names:
 
 def _counting(one: Instruction) -> int | None:
     """The scoreboard that an instruction waits for until some are left in flight; None for others."""
-    if one.name == "DEPBAR" and len(one.operands) > 1 and one.operands[-1] != "0x0":
+    if one.name == "DEPBAR" and one.operands[0].startswith("SB") and one.operands[-1] != "0x0":
         return int(one.operands[0].removeprefix("SB"))
     return None

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -76,8 +76,24 @@ class Pipeline:
     @cached_property
     def relabeled(self) -> Machine:
         """The machine code; first tries of waits have the wait's statement, not that of what is in front of it."""
-        firsts = {one.first.at: statement for statement, some in self._waits.items() for one in some}
+        return self._firsts({statement: statement for statement in self._waits}) if self.marked else self.code
+
+    @cached_property
+    def entered(self) -> Machine:
+        """The same with the last statement in front of the wait's loop, which runs as often as the first try."""
+        return self._firsts(dict(self._ahead())) if self.marked else self.code
+
+    def _firsts(self, statements: Mapping[int, int]) -> Machine:
+        firsts = {one.first.at: statements[wait] for wait in statements for one in self._waits[wait]}
         return replace(self.code, statements={**self.code.statements, **firsts})
+
+    def _ahead(self) -> Iterator[tuple[int, int]]:
+        statements, blocks = self.text.labels.kernel.statements, self.text.block
+        for wait in self._waits:
+            before = next(one for one in range(wait, -1, -1) if blocks[one] != blocks[wait])
+            while before and statements[before].mark is not None:
+                before -= 1
+            yield wait, before
 
     @cached_property
     def marked(self) -> bool:

@@ -33,8 +33,8 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
     Raises:
         UnsupportedError: a mark has no places of which it is certain that they are run as often as the mark.
     """
-    units = dict[int, Unit]()
-    found = [(0, spot.mark, spot) for spot in pipeline.Pipeline(text, machine).spots()]
+    units, own = dict[int, Unit](), pipeline.Pipeline(text, machine)
+    found, machine, proved = [(0, spot.mark, spot) for spot in own.spots()], own.entered, own.relabeled
     waiting = defaultdict[Unit, list[int]](list)
     order = {block: number for number, block in enumerate(text.flow.order)}
     for number, statement in enumerate(text.marks):
@@ -69,8 +69,8 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
         found.append((copy.number, ranks[number], spot))
     placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
     placed = paths.ordered(text, placed)
-    paths.check(text, machine, placed)
-    values.check(text, machine, placed)
+    paths.check(text, proved, placed)
+    values.check(text, proved, placed)
     return placed
 
 

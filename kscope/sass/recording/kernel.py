@@ -114,9 +114,8 @@ def recorded(
     if 0 in function.targets:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
     machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
-    of_pipeline = pipeline.Pipeline(code.Text(labeled), machine)
-    machine = of_pipeline.relabeled if of_pipeline.marked else machine
     spots = place.spots(code.Text(labeled), machine)
+    machine = pipeline.Pipeline(code.Text(labeled), machine).relabeled
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = _counts(file, function)
     free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel))

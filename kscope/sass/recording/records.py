@@ -218,7 +218,8 @@ class Writer:
         words = dict[int, int]()
         if not site.own:
             words[_ID] = site.record.id
-        if site.held[0] is None and (site.value is not None or not (site.own or site.record.full)):
+        computed = site.held[0] is not None or (site.spot.source is not None and not site.spot.source.constant)
+        if not computed and (site.value is not None or not (site.own or site.record.full)):
             words[_VALUE] = site.value or 0
         if site.record.conditional and site.held[1] is None:
             words[_END] = 1 if site.when is None else site.when
@@ -256,10 +257,10 @@ class Writer:
         taken = {f"P{self.state.on}", site.guard.lstrip("@!"), *needed.predicates}
         free = [number for number in range(PREDICATES) if f"P{number}" not in taken]
         if not free:
-            calm = needed.calm - {site.guard.lstrip("@!"), f"P{self.state.on}"}
-            if not calm or self.state.spare is None:
+            if self.state.spare is None:
                 raise UnsupportedError(f"every predicate is in use at {site.spot.at:#x}")
-            free = [int(min(calm)[1:])]
+            own = {site.guard.lstrip("@!"), f"P{self.state.on}"}
+            free = [int(min(needed.calm - own or needed.predicates - own)[1:])]
         return free[0], True
 
     def _saved(self, site: Site, needed: Needed) -> str:
@@ -273,6 +274,8 @@ class Writer:
         if not computed:
             return
         if saved := self._saved(site, needed):
+            if saved not in needed.calm:
+                yield "NOP", Control(stall=13)
             yield f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}", Control(stall=2)
         yield from self._guarded(site, own)
         if site.record.conditional:

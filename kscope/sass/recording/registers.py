@@ -281,7 +281,7 @@ def uncounted(function: Function) -> list[int]:
     counted = {
         int(one.operands[0].removeprefix("SB"))
         for one in function.instructions
-        if one.name == "DEPBAR" and one.operands[-1] != "0x0"
+        if one.name == "DEPBAR" and one.operands[0].startswith("SB") and one.operands[-1] != "0x0"
     }
     free = [board for board in SCOREBOARDS if board not in counted]
     if not free:

@@ -18,7 +18,7 @@ from ...errors import UnsupportedError
 from ...machine_code import elf, occupancy
 from ...marks.grammar import Mark
 from ...marks.strategies import Elected
-from ..checks import checking, hazards
+from ..checks import checking, hazards, register_limits
 from ..cubin import info, insert, reading, sections
 from ..cubin.control import Control, control
 from ..cubin.insertion import Insertion, New
@@ -121,9 +121,10 @@ def recorded(
     free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel))
     spans = _spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)
-    chosen = _chosen(free, plan.records, together, spans, before, threads)
+    room = _room(spans, function)
+    chosen = _chosen(free, plan.records, together, spans, before, threads, room)
     state = chosen.state
-    most = min(_most(max(before, chosen.count), threads, function.arch), registers.fewest(function) + registers.EXTRA)
+    most = min(_most(max(before, chosen.count), threads, function.arch), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
@@ -213,18 +214,29 @@ def _chosen(
     spans: dict[regions.Key, lending.Span],
     before: int,
     threads: int,
+    room: Mapping[regions.Key, int],
 ) -> registers.Allocation:
     """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
 
     def fitting(one: registers.Allocation) -> int:
         return _warps(max(before, one.count), pool.function.arch) // max(1, threads // _WARP)
 
-    chosen, most = pool.owned(found, regions.apart(found)), registers.fewest(pool.function)
-    full = _warps(before, pool.function.arch) // max(1, threads // _WARP)
-    if fitting(chosen) < full or chosen.highest >= most:
-        few = pool.owned(found, regions.shared(found, together))
-        lent = pool.lent(spans, together)
-        chosen = max((chosen, few, lent), key=lambda one: (one.highest < most, fitting(one)))
+    tries: list[Callable[[], registers.Allocation]] = [
+        lambda: pool.owned(found, regions.apart(found), room),
+        lambda: pool.owned(found, regions.shared(found, together), room),
+        lambda: pool.lent(spans, together, room),
+    ]
+    full, made, refusals = _warps(before, pool.function.arch) // max(1, threads // _WARP), list[registers.Allocation](), list[UnsupportedError]()
+    for one in tries:
+        try:
+            made.append(one())
+        except UnsupportedError as error:
+            refusals.append(error)
+        if made and fitting(made[0]) >= full:
+            break
+    if not made:
+        raise refusals[0]
+    chosen = max(made, key=fitting)
     if chosen.count > _MOST or not fitting(chosen):
         raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
     return chosen
@@ -239,6 +251,15 @@ def _most(count: int, threads: int, arch: int) -> int:
     """The most registers a thread with which as many blocks fit on an SM."""
     many = max(1, threads // _WARP)
     return max(one for one in range(count, _MOST + 1) if _warps(one, arch) // many == _warps(count, arch) // many)
+
+
+def _room(spans: Mapping[regions.Key, lending.Span], function: Function) -> dict[regions.Key, int]:
+    """The fewest registers that a thread has had where each record is used."""
+    fewest, lender = register_limits.fewest(function), lending.Lender(function)
+    used = {key: lender.inside(span) | span.ends for key, span in spans.items()}
+    return {
+        key: min((fewest[at] for at in some if at in fewest), default=registers.NUMBERS) for key, some in used.items()
+    }
 
 
 def _spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:

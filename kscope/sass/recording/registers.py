@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from ...errors import UnsupportedError
 from ..cubin.control import SCOREBOARDS
+from ..checks import register_limits
 from ..cubin.insertion import New
 from ..cubin.instructions import BRANCHES, BYTES, Function, Instruction
 from ..encoding import writing
@@ -125,11 +126,6 @@ class Allocation:
     count: int
     waits: frozenset[int] = frozenset()
 
-    @property
-    def highest(self) -> int:
-        """The highest of these registers."""
-        return max(*self.state.registers, *(first + RECORD - 1 for first in self.quads.values()), 0)
-
 
 @dataclass(frozen=True)
 class Pool:
@@ -156,29 +152,43 @@ class Pool:
     def busy(self) -> frozenset[int]:
         return frozenset({int(one[1:]) for one in self.used if one[0] == "R"} | {0, 1})
 
-    def owned(self, records: Sequence[Record], numbers: Mapping[Key, int]) -> Allocation:
+    @cached_property
+    def fewest(self) -> int:
+        """The fewest registers that the kernel leaves a thread anywhere."""
+        return min(NUMBERS, *register_limits.limits(self.function).values())
+
+    def owned(self, records: Sequence[Record], numbers: Mapping[Key, int], room: Mapping[Key, int]) -> Allocation:
         """Registers that the kernel never uses.
 
         Args:
             records: what the kernel's marks write.
             numbers: which registers each record has, see regions.apart() and regions.shared().
+            room: registers that a thread has had at least up to where a record is used.
 
         Raises:
             UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
         """
-        free = self._free()
-        quads = [_take(free, RECORD, self.function) for _ in range(max(numbers.values(), default=-1) + 1)]
-        ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
-        own = {first: min(found) for first, found in zip(quads, ids, strict=True) if len(found) == 1}
+        free, most = self._free(), dict[int, int]()
+        for key, number in numbers.items():
+            most[number] = min(room.get(key, NUMBERS), most.get(number, NUMBERS))
+        found = {n: _take(free, RECORD, self.function, most[n]) for n in sorted(most) if most[n] <= self.fewest}
         state = self._state(free)
+        # registers that every thread has are for the others
+        found |= {n: _take_high(free, self.function, self.fewest, most[n]) for n in sorted(most) if n not in found}
+        quads = [found[n] for n in range(len(found))]
+        ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
+        own = {first: min(some) for first, some in zip(quads, ids, strict=True) if len(some) == 1}
         return Allocation(state, {key: quads[n] for key, n in numbers.items()}, own, self._count(state, quads))
 
-    def lent(self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]]) -> Allocation:
+    def lent(
+        self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]], room: Mapping[Key, int]
+    ) -> Allocation:
         """Registers that the kernel uses elsewhere, as far as there are any.
 
         Args:
             spans: where each record is open.
             together: pairs of records that are open at the same time.
+            room: see owned().
         """
         free, lender = self._free(), Lender(self.function)
         quads, unused, waits = dict[Key, int](), set[int](), frozenset[int]()
@@ -189,6 +199,7 @@ class Pool:
                 first
                 for first in range(0, max(self.busy) // RECORD * RECORD, RECORD)
                 if first not in others
+                and first + RECORD <= room.get(key, NUMBERS)
                 and not any(f"R{n}" in names or n in free or n < 2 for n in range(first, first + RECORD))
             ]
             costs = {
@@ -202,7 +213,7 @@ class Pool:
                 quads[key] = min(costs, key=lambda first: (len(costs[first]), -first))
                 waits |= costs[quads[key]]
             else:
-                quads[key] = _take(free, RECORD, self.function)
+                quads[key] = _take(free, RECORD, self.function, room.get(key, NUMBERS))
                 unused.add(quads[key])
         state = self._state(free)
         return Allocation(state, quads, {}, self._count(state, list(quads.values())), waits)
@@ -218,19 +229,21 @@ class Pool:
         lasting = list(free)
         predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
         uniform = self.alone and not self.used & {f"UR{number}" for number in (*UNIFORM, UNIFORM[0] + 1)}
-        address = _take(lasting, 1 if uniform else 2, self.function)
+        most = self.fewest
+        address = _take(lasting, 1 if uniform else 2, self.function, most)
         constant = iter([f"UR{one}" for one in UNIFORM] if uniform else self._lasting(lasting))
-        base, offset, clocks = next(constant), _take(lasting, 1, self.function), next(constant)
+        base, offset, clocks = next(constant), _take(lasting, 1, self.function, most), next(constant)
         last = next(constant) if self.sized else None
-        on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
-        extra, arch = _take(lasting, 1, self.function) if self.counts else None, self.function.arch
-        mine = _take(lasting, 1, self.function) if uniform and on is None else None
+        on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function, most))
+        extra, arch = _take(lasting, 1, self.function, most) if self.counts else None, self.function.arch
+        mine = _take(lasting, 1, self.function, most) if uniform and on is None else None
+        free[:] = lasting
         return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch, mine)
 
     def _lasting(self, free: list[int]) -> Iterator[str]:
         """Registers for what a lane never changes."""
         while True:
-            yield f"R{_take(free, 1, self.function)}"
+            yield f"R{_take(free, 1, self.function, self.fewest)}"
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""
@@ -238,20 +251,29 @@ class Pool:
         return max([*state.registers, *ends, *self.busy]) + 1 + EXTRA
 
 
-def _take(free: list[int], many: int, function: Function) -> int:
-    """The first of so many registers in a row, which are no longer free."""
+def _take_high(free: list[int], function: Function, least: int, most: int) -> int:
+    """The first of a record's registers, from a number on if there are any."""
+    least = least if least < NUMBERS else 0
+    high = [number for number in free if number >= least]
+    if len(high) < len(free):
+        try:
+            found = _take(high, RECORD, function, most)
+        except UnsupportedError:
+            return _take(free, RECORD, function, most)
+        free[:] = [number for number in free if not found <= number < found + RECORD]
+        return found
+    return _take(free, RECORD, function, most)
+
+
+def _take(free: list[int], many: int, function: Function, most: int = NUMBERS) -> int:
+    """The first of so many registers in a row below a number, which are no longer free."""
     for first in free:
         row = range(first, first + many)
-        if first % many == 0 and all(number in free for number in row):
+        if first % many == 0 and first + many <= most and all(number in free for number in row):
             for number in row:
                 free.remove(number)
             return first
     raise UnsupportedError(f"{function.name} leaves no {many} registers in a row")
-
-
-def fewest(function: Function) -> int:
-    """The fewest registers that the kernel leaves a thread."""
-    return min((int(one.operands[-1], 16) for one in function.instructions if one.name == "USETMAXREG"), default=NUMBERS)
 
 
 def _scoreboard(function: Function) -> int:

@@ -18,13 +18,13 @@ class Word:
     Attributes:
         record: name and kind of the record.
         kind: "once" for one record; "held" for a value or a predicate that waits for it; "always" for all of them;
-            "count" if it counts the records of a row.
+            "count" if it counts the records of a row; "flag" if it sets, reads or clears the flag of a record that is left.
         clock: which of a row's clocks it is; None for other words.
         more: of a row, records less one, if the instruction stores or counts it.
     """
 
     record: tuple[str, str]
-    kind: Literal["once", "held", "always", "count"] = "once"
+    kind: Literal["once", "held", "always", "count", "flag"] = "once"
     clock: int | None = None
     more: int = 0
 

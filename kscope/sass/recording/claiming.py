@@ -174,7 +174,7 @@ def _at(
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
-        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
+        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.flags) if one is not None),
         *_recording(state),
         *give,  # from registers in which ids may be from here on
         *ids,

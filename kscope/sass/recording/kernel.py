@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ... import ptx
@@ -28,6 +29,7 @@ from ..placing import code, labels, paths, pipeline, place
 from . import (
     aside,
     claiming,
+    deferring,
     ending,
     fragments,
     kept_segments,
@@ -123,49 +125,62 @@ def recorded(
     together = plan.together | lending.Lender(function).overlapping(spans)
     room = _room(spans, function)
     chosen = _chosen(free, plan.records, together, spans, before, threads, room)
-    state = chosen.state
     most = min(_most(max(before, chosen.count), threads, function.arch), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
     waiting = stores_in_flight.waiting(function, uses)
-    sites = aside.placed([replace(one, waits=one.spot in waiting) for one in sites], chosen, free.busy, most)
-    where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
-    end = ending.end(state, records.last(state, kernel.last))
-    highest = max(where.highest, ending.highest(end) if plan.counts else 0)
-    highest = max(highest, *(one.aside or 0 for one in sites), 0)
-    count = max(before, chosen.count, highest + 1 + registers.EXTRA)
-    controls, put = dict[int, Control](), dict[int, list[New]]()
-    put[0] = [*where.begin]
-    put.setdefault(where.loaded, []).extend(where.load)
-    put.setdefault(where.at, []).extend(where.test)
-    tested = len(put[where.at])
-    writer = records.Writer(state, records.last(state, kernel.last))
-    made = marking.placed(function, sites, writer, where.at, free.busy)
-    for at, some in made.before.items():
-        put.setdefault(at, []).extend(some)
-    for at in chosen.waits:
-        put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
-    for one in function.instructions:
-        if one.name == "EXIT":
-            put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
-            controls |= ending.read_before(function, one.at, state, made.replaced)
-    controls |= _counted(function, put, controls, made.replaced)
-    controls |= _moved(put, made.replaced)
-    insertion = Insertion(
-        put,
-        made.after,
-        [*claiming.back(where, put, tested), *end, *where.aside],
-        registers=count,
-        attributes=claim.stack,
-        controls=controls,
-        replaced=made.replaced,
-    )
-    out = insert.inserted(data, function, insertion)
-    checking.check(out, function, insertion, made.holding)
-    out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
-    warps = (_warps(before, function.arch), _warps(count, function.arch))
-    return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
+    sites = [replace(one, waits=one.spot in waiting) for one in sites]
+    fewest = register_limits.fewest(function)
+    deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, _most(chosen.count, threads, function.arch))
+    in_place = deferring.Deferral(sites, chosen, {}, frozenset())
+
+    def finished(deferral: deferring.Deferral) -> Recorded:
+        chosen, state = deferral.chosen, deferral.chosen.state
+        sites = aside.placed(deferral.sites, chosen, free.busy, most)
+        where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
+        end = ending.end(state, records.last(state, kernel.last))
+        highest = max(where.highest, ending.highest(end) if plan.counts else 0)
+        highest = max(highest, *(one.aside or 0 for one in sites), 0)
+        count = max(before, chosen.count, highest + 1 + registers.EXTRA)
+        controls, put = dict[int, Control](), dict[int, list[New]]()
+        put[0] = [*where.begin]
+        put.setdefault(where.loaded, []).extend(where.load)
+        put.setdefault(where.at, []).extend(where.test)
+        tested = len(put[where.at])
+        writer = records.Writer(state, records.last(state, kernel.last))
+        made = marking.placed(function, sites, writer, where.at, free.busy, deferral.stores)
+        if not deferring.in_order(deferral, made.before):
+            raise UnsupportedError("a record would be stored in front of an earlier one")
+        for at, some in made.before.items():
+            put.setdefault(at, []).extend(some)
+        for at in chosen.waits:
+            put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
+        for one in function.instructions:
+            if one.name == "EXIT":
+                put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
+                controls |= ending.read_before(function, one.at, state, made.replaced)
+        controls |= _counted(function, put, controls, made.replaced)
+        controls |= _moved(put, made.replaced)
+        insertion = Insertion(
+            put,
+            made.after,
+            [*claiming.back(where, put, tested), *end, *where.aside],
+            registers=count,
+            attributes=claim.stack,
+            controls=controls,
+            replaced=made.replaced,
+        )
+        out = insert.inserted(data, function, insertion)
+        checking.check(out, function, insertion, made.holding)
+        out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
+        warps = (_warps(before, function.arch), _warps(count, function.arch))
+        return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
+
+    if deferral.stores:
+        with suppress(UnsupportedError):
+            return finished(deferral)
+    return finished(in_place)
 
 
 def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
@@ -304,7 +319,11 @@ def _site(
     both, own = (held[0], held[1]), quad in chosen.own
     if spot.source is not None and spot.source.constant:
         value = spot.source.fixed
-    return records.Site(placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more)
+    of_pipeline = pipeline.is_pipeline(labeled.marks[spot.mark])
+    return records.Site(
+        placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more,
+        pipeline=of_pipeline,
+    )  # fmt: skip
 
 
 def _counted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...errors import UnsupportedError
 from ..checks import hazards
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin.control import Control, control, controlled
@@ -13,7 +14,7 @@ from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import writing
 from ..placing import place
 from ..placing.code import LANDMARKS
-from . import registers, spreading
+from . import registers, spreading, timing
 from .records import PREDICATES, Needed, Site, Steps, Writer
 
 STARTS = ("enter", "clock")
@@ -46,7 +47,14 @@ class Marks:
     holding: dict[int, Word] = field(default_factory=dict)
 
 
-def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int, used: frozenset[int]) -> Marks:
+def placed(
+    function: Function,
+    sites: Sequence[Site],
+    writer: Writer,
+    claim: int,
+    used: frozenset[int],
+    left: Mapping[int, Sequence[Site]],
+) -> Marks:
     """Place the instructions of all marks.
 
     Args:
@@ -55,10 +63,17 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         writer: writes their instructions.
         claim: the instruction in front of which the kernel claims its slab.
         used: registers that the kernel uses.
+        left: by the address of an instruction, sites whose records are stored in front of it.
     """
     needed = registers.needed_predicates(function)
     tensors = any(one.name in _TENSOR_CORES for one in function.instructions)
     made, clocks = Marks(), dict[int, _Clock]()
+    for at, some in left.items():
+        free = [number for number in range(PREDICATES) if f"P{number}" not in needed[at]]
+        if not free:
+            raise UnsupportedError(f"every predicate is in use at {at:#x}")
+        news = [new for site in some for new in writer.left(site, free[0])]
+        made.before[at] = timing.tight(news, function.arch)
     for number, site in enumerate(sites):
         spot = site.spot
         made.replaced |= writer.replaced(site)
@@ -130,7 +145,7 @@ def _on(
     """The predicate of the lanes that record: the kernel's, or the one that is free behind most of the own instructions
     that the site's may stand behind; and how many these are. None if there is none.
     """
-    if site.act in STARTS or (writer.state.on is not None and not site.guard):
+    if site.act in STARTS or site.flag is not None or (writer.state.on is not None and not site.guard):
         return writer.state.on or 0, len(ahead)
     taken = needed[site.spot.at] | {f"P{writer.state.on}"}
     free = [f"P{number}" for number in range(PREDICATES) if f"P{number}" not in taken]
@@ -191,7 +206,7 @@ def _spread(
                 before[known.at][known.last] = replace(before[known.at][known.last], word=_with(read, new))
             else:
                 before.setdefault(start, []).append(new)
-    if site.act not in STARTS:
+    if site.act not in STARTS and site.flag is None:
         known.stored.add(site.quad)
 
 

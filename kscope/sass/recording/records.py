@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ...capture import layout, wire
 from ...errors import UnsupportedError
@@ -51,6 +52,8 @@ class Site:
         word: the row's word that its clock is; None of a record.
         more: records of the row that it stores, less one, if they are counted.
         aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
+        pipeline: its mark is of a pipeline.
+        flag: a register that is not 0 while the record is left to be stored elsewhere; None if it is stored here.
     """
 
     act: str
@@ -65,6 +68,8 @@ class Site:
     word: int | None = None
     more: int = 0
     aside: int | None = None
+    pipeline: bool = False
+    flag: int | None = None
 
     @property
     def guard(self) -> str:
@@ -157,12 +162,39 @@ class Writer:
             new(f"@P{recording} STG.E.128 {state.place(wire.HEAD_BYTES)}, R{quad}", Control(reads=state.scoreboard)),
         ]
         code = Control(waits=done) if site.waits else Control()
+        if site.flag is not None:
+            guard = f"{site.guard} " if site.guard else ""
+            kept = new(f"{guard}MOV R{site.flag}, R{state.lane}")
+            kept = replace(kept, word_of=Word(site.record.key, "flag"))
+            values = [new(text) for text in _valued(site)]
+            values = [one for one in values if one.borrowed]  # the others can be made later
+            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [kept, *values], [])
         if site.act in ("exit", "clock"):
             return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [], store if site.act == "exit" else [])
         read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
         if site.act == "enter":
             return Steps(read, early, constants if site.aside is None else [])
         return Steps(read, early, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store])
+
+    def left(self, site: Site, recording: int) -> list[New]:
+        """Store the record of a site that is left, if it is. recording: a predicate that is free."""
+        state, quad = self.state, site.quad
+
+        def new(text: str, code: Control | None = None, kind: Literal["once", "flag"] = "once") -> New:
+            more = replace(self._word(site, text), kind=kind)
+            return replace(state.new(text, code), word_of=more)
+
+        on, done = f"@P{recording} ", frozenset({state.scoreboard})
+        return [
+            new(f"ISETP.NE.U32.AND P{recording}, PT, R{site.flag}, RZ, PT", kind="flag"),
+            *([] if site.act == "exit" else [new(f"IADD3 R{quad + _END}, R{quad}, RZ, RZ")]),
+            *(one for one in map(new, _valued(site)) if not _borrowed(site, one)),
+            new(f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
+            *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
+            new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
+            new(f"{on}STG.E.128 {state.place(wire.HEAD_BYTES)}, R{quad}", Control(reads=state.scoreboard)),
+            new(f"MOV R{site.flag}, RZ", kind="flag"),
+        ]
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""

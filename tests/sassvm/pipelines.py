@@ -6,7 +6,7 @@ A wait succeeds after some tries. elect.sync elects the last lane, which the cod
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kscope.machine_code import elf
@@ -33,6 +33,8 @@ class PipelineWarp(KernelWarp):
 
     seen: list[Seen] = field(default_factory=list)
     tries: int = 0
+    roles: list[int] = field(default_factory=list)
+    """What a warp reads of its role in Gluon's and Triton's kernels, which another warp has written."""
 
     def _step(self, one: Instruction, here: Sequence[Lane]) -> None:
         if one.name in _QUIET:
@@ -53,6 +55,14 @@ class PipelineWarp(KernelWarp):
     def _usetmaxreg(self, one: Instruction, active: Sequence[Lane]) -> None:
         if one.operands[0].startswith("UP"):
             active[0].registers.put(one.operands[0], 1)
+
+    def _lds(self, one: Instruction, active: Iterable[Lane]) -> None:
+        if one.code == "LDS.U8" and self.roles:
+            role = self.roles.pop(0)
+            for lane in active:
+                lane.registers.put(one.operands[0], role)
+        else:
+            super()._load(one, active)
 
     def _depbar(self, one: Instruction, active: Sequence[Lane]) -> None:
         if one.code == "DEPBAR.LE":
@@ -76,7 +86,14 @@ class PipelineWarp(KernelWarp):
             self.seen.append((kind, value))
 
 
-def both(found: Recorded, function: Function, case: Case, names: Sequence[str]) -> list[tuple[list[Seen], list[Seen]]]:
+def both(
+    found: Recorded,
+    function: Function,
+    case: Case,
+    names: Sequence[str],
+    parameters: bytes = b"",
+    roles: Sequence[int] = (),
+) -> list[tuple[list[Seen], list[Seen]]]:
     """What each warp did, and what it recorded.
 
     Args:
@@ -84,19 +101,21 @@ def both(found: Recorded, function: Function, case: Case, names: Sequence[str]) 
         function: its kernel.
         case: how it is launched; its text is one without a body.
         names: of the regions.
+        parameters: the kernel's; empty: (address, number).
+        roles: of warps that ask for one.
     """
     kinds = {layout_id(name): name.split()[1] for name in names}
     case = replace(case, function=function, kind=PipelineWarp, layouts=found.layouts)
     host = launching._host(case)
     launch = launching._launch(case, host)
-    parameters = launch.params[0].to_bytes(8, "little") + case.number.to_bytes(8, "little")
+    parameters = parameters or launch.params[0].to_bytes(8, "little") + case.number.to_bytes(8, "little")
     bank = (host.control.base if case.bound else 0).to_bytes(8, "little")
     threads = [thread for thread, _ in launch.start()]
     started = warps(function, host.memory, threads, case.shape, parameters, bank, PipelineWarp)
     did = dict[tuple[int, ...], list[Seen]]()
     for warp in started:
         assert isinstance(warp, PipelineWarp)
-        key = warp.lanes[0].thread.key
+        key, warp.roles = warp.lanes[0].thread.key, list(roles)
         warp.run()
         did[key] = warp.seen
     slabs = {slab.key: launching._expanded(case, slab) for slab in host.slabs()}
@@ -105,6 +124,9 @@ def both(found: Recorded, function: Function, case: Case, names: Sequence[str]) 
         slab = slabs.get(key)
         many = 0 if slab is None else int(slab.head["count"])
         rows = () if slab is None else slab.ring[:many]
+        ends = [int(row["end"]) for row in rows]
+        assert ends == sorted(ends), "records are in the order of their ends"
+        assert all(row["start"] <= row["end"] for row in rows)
         result.append((seen, [(kinds[int(row["id"]) >> 4], int(row["value"])) for row in rows]))
     return result
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
+from ptxvm.machine import Grid
 from sassvm.launching import Case
 from sassvm.pipelines import both
 
@@ -21,6 +23,7 @@ from kscope.sass.recording.kernel import Recorded, recorded
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 from .test_recording import only
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 pytestmark = needs_tools
 OPTIONS = Recording(records=256, placement="schedule", selection=Selection((PIPELINE,)))
 WAIT = (
@@ -91,3 +94,39 @@ def test_each_warp_records_what_it_does_with_barriers(tool: str, number: int) ->
         assert did == recorded_
     kinds = {kind for did, _ in results for kind, _ in did}
     assert kinds == {"init", "wait", "expect", "arrive", "commit", "drain"}
+
+
+@cache
+def gluon() -> str:
+    """PTX of a warp-specialized matmul, without marks."""
+    pytest.importorskip("triton.experimental.gluon")
+    import sys
+
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    sys.path.append(str(EXAMPLES))
+    import gluon_warp_specialized as one
+
+    tiles = {"a": (one.BM, one.BK), "b": (one.BK, one.BN), "c": (one.BM, one.BN)}
+    layout = one.gl.NVMMASharedLayout.get_default_for
+    types = {name: f"tensordesc<fp16[{x}, {y}],{layout([x, y], one.gl.float16)!r}>" for name, (x, y) in tiles.items()}
+    source = one.GluonASTSource(
+        one.matmul, types | {"K": "i32", "BK": "constexpr", "STAGES": "constexpr"}, {"BK": one.BK, "STAGES": one.STAGES}
+    )
+    return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "enable_fp_fusion": True}).asm["ptx"])
+
+
+def test_warps_of_a_specialized_matmul_record_what_they_do() -> None:
+    ptx_of_kernel, steps = gluon(), 5
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    parameters = (64 * steps).to_bytes(4, "little") * 256  # of which one is K
+    found, text = made(ptx_of_kernel, get_ptxas(90).path)
+    kernel = replace(next(iter(text.kernels.values())), specs=("elected",), id=("0x11112222", "0x33334444"))
+    case = Case(EMPTY.replace("128", "256"), only(found.data), kernel, 0, shape=Grid((1, 1, 1), (256, 1, 1)))
+    names = [region.name for region in text.meta.regions]
+    results = both(found, only(found.data), case, names, parameters, [0, 3])
+    for did, recorded_ in results:
+        assert did == recorded_
+    print(results)

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
 from ..errors import UsageError
-from ..marks.operations import PIPELINE
 from ..marks.strategies import Elected, Strategy, strategy_of
 from .selection.auto import Selection
 

@@ -1,4 +1,4 @@
-"""How many registers a thread has at each instruction: USETMAXREG gives some back, or asks for more until it gets them."""
+"""How many registers a thread has at each instruction: USETMAXREG gives some back, or asks for more."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Word:
     Attributes:
         record: name and kind of the record.
         kind: "once" for one record; "held" for a value or a predicate that waits for it; "always" for all of them;
-            "count" if it counts the records of a row; "flag" if it sets, reads or clears the flag of a record that is left.
+            "count" if it counts the records of a row; "flag" if it is about the flag of a record that is left.
         clock: which of a row's clocks it is; None for other words.
         more: of a row, records less one, if the instruction stores or counts it.
     """

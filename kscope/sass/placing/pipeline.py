@@ -139,9 +139,9 @@ class Pipeline:
             (statement,) = [n for n in between if "mbarrier" in self._words(n)]
             if not self._waits.get(statement):
                 raise self._refuse(mark, "its wait has another form in the machine code")
-            for one in self._waits[statement]:
-                yield Spot(enter, one.first.at, 0, False, source=self._awaited(one.first))
-            for over in dict.fromkeys(one.over for one in self._waits[statement]):
+            for wait in self._waits[statement]:
+                yield Spot(enter, wait.first.at, 0, False, source=self._awaited(wait.first))
+            for over in dict.fromkeys(wait.over for wait in self._waits[statement]):
                 yield Spot(leave, over, 0, False)
             return
         how, left = _how(mark.operand or "0")
@@ -192,9 +192,7 @@ class Pipeline:
             raise self._refuse(mark, f"which lanes have its predicate {mark.when} is not known")
         return _ALL_LANES
 
-    def _guard(
-        self, mark: Mark, how: str, block: int, place: int, one: Instruction, statement: int
-    ) -> tuple[int, str]:
+    def _guard(self, mark: Mark, how: str, block: int, place: int, one: Instruction, statement: int) -> tuple[int, str]:
         """Where the mark of an instruction stands, and the predicate of the lanes that execute it.
 
         ptxas makes a branch of a predicate; the mark stands in front of it, because it is there for all lanes.
@@ -295,9 +293,9 @@ class Pipeline:
             for one in self.code.blocks[block]:
                 if one.code.startswith("SYNCS.PHASECHK") and one.guard not in NEVER and one.at not in known:
                     raise UnsupportedError(f"the wait at {one.at:#x} has another form in the machine code")
-        for one in self.text.labels.kernel.statements:
-            if one.mark is not None and one.mark.act == "attempt":
-                raise self._refuse(one.mark, "it is repeated in a loop that does more than waiting")
+        for mark in self.text.labels.kernel.marks:
+            if mark.act == "attempt":
+                raise self._refuse(mark, "it is repeated in a loop that does more than waiting")
 
 
 def _again(branch: Instruction, wait: Instruction) -> bool:

@@ -50,9 +50,12 @@ def _counts_threads(kernel: cfg.Function, register: str) -> bool:
     if any(found[1] == register for found in _matches(kernel, _THREAD)):
         return True
     masked = [found for found in _matches(kernel, _MASKED) if found[1] == register]
-    return bool(masked) and int(masked[0][3]) + 1 & int(masked[0][3]) == 0 and int(masked[0][3]) % _LANES == (
-        _LANES - 1
-    ) and _counts_threads(kernel, masked[0][2])
+    return (
+        bool(masked)
+        and int(masked[0][3]) + 1 & int(masked[0][3]) == 0
+        and int(masked[0][3]) % _LANES == (_LANES - 1)
+        and _counts_threads(kernel, masked[0][2])
+    )
 
 
 def _matches(kernel: cfg.Function, pattern: re.Pattern[str]) -> list[re.Match[str]]:

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from .records import Site
 from .regions import Key
 from .registers import EXTRA, RECORD, Allocation
+from .sites import Site
 
 _ACTS = ("enter", "clock", "exit")
 

@@ -7,7 +7,7 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,11 +16,11 @@ from ... import ptx
 from ...capture import wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
-from ...machine_code import elf, occupancy
+from ...machine_code import elf
 from ...marks.grammar import Mark
 from ...marks.strategies import Elected
 from ..checks import checking, hazards, register_limits
-from ..cubin import info, insert, reading, sections
+from ..cubin import insert, reading, sections
 from ..cubin.control import Control, control
 from ..cubin.insertion import Insertion, New
 from ..cubin.instructions import BYTES, Function
@@ -28,6 +28,7 @@ from ..encoding import forms
 from ..placing import code, labels, paths, pipeline, place
 from . import (
     aside,
+    choosing,
     claiming,
     deferring,
     ending,
@@ -39,6 +40,7 @@ from . import (
     regions,
     registers,
     rows,
+    sites,
     stores_in_flight,
 )
 
@@ -47,8 +49,6 @@ Assembler = Callable[[str, bool], bytes]
 _BANK = ".nv.constant3"
 _RESULT, _ANY, _MOVES = 16, 255, 5
 """The first bit of an instruction's result register, the mask of a register, and the cycles of a move."""
-_MOST, _WARP = 255, 32
-"""Registers that a thread can have; threads of a warp."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,12 @@ class Recorded:
 
 
 def recorded(
-    text: str, kernel: ptx.Kernel, assemble: Assembler, name: str = "", others: bytes | None = None
+    text: str,
+    kernel: ptx.Kernel,
+    assemble: Assembler,
+    name: str = "",
+    others: bytes | None = None,
+    blocks: int | None = None,
 ) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
@@ -89,6 +94,7 @@ def recorded(
         assemble: ptxas, which may be called in threads.
         name: the kernel's symbol; empty: the only kernel with marks.
         others: the text's cubin in which other kernels record already; None if no kernel does.
+        blocks: that fit on an SM, whatever the registers; None if that is not known.
 
     Returns:
         The cubin, checked.
@@ -119,20 +125,21 @@ def recorded(
     spots = place.spots(code.Text(labeled), machine)
     machine = pipeline.Pipeline(code.Text(labeled), machine).relabeled
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
-    before, threads = _counts(file, function)
+    before, threads = choosing.counts(file, function)
     free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel))
-    spans = _spans(plan, function)
+    spans = choosing.spans(plan, function)
     together = plan.together | lending.Lender(function).overlapping(spans)
-    room = _room(spans, function)
-    chosen = _chosen(free, plan.records, together, spans, before, threads, room)
-    most = min(_most(max(before, chosen.count), threads, function.arch), free.fewest + registers.EXTRA)
+    room = choosing.room(spans, function)
+    fitting = choosing.Fitting(threads, function.arch, blocks)
+    chosen = choosing.chosen(free, plan.records, together, spans, before, fitting, room)
+    most = min(fitting.most(max(before, chosen.count)), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
     waiting = stores_in_flight.waiting(function, uses)
     sites = [replace(one, waits=one.spot in waiting) for one in sites]
     fewest = register_limits.fewest(function)
-    deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, _most(chosen.count, threads, function.arch))
+    highest = fitting.most(max(before, chosen.count))
     in_place = deferring.Deferral(sites, chosen, {}, frozenset())
 
     def finished(deferral: deferring.Deferral) -> Recorded:
@@ -174,12 +181,14 @@ def recorded(
         out = insert.inserted(data, function, insertion)
         checking.check(out, function, insertion, made.holding)
         out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
-        warps = (_warps(before, function.arch), _warps(count, function.arch))
+        warps = (choosing.warps(before, function.arch), choosing.warps(count, function.arch))
         return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
 
-    if deferral.stores:
-        with suppress(UnsupportedError):
-            return finished(deferral)
+    for all_of_loop in (False, True):
+        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, all_of_loop)
+        if deferral.stores:
+            with suppress(UnsupportedError):
+                return finished(deferral)
     return finished(in_place)
 
 
@@ -222,96 +231,9 @@ def _check_options(kernel: ptx.Kernel) -> None:
             raise UnsupportedError(f"{what} is not supported")
 
 
-def _chosen(
-    pool: registers.Pool,
-    found: Sequence[regions.Record],
-    together: frozenset[frozenset[regions.Key]],
-    spans: dict[regions.Key, lending.Span],
-    before: int,
-    threads: int,
-    room: Mapping[regions.Key, int],
-) -> registers.Allocation:
-    """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
-
-    def fitting(one: registers.Allocation) -> int:
-        return _warps(max(before, one.count), pool.function.arch) // max(1, threads // _WARP)
-
-    tries: list[Callable[[], registers.Allocation]] = [
-        lambda: pool.owned(found, regions.apart(found), room),
-        lambda: pool.owned(found, regions.shared(found, together), room),
-        lambda: pool.lent(spans, together, room),
-    ]
-    full, made, refusals = _warps(before, pool.function.arch) // max(1, threads // _WARP), list[registers.Allocation](), list[UnsupportedError]()
-    for one in tries:
-        try:
-            made.append(one())
-        except UnsupportedError as error:
-            refusals.append(error)
-        if made and fitting(made[0]) >= full:
-            break
-    if not made:
-        raise refusals[0]
-    chosen = max(made, key=fitting)
-    if chosen.count > _MOST or not fitting(chosen):
-        raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
-    return chosen
-
-
-def _warps(count: int, arch: int) -> int:
-    """Warps that fit on an SM with this many registers a thread."""
-    return min(occupancy.SMS.get(arch, occupancy.LARGEST).warps, occupancy.warps_by_registers(count))
-
-
-def _most(count: int, threads: int, arch: int) -> int:
-    """The most registers a thread with which as many blocks fit on an SM."""
-    many = max(1, threads // _WARP)
-    return max(one for one in range(count, _MOST + 1) if _warps(one, arch) // many == _warps(count, arch) // many)
-
-
-def _room(spans: Mapping[regions.Key, lending.Span], function: Function) -> dict[regions.Key, int]:
-    """The fewest registers that a thread has had where each record is used."""
-    fewest, lender = register_limits.fewest(function), lending.Lender(function)
-    used = {key: lender.inside(span) | span.ends for key, span in spans.items()}
-    return {
-        key: min((fewest[at] for at in some if at in fewest), default=registers.NUMBERS) for key, some in used.items()
-    }
-
-
-def _spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
-    """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
-    begins, ends, holding = (defaultdict[regions.Key, set[int]](set) for _ in range(3))
-    for one in plan.placed:
-        key, spot = one.record.key, one.spot
-        holding[key] |= {at for at in (spot.value, spot.when) if at is not None}
-        begins[key] |= {spot.next} if one.act == "enter" else set()
-        leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
-        ends[key] |= set() if one.act in marking.STARTS or leaves else {spot.next}
-    return {
-        record.key: lending.Span(*(frozenset(some[record.key]) for some in (begins, ends, holding)))
-        for record in plan.records
-    }
-
-
-def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
-    """The function's registers, and threads of a block at most."""
-    symbols, shared, own = file.symbols(), file.find(".nv.info"), file.find(f".nv.info.{function.name}")
-    assert shared is not None and own is not None
-    count = next(
-        int.from_bytes(one.payload[4:8], "little")
-        for one in info.read(shared.content)
-        if one.number == info.REGISTERS and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
-    )
-    threads = 1024
-    for one in info.read(own.content):
-        if one.number in (info.THREADS, info.MOST_THREADS):
-            x, y, z = (int.from_bytes(one.payload[at : at + 4], "little") for at in (0, 4, 8))
-            threads = x * y * z
-    return count, threads
-
-
 def _site(
     labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: code.Machine
-) -> records.Site:
+) -> sites.Site:
     spot, quad = placed.spot, chosen.quads[placed.record.key]
     statement = labeled.points[spot.mark]
     held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
@@ -320,7 +242,7 @@ def _site(
     if spot.source is not None and spot.source.constant:
         value = spot.source.fixed
     of_pipeline = pipeline.is_pipeline(labeled.marks[spot.mark])
-    return records.Site(
+    return sites.Site(
         placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more,
         pipeline=of_pipeline,
     )  # fmt: skip
@@ -352,7 +274,7 @@ def _moved(put: Mapping[int, list[New]], replaced: Mapping[int, int]) -> dict[in
     return found
 
 
-def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
+def _opened(sites: Iterable[sites.Site]) -> dict[int, frozenset[int]]:
     """The registers that hold a part of an open record, by the address at which they are written."""
     found = defaultdict[int, frozenset[int]](frozenset)
     for site in sites:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...errors import UnsupportedError
 from ..checks import hazards
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin.control import Control, control, controlled
@@ -15,7 +14,8 @@ from ..encoding import writing
 from ..placing import place
 from ..placing.code import LANDMARKS
 from . import registers, spreading, timing
-from .records import PREDICATES, Needed, Site, Steps, Writer
+from .records import PREDICATES, Steps, Writer
+from .sites import Needed, Site
 
 STARTS = ("enter", "clock")
 """Marks that only read a clock."""
@@ -69,11 +69,8 @@ def placed(
     tensors = any(one.name in _TENSOR_CORES for one in function.instructions)
     made, clocks = Marks(), dict[int, _Clock]()
     for at, some in left.items():
-        free = [number for number in range(PREDICATES) if f"P{number}" not in needed[at]]
-        if not free:
-            raise UnsupportedError(f"every predicate is in use at {at:#x}")
-        news = [new for site in some for new in writer.left(site, free[0])]
-        made.before[at] = timing.tight(news, function.arch)
+        predicates = Needed(needed[at], registers.calm_predicates(function, at))
+        made.before[at] = timing.tight(writer.left(some, predicates), function.arch)
     for number, site in enumerate(sites):
         spot = site.spot
         made.replaced |= writer.replaced(site)
@@ -211,8 +208,8 @@ def _spread(
 
 
 def _bounds(site: Site, ahead: Sequence[Instruction]) -> tuple[int, int]:
-    """Behind how many own instructions stand those that read the operands of the mark's own one: behind that, as long as
-    the operands stay.
+    """Behind how many own instructions stand those that read the operands of the mark's own one: behind that one, as
+    long as the operands stay.
     """
     source = site.spot.source
     if source is None or not ahead or ahead[0].at != source.at:

@@ -1,102 +1,26 @@
 """The instructions of a record: what marks insert, and what stands in place of those that held their values.
 
-A record is four registers in a row: its begin, its id, its end, its value. Until the end is read, its register holds
-the predicate of the mark, if the record has one.
+sites.py has what they are about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...capture import layout, wire
 from ...errors import UnsupportedError
-from ...marks import operations
 from ..cubin.control import Control
 from ..cubin.insertion import New, Word
-from ..cubin.instructions import Instruction
 from ..encoding import forms
-from ..placing.paths import Spot
 from . import fragments, timing
-from .regions import Record
 from .registers import State
+from .sites import END, ID, VALUE, Needed, Site, barrier, borrowed
 
-_BEGIN, _ID, _END, _VALUE = range(4)
 PREDICATES = 7
 _VALUE_TAKES = 6
 """Cycles of an instruction that makes a value, for those behind it."""
-
-
-@dataclass(frozen=True)
-class Needed:
-    """Predicates at a place: those that the code needs, and those of them that it has not written just before."""
-
-    predicates: frozenset[str]
-    calm: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Site:
-    """One copy of a mark.
-
-    Attributes:
-        act: what the mark does.
-        record: what it writes.
-        quad: the first register of the record.
-        own: the record alone has these registers, so its id is in them already.
-        spot: where the mark stands.
-        value, when: constants; None if they are in registers, or if there are none.
-        held: the instructions that hold the value and the predicate, None without.
-        waits: the store of an earlier record may not have read these registers yet.
-        word: the row's word that its clock is; None of a record.
-        more: records of the row that it stores, less one, if they are counted.
-        aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
-        pipeline: its mark is of a pipeline.
-        flag: a register that is not 0 while the record is left to be stored elsewhere; None if it is stored here.
-    """
-
-    act: str
-    record: Record
-    quad: int
-    own: bool
-    spot: Spot
-    value: int | None
-    when: int | None
-    held: tuple[Instruction | None, Instruction | None]
-    waits: bool = True
-    word: int | None = None
-    more: int = 0
-    aside: int | None = None
-    pipeline: bool = False
-    flag: int | None = None
-
-    @property
-    def guard(self) -> str:
-        """The predicate of the lanes that record; empty for none."""
-        source = self.spot.source
-        return self.spot.guard or (source.guard if source is not None else "")
-
-    @property
-    def clock(self) -> int:
-        """The register of its clock."""
-        return self.quad + (self.word if self.word is not None else _END if self.act == "exit" else _BEGIN)
-
-    @property
-    def early(self) -> frozenset[int]:
-        """The registers that are written up to the record's begin, or by the second clock of a row."""
-        if self.act == "clock":
-            return frozenset({self.clock})
-        if self.aside is not None:
-            return frozenset({self.aside})
-        words = {_BEGIN}
-        if not self.own:
-            words |= {_ID} if self.record.full else {_ID, _VALUE}
-        if self.value is not None or self.held[0] is not None or self.spot.source is not None:
-            words.add(_VALUE)
-        if self.record.conditional:
-            words.add(_END)
-        return frozenset(self.quad + word for word in words)
 
 
 @dataclass(frozen=True)
@@ -143,10 +67,10 @@ class Writer:
 
         def new(text: str, code: Control | None = None) -> New:
             made = state.new(text, code)
-            return replace(made, word_of=self._word(site, text), borrowed=_borrowed(site, made))
+            return replace(made, word_of=self._word(site, text), borrowed=borrowed(site, made))
 
         on, test = f"@P{recording} ", list[New]()
-        early = [new(text) for text in _valued(site)]
+        early = [new(text) for text in barrier(site)]
         if site.guard:
             early = [*(new(text) for text, _ in self._guarded(site, recording)), *early]
         elif state.on is None:
@@ -166,7 +90,7 @@ class Writer:
             guard = f"{site.guard} " if site.guard else ""
             kept = new(f"{guard}MOV R{site.flag}, R{state.lane}")
             kept = replace(kept, word_of=Word(site.record.key, "flag"))
-            values = [new(text) for text in _valued(site)]
+            values = [new(text) for text in barrier(site)]
             values = [one for one in values if one.borrowed]  # the others can be made later
             return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [kept, *values], [])
         if site.act in ("exit", "clock"):
@@ -174,10 +98,24 @@ class Writer:
         read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
         if site.act == "enter":
             return Steps(read, early, constants if site.aside is None else [])
-        return Steps(read, early, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store])
+        return Steps(read, early, [*constants, new(f"MOV R{quad + END}, R{quad}"), *store])
 
-    def left(self, site: Site, recording: int) -> list[New]:
-        """Store the record of a site that is left, if it is. recording: a predicate that is free."""
+    def left(self, sites: Sequence[Site], needed: Needed) -> list[New]:
+        """Store the records of sites that are left, if they are. needed: predicates that the code needs there."""
+        free = [number for number in range(PREDICATES) if f"P{number}" not in needed.predicates]
+        if free:
+            return [new for site in sites for new in self._left(site, free[0])]
+        if self.state.spare is None:
+            raise UnsupportedError("every predicate is in use where a record would be stored")
+        saved = min(needed.calm or needed.predicates)
+        waits = [] if saved in needed.calm else [self.state.new("NOP", Control(stall=13), label="")]
+        keep = self.state.new(f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}")
+        give = self.state.new(f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT")
+        between = [new for site in sites for new in self._left(site, int(saved[1:]))]
+        own = frozenset({saved})
+        return [*waits, replace(keep, borrowed=own), *between, replace(give, borrowed=own)]
+
+    def _left(self, site: Site, recording: int) -> list[New]:
         state, quad = self.state, site.quad
 
         def new(text: str, code: Control | None = None, kind: Literal["once", "flag"] = "once") -> New:
@@ -187,8 +125,8 @@ class Writer:
         on, done = f"@P{recording} ", frozenset({state.scoreboard})
         return [
             new(f"ISETP.NE.U32.AND P{recording}, PT, R{site.flag}, RZ, PT", kind="flag"),
-            *([] if site.act == "exit" else [new(f"IADD3 R{quad + _END}, R{quad}, RZ, RZ")]),
-            *(one for one in map(new, _valued(site)) if not _borrowed(site, one)),
+            *([] if site.act == "exit" else [new(f"IADD3 R{quad + END}, R{quad}, RZ, RZ")]),
+            *(one for one in map(new, barrier(site)) if not borrowed(site, one)),
             new(f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
             *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
@@ -201,14 +139,12 @@ class Writer:
         made = {"enter": self._enter, "exit": self._leave, "clock": self._clock}.get(site.act, self._point)
         saved = self._saved(site, needed)
         news = [(text, self.state.new(text, code)) for text, code in made(site, needed)]
-        return [
-            replace(new, borrowed=_borrowed(site, new, saved), word_of=self._word(site, text)) for text, new in news
-        ]
+        return [replace(new, borrowed=borrowed(site, new, saved), word_of=self._word(site, text)) for text, new in news]
 
     def replaced(self, site: Site) -> dict[int, int]:
         """Other instructions in place of those that held the site's value and predicate."""
         found = dict[int, int]()
-        for one, word in zip(site.held, (_VALUE, _END), strict=True):
+        for one, word in zip(site.held, (VALUE, END), strict=True):
             if one is None:
                 continue
             code = Control(max(2, one.control.stall), one.control.stay, waits=one.control.waits)
@@ -224,7 +160,7 @@ class Writer:
         guard = _guard(site)
         code = self._waiting(Control()) if site.waits else Control()
         yield f"{guard}CS2R.32 R{site.quad if site.aside is None else site.aside}, SR_CLOCKLO", code
-        yield from ((text, Control(stall=_VALUE_TAKES)) for text in _valued(site))
+        yield from ((text, Control(stall=_VALUE_TAKES)) for text in barrier(site))
         if site.aside is None:
             yield from self._constants(site)
 
@@ -249,12 +185,12 @@ class Writer:
         """The words of a record that are known when its begin is read."""
         words = dict[int, int]()
         if not site.own:
-            words[_ID] = site.record.id
+            words[ID] = site.record.id
         computed = site.held[0] is not None or (site.spot.source is not None and not site.spot.source.constant)
         if not computed and (site.value is not None or not (site.own or site.record.full)):
-            words[_VALUE] = site.value or 0
+            words[VALUE] = site.value or 0
         if site.record.conditional and site.held[1] is None:
-            words[_END] = 1 if site.when is None else site.when
+            words[END] = 1 if site.when is None else site.when
         for word, value in words.items():
             yield f"{_guard(site)}IMAD.MOV.U32 R{site.quad + word}, RZ, RZ, {value & 0xFFFFFFFF:#x}", Control()
 
@@ -263,13 +199,13 @@ class Writer:
         guard = _guard(site)
         soon = Control(stall=timing.clock_cycles(self.state.arch))
         yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
-        yield from ((text, Control(stall=_VALUE_TAKES)) for text in _valued(site))
+        yield from ((text, Control(stall=_VALUE_TAKES)) for text in barrier(site))
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:
             yield "NOP", Control(stall=6)
         yield from test
-        yield f"{guard}MOV R{site.quad + _END}, R{site.quad}", Control(stall=2)
+        yield f"{guard}MOV R{site.quad + END}, R{site.quad}", Control(stall=2)
         yield from self._store(site, needed)
 
     def _leave(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
@@ -312,7 +248,7 @@ class Writer:
         yield from self._guarded(site, own)
         if site.record.conditional:
             also = self.state.on if self.state.on is not None and not site.guard else own
-            yield f"ISETP.NE.U32.AND P{own}, PT, R{site.quad + _END}, RZ, P{also}", Control(stall=2)
+            yield f"ISETP.NE.U32.AND P{own}, PT, R{site.quad + END}, RZ, P{also}", Control(stall=2)
 
     def _guarded(self, site: Site, own: int) -> Iterator[tuple[str, Control]]:
         """Compute the predicate of the lanes that record and have the site's guard."""
@@ -365,37 +301,6 @@ class Writer:
             yield f"@P{own} {count}", Control(stall=6)
         if saved := self._saved(site, needed):
             yield f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT", Control(stall=13)
-
-
-def _borrowed(site: Site, new: New, saved: str = "") -> frozenset[str]:
-    """Registers of the kernel's that an instruction of a site reads."""
-    source = site.spot.source
-    own = {site.guard.lstrip("@!"), saved} | (source.read if source is not None else frozenset())
-    return frozenset(own & (new.seen.reads | new.seen.writes)) if new.seen is not None else frozenset()
-
-
-def _valued(site: Site) -> Iterator[str]:
-    """Put a barrier, and the parity that a wait is for, into the record, see marks/operations.py."""
-    source, into = site.spot.source, f"R{site.quad + _VALUE}"
-    if source is None or source.constant:
-        return
-    more = source.offset + source.fixed
-    if source.parity:
-        yield f"SHF.R.U32.HI {into}, RZ, {31 - operations.PARITY_SHIFT:#x}, {source.parity}"
-        if source.masked:
-            yield f"LOP3.LUT {into}, {into}, {1 << operations.PARITY_SHIFT:#x}, RZ, 0xc0, !PT"
-        if source.register:
-            yield f"IADD3 {into}, {into}, {source.register}, RZ"
-        if source.uniform:
-            yield f"VIADD {into}, {into}, {source.uniform}"
-    elif source.register:
-        add = source.uniform or f"{more:#x}"
-        yield f"VIADD {into}, {source.register}, {add}"
-        more = more if source.uniform else 0
-    else:
-        yield f"IMAD.U32 {into}, RZ, RZ, {source.uniform}"
-    if more:
-        yield f"VIADD {into}, {into}, {more:#x}"
 
 
 def _guard(site: Site) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from ...errors import UnsupportedError
-from ..cubin.control import SCOREBOARDS
 from ..checks import register_limits
+from ..cubin.control import SCOREBOARDS
 from ..cubin.insertion import New
 from ..cubin.instructions import BRANCHES, BYTES, Function, Instruction
 from ..encoding import writing
@@ -224,8 +224,8 @@ class Pool:
         """The registers that the kernel never uses."""
         return [number for number in range(NUMBERS) if number not in self.busy]
 
-    def _state(self, free: Sequence[int]) -> State:
-        """Registers for what a lane knows, of those that are free."""
+    def _state(self, free: list[int]) -> State:
+        """Registers for what a lane knows, of those that are free and are no longer."""
         if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & self.used:
             raise UnsupportedError(f"{self.function.name} uses UR{DESCRIPTOR}")
         lasting = list(free)

@@ -27,7 +27,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 pytestmark = needs_tools
 OPTIONS = Recording(records=256, placement="schedule", selection=Selection((PIPELINE,)))
 WAIT = (
-    "{{ .reg .pred done; AGAIN{0}: mbarrier.try_wait.parity.shared::cta.b64 done, [{1}], {2}; @!done bra.uni AGAIN{0}; }}"
+    "{{ .reg .pred done; AGAIN{0}: mbarrier.try_wait.parity.shared::cta.b64 done, [{1}], {2};"
+    " @!done bra.uni AGAIN{0}; }}"
 )
 RING = f"""{HEAD}.visible .entry ring(.param .u64 p, .param .u32 n) .reqntid 128
 {{
@@ -114,7 +115,11 @@ def gluon() -> str:
     source = one.GluonASTSource(
         one.matmul, types | {"K": "i32", "BK": "constexpr", "STAGES": "constexpr"}, {"BK": one.BK, "STAGES": one.STAGES}
     )
-    return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "enable_fp_fusion": True}).asm["ptx"])
+    return str(
+        triton.compile(
+            source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "enable_fp_fusion": True}
+        ).asm["ptx"]
+    )
 
 
 def test_warps_of_a_specialized_matmul_record_what_they_do() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...errors import UnsupportedError
 from ...machine_code import elf, occupancy
-from ..checks import register_limits
 from ..cubin import info
 from ..cubin.instructions import BYTES, Function
 from . import lending, marking, regions, registers, rows
@@ -21,10 +20,8 @@ def chosen(
     pool: registers.Pool,
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
-    spans: dict[regions.Key, lending.Span],
     before: int,
     fitting: Fitting,
-    room: Mapping[regions.Key, int],
 ) -> registers.Allocation:
     """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
 
@@ -32,9 +29,9 @@ def chosen(
         return fitting.blocks(max(before, one.count))
 
     tries: list[Callable[[], registers.Allocation]] = [
-        lambda: pool.owned(found, regions.apart(found), room),
-        lambda: pool.owned(found, regions.shared(found, together), room),
-        lambda: pool.lent(spans, together, room),
+        lambda: pool.owned(found, _numbers(pool, found, together, False)),
+        lambda: pool.owned(found, _numbers(pool, found, together, True)),
+        lambda: pool.lent(pool.spans, together),
     ]
     made, refusals = list[registers.Allocation](), list[UnsupportedError]()
     for one in tries:
@@ -52,6 +49,20 @@ def chosen(
             f"{pool.function.name} would need {chosen.count} registers in each of {fitting.threads} threads"
         )
     return chosen
+
+
+def _numbers(
+    pool: registers.Pool,
+    found: Sequence[regions.Record],
+    together: frozenset[frozenset[regions.Key]],
+    share: bool,
+) -> dict[regions.Key, int]:
+    """A number for each record; those where a thread has few registers share them."""
+    few = [one for one in found if pool.room.get(one.key, registers.NUMBERS) <= pool.fewest < registers.NUMBERS]
+    rest = [one for one in found if one not in few]
+    numbers = regions.shared(rest, together) if share else regions.apart(rest)
+    many = max(numbers.values(), default=-1) + 1
+    return numbers | {key: many + number for key, number in (regions.shared(few, together) if few else {}).items()}
 
 
 @dataclass(frozen=True)
@@ -75,15 +86,6 @@ class Fitting:
 def warps(count: int, arch: int) -> int:
     """Warps that fit on an SM with this many registers a thread."""
     return min(occupancy.SMS.get(arch, occupancy.LARGEST).warps, occupancy.warps_by_registers(count))
-
-
-def room(spans: Mapping[regions.Key, lending.Span], function: Function) -> dict[regions.Key, int]:
-    """The fewest registers that a thread has had where each record is used."""
-    fewest, lender = register_limits.fewest(function), lending.Lender(function)
-    used = {key: lender.inside(span) | span.ends for key, span in spans.items()}
-    return {
-        key: min((fewest[at] for at in some if at in fewest), default=registers.NUMBERS) for key, some in used.items()
-    }
 
 
 def spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:

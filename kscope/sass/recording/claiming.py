@@ -26,7 +26,7 @@ from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
 from . import beginning, claim_registers, fragments, liveness, registers, timing
 from .fragments import Fragment
-from .registers import State
+from .state import State
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})

@@ -113,7 +113,7 @@ def _able(site: Site) -> bool:
     source = site.spot.source
     plain = not (site.spot.guard or site.spot.after or site.record.conditional or site.word is not None)
     guarded = source is not None and (source.voted or source.guard.lstrip("@!").startswith("UP"))
-    return site.pipeline and plain and not guarded and site.own and site.act != "enter"
+    return site.pipeline and not site.low and plain and not guarded and site.own and site.act != "enter"
 
 
 @dataclass(frozen=True)

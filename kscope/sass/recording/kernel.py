@@ -36,6 +36,7 @@ from . import (
     kept_segments,
     lending,
     marking,
+    narrow,
     records,
     regions,
     registers,
@@ -126,12 +127,11 @@ def recorded(
     machine = pipeline.Pipeline(code.Text(labeled), machine).relabeled
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
     before, threads = choosing.counts(file, function)
-    free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel))
     spans = choosing.spans(plan, function)
+    free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel), spans)
     together = plan.together | lending.Lender(function).overlapping(spans)
-    room = choosing.room(spans, function)
     fitting = choosing.Fitting(threads, function.arch, blocks)
-    chosen = choosing.chosen(free, plan.records, together, spans, before, fitting, room)
+    chosen = choosing.chosen(free, plan.records, together, before, fitting)
     most = min(fitting.most(max(before, chosen.count)), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
@@ -155,12 +155,16 @@ def recorded(
         put.setdefault(where.loaded, []).extend(where.load)
         put.setdefault(where.at, []).extend(where.test)
         tested = len(put[where.at])
-        writer = records.Writer(state, records.last(state, kernel.last))
+        writer = records.Writer(state, records.last(state, kernel.last), chosen.low)
         made = marking.placed(function, sites, writer, where.at, free.busy, deferral.stores)
         if not deferring.in_order(deferral, made.before):
             raise UnsupportedError("a record would be stored in front of an earlier one")
         for at, some in made.before.items():
             put.setdefault(at, []).extend(some)
+        if chosen.low is not None and chosen.narrow is not None:
+            put.setdefault(chosen.narrow.begin, []).extend(narrow.moves(state, chosen.low))
+            for at in chosen.narrow.ends:
+                put[at] = [*narrow.moves(chosen.low, state), *put.get(at, [])]
         for at in chosen.waits:
             put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
         for one in function.instructions:
@@ -245,6 +249,7 @@ def _site(
     return sites.Site(
         placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more,
         pipeline=of_pipeline,
+        low=chosen.narrow is not None and spot.at in chosen.narrow.inside,
     )  # fmt: skip
 
 

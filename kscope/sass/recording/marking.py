@@ -71,8 +71,9 @@ def placed(
     for at, some in left.items():
         predicates = Needed(needed[at], registers.calm_predicates(function, at))
         made.before[at] = timing.tight(writer.left(some, predicates), function.arch)
+    all_writers = writer
     for number, site in enumerate(sites):
-        spot = site.spot
+        spot, writer = site.spot, all_writers.at(site)
         made.replaced |= writer.replaced(site)
         made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
         known = clocks.get(spot.at)

@@ -15,8 +15,8 @@ from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..encoding import forms
 from . import fragments, timing
-from .registers import State
 from .sites import END, ID, VALUE, Needed, Site, barrier, borrowed
+from .state import State
 
 PREDICATES = 7
 _VALUE_TAKES = 6
@@ -45,10 +45,16 @@ class Writer:
     Attributes:
         state: what a lane knows.
         last: offset of the last place in a slab's ring: a register or a number.
+        low: what a lane knows in the part of the kernel with few registers; None if that is in the same ones.
     """
 
     state: State
     last: str
+    low: State | None = None
+
+    def at(self, site: Site) -> Writer:
+        """The writer of a site."""
+        return replace(self, state=self.low, low=None) if site.low and self.low is not None else self
 
     def flexible(self, site: Site) -> bool:
         """Whether the kernel's own instructions may stand between those of a site."""

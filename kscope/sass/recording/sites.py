@@ -43,6 +43,7 @@ class Site:
         more: records of the row that it stores, less one, if they are counted.
         aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
         pipeline: its mark is of a pipeline.
+        low: it stands in the part of the kernel with few registers, see narrow.py.
         flag: a register that is not 0 while the record is left to be stored elsewhere; None if it is stored here.
     """
 
@@ -59,6 +60,7 @@ class Site:
     more: int = 0
     aside: int | None = None
     pipeline: bool = False
+    low: bool = False
     flag: int | None = None
 
     @property

@@ -16,13 +16,15 @@ from kscope.sass.recording.kernel import Recorded
 
 from . import launching
 from .launching import Case
-from .machine import Lane, warps
-from .values import M32
+from .machine import Lane, _address, size_of, warps
+from .values import M32, following
 from .whole_kernel import KernelWarp
 
 _PART = re.compile(r"UR\d+|URZ|R\d+|RZ|-?0x[0-9a-f]+")
 _QUIET = frozenset({"BAR", "UTMACMDFLUSH", "FENCE", "MEMBAR", "WARPGROUP", "UTMALDG", "UTMASTG", "HGMMA", "ERRBAR"})
 _TRIES = 3
+PARAMETER = 256
+"""Each word of a kernel's parameters."""
 Seen = tuple[str, int]
 """The kind of a record, and its value."""
 
@@ -46,7 +48,31 @@ class PipelineWarp(KernelWarp):
             if one.code.startswith("WARPGROUP.DEPBAR"):
                 self.seen.append(("drain", int(one.operands[-1], 16)))
             return
+        if one.code.startswith("UIMAD.WIDE") and any(operand.startswith("UP") for operand in one.operands):
+            for lane in here:
+                lane.at += BYTES
+            self._unknown(one, here[:1])
+            return
         super()._step(one, here)
+
+    def _ldg(self, one: Instruction, active: Sequence[Lane]) -> None:
+        if not self._elsewhere(one, one.operands[-1], active):
+            super()._ldg(one, active)
+
+    def _stg(self, one: Instruction, active: Sequence[Lane]) -> None:
+        if not self._elsewhere(one, one.operands[0], active):
+            super()._stg(one, active)
+
+    def _atomg(self, one: Instruction, active: Sequence[Lane]) -> None:
+        if not self._elsewhere(one, one.operands[2], active):
+            super()._atomg(one, active)
+
+    def _elsewhere(self, one: Instruction, place: str, active: Sequence[Lane]) -> bool:
+        """Whether the kernel accesses memory of its parameters, which the test does not have."""
+        outside = _address(place, active[0].registers) >> 32 == PARAMETER
+        if outside:
+            self._unknown(one, active)
+        return outside
 
     def _elect(self, one: Instruction, active: Sequence[Lane]) -> None:
         for lane in active:
@@ -62,7 +88,9 @@ class PipelineWarp(KernelWarp):
             for lane in active:
                 lane.registers.put(one.operands[0], role)
         else:
-            super()._load(one, active)
+            for lane in active:
+                for number in range(max(1, size_of(one) // 4)):
+                    lane.registers.put(following(one.operands[0], number), PARAMETER)
 
     def _depbar(self, one: Instruction, active: Sequence[Lane]) -> None:
         if one.code == "DEPBAR.LE":
@@ -78,7 +106,7 @@ class PipelineWarp(KernelWarp):
                 lane.registers.put(one.operands[0], over)
             parity = active[0].registers.value(one.operands[-1]) >> 31
             if over:
-                self.seen.append(("wait", value | parity << operations.PARITY_SHIFT))
+                self.seen.append(("wait", value + (parity << operations.PARITY_SHIFT) & M32))
         elif "EXCH" in one.code:
             self.seen.append(("init", value))
         elif "ARRIVE" in one.code:

@@ -48,6 +48,8 @@ from . import (
 Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
 _BANK = ".nv.constant3"
+_PIPELINES = frozenset({90})
+"""Architectures whose operations on barriers are known."""
 _RESULT, _ANY, _MOVES = 16, 255, 5
 """The first bit of an instruction's result register, the mask of a register, and the cycles of a move."""
 
@@ -218,6 +220,8 @@ def _of_lane_0(kernel: ptx.Kernel, labeled: labels.Labeled) -> ptx.Kernel:
     if not any(map(pipeline.is_pipeline, labeled.marks)):
         return kernel
     own = kernel.recording.strategy.spec
+    if kernel.arch not in _PIPELINES:
+        raise UnsupportedError(f'auto="pipeline" is not supported on sm_{kernel.arch}')
     if own != Elected().spec:
         raise UnsupportedError(f'auto="pipeline" with the strategy {own} is not supported')
     return replace(kernel, specs=(own,), pins=False)

@@ -123,9 +123,7 @@ class Pool:
         found |= {n: _take_high(free, self.function, self.fewest, most[n]) for n in sorted(most) if n not in found}
         quads = [found[n] for n in range(len(found))]
         ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
-        own = {
-            quads[n]: min(some) for n, some in enumerate(ids) if len(some) == 1 and not (narrow and n in few)
-        }
+        own = {quads[n]: min(some) for n, some in enumerate(ids) if len(some) == 1 and not (narrow and n in few)}
         kept = {key: quads[n] for key, n in numbers.items()}
         return Allocation(state, kept, own, self._count(state, quads), waits, low, narrow)
 

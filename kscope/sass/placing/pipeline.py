@@ -288,14 +288,14 @@ class Pipeline:
 
     def _check_waits(self) -> None:
         """Refuse waits that are recorded in no form that is known."""
+        for mark in self.text.labels.kernel.marks:
+            if mark.act == "attempt":
+                raise self._refuse(mark, "it is repeated in a loop that does more than waiting")
         known = {one.at for some in self._waits.values() for wait in some for one in (wait.first, wait.again)}
         for block in self.code.flow.order:
             for one in self.code.blocks[block]:
                 if one.code.startswith("SYNCS.PHASECHK") and one.guard not in NEVER and one.at not in known:
                     raise UnsupportedError(f"the wait at {one.at:#x} has another form in the machine code")
-        for mark in self.text.labels.kernel.marks:
-            if mark.act == "attempt":
-                raise self._refuse(mark, "it is repeated in a loop that does more than waiting")
 
 
 def _again(branch: Instruction, wait: Instruction) -> bool:

@@ -15,7 +15,7 @@ from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..encoding import forms
 from . import fragments, timing
-from .sites import END, ID, VALUE, Needed, Site, barrier, borrowed
+from .sites import END, ID, VALUE, Needed, Site, about, barrier
 from .state import State
 
 PREDICATES = 7
@@ -73,7 +73,7 @@ class Writer:
 
         def new(text: str, code: Control | None = None) -> New:
             made = state.new(text, code)
-            return replace(made, word_of=self._word(site, text), borrowed=borrowed(site, made))
+            return about(site, replace(made, word_of=self._word(site, text)))
 
         on, test = f"@P{recording} ", list[New]()
         early = [new(text) for text in barrier(site)]
@@ -132,7 +132,7 @@ class Writer:
         return [
             new(f"ISETP.NE.U32.AND P{recording}, PT, R{site.flag}, RZ, PT", kind="flag"),
             *([] if site.act == "exit" else [new(f"IADD3 R{quad + END}, R{quad}, RZ, RZ")]),
-            *(one for one in map(new, barrier(site)) if not borrowed(site, one)),
+            *(one for one in map(new, barrier(site)) if not about(site, one).borrowed),
             new(f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
             *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
@@ -145,7 +145,7 @@ class Writer:
         made = {"enter": self._enter, "exit": self._leave, "clock": self._clock}.get(site.act, self._point)
         saved = self._saved(site, needed)
         news = [(text, self.state.new(text, code)) for text, code in made(site, needed)]
-        return [replace(new, borrowed=borrowed(site, new, saved), word_of=self._word(site, text)) for text, new in news]
+        return [about(site, replace(new, word_of=self._word(site, text)), saved) for text, new in news]
 
     def replaced(self, site: Site) -> dict[int, int]:
         """Other instructions in place of those that held the site's value and predicate."""

@@ -133,15 +133,17 @@ class Pool:
         """Registers in a part with few: what a lane knows, those of records by number; and where the kernel waits until
         a store has read them.
         """
-        free, taken = list(narrow.free), dict[str, int]()
-        found = {n: _take(free, RECORD, self.function) for n in keys}
-        taken["address"] = _take(free, 1 if state.uniform else 2, self.function)
-        for name in ("offset", "spare", "extra", "mine"):
-            if getattr(state, name) is not None:
-                taken[name] = _take(free, 1, self.function)
         if not state.uniform:
             raise UnsupportedError(f"{self.function.name} leaves no registers where it has {self.fewest}")
-        low, lender, waits = replace(state, flags=(), **taken), Lender(self.function), frozenset[int]()
+        free, lender, waits = list(narrow.free), Lender(self.function), frozenset[int]()
+        found = {n: _take(free, RECORD, self.function) for n in keys}
+
+        def moved(register: int | None) -> int | None:
+            return None if register is None else _take(free, 1, self.function)
+
+        address, offset = (_take(free, 1, self.function) for _ in range(2))
+        spare, extra, mine = map(moved, (state.spare, state.extra, state.mine))
+        low = replace(state, address=address, offset=offset, spare=spare, extra=extra, mine=mine, flags=())
         for n, some in keys.items():
             names = frozenset(f"R{one}" for one in (low.address, *range(found[n], found[n] + RECORD)))
             waits = waits.union(*(lender.waits(self.spans[key], names) for key in some))

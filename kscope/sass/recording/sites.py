@@ -7,7 +7,7 @@ the predicate of the mark, if the record has one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...marks import operations
 from ..cubin.insertion import New
@@ -91,11 +91,17 @@ class Site:
         return frozenset(self.quad + word for word in words)
 
 
-def borrowed(site: Site, new: New, saved: str = "") -> frozenset[str]:
-    """Registers of the kernel's that an instruction of a site reads."""
+def about(site: Site, new: New, saved: str = "") -> New:
+    """An instruction of a site, with the registers of the kernel's that it reads."""
     source = site.spot.source
     own = {site.guard.lstrip("@!"), saved} | (source.read if source is not None else frozenset())
-    return frozenset(own & (new.seen.reads | new.seen.writes)) if new.seen is not None else frozenset()
+    assert new.seen is not None
+    operands = source is not None and bool(source.read & new.seen.reads)
+    return replace(
+        new,
+        borrowed=frozenset(own & (new.seen.reads | new.seen.writes)),
+        operands_of=source.at if source is not None and operands else None,
+    )
 
 
 def barrier(site: Site) -> Iterator[str]:

@@ -21,9 +21,13 @@ from kscope.instrument.selection.auto import Selection
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import lower
 from kscope.marks.operations import PIPELINE
+from kscope.sass.checks import checking, clobbers, register_limits
+from kscope.sass.cubin.instructions import BYTES
+from kscope.sass.encoding import writing
 from kscope.sass.recording.kernel import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
+from .listed import Line, listed
 from .test_recording import only
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -174,7 +178,7 @@ def test_warps_of_a_persistent_matmul_record_what_they_do(apart: bool) -> None:
     [
         ("@%p4 mbarrier.arrive.shared", "mbarrier.arrive.shared", ""),
         ("@%p4 mbarrier.arrive.shared", "@%p9 mbarrier.arrive.shared", "which lanes have its predicate"),
-        ("bra.uni AGAIN2", "bra AGAIN1", "repeated in a loop"),
+        ("@!done bra.uni AGAIN2", "bar.warp.sync -1; @!done bra.uni AGAIN2", "repeated in a loop"),
         ("[%r14], 512", "[%r14], %r20", "number of bytes"),
     ],
 )
@@ -185,3 +189,42 @@ def test_what_is_not_certain_is_refused_by_name(old: str, new: str, why: str) ->
         assert why in refused(text)
     else:
         made(text)
+
+
+PARTS: tuple[Line, ...] = (
+    "USETMAXREG.DEALLOC.CTAPOOL 0x28",
+    "IADD3 R30, R30, 0x1, RZ",
+    "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xf0",
+    "PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0",
+    "@!P0 BRA `(again)",
+    "IADD3 R30, R30, 0x1, RZ",
+    "EXIT",
+)
+"""Few registers, and many again where they are granted."""
+
+
+def test_registers_that_a_kernel_gives_back_are_counted_where_it_does() -> None:
+    function = listed(*PARTS, again=2)
+    limits = register_limits.limits(function)
+    assert [limits[at * BYTES] for at in range(7)] == [256, 40, 40, 40, 40, 240, 240]
+    assert [register_limits.fewest(function)[at * BYTES] for at in (0, 1, 6)] == [256, 40, 40]
+
+
+def test_a_value_in_a_register_that_was_given_back_is_lost() -> None:
+    function = listed("IADD3 R2, R2, 0x1, RZ", "MOV R60, RZ", *PARTS[:2], "IADD3 R3, R60, 0x1, RZ", "EXIT")
+    found = [str(one) for one in clobbers.check(function, [BYTES, 4 * BYTES])]
+    assert any("R60 does not exist" in one for one in found)
+    behind = listed("MOV R60, RZ", *PARTS[:-1], "IADD3 R3, R60, 0x1, RZ", "EXIT", again=3)
+    found = [str(one) for one in clobbers.check(behind, [0, 7 * BYTES])]
+    assert any("R60 is read, but no inserted instruction wrote it" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("between", "right"), [("IADD3 R9, R9, 0x1, RZ", True), ("IADD3 R5, R5, 0x1, RZ", False), ("@P0 BRA `(out)", False)]
+)
+def test_operands_are_read_while_they_are_those_of_the_operation(between: Line, right: bool) -> None:
+    operation = "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R4+0x10], R5"
+    read = replace(writing.new("SHF.R.U32.HI R11, RZ, 0xd, R5"), borrowed=frozenset({"R5"}), operands_of=0)
+    function = listed(operation, between, "SHF.R.U32.HI R11, RZ, 0xd, R5", "EXIT", out=3)
+    found = list(checking.other_operands(function, [2 * BYTES], {2 * BYTES: (read, 0)}))
+    assert not found if right else found

@@ -28,6 +28,8 @@ _RECENT = 13
 _TRIES = 12
 """Registers to lend that are compared."""
 _LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"})
+_GROUP = "UTMACMDFLUSH"
+"""Commits bulk copies; its scoreboard waits until all of them are read."""
 _LONG, _SHORT, _ITERATIONS = 30, 1, 16
 """How long instructions keep a scoreboard, relative to each other; and the assumed iterations of a loop."""
 EXTRA = 2
@@ -256,7 +258,9 @@ def _scoreboard(function: Function) -> int:
         for board, cost in ((one.control.writes, _LONG if one.name in _LAST else _SHORT), (one.control.reads, _SHORT)):
             if board is not None:
                 costs[board] += iterations * cost
-    return min(uncounted(function), key=lambda board: costs[board])
+    grouped = {one.control.reads for one in function.instructions if one.name == _GROUP}
+    free = uncounted(function)
+    return min([board for board in free if board not in grouped] or free, key=lambda board: costs[board])
 
 
 def uncounted(function: Function) -> list[int]:

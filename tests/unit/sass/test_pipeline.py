@@ -228,3 +228,10 @@ def test_operands_are_read_while_they_are_those_of_the_operation(between: Line, 
     function = listed(operation, between, "SHF.R.U32.HI R11, RZ, 0xd, R5", "EXIT", out=3)
     found = list(checking.other_operands(function, [2 * BYTES], {2 * BYTES: (read, 0)}))
     assert not found if right else found
+
+
+def test_no_record_waits_for_a_group_of_bulk_copies() -> None:
+    found, _ = made(RING)
+    code = only(found.data).instructions
+    groups = {one.control.reads for one in code if one.name == "UTMACMDFLUSH"}
+    assert groups and groups.isdisjoint(one.control.reads for one in code if one.code == "STG.E.128")

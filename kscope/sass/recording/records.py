@@ -260,12 +260,15 @@ class Writer:
         """Compute the predicate of the lanes that record and have the site's guard."""
         guard, on, soon = site.guard.removeprefix("@"), self.state.on, Control(stall=13)
         negated, then = guard.startswith("!"), Control(stall=5)
-        if guard.startswith("UP") or (site.spot.source is not None and site.spot.source.voted):
-            if guard.startswith("UP"):
-                yield f"PLOP3.LUT P{own}, PT, PT, PT, {guard}, 0x80, 0x0", then
+        uniform = guard.lstrip("!").startswith("UP")
+        if uniform or (site.spot.source is not None and site.spot.source.voted):
+            if uniform:
+                yield f"PLOP3.LUT P{own}, PT, PT, PT, {guard.lstrip('!')}, 0x80, 0x0", then
             else:
                 yield f"VOTE.ANY P{own}, {guard}", soon
-            guard = f"P{own}"
+            if uniform and negated:
+                yield f"PLOP3.LUT P{own}, PT, P{own}, PT, PT, 0x8, 0x0", then
+            guard, negated = f"P{own}", False
         if not guard and on is not None:
             return
         if guard and on is not None:

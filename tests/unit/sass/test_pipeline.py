@@ -156,9 +156,10 @@ def test_warps_of_a_specialized_gluon_matmul_record_what_they_do() -> None:
     steps = PARAMETER // 64
     for did, stored in results:
         assert did == stored
-    consumer, producer = Counter(kind for kind, _ in results[0][0]), Counter(kind for kind, _ in results[4][0])
-    assert consumer == {"init": 8, "wait": steps, "drain": steps + 1, "arrive": steps, "commit": 1}
-    assert producer == {"wait": steps, "expect": steps}
+    kinds = [Counter(kind for kind, _ in did) for did, _ in results]
+    consumer = {"wait": steps, "drain": steps + 1, "arrive": steps, "commit": 1}
+    assert any(one - Counter(init=8) == consumer for one in kinds)
+    assert any(one == {"wait": steps, "expect": steps} for one in kinds)
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["persistent", "warp-specialized"])

@@ -48,10 +48,11 @@ class PipelineWarp(KernelWarp):
             if one.code.startswith("WARPGROUP.DEPBAR"):
                 self.seen.append(("drain", int(one.operands[-1], 16)))
             return
-        if one.code.startswith("UIMAD.WIDE") and any(operand.startswith("UP") for operand in one.operands):
+        carries = one.code.startswith("UIMAD.WIDE") and any(operand.startswith("UP") for operand in one.operands)
+        if carries or one.code.endswith(".SX32"):
             for lane in here:
                 lane.at += BYTES
-            self._unknown(one, here[:1])
+            self._unknown(one, here[:1] if carries else here)
             return
         super()._step(one, here)
 
@@ -69,7 +70,8 @@ class PipelineWarp(KernelWarp):
 
     def _elsewhere(self, one: Instruction, place: str, active: Sequence[Lane]) -> bool:
         """Whether the kernel accesses memory of its parameters, which the test does not have."""
-        outside = _address(place, active[0].registers) >> 32 == PARAMETER
+        address = _address(place, active[0].registers)
+        outside = address >> 32 == PARAMETER or address >> 48 != 0
         if outside:
             self._unknown(one, active)
         return outside

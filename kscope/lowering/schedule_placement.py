@@ -14,7 +14,7 @@ from ..instrument.recording import Recording
 from ..marks.grammar import PREFIX
 from ..sass.recording.kernel import Recorded
 from ..sass.recording.kernel import recorded as record
-from . import metadata_patch, occupancy
+from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
 from .usage import Usage, change, lost_blocks
 
@@ -52,7 +52,8 @@ def recorded(
 
     def assembled(code: str, lines: bool) -> bytes:
         if (made := assemble(code, lines)) is None:
-            raise UnsupportedError("the assembler refuses its text")
+            why = getattr(assembler.LAST, "complaint", "")
+            raise UnsupportedError(f"the assembler refuses its text{why and f': {why}'}")
         return made
 
     cubin, problems, layouts = None, list[Problem](), dict[RowLayout, None]()

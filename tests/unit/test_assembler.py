@@ -81,7 +81,7 @@ def test_older_drivers_get_the_newest_compatible_ptxas(several: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "expected"),
     [
         ("ptxas k.ptx, line 14; fatal   : Parsing error near '.x': syntax error\nptxas fatal : aborted\n",
          "line 14; Parsing error near '.x': syntax error"),
@@ -90,5 +90,5 @@ def test_older_drivers_get_the_newest_compatible_ptxas(several: dict[str, str]) 
         ("killed\n", "killed"),
     ],
 )  # fmt: skip
-def test_a_refused_text_has_the_assemblers_first_complaint(log: str, said: str) -> None:
-    assert assembler.complaint(log) == said
+def test_a_refused_text_has_the_assemblers_first_complaint(log: str, expected: str) -> None:
+    assert assembler.complaint(log) == expected

@@ -54,8 +54,8 @@ def _granted(by_address: Mapping[int, Instruction], branch: Instruction) -> int 
         return None
     inside = [by_address[at] for at in range(branch.target, branch.at, BYTES)]
     asks = [one for one in inside if one.code.startswith(_ASKS) and not one.conditional]
-    told = [one for one in inside if branch.guard[2:] in one.writes]
-    if len(asks) == len(told) == 1 and asks[0].operands[0] in told[0].reads and asks[0].at < told[0].at:
+    sets = [one for one in inside if branch.guard[2:] in one.writes]
+    if len(asks) == len(sets) == 1 and asks[0].operands[0] in sets[0].reads and asks[0].at < sets[0].at:
         return _number(asks[0])
     return None
 

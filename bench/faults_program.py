@@ -180,10 +180,11 @@ def _built(arch: str) -> Path:
     made = Path(tempfile.gettempdir(), f"kscope-faults-{os.getuid()}", f"{name}.cubin")
     if not made.exists():
         made.parent.mkdir(mode=0o700, exist_ok=True)
-        source, part = (made.with_suffix(f".{os.getpid()}.{suffix}") for suffix in ("cu", "part"))
-        source.write_text(SOURCE)
-        subprocess.run(["nvcc", *options, str(source), "-o", str(part)], check=True)
-        part.replace(made)
+        with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+            Path(folder, "pipeline.cu").write_text(SOURCE)
+            # relative names: the kernel's id depends on them, and other processes may build it at the same time
+            subprocess.run(["nvcc", *options, "pipeline.cu", "-o", "part"], cwd=folder, check=True)
+            Path(folder, "part").replace(made)
     return made
 
 

@@ -169,12 +169,12 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     for name, launch in launches.items():
         session = kscope.profile(records=SIZES[size], pool=POOL) if name == "kscope, recording" else None
         with session or nullcontext():
-            for turn in range(rounds + 3):
+            for number in range(rounds + 3):
                 took = {}
-                for kind in (BARE, name) if turn % 2 else (name, BARE):
+                for kind in (BARE, name) if number % 2 else (name, BARE):
                     with session.paused() if session is not None and kind == BARE else nullcontext():
                         took[kind] = microseconds(bare if kind == BARE else launch, asleep=ASLEEP[size])
-                if turn >= 3:
+                if number >= 3:
                     times[name].append(took[name])
                     beside[name].append(took[BARE])
         problems += session.trace.problems if session is not None else ()

@@ -49,10 +49,10 @@ def record(rounds: int, folder: Path) -> None:
             name = f"{kernel}, {language}"
             try:
                 launch = import_module(f"everywhere_{language}").launch(kernel, given)
-                for turn in range(rounds):
+                for number in range(rounds):
                     for state in STATES:
                         found = run(launch, state, given, REGIONS[kernel])
-                        launched.append((language, kernel, state, turn))
+                        launched.append((language, kernel, state, number))
                         if found:
                             wrong.setdefault(name, f"{state}: {found}")
             except ImportError as error:
@@ -121,8 +121,8 @@ def _rows(
     launched: list[tuple[str, str, str, int]], times: list[float], registers: list[float], doubts: dict[str, str]
 ) -> Iterator[Row]:
     found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
-    for (language, kernel, state, turn), time, count in zip(launched, times, registers, strict=True):
-        if turn >= DROPPED:
+    for (language, kernel, state, number), time, count in zip(launched, times, registers, strict=True):
+        if number >= DROPPED:
             found.setdefault((kernel, language), {}).setdefault(state, []).append((time, count))
     for (kernel, language), states in found.items():
         name = f"{kernel}, {language}"

@@ -1,6 +1,6 @@
 """What both placements add to whole Triton kernels, at rest and recording: CUDA graphs of 20 launches, in one process.
 
-Each turn replays the graphs of all variants in a new random order. While a session records, the host takes what was
+Each round replays the graphs of all variants in a new random order. While a session records, the host takes what was
 recorded during a pause in front of each replay: without it, its copies run beside the kernel.
 """
 
@@ -19,7 +19,7 @@ import kscope
 
 LAUNCHES, WARM = 20, 10
 """Launches in a graph; launches before, so that slabs have the size that the records need."""
-TURNS, QUICK, DROPPED = 34, 16, 4
+ROUNDS, QUICK, DROPPED = 34, 16, 4
 """Turns of all variants, in full and with --quick, and how many of the first are not counted."""
 PAUSE = 0.012
 """Seconds in front of a replay while a session records."""
@@ -39,7 +39,9 @@ def measure(section: str, options: Any) -> Iterator[Row]:
         wrong = load.error()
         for state in STATES:
             with recording(state == "recording") as lost:
-                times = turns(graphs, replayed, QUICK if options.quick else TURNS, PAUSE if state == "recording" else 0)
+                times = rounds(
+                    graphs, replayed, QUICK if options.quick else ROUNDS, PAUSE if state == "recording" else 0
+                )
             for variant, values in times.items():
                 notes = {"doubt": why} if (why := doubts.get(variant) or wrong or lost()) else {}
                 yield row(name, f"{variant} {state}", "us", values, **notes)
@@ -48,7 +50,7 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 
 
 def added(values: Sequence[float], plain: Sequence[float]) -> list[float]:
-    """Percent that a variant adds in each turn."""
+    """Percent that a variant adds in each round."""
     return [100 * (one / other - 1) for one, other in zip(values, plain, strict=True)]
 
 
@@ -106,16 +108,16 @@ def replayed(made: Any) -> float:
     return float(begin.elapsed_time(end)) * 1000 / LAUNCHES
 
 
-def turns(
+def rounds(
     variants: Mapping[str, _Key], timed: Callable[[_Key], float], many: int, pause: float
 ) -> dict[str, list[float]]:
-    """Times of each variant, without those of the first turns; every turn has its own order."""
+    """Times of each variant, without those of the first rounds; every round has another order."""
     found: dict[str, list[float]] = {name: [] for name in variants}
     dice = random.Random(SEED)
-    for turn in range(many):
+    for number in range(many):
         for name in dice.sample(list(variants), len(variants)):
             time.sleep(pause)
             value = timed(variants[name])
-            if turn >= DROPPED:
+            if number >= DROPPED:
                 found[name].append(value)
     return found

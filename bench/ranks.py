@@ -61,11 +61,11 @@ class Job(jobs.Job):
         loading = np.rint(self.compute[rank] * 1.98 / 3).astype(np.int64)[launch // 2]  # the rest, and a delay: "dot"
         first = np.where(reduces, length // 2, loading)
         loads = self.records // 2
-        turn = np.arange(self.records + 1)
-        early = first[:, None] * turn // loads
-        later = first[:, None] + (length - first)[:, None] * (turn - loads) // (self.records - loads)
-        cut = clock[:, :1] + np.where(turn <= loads, early, later)
-        names = np.where(reduces[:, None], "exchange", np.where(turn[:-1] < loads, "load", "dot"))
+        step = np.arange(self.records + 1)
+        early = first[:, None] * step // loads
+        later = first[:, None] + (length - first)[:, None] * (step - loads) // (self.records - loads)
+        cut = clock[:, :1] + np.where(step <= loads, early, later)
+        names = np.where(reduces[:, None], "exchange", np.where(step[:-1] < loads, "load", "dot"))
         kernel = np.where(reduces, jobs.REDUCE, jobs.COMPUTE)
         return slabs(clock, timer, kernel, launch + 1, block, self.warps, names, cut)
 
@@ -84,9 +84,9 @@ class Recorded(kinetos.Recorded):
         true += np.array([100, -100]) * block[:, None]
         clock = np.rint(true * 1.98).astype(np.int64) + 10_000 * block[:, None]
         timer = (true + kinetos.TIMER) // kinetos.TICK * kinetos.TICK
-        turn = np.arange(self.records + 1)
-        cut = clock[:, :1] + (clock[:, 1] - clock[:, 0])[:, None] * turn // self.records
-        names = np.broadcast_to(np.where(turn[:-1] % 2, "dot", "load"), (len(launch), self.records))
+        step = np.arange(self.records + 1)
+        cut = clock[:, :1] + (clock[:, 1] - clock[:, 0])[:, None] * step // self.records
+        names = np.broadcast_to(np.where(step[:-1] % 2, "dot", "load"), (len(launch), self.records))
         kernel = np.array([kernels[one.kernel] for one in self.runs])[launch]
         grid_id = np.array([one.grid_id for one in self.runs])[launch]
         return slabs(clock, timer, kernel, grid_id, block, 2, names, cut)

@@ -1,27 +1,30 @@
 """What sampling of stalls costs: kernel time with samples beside none, in turns, and shares by clocks and samples.
 
-    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--turns 5] [--kernels matmul] [--only shares launches]
+    python bench/stalls.py [--json FILE] [--periods 8 10 12] [--sessions 5] [--kernels matmul] [--only shares launches]
 
-Kernels: torch's matmul (cuBLAS, no marks); matmul, attention and layer norm in Triton with marks, of which those of one
-block record while costs are measured. A time is that of a CUDA graph of many launches, divided by their number, so that
-the host's launches do not count. Sessions with and without samples take turns, and begin and end outside of the timed
-part; a cost is the median over turns of the sampled session's median beside the mean of its two neighbours' medians.
-The GPU changes its clock by more than sampling costs, so cycles of the SMs are compared as well: small kernels at the
-graph's begin and end read their clocks. `before` has the times before this process used CUPTI.
+Kernels: torch's matmul (cuBLAS, no marks); matmuls, attention and layer norm in Triton, and a warp-specialized matmul
+in CuTe DSL if that is installed, with marks, of which those of one block record while costs are measured. A time is
+that of a CUDA graph of many launches, divided by their number, so that the host's launches do not count. Sessions with
+and without samples take turns, and begin and end outside of the timed part; a cost is the median over sessions of the
+sampled session's median beside the mean of its two neighbours' medians. The GPU changes its clock by more than sampling
+costs, so cycles of the SMs are compared as well: small kernels at the graph's begin and end read their clocks. `before`
+has the times before this process used CUPTI.
 
 Proton's PC sampling (mode "pcsampling") serializes kernels, so it is compared by launches from the host: the time of
-LAUNCHES of them, from the first one's begin to the last one's end, by both profilers in processes of their own, without
+LAUNCHES of them, from the first one's begin to the last one's end, by both profilers in separate processes, without
 and with sampling. kscope compiles no marks then: both only sample.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -41,11 +44,11 @@ from kscope.analysis.samples.crosscheck import crosscheck  # noqa: E402
 from kscope.session.sample_session import sample  # noqa: E402
 
 PERIODS, REPLAYS = (8, 10, 12), 25
-LAUNCHES, REPEATS = 100, 7
+LAUNCHES, REPEATS, MOST_S = 100, 7, 3.0
 INTERVAL = 1024
 """Cycles between two samples where profilers are compared."""
-TORCH = "matmul of torch"
-KERNELS = (TORCH, "matmul", "persistent", "attention", "layernorm")
+TORCH, CUTE = "matmul of torch", "matmul of CuTe"
+KERNELS = (TORCH, "matmul", "persistent", "attention", "layernorm", CUTE)
 PARTS = ("costs", "shares", "launches")
 SHARES_PERIOD, SHORT_PERIOD = 10, {"layernorm": 7}
 """Of two, in cycles, where shares are compared. A warp of the layer norm lives for 9 us: at 2^10 it has 15 samples."""
@@ -114,7 +117,7 @@ class Work:
 @dataclass(frozen=True)
 class Cost:
     """A kernel at a period: us a launch before CUPTI, without and with samples, and what samples add in time and in
-    cycles, each with the range over turns; and how many samples there were.
+    cycles, each with the range over sessions; and how many samples there were.
     """
 
     kernel: str
@@ -158,8 +161,11 @@ class Launches:
 
 
 def launched_us(work: Work) -> float:
-    """A launch among many from the host: the median of some rows."""
-    return statistics.median(microseconds(work.launch, LAUNCHES) for _ in range(REPEATS))
+    """A launch among many from the host: the median of some rows, fewer if they take long."""
+    rows, until = list[float](), time.monotonic() + MOST_S
+    while len(rows) < REPEATS and (not rows or time.monotonic() < until):
+        rows.append(microseconds(work.launch, LAUNCHES))
+    return statistics.median(rows)
 
 
 @contextmanager
@@ -184,8 +190,7 @@ PROFILERS = {"kscope": by_kscope, "Proton": by_proton}
 
 
 def alone(profiler: str, names: list[str]) -> None:
-    """In a separate process, because only one profiler at a time can use the GPU's counters: print the results."""
-    found = list[Launches]()
+    """In a separate process, because only one profiler at a time can use the GPU's counters: print each result."""
     for work in works(names):
         work.launch()
         torch.cuda.synchronize()
@@ -194,30 +199,31 @@ def alone(profiler: str, names: list[str]) -> None:
             work.launch()
             sampled = launched_us(work)
         plain = (before + launched_us(work)) / 2
-        found.append(Launches(work.name, profiler, plain, sampled))
-    print(ALONE + json.dumps(list(map(asdict, found))))
+        print(ALONE + json.dumps(asdict(Launches(work.name, profiler, plain, sampled))), flush=True)
 
 
 def launches(names: list[str]) -> Iterator[Launches]:
     """Both profilers, one after the other."""
     for profiler in PROFILERS:
         command = [sys.executable, __file__, "--alone", profiler, "--kernels", *names]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith(ALONE)]
-        if not lines:
-            print(f"  {profiler}: {' '.join((done.stderr or done.stdout).split())[-300:]}")
-        for line in lines:
-            yield from (Launches(**one) for one in json.loads(line.removeprefix(ALONE)))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith(ALONE):
+                    print(line, end="", flush=True)
+                    yield Launches(**json.loads(line.removeprefix(ALONE)))
+        if process.returncode:
+            print(f"  {profiler} ended with {process.returncode}")
 
 
-def cost(work: Work, period: int, turns: int) -> Cost:
+def cost(work: Work, period: int, sessions: int) -> Cost:
     """Sessions without and with samples, in turns; the first and the last are without."""
     took, samples = list[Took](), None
-    for turn in range(2 * turns + 1):
-        options = {"stalls": True, "period": 1 << period} if turn % 2 else {}
+    for number in range(2 * sessions + 1):
+        options = {"stalls": True, "period": 1 << period} if number % 2 else {}
         with kscope.profile(block=0, **options) as prof:  # type: ignore[arg-type]  # options of profile()
             took.append(work.took())
-        if turn % 2:
+        if number % 2:
             samples = prof.capture.samples
             for problem in prof.capture.problems:
                 print(f"  {work.name}, 2^{period}: {problem.text}")
@@ -255,15 +261,34 @@ def works(names: list[str]) -> Iterator[Work]:
         a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
         out = torch.empty_like(a)
         yield Work(TORCH, lambda: torch.mm(a, a, out=out))
-    for name, work in on_triton.workloads([one for one in names if one != TORCH]).items():
+    for name, work in on_triton.workloads([one for one in names if one not in (TORCH, CUTE)]).items():
         yield Work(name, partial(work.launch, name, on_triton.annotated(name, False), 0))
+    if CUTE in names and importlib.util.find_spec("cutlass") is not None:
+        yield Work(CUTE, _cute())
+
+
+def _cute() -> Callable[[], object]:
+    """A launch of the example's matmul."""
+    import cute_gemm
+    from cuda.bindings import driver
+    from cutlass.cute.runtime import from_dlpack
+
+    size, sms = cute_gemm.SIZE, torch.cuda.get_device_properties(0).multi_processor_count
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
+    tensors = [from_dlpack(one, assumed_align=16) for one in (a, b, torch.empty_like(a))]
+    blocks = sms // cute_gemm.PAIR * cute_gemm.PAIR
+
+    def launch() -> None:
+        cute_gemm.matmul(*tensors, blocks, driver.CUstream(torch.cuda.current_stream().cuda_stream))
+
+    return launch
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("bench-stalls.json"))
     parser.add_argument("--periods", type=int, nargs="+", default=PERIODS, metavar="POWER", help="of two, in cycles")
-    parser.add_argument("--turns", type=int, default=5, help="sampled sessions of each kernel and period")
+    parser.add_argument("--sessions", type=int, default=5, help="sampled sessions of each kernel and period")
     parser.add_argument("--kernels", nargs="+", default=KERNELS, choices=KERNELS)
     parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--alone", choices=PROFILERS, help=argparse.SUPPRESS)
@@ -279,7 +304,7 @@ def main() -> None:
         for work in todo:
             with kscope.profile(block=0):
                 work.prepare()
-        costs = [cost(work, period, options.turns) for work in todo for period in options.periods]
+        costs = [cost(work, period, options.sessions) for work in todo for period in options.periods]
     agreed = [row for work in todo if work.name != TORCH and "shares" in options.only for row in shares(work)]
     heads = (
         f"{'before us':>10} {'plain us':>10} {'sampled us':>11} {'cost':>8} {'spread':>7} {'cycles':>8} {'spread':>7}"

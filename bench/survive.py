@@ -1,13 +1,13 @@
 """What survive="shm" costs: kernel time of sessions with it, of ordinary ones, and without recording, in turns.
 
-    python bench/survive.py [--json FILE] [--turns 5] [--pool 1024] [--every 1 16] [--records auto 32 ...]
+    python bench/survive.py [--json FILE] [--sessions 5] [--pool 1024] [--every 1 16] [--records auto 32 ...]
                             [--kernels matmul attention ...]
 
 Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
 records. With --records 32, each warp keeps its last 32. A time is that of a CUDA graph of many launches, divided by the
 number of launches; between replays the pool is emptied, so no warp is lost (those that are lost are printed). Each way
-has a separate graph, because the kernels differ. A cost is the median over turns of a session's median beside the mean
-of its two neighbours' medians without recording.
+has a separate graph, because the kernels differ. A cost is the median over sessions of a session's median beside the
+mean of its two neighbours' medians without recording.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def median_us(made: torch.cuda.CUDAGraph) -> float:
     return statistics.median(taken[2:])
 
 
-def costs(name: str, every: int, records: str, pool: int, turns: int) -> list[Cost]:
+def costs(name: str, every: int, records: str, pool: int, sessions: int) -> list[Cost]:
     """The kernel in every way."""
     work = on_triton.workloads((name,))[name]
     graphs = {way: captured(name, work, way, pool, records) for way in ("plain", *WAYS)}
     sequence = list[tuple[str, float]]()
     written, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
-    order = [one for _ in range(turns) for each in WAYS for one in ("plain", each)]
+    order = [one for _ in range(sessions) for each in WAYS for one in ("plain", each)]
     for way in (*order, "plain"):
         with session(way, every, pool, records) as prof:
             sequence.append((way, median_us(graphs[way])))
@@ -113,14 +113,14 @@ def costs(name: str, every: int, records: str, pool: int, turns: int) -> list[Co
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("bench-survive.json"))
-    parser.add_argument("--turns", type=int, default=5, help="sessions of each kernel and way")
+    parser.add_argument("--sessions", type=int, default=5, help="sessions of each kernel and way")
     parser.add_argument("--kernels", nargs="+", default=KERNELS)
     parser.add_argument("--pool", type=int, default=1024, help="MiB")
     parser.add_argument("--every", type=int, nargs="+", default=(1, 16), help="which blocks record")
     parser.add_argument("--records", nargs="+", default=("auto",), help="of a warp that are kept")
     options = parser.parse_args()
     parts = list(product(options.kernels, options.every, options.records))
-    found = [one for part in parts for one in costs(*part, options.pool << 20, options.turns)]
+    found = [one for part in parts for one in costs(*part, options.pool << 20, options.sessions)]
     print(torch.cuda.get_device_name())
     heads = f"{'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost"
     print(f"{'kernel':<12} {'way':<6} {'every':>5} {'records':>7} {heads}")

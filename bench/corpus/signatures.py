@@ -114,7 +114,7 @@ def pointers(kernel: Any) -> frozenset[str]:
     """The arguments that are pointers, or that a helper is given as one."""
     tree = ast.parse(textwrap.dedent(kernel.src))
     use = _Use(kernel)
-    for _ in range(2):  # a loop's second turn reads what its first one wrote
+    for _ in range(2):  # the second iteration reads what its first one wrote
         use.visit(tree)
     return frozenset(use.found & {one.name for one in kernel.params})
 

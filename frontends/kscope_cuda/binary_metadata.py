@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import MissingError, UsageError
+from kscope.machine_code.fatbin import device_code
 from kscope.marks.names import format_name
 from kscope.marks.strategies import Elected
 
 from .binary_notes import EXPLICIT, KERNEL, SLOTS, Note, find
-from .fatbin import device_code
 
 FRONTEND = "cuda"
 

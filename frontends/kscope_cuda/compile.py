@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kscope.instrument import registry
+from kscope.instrument import images, registry
 from kscope.instrument.recording import Recording
 from kscope.lowering.pipeline import concerns
 from kscope.session.states import STATE
@@ -64,7 +64,9 @@ class Compilation:
         text = (ptx if isinstance(ptx, str) else ptx.decode()).rstrip("\0")
         if self.recording is None or not concerns(text, self.recording):
             return text.encode()
-        return nvrtc.lower(text, self.recording, frontend=CudaFrontend.name, arch=arch)
+        code = nvrtc.lower(text, self.recording, frontend=CudaFrontend.name, arch=arch)
+        images.keep(code)  # the program loads it
+        return code
 
 
 def loaded(module: Any) -> None:

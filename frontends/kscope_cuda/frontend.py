@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import KscopeError, UsageError
-from kscope.instrument import registry
+from kscope.instrument import images, registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 
@@ -46,6 +47,8 @@ class CudaFrontend(Frontend):
             path, handle = load(code)
             exported = exported_libraries.handles(path, handle)
             metas = tuple(meta for library in exported for meta in self._bind_exported(path, library))
+            if metas:
+                images.keep(Path(path))
             if exported and not hasattr(handle, CONTROL_FUNCTION):
                 return metas
             library = Library.of(path, handle)

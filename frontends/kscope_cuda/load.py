@@ -12,10 +12,12 @@ from types import ModuleType
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
+from kscope.instrument import images
 from kscope.lowering import empty_regions
+from kscope.machine_code import fatbin
 from kscope.session.bind import Image
 
-from . import fatbin, pairing_check
+from . import pairing_check
 from .binary_metadata import describe
 from .binary_notes import KERNEL, find
 from .header import CONTROL_FUNCTION
@@ -92,9 +94,12 @@ class Library:
     def _of(data: bytes, source: str, handle: ctypes.CDLL | None, metas: tuple[ModuleMeta, ...]) -> Library:
         cubins, room = list[bytes](), empty_regions.MAX_CUBIN
         for cubin in fatbin.cubins(data):
-            if len(cubin) <= room and any(note.kind != KERNEL for note in find(cubin)):
-                cubins.append(cubin)
-                room -= len(cubin)
+            if any(note.kind != KERNEL for note in find(cubin)):
+                fits = len(cubin) <= room
+                images.keep(cubin, shared=fits)
+                if fits:
+                    cubins.append(cubin)
+                    room -= len(cubin)
         return Library(source, handle, metas, pairing_check.problems(data, source), tuple(cubins))
 
     def controls(self) -> list[int]:

@@ -12,12 +12,12 @@ from functools import partial
 
 from kscope.capture.model import Problem
 from kscope.lowering import pairing
+from kscope.machine_code.fatbin import device_code, ptx_texts
 from kscope.marks.grammar import Act, Mark
 from kscope.marks.names import format_name
 from kscope.ptx import cfg, inline
 
 from .binary_notes import EXPLICIT, SLOTS, Note, find
-from .fatbin import device_code, ptx_texts
 
 
 def problems(data: bytes, source: str) -> tuple[Problem, ...]:

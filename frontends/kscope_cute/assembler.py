@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,14 +129,28 @@ def _only(folder: str, pattern: str) -> Path:
     return found[0]
 
 
-def _binary_of(module: Any, name: str) -> Any:
-    """The global of a compiled host module that holds a gpu.module's binary."""
+def binaries(module: Any) -> list[bytes]:
+    """The binaries in a compiled host module."""
+    found = list[bytes]()
+    for name, operation in _globals(module):
+        if name.endswith(_SUFFIX) and "value" in operation.attributes:
+            with suppress(ValueError):  # another constant, which is not text
+                found.append(ir.StringAttr(operation.attributes["value"]).value_bytes)
+    return found
+
+
+def _globals(module: Any) -> Iterator[tuple[str, Any]]:
+    """The globals of a host module, by name."""
     for found in module.body.operations:
         operation = found.operation
-        if (
-            operation.name == "llvm.mlir.global"
-            and ir.StringAttr(operation.attributes["sym_name"]).value == name + _SUFFIX
-        ):
+        if operation.name == "llvm.mlir.global":
+            yield ir.StringAttr(operation.attributes["sym_name"]).value, operation
+
+
+def _binary_of(module: Any, name: str) -> Any:
+    """The global of a compiled host module that holds a gpu.module's binary."""
+    for found, operation in _globals(module):
+        if found == name + _SUFFIX:
             return operation
     raise UnsupportedError(f"the compiled module has no global {name}{_SUFFIX}, the binary of its kernels")
 

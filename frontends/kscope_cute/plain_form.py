@@ -23,11 +23,12 @@ from cutlass.base_dsl import dsl as cute_dsl
 from cutlass.base_dsl import jit_executor
 from cutlass.cutlass_dsl import cutlass as cutlass_dsl
 
-from kscope.instrument import registry
+from kscope.capture.wire import CTL_SYMBOL
+from kscope.instrument import images, registry
 from kscope.instrument.hooks import Hooks
 
 from . import libraries
-from .assembler import dump_into
+from .assembler import binaries, dump_into
 from .traced import TracedModule, erase_marks, launch_streams
 
 try:
@@ -113,9 +114,9 @@ class PlainForms:
 
     def install(self) -> None:
         """Idempotent. Where CuTe lacks a hook point, functions have one form."""
+        self._hooks.add(cute_compiler.Compiler, "jit", self._jit)
         if cuda_jit_executor is None:
             return
-        self._hooks.add(cute_compiler.Compiler, "jit", self._jit)
         for kind in (cute_dsl.BaseDSL, cutlass_dsl.CutlassBaseDSL):  # one calls the other, and returns last
             self._hooks.add(kind, "preprocess_pipeline", self._preprocess)
         self._hooks.add(cuda_jit_executor.CudaDialectJitCompiledFunction, "library", self._library)
@@ -165,8 +166,11 @@ class PlainForms:
     def _jit(self, original: Callable[..., Any], compiler: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Around Compiler.jit(), which makes an engine of a module that was compiled or found in a cache."""
         engine = original(compiler, module, *args, **kwargs)
+        for binary in binaries(module):
+            if CTL_SYMBOL.encode() in binary:
+                images.keep(binary)
         traced, self._thread.traced = getattr(self._thread, "traced", None), None
-        pipeline = getattr(self._thread, "pipeline", None)
+        pipeline = getattr(self._thread, "pipeline", None) if cuda_jit_executor is not None else None
         if traced is not None and pipeline is not None and isinstance(engine, execution_engine.ExecutionEngine):
 
             def jit(plain: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from kscope.capture.model import Problem
-from kscope.instrument import compile_warnings, registry
+from kscope.instrument import compile_warnings, images, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
@@ -136,6 +136,8 @@ class LoadHooks:
             handle = _binding.CUlibrary(int(function.module.handle))
             metas = backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
             self._ids[library] = tuple(kernel.id for meta in metas for kernel in meta.kernels)
+            for code in library._cubin_cache.values() if metas else ():
+                images.keep(bytes(code.code), shared=True)
             if any(meta.variables for meta in metas):
                 self.forms.stateful.add(library)
             compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)
@@ -286,10 +288,7 @@ def _install_overloads(dispatcher: Any, compiled: _Overloads) -> None:
 
 
 def _compile_order(kernels: list[Any]) -> int:
-    """Sort key: callees before callers, by the number Numba gave each compilation.
-
-    Kernels, which nothing calls, are last: one from the disk cache may have any number.
-    """
+    """Sort key: callees before callers, by the number of the compilation; last kernels, whose number may be any."""
     order = (sys.maxsize if isinstance(one, _dispatcher._Kernel) else one.fndesc.uid for one in kernels)
     return min(order, default=0)
 

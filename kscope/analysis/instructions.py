@@ -75,7 +75,7 @@ def region_code(
     Args:
         trace: the trace.
         functions: of the code.
-        builds: kernel ids by name from the code's metadata (tools.builds()); kernels of another build become problems.
+        builds: kernel ids by symbol, of the code's metadata (tools.builds()); kernels of other builds become problems.
         layouts: of the rows with three clocks that the code may write (tools.layouts()).
     """
     ids = {record_id(region.token, kind): region.name for region in trace.regions for kind in SPANS}

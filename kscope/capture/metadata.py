@@ -2,7 +2,8 @@
 
     {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "elected",
      "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
-                                                  and, if the compiler partitions its warps: [["load", [4]], ...]
+                                                  and, if the compiler partitions its warps, or its symbol is not its
+                                                  name: [["load", [4]], ...], symbol
      "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
                                                   and, if they differ from null, "source" and null: kernel's index,
                                                   origin, asynchronous instruction at whose issue it ends
@@ -57,7 +58,7 @@ def from_dict(data: object) -> ModuleMeta:
     found = _fields(data, {"frontend", "clock", "fill", "strategy", "kernels", "regions", "problems"})
     strategy = current_spec(_text("strategy", found["strategy"]))
     _check_strategy(strategy)
-    kernels = tuple(_kernel(row) for row in _rows("kernels", found["kernels"], 3, 4))
+    kernels = tuple(_kernel(row) for row in _rows("kernels", found["kernels"], 3, 4, 5))
     return ModuleMeta(
         frontend=_text("frontend", found["frontend"]),
         kernels=kernels,
@@ -128,7 +129,8 @@ def _shortest(row: Problem | RegionMeta, least: int) -> list[Any]:
 
 def _kernel_to_list(kernel: KernelMeta) -> list[Any]:
     roles = [[role.name, list(role.warps)] for role in kernel.roles]
-    return [kernel.name, kernel.id, kernel.log2_records, *([roles] if roles else [])]
+    more = [roles, kernel.symbol] if kernel.symbol else [roles] if roles else []
+    return [kernel.name, kernel.id, kernel.log2_records, *more]
 
 
 def _kernel(row: list[Any]) -> KernelMeta:
@@ -142,6 +144,7 @@ def _kernel(row: list[Any]) -> KernelMeta:
         _number("kernel's id", number, 0, _U64),
         _number("kernel's log2_records", log2, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS),
         roles,
+        _text("kernel's symbol", rest[1]) if len(rest) > 1 else "",
     )
 
 

@@ -81,12 +81,14 @@ class KernelMeta:
         id: its hash, which every slab's header carries.
         log2_records: log2 of the records that one of its slabs holds.
         roles: the compiler's partitions of its warps, if it made any; no warp is in two.
+        symbol: its name in the code; empty if it is the same, or unknown.
     """
 
     name: str
     id: int
     log2_records: int
     roles: tuple[RoleMeta, ...] = ()
+    symbol: str = ""
 
 
 @dataclass(frozen=True)

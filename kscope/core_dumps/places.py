@@ -57,8 +57,8 @@ _HEADERS = re.compile(r"/include/(crt/|sm_\d+_\w+\.hpp$|cooperative_groups|cuda/
 
 def places(dump: Dump, addresses: Iterable[tuple[int, int]], describe: Describe = tools.modules_in) -> Places:
     """Look up addresses, as device and address. describe: finds the regions of a module."""
-    wanted = sorted(set(addresses))
-    known, problems = _functions(dump, wanted)
+    needed = sorted(set(addresses))
+    known, problems = _functions(dump, needed)
     by_image = defaultdict[Image, set[str]](set)
     for image, symbol in known.values():
         by_image[image].add(symbol.name)
@@ -68,11 +68,11 @@ def places(dump: Dump, addresses: Iterable[tuple[int, int]], describe: Describe 
             code[image, one.name] = one
             if one.why_unknown:
                 problems.append(f"{one.name}: its source lines are not known: {one.why_unknown}")
-    spots = {at: _spot(at[1], *known[at], code) if at in known else Spot("", at[1]) for at in wanted}
+    spots = {at: _spot(at[1], *known[at], code) if at in known else Spot("", at[1]) for at in needed}
     return Places(spots, tuple(dict.fromkeys(problems)))
 
 
-def _functions(dump: Dump, wanted: list[tuple[int, int]]) -> tuple[dict[tuple[int, int], _Code], list[str]]:
+def _functions(dump: Dump, needed: list[tuple[int, int]]) -> tuple[dict[tuple[int, int], _Code], list[str]]:
     """Which function of which module each address is in."""
     found, problems = dict[tuple[int, int], _Code](), list[str]()
     for image in dump.images:
@@ -82,8 +82,8 @@ def _functions(dump: Dump, wanted: list[tuple[int, int]]) -> tuple[dict[tuple[in
             problems.append(str(error))
             continue
         for one in functions:
-            low, high = (bisect_left(wanted, (image.device, at)) for at in (one.value, one.value + one.size))
-            found |= dict.fromkeys(wanted[low:high], (image, one))
+            low, high = (bisect_left(needed, (image.device, at)) for at in (one.value, one.value + one.size))
+            found |= dict.fromkeys(needed[low:high], (image, one))
     return found, problems
 
 

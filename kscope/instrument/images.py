@@ -1,29 +1,90 @@
 """The machine code of kernels with marks that frontends have loaded, for reading samples of stalls.
 
-A library that samples shows only the modules that are loaded after its first use.
+A library that samples shows only the modules that are loaded after its first use. Frontends keep them all: the path
+where the code is in a file, else the bytes. Code that the driver assembles from PTX is in neither.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
-_MOST = 1 << 12
-"""Files that are kept."""
-_files: dict[Path, None] = {}
+from ..machine_code import fatbin
+
+MOST = 1 << 12
+"""Images that are kept."""
+MOST_BYTES = 64 << 20
+"""Memory for those that are in no file."""
+_LEVEL = 1
+"""Of compression: a third of the bytes, in less than a millisecond for most cubins."""
 
 
-def keep(path: Path) -> None:
-    """Remember the file of a cubin that was loaded. It is read when it is needed."""
-    _files.pop(path, None)
-    _files[path] = None
-    if len(_files) > _MOST:
-        _files.pop(next(iter(_files)))
+@dataclass(frozen=True)
+class _File:
+    """An image in a file, which is read when it is needed."""
+
+    path: Path
+    size: int = 0
+
+    def read(self) -> bytes:
+        return self.path.read_bytes()
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """An image in memory: compressed, or the bytes that the frontend's library has, too."""
+
+    data: bytes
+    compressed: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return zlib.decompress(self.data) if self.compressed else self.data
+
+
+_images: dict[Path | bytes, _File | _Bytes] = {}
+"""By path, or by the hash of the bytes; oldest first."""
+
+
+def keep(image: Path | bytes, *, shared: bool = False) -> None:
+    """Remember an image that was loaded: a cubin, or something with cubins in it, such as a fatbin or a shared object.
+
+    Args:
+        image: its file, or its bytes.
+        shared: the bytes are of an object that mostly lives as long as the module: they are not copied.
+    """
+    if isinstance(image, Path):
+        path = image.absolute()
+        _add(path, _File(path))
+    elif next(fatbin.cubins(image), None) is not None:  # not PTX
+        key = blake2b(image, digest_size=16).digest()
+        _add(key, _images.get(key) or _Bytes(image if shared else zlib.compress(image, _LEVEL), not shared))
 
 
 def kept() -> Iterator[bytes]:
-    """The cubins whose files still exist, newest first."""
-    for path in reversed(list(_files)):
+    """The cubins of all images, newest first, without those whose files no longer exist."""
+    for image in reversed(_images.copy().values()):
         with suppress(OSError):
-            yield path.read_bytes()
+            yield from fatbin.cubins(image.read())
+
+
+def _add(key: Path | bytes, image: _File | _Bytes) -> None:
+    """As the newest; drops the oldest beyond the limits."""
+    _images.pop(key, None)
+    if image.size > MOST_BYTES:
+        return
+    _images[key] = image
+    entries = _images.copy()  # another thread may add one
+    count, size = len(entries), sum(one.size for one in entries.values())
+    for oldest, one in entries.items():
+        if count <= MOST and size <= MOST_BYTES:
+            break
+        _images.pop(oldest, None)
+        count, size = count - 1, size - one.size

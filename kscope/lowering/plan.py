@@ -142,8 +142,8 @@ def lower(
     digest = sha256(code.encode()).digest()
     ids = [layout.kernel_hash(f"{name}\0".encode() + digest) for _, name, _ in kernels]
     described = [
-        KernelMeta(name, own, kernel.log2_records, source.roles)
-        for own, (_, name, kernel) in zip(ids, kernels, strict=True)
+        KernelMeta(name, own, kernel.log2_records, source.roles, symbol if symbol != name else "")
+        for own, (symbol, name, kernel) in zip(ids, kernels, strict=True)
     ]
     for number, kernel_meta in enumerate(described):
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))

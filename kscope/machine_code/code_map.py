@@ -122,12 +122,12 @@ def _region(name: str, meta: RegionMeta, found: Iterable[Site], placed: Mapping[
         return CodeRegion(name)
     if (block := body(meta.where)) is not None:
         return CodeRegion(name, *block)
-    wanted = Path((meta.where or "").rpartition(":")[0]).name
+    searched = Path((meta.where or "").rpartition(":")[0]).name
     by_file = defaultdict[str, list[int]](list)
     for site in found:
         for one in (site.begin, site.end) if site.region == name else ():
             for file, line in placed.get(one, ()):
-                if Path(file).name == wanted:
+                if Path(file).name == searched:
                     by_file[file].append(line)
     if len(by_file) != 1:
         return CodeRegion(name)

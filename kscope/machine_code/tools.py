@@ -83,13 +83,13 @@ def resources(path: Path) -> str:
 
 
 def builds(path: Path) -> dict[str, int]:
-    """Kernel ids by name from a cubin's metadata; {} for text, or code without marks."""
+    """Kernel ids by symbol from a cubin's metadata; {} for text, or code without marks."""
     return builds_in(bounded_reading.read_bytes(path)) if binary(path) else {}
 
 
 def builds_in(data: bytes) -> dict[str, int]:
     """As builds(), of the bytes of a cubin."""
-    return {kernel.name: kernel.id for module in modules_in(data) for kernel in module.kernels}
+    return {kernel.symbol or kernel.name: kernel.id for module in modules_in(data) for kernel in module.kernels}
 
 
 def layouts(path: Path) -> tuple[RowLayout, ...]:

@@ -83,8 +83,8 @@ def unselected(selection: Selection, modules: Sequence[ModuleMeta], frontends: S
     possible = replace(selection, kinds=tuple(kind for kind in selection.kinds if _what(kind) in able))
     found = list(unmatched(possible, modules))
     texts = {"kinds": "auto= (kinds of operation)", "pipeline": 'auto="pipeline"', "lines": "mark= (lines of source)"}
-    wanted = {*map(_what, selection.kinds), *(["lines"] if selection.lines else [])}
-    missing = [text for what, text in texts.items() if what in wanted and what not in able]
+    requested = {*map(_what, selection.kinds), *(["lines"] if selection.lines else [])}
+    missing = [text for what, text in texts.items() if what in requested and what not in able]
     if missing and frontends:
         names = ", ".join(frontends)
         found.append(Problem("nothing", f"{' and '.join(missing)}: not supported by the imported DSLs ({names})"))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 5.0
 """Seconds between comparisons while the script runs."""
-MOST_TURNS = 1024
+MOST_COMPARISONS = 1024
 """Comparisons of two ranks that are kept; beyond, every second one is dropped, and the interval doubles."""
 _PATIENCE_S = 20.0
 _COMMAND = struct.Struct("<IIQ")
@@ -70,14 +70,14 @@ class _Link:
         gpu: the UUID of its GPU.
         theirs: the address of its memory here.
         slot: the word of this side's memory that it writes.
-        turns: what was found.
+        comparisons: what was found.
     """
 
     socket: socket.socket
     gpu: str
     theirs: int
     slot: int
-    turns: list[dict[str, list[list[int]]]] = field(default_factory=list)
+    comparisons: list[dict[str, list[list[int]]]] = field(default_factory=list)
 
 
 class Leader:
@@ -117,15 +117,15 @@ class Leader:
     def found(self) -> list[dict[str, Any]]:
         """For each comparison the other GPU's UUID, and pairs of readings, the earlier one first: [mine, its] and
         [its, mine]."""
-        return [{"gpu": link.gpu, **turn} for link in self._found for turn in link.turns]
+        return [{"gpu": link.gpu, **one} for link in self._found for one in link.comparisons]
 
     def compare(self, effort: Effort = THOROUGH) -> None:
         """Compare with each other rank; those with which it fails are compared no more, see troubles."""
         for link in list(self._links):
             try:
-                turn = self._compared(link, effort)
-                if turn["mine_first"]:
-                    link.turns.append(turn)
+                found = self._compared(link, effort)
+                if found["mine_first"]:
+                    link.comparisons.append(found)
             except (OSError, DriverError) as error:
                 if link in self._links:  # else close() was faster
                     self.troubles.append(str(error))
@@ -158,10 +158,10 @@ class Leader:
     def _repeat(self, interval: float) -> None:
         while not self._end.wait(interval):
             self.compare(QUICK)
-            if max(len(link.turns) for link in self._found) > MOST_TURNS:
+            if max(len(link.comparisons) for link in self._found) > MOST_COMPARISONS:
                 interval *= 2
                 for link in self._found:
-                    link.turns[1:] = link.turns[2::2]  # the first one stays: the fit begins there
+                    link.comparisons[1:] = link.comparisons[2::2]  # the first one stays: the fit begins there
 
     def _compared(self, link: _Link, effort: Effort) -> dict[str, list[list[int]]]:
         side = self._side

@@ -19,7 +19,7 @@ from ..decoding import slabs
 from ..instrument.sampling import Sampling
 from ..marks.strategies import AllThreads, Strategy
 
-SPARSE = 200e6
+SPARSE = 300e6
 """Records per second up to which a file costs no more than device memory (docs/design/performance.md)."""
 DENSEST = 25e6
 """Records per second of one SM with one recording lane per warp: a matmul on an H200."""

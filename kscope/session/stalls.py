@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..capture.capture_data import LaunchCount
-from ..capture.model import ModuleMeta, Problem
+from ..capture.model import KernelMeta, ModuleMeta, Problem
 from ..capture.samples import SampledFunction, Samples, joined
+from ..capture.wire import CTL_SYMBOL
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
 from ..instrument.backend import Backend
 from ..instrument.sampled import SampledCode
@@ -133,12 +134,11 @@ def _missed(
 ) -> Iterator[Problem]:
     """Problems of kernels that were launched but have no samples."""
     sampled = {one.kernel for one in samples.functions} | {one.name for one in samples.functions}
-    mangled = [one.name for one in samples.functions if one.why_unknown and one.name.startswith("_Z")]
+    unknown = [one.name for one in samples.functions if one.why_unknown]
     for kernel in (kernel for module in modules for kernel in module.kernels):
         count = launches.get(kernel.id, LaunchCount())
         if (times := count.direct + count.replayed) and not sampled & {kernel.id, kernel.name}:
-            named = any(kernel.name.partition("<")[0] in name for name in mangled)
-            if named or not kernels.match(kernel.name, kernel.id):
+            if any(_is_of(name, kernel) for name in unknown) or not kernels.match(kernel.name, kernel.id):
                 continue
             why = "it ran for less than a period, or in a context that is not sampled"
             if samples.elsewhere:
@@ -159,10 +159,9 @@ def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:
         found = _of_one_cubin([functions[one] for one in members], raw.cubins[cubin], modules)
         return list(zip(members, found, strict=True))
 
-    names = _by_name(modules)
     for number, one in enumerate(functions):
         if number not in raw.cubin_of and one.kernel is None:  # its code is unknown
-            functions[number] = replace(one, kernel=_kernel(one.name, {}, names))
+            functions[number] = replace(one, kernel=_kernel(one.name, {}, modules, True))
     for rows in map_ahead(read, by_cubin.items()):
         for number, one in rows:
             functions[number] = one
@@ -178,8 +177,8 @@ def _of_one_cubin(
         builds = tools.builds_in(cubin)
     except FormatError:
         builds = {}
-    names = _by_name(modules)
-    named = [replace(one, kernel=_kernel(one.name, builds, names)) for one in sampled]
+    marked = CTL_SYMBOL.encode() in cubin
+    named = [replace(one, kernel=_kernel(one.name, builds, modules, marked)) for one in sampled]
     numbers = {one.kernel for one in named}
     own = [module for module in modules if any(kernel.id in numbers for kernel in module.kernels)]
     described = own or modules
@@ -187,19 +186,25 @@ def _of_one_cubin(
     return code_map.described(named, cubin, [region for module in described for region in module.regions], layouts)
 
 
-def _by_name(modules: Sequence[ModuleMeta]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    for module in modules:
-        for kernel in module.kernels:
-            found.setdefault(kernel.name, set()).add(kernel.id)
-    return found
+def _kernel(symbol: str, builds: dict[str, int], modules: Sequence[ModuleMeta], mangled: bool) -> int | None:
+    """The id of a kernel with marks: of the module's metadata, else of the only kernel that the symbol may be of.
 
-
-def _kernel(name: str, builds: dict[str, int], by_name: dict[str, set[int]]) -> int | None:
-    """The id of a kernel with marks: of the module's metadata, else of the only kernel of that name."""
-    if name in builds:
-        return builds[name]
-    if len(builds) == 1:  # a template's kernel has its C++ name there, and a mangled one in the code
+    mangled: it may have marks, so its symbol may be the mangled name.
+    """
+    if symbol in builds:
+        return builds[symbol]
+    if len(builds) == 1:
         return next(iter(builds.values()))
-    known = by_name.get(name, set())
+    kernels = [kernel for module in modules for kernel in module.kernels]
+    known = {one.id for one in kernels if (_is_of(symbol, one) if mangled else symbol == (one.symbol or one.name))}
     return next(iter(known)) if len(known) == 1 else None
+
+
+def _is_of(symbol: str, kernel: KernelMeta) -> bool:
+    """Whether a symbol is a kernel's. Of what nvcc compiled, only the C++ name is known: a mangled symbol contains the
+    identifier after its length.
+    """
+    if kernel.symbol or symbol == kernel.name:
+        return symbol == (kernel.symbol or kernel.name)
+    identifier = kernel.name.partition("<")[0].rpartition("::")[2]
+    return symbol.startswith("_Z") and f"{len(identifier)}{identifier}" in symbol

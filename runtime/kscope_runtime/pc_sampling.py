@@ -156,11 +156,12 @@ class ContextSampler:
         if len(rows):
             rows["reason"] = np.array([number.get(one, 0) for one in range(max(number) + 1)])[rows["reason"]]
         functions, cubin_of, cubins = list[SampledFunction](), dict[int, int](), dict[bytes, int]()
+        code = modules.code(self._names, self._library.checksum)
         for at, (name, module) in enumerate(self._names):
-            cubin = modules.code(module, name, self._library.checksum)
-            why = "" if cubin else modules.why_unknown(module)
+            cubin = code.get((name, module))
+            why = modules.why_unknown(module) if cubin is None else ""
             functions.append(SampledFunction(name, why_unknown=why))
-            if cubin:
+            if cubin is not None:
                 cubin_of[at] = cubins.setdefault(cubin, len(cubins))
         samples = Samples(
             self.period, tuple(short(name) for name in names), tuple(functions), rows, self._dropped, int(self._full),

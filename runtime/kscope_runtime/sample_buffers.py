@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
 
+from kscope.errors import DriverError
 from kscope.instrument import images
 
 from .cupti import Data, PcData
@@ -38,7 +40,6 @@ class Modules:
     cubins: dict[int, bytes] = field(default_factory=dict)
     refused: str = ""
     _bytes: int = 0
-    _checksums: dict[bytes, int] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -54,27 +55,33 @@ class Modules:
                     self._numbers[cubin] = number
             return number
 
-    def code(self, number: int, name: str, checksum: Callable[[bytes], int]) -> bytes:
-        """The cubin of a function's module; empty if it is unknown.
+    def code(
+        self, functions: Iterable[tuple[str, int]], checksum: Callable[[bytes], int]
+    ) -> dict[tuple[str, int], bytes]:
+        """The cubins of functions' modules, without those that are unknown.
 
         A module that was loaded before the session has CUPTI's number, and was shown in an earlier session or between
         sessions, or a frontend has kept it.
 
         Args:
-            number: of the module.
-            name: of the function.
+            functions: their names, and the numbers of their modules.
             checksum: the number of a module that CUPTI has not shown: modules with equal code share it.
         """
-        if number in self.cubins:
-            return self.cubins[number]
-        wanted = name.encode() + b"\0"
+        functions = set(functions)
+        found = {one: self.cubins[one[1]] for one in functions if self.cubins.get(one[1])}
+        missing = {one: one[0].encode() + b"\0" for one in functions if one[1] not in self.cubins}
         for cubin in chain(reversed(list(self.cubins.values())), images.kept()):
-            if wanted in cubin:
-                if cubin not in self._checksums:
-                    self._checksums[cubin] = checksum(cubin)
-                if self._checksums[cubin] == number:
-                    return cubin
-        return b""
+            if not missing:
+                break
+            if named := [one for one, name in missing.items() if name in cubin]:
+                number = -1
+                with suppress(DriverError):  # the library cannot read it
+                    number = checksum(cubin)
+                for one in named:
+                    if one[1] == number:
+                        found[one] = cubin
+                        del missing[one]
+        return found
 
     def why_unknown(self, number: int) -> str:
         """Why a module's code is not kept."""

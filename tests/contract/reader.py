@@ -83,6 +83,7 @@ def read(capture: Capture) -> list[Lane]:
         count = int(header["count"]) if finished else int(np.count_nonzero(records["id"]))
         kept = _kept(records, count, place)
         is_anchor = kept["id"] & 15 == layout.ANCHOR_ID  # of a warp that took long, as under compute-sanitizer
+        anchors = int(np.count_nonzero(is_anchor))
         lanes.append(
             Lane(
                 launch=launch,
@@ -99,9 +100,9 @@ def read(capture: Capture) -> list[Lane]:
                 fill="stop" if flags & layout.FLAG_STOP else "ring",
                 every=bool(flags & layout.FLAG_LANES),
                 turn=bool(flags & layout.FLAG_ANY),
-                capacity=len(records),
+                capacity=_places(len(records), count, anchors, finished),
                 life=end - zero if finished else None,
-                count=count - int(np.count_nonzero(is_anchor)),
+                count=count - anchors,
                 records=tuple(_records(kept[~is_anchor], names, zero)),
             )
         )
@@ -123,6 +124,13 @@ def _slabs(lines: np.ndarray, epoch: int) -> list[tuple[Any, np.ndarray]]:
         if int(header["epoch"]) == epoch:
             found.append((header, body.view(layout.RECORD)))
     return found
+
+
+def _places(capacity: int, count: int, anchors: int, finished: bool) -> int:
+    """The places for records that the slab would have without anchors: an unfinished one has one more than it needs."""
+    if not anchors or count > capacity:
+        return capacity
+    return max(1 << layout.MIN_LOG2_RECORDS, 1 << (count - anchors - finished).bit_length())
 
 
 def _kept(records: np.ndarray, count: int, place: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
     python -m gpu.clocks_process NAME RANK TURNS SECONDS FILE
 
-Rank 0 writes (turns, rounds, 3) int64 to FILE: its reading before, the other one's, its reading after.
+Rank 0 writes (comparisons, rounds, 3) int64 to FILE: its reading before, the other one's, its reading after.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kscope_runtime.peer_pings import PeerPings
 ROUNDS = THOROUGH.rounds
 
 
-def main(name: str, rank: int, turns: int, seconds: float, file: str) -> None:
+def main(name: str, rank: int, comparisons: int, seconds: float, file: str) -> None:
     side = PeerPings(rank)
     link = _link(name, rank)
     _, theirs = _exchanged(link, side)
-    found = np.zeros((turns, ROUNDS, 3), np.int64)
-    for turn in range(turns):
+    found = np.zeros((comparisons, ROUNDS, 3), np.int64)
+    for number in range(comparisons):
         side.clear(0)
         if rank:
             side.start(theirs, 0, 0, False, ROUNDS, THOROUGH.patience)
@@ -38,8 +38,8 @@ def main(name: str, rank: int, turns: int, seconds: float, file: str) -> None:
             link.sendall(np.ascontiguousarray(readings[:, 0]).tobytes())
         else:
             its = np.frombuffer(_exactly(link, 8 * ROUNDS), np.int64)
-            found[turn] = np.stack([readings[:, 0], its, readings[:, 1]], axis=1)
-        time.sleep(seconds / turns)
+            found[number] = np.stack([readings[:, 0], its, readings[:, 1]], axis=1)
+        time.sleep(seconds / comparisons)
     if rank == 0:
         np.save(file, found)
 

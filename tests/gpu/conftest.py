@@ -3,6 +3,7 @@ pytest tests/gpu)"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
@@ -15,13 +16,31 @@ ALONE = {
     "test_launch_stacks.py": "compares times",
     "test_perturb.py": "compares times",
     "test_stalls.py": "CUPTI serves one process",
+    "test_stalls_loaded_before.py": "CUPTI serves one process",
     "test_stalls_shares.py": "CUPTI serves one process",
     "test_torch_merge.py": "CUPTI serves one process",
     "test_triton.py::test_launches_of_a_compiled_function_wait_for_room_and_are_counted": "waits for the GPU",
     "test_torture.py::test_a_gpu_that_is_nearly_full_records_less_and_counts_the_rest": "fills the device memory",
+    "test_two_gpus.py::test_a_stream_that_waits_for_one_of_the_other_gpu_is_seen_to_wait": "compares clocks",
+    "test_two_gpus_ranks.py": "compares clocks",
     "test_volume.py": "times what it writes",
 }
 """Files and tests that need the GPU to themselves, and why: `make gpu` runs them after the others."""
+
+
+def _rotate_gpus() -> None:
+    """Let the workers that run side by side use different GPUs first. Before CUDA is used, which reads the order."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None or find_spec("torch") is None or "CUDA_VISIBLE_DEVICES" in os.environ:
+        return
+    import torch
+
+    count, first = torch.cuda.device_count(), int(worker.removeprefix("gw"))
+    if count > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str((first + at) % count) for at in range(count))
+
+
+_rotate_gpus()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

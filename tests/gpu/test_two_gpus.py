@@ -199,7 +199,7 @@ def test_a_graph_of_one_gpu_and_launches_of_the_other_do_not_mix(k: ModuleType, 
 
     with torch.cuda.device(1):
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # the default is of the GPU that captured first
             k.four[(BLOCKS,)](both[1], num_warps=WARPS)
     with kscope.profile() as prof:
         for _ in range(20):

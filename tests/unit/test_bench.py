@@ -290,15 +290,15 @@ def test_a_benchmark_kernel_compiles_in_every_variant(on_triton: ModuleType, nam
     assert all(found["off"] < found[variant] for variant in found if variant != "off")
 
 
-def test_every_turn_of_the_placements_has_its_own_order(on_triton: ModuleType) -> None:
-    """And what is added is that of one turn: the first turns do not count."""
+def test_every_round_of_the_placements_has_another_order(on_triton: ModuleType) -> None:
+    """And what is added is that of one round: the first rounds do not count."""
     on_placement, seen = import_module("on_placement"), list[str]()
 
     def timed(name: str) -> float:
         seen.append(name)
         return float(len(seen))
 
-    found = on_placement.turns({name: name for name in ("off", "schedule", "fence")}, timed, 12, 0)
+    found = on_placement.rounds({name: name for name in ("off", "schedule", "fence")}, timed, 12, 0)
     orders = [tuple(seen[at : at + 3]) for at in range(0, len(seen), 3)]
     assert all(set(one) == set(found) for one in orders) and len(set(orders)) > 3
     assert all(len(values) == 12 - on_placement.DROPPED for values in found.values())

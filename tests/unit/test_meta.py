@@ -15,7 +15,7 @@ ROLES = RoleMeta("produce_tiles", (4, 5)), RoleMeta("consume_tiles", (0, 1, 2, 3
 ISSUE = RegionMeta("copy", None, "a.py:9", None, "source", "cp.async.bulk")
 MODULE = ModuleMeta(
     "triton",
-    (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2, ROLES)),
+    (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2, ROLES, "_Z10mit_umlaut")),
     (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot"), RegionMeta("sum", "f32", None, 1), ISSUE),
     strategy="warps:0,4",
     problems=(Problem("pairing", "a mark was deleted", 3),),
@@ -24,6 +24,11 @@ MODULE = ModuleMeta(
 
 def test_metadata_survives_its_json() -> None:
     assert metadata.from_json(metadata.to_json(MODULE)) == MODULE
+
+
+def test_a_kernel_without_roles_has_its_symbol() -> None:
+    module = ModuleMeta("cupy", (KernelMeta("f<int>", 1, 3, (), "_Z1fIiEvv"),), ())
+    assert metadata.from_json(metadata.to_json(module)) == module
 
 
 def test_metadata_of_a_file_whose_path_is_no_utf8_fits_into_a_symbol() -> None:
@@ -47,7 +52,8 @@ def test_metadata_end_at_the_nul_byte() -> None:
         ("kernels", [["k", 1, 63]], "from 2 to 20"),
         ("kernels", [["k", 1.5, 3]], "kernel's id"),
         ("kernels", [["k", True, 3]], "kernel's id"),
-        ("kernels", [["k"]], "a list of 3 or 4"),
+        ("kernels", [["k"]], "a list of 3 or 4 or 5"),
+        ("kernels", [["k", 1, 3, [], 5]], "kernel's symbol"),
         ("kernels", [["k", 1, 3, [["load", [32]]]]], "role's warp is 32, expected a number from 0 to 31"),
         ("kernels", [["k", 1, 3, [["load", 4]]]], "a name and a list of warps"),
         ("kernels", [["k", 1, 3, [["", [4]]]]], "a name and a list of warps"),

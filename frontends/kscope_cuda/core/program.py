@@ -10,7 +10,7 @@ from typing import Any
 from kscope import cuda_include
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.errors import UnsupportedError
-from kscope.instrument import registry
+from kscope.instrument import images, registry
 from kscope.instrument.recording import Recording
 from kscope.lowering.pipeline import concerns
 
@@ -63,8 +63,10 @@ def arm(code: Any) -> None:
     Args:
         code: an ObjectCode that is loaded on the current device; call it once per device.
     """
-    if CTL_SYMBOL.encode() in bytes(code.code):
+    image = bytes(code.code)
+    if CTL_SYMBOL.encode() in image:
         registry.backend("cuda").module_loaded(int(code.get_module()))
+        images.keep(image, shared=True)
 
 
 def _check() -> None:

@@ -12,7 +12,7 @@ from kscope.marks.operations import PIPELINE
 
 from .. import assembler, dry_run, nvrtc, select
 from ..empty_scopes import refuse_empty_scopes
-from . import hook_points
+from . import hook_points, loaded_code
 from .emit import prelude
 from .hook_points import compiler
 from .load import LoaderHooks
@@ -34,7 +34,7 @@ class CompilerHooks:
 
     def check(self) -> None:
         """Raise UnsupportedError naming the hook point that this CuPy lacks."""
-        hook_points.check(compiler, _COMPILE_MODULE, _PROGRAM, _NVCC, _FLAGS, _ARCH)
+        hook_points.check(compiler, _COMPILE_MODULE, _PROGRAM, _NVCC, _FLAGS, _ARCH, loaded_code.FUNCTION)
         hook_points.check(hook_points.fetch(compiler, _PROGRAM), _COMPILE)
 
     def install(self, recording: Recording | None) -> None:
@@ -76,9 +76,9 @@ class CompilerHooks:
             return load_plain()
         text = source if marked is None else marked.text
         text = nvrtc.with_header(text, prelude(text, True), nvrtc.FILE)
-        with dry_run.compiling(marked):
+        with dry_run.compiling(marked), loaded_code.seen() as code:
             module = original(text, (*options, *self._options, *nvrtc.line_info(options)), *args, **named)
-        return self._loader.prepared(module, load_plain)
+        return self._loader.prepared(module, code, load_plain)
 
     def _compile_nvcc(
         self,

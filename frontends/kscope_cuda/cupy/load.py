@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.capture.wire import CTL_SYMBOL
-from kscope.instrument import compile_warnings, registry
+from kscope.instrument import compile_warnings, images, registry
 from kscope.instrument.hooks import Hook
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
@@ -105,16 +105,19 @@ class LoaderHooks:
         self.launches.recording = False
         self._switch("", Selection())
 
-    def prepared(self, module: Any, load_plain: Callable[[], Any] | None = None) -> PreparedModule:
+    def prepared(self, module: Any, code: Iterable[bytes], load_plain: Callable[[], Any]) -> PreparedModule:
         """Arm a prepared module that CuPy compiled and loaded.
 
         Args:
             module: CuPy's.
+            code: what it was loaded from.
             load_plain: compiles and loads the same source plain.
         """
         prepared = PreparedModule(module, self.launches)
         metas = self._arm(prepared.handle)
         prepared.numbers = {kernel.name: kernel.id for meta in metas for kernel in meta.kernels}
+        for image in code if prepared.numbers else ():
+            images.keep(image)
         if not any(meta.variables for meta in metas):  # each module has its own
             prepared.load_plain = load_plain
         return prepared
@@ -134,8 +137,8 @@ class LoaderHooks:
         metas = describe_file(path)
         if metas:
             registry.backend("cuda").arm_control_block(int(module.get_global_var(CTL_SYMBOL)), metas)
-        else:
-            self._arm(module.ptr)
+        if metas or self._arm(module.ptr):
+            images.keep(Path(path))
 
     # caches of CuPy
 

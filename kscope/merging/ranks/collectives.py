@@ -41,13 +41,13 @@ def common(gpus: Sequence[RankGpu], names: Callable[[str], bool]) -> list[Int64]
             f"no collective kernel was recorded, only {some(kernels, 8)}; pass --collective GLOB for kernels that no "
             "rank leaves before the last one has arrived"
         )
-    wanted = [gpus[0].kernels[one] for one in gpus[0].kernel[found[0]].tolist()]
+    expected = [gpus[0].kernels[one] for one in gpus[0].kernel[found[0]].tolist()]
     for gpu, mine in zip(gpus, found, strict=True):
         have = [gpu.kernels[one] for one in gpu.kernel[mine].tolist()]
-        if have != wanted:
+        if have != expected:
             raise UsageError(
-                f"rank {gpus[0].rank} recorded {counted(len(wanted), 'launch')} of collectives and rank {gpu.rank} "
-                f"{counted(len(have), 'launch')}{' in another order' * (len(have) == len(wanted))}: all ranks must "
+                f"rank {gpus[0].rank} recorded {counted(len(expected), 'launch')} of collectives and rank {gpu.rank} "
+                f"{counted(len(have), 'launch')}{' in another order' * (len(have) == len(expected))}: all ranks must "
                 "record the same ones; begin after a barrier"
             )
     return found

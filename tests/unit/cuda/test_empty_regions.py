@@ -7,8 +7,7 @@ from nvcc import IN_PLACE, compiled, kernel, needs_nvcc
 
 from kscope.errors import MissingError
 from kscope.lowering import empty_regions
-from kscope.machine_code import tools
-from kscope_cuda import fatbin
+from kscope.machine_code import fatbin, tools
 from kscope_cuda.load import Library
 
 BODY = """

@@ -14,7 +14,8 @@ from nvcc import IN_PLACE, PLAIN, compiled, kernel, needs_nvcc
 
 from kscope.capture.layout import name_hash
 from kscope.errors import FormatError, MissingError, UsageError
-from kscope_cuda import binary_metadata, binary_notes, fatbin
+from kscope.machine_code import fatbin
+from kscope_cuda import binary_metadata, binary_notes
 from kscope_cuda.binary_metadata import describe
 
 SOURCE = kernel(

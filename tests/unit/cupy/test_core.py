@@ -25,9 +25,10 @@ int cuGetProcAddress_v2(const char* name, void** found, int version, unsigned lo
 """
 
 SCRIPT = r"""
+from types import SimpleNamespace
 import kscope
 from cuda.core import ProgramOptions
-from kscope.instrument import registry
+from kscope.instrument import images, registry
 from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.recording import Recording
 from kscope_cuda import core
@@ -68,7 +69,12 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     frontend.disable()
     assert build(MARKED).code == build(BARE).code == never.code
     core.arm(never)
-    assert not loaded
+    assert not loaded and not images._images
+    core.arm(SimpleNamespace(code=prepared.code, get_module=lambda: 7))
+    assert loaded.pop() == 7
+    (kept,) = images.kept()
+    assert kept is prepared.code
+    images._images.clear()
 del core.program.cuda_core.ObjectCode
 try:
     build(MARKED)

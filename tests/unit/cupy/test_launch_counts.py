@@ -23,7 +23,7 @@ def launch(frontend: Any, gpu: Any, source: Callable[..., str]) -> Launch:
     gpu.backend.metas, gpu.backend.captures = (synth.module(name="kernel"),), {CAPTURED.ptr: 9}
     frontend.enable(Recording())
     gpu.compile(source())
-    module = frontend._loader.prepared(SimpleNamespace(ptr=0, mapping=None))
+    module = frontend._loader.prepared(SimpleNamespace(ptr=0, mapping=None), (), lambda: None)
     kernel = functions.PreparedKernel.__new__(functions.PreparedKernel)
     kernel.handle, kernel._number, kernel._launches = 0, module.numbers["kernel"], module.launches
 

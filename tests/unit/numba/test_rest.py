@@ -15,8 +15,10 @@ from numba.cuda import dispatcher
 from numba.cuda.codegen import CUDACodeLibrary
 
 from kscope.capture.model import ModuleMeta
+from kscope.instrument import images
 from kscope.instrument.recording import Recording
 from kscope.instrument.two_forms import CARVEOUT, MAX_DYNAMIC_SHARED
+from kscope.machine_code import elf, tools
 from kscope_numba import load, plain_form
 
 from .conftest import Backend
@@ -292,3 +294,18 @@ def test_a_kernel_that_does_not_compile_plain_runs_with_marks(device: Device, mo
     monkeypatch.setattr(dispatcher._Kernel, "__init__", fail)
     assert device.ran(kernel) == device.ran(kernel) == "marked"
     assert len(calls) == 1
+
+
+def test_the_machine_code_of_marked_kernels_is_kept_for_samples_of_stalls(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "_images", {})
+    kernel = device.kernel()
+    device.frontend.begin()
+    assert device.ran(kernel) == "marked"
+    (kept,) = images.kept()
+    assert kept is device.gpu.loaded[-1]  # not a copy
+    device.frontend.end()
+    assert device.ran(kernel) == "plain" and list(images.kept()) == [kept]
+    (symbol,) = tools.builds_in(kept)
+    assert symbol in [one.name for one in elf.read(kept).symbols() if one.function]

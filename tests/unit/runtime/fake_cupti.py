@@ -40,6 +40,7 @@ class FakeCupti:
         broken: calls that fail.
         full: each read says that the hardware's buffer was full, until the context is disabled.
         dropped: of the next read.
+        unreadable: cubins that have no checksum.
         understates: reads say that nothing remains.
     """
 
@@ -53,6 +54,7 @@ class FakeCupti:
     broken: set[str] = field(default_factory=set)
     full: bool = False
     dropped: int = 0
+    unreadable: set[bytes] = field(default_factory=set)
     understates: bool = False
     calls: list[str] = field(default_factory=list)
     configured: dict[int, int] = field(default_factory=dict)
@@ -109,6 +111,8 @@ class FakeCupti:
         return self.seen(cubin) if self.used else self.checksum(cubin)
 
     def checksum(self, cubin: bytes) -> int:
+        if cubin in self.unreadable:
+            raise DriverError("cuptiGetCubinCrc", "CUPTI_ERROR_INVALID_PARAMETER", 1)
         return len(cubin) << 32
 
     def finalize(self) -> None:

@@ -32,7 +32,7 @@ from .fake_cupti import FakeCupti, Sampled
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "other_client", lambda: "")
     monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: False)
-    monkeypatch.setattr(images, "_files", {})
+    monkeypatch.setattr(images, "_images", {})
     monkeypatch.setattr(pc_sampling, "_POLL_S", 1e-3)
 
 
@@ -241,21 +241,26 @@ def test_functions_know_their_modules() -> None:
     assert "loaded before sampling began" in code.samples.functions[names.index("b")].why_unknown
 
 
-def test_the_code_of_a_module_from_before_is_that_of_the_frontend_s_file(tmp_path: Path) -> None:
-    library = FakeCupti()
+CUBIN = b"\x7fELF" + bytes(14) + (190).to_bytes(2, "little")
+
+
+@pytest.mark.parametrize("in_files", [True, False])
+def test_the_code_of_a_module_from_before_is_what_the_frontend_kept(in_files: bool, tmp_path: Path) -> None:
+    library = FakeCupti(unreadable={CUBIN + b"\0k\0"})
     found = sampler(library)
-    texts = {"a": b"\0k\0 code", "b": b"\0k\0 longer code", "c": b"\0other\0     code", "d": b"\0q\0 longer code"}
+    code = {"a": b"\0k\0 code", "b": b"\0k\0 longer code", "c": b"\0other\0     code", "d": b"\0q\0 longer code"}
+    texts = {name: CUBIN + text for name, text in code.items()} | {"unreadable": CUBIN + b"\0k\0"}
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text)
-        images.keep(tmp_path / name)
+        images.keep(tmp_path / name if in_files else text)
     images.keep(tmp_path / "deleted")
-    numbers = {name: library.checksum(text) for name, text in texts.items()}
+    numbers = {name: library.checksum(CUBIN + text) for name, text in code.items()}
     library.late = [Sampled("k", 0, {3: 1}, numbers["b"]), Sampled("unknown", 0, {3: 1}, numbers["c"])]
     found.end(wait=True)
-    [code] = found.samples()
-    names = [one.name for one in code.samples.functions]
-    assert code.cubins == (texts["b"],) and code.cubin_of == {names.index("k"): 0}
-    assert "before the kernel is first launched" in code.samples.functions[names.index("unknown")].why_unknown
+    [sampled] = found.samples()
+    names = [one.name for one in sampled.samples.functions]
+    assert sampled.cubins == (texts["b"],) and sampled.cubin_of == {names.index("k"): 0}
+    assert "before the kernel is first launched" in sampled.samples.functions[names.index("unknown")].why_unknown
 
 
 def test_modules_of_torch_s_profiler_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

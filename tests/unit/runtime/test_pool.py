@@ -19,7 +19,7 @@ def test_rings_are_powers_of_two_that_fit(extra: int, stripes: int) -> None:
     assert cut.total <= size
     for ring in (cut.each, cut.reserve):
         assert ring >= LEAST_RING and ring & ring - 1 == 0
-    assert cut.reserve >= cut.each or cut.reserve * 2 > size - cut.stripes * cut.each
+    assert cut.reserve >= cut.each or cut.reserve * 2 > size - cut.stripes * (cut.each + 4096)
 
 
 def test_the_default_pool_of_an_h200_is_four_mib_per_sm_and_256_to_share() -> None:
@@ -54,8 +54,14 @@ def test_no_ring_crosses_a_4_gib_boundary(extra: int, stripes: int, units: int, 
 def test_a_pool_below_a_4_gib_boundary_is_divided_from_its_start() -> None:
     cut = rings(1 << 30, 132)
     table = cut.words(5 << 32)
-    assert table["base"].tolist() == [(5 << 32) + n * cut.each for n in range(133)]
+    assert table["base"].tolist() == [(5 << 32) + n * (cut.each + 4096) for n in range(133)]
     assert int(table["mask"][-1] + 1) * wire.UNIT == cut.reserve
+
+
+@pytest.mark.parametrize("size", [128 << 20, 512 << 20, 4 << 30])
+def test_large_rings_are_no_power_of_two_apart(size: int) -> None:
+    apart = np.diff(rings(size, 132).words(5 << 32)["base"].astype(np.int64)[:-1])
+    assert (apart & apart - 1).all()
 
 
 @pytest.mark.parametrize("before", [3 << 20, 100 << 20, 527 << 20, 530 << 20, 700 << 20])

@@ -107,12 +107,12 @@ class Side:
     """A GPU whose signals take 600 to 700 ns, and whose timer is ahead by `ahead` ns.
 
     Attributes:
-        turns: comparisons so far.
+        comparisons: comparisons so far.
         fails: the turn whose kernel the driver refuses.
     """
 
     def __init__(self, ahead: int, fails: int = -1) -> None:
-        self.uuid, self._ahead, self.turns, self.fails = f"GPU-{ahead}", ahead, 0, fails
+        self.uuid, self._ahead, self.comparisons, self.fails = f"GPU-{ahead}", ahead, 0, fails
         self._page, self._other = os.pipe()
         self.cleared, self.started = list[int](), list[tuple[int, int, int, bool, int, int]]()
 
@@ -129,7 +129,7 @@ class Side:
 
     def start(self, theirs: int, their_slot: int, slot: int, begins: bool, rounds: int, patience: int) -> None:
         assert self.cleared[-1] == slot
-        if self.turns == self.fails:
+        if self.comparisons == self.fails:
             raise DriverError("cuLaunchKernel", "CUDA_ERROR_ILLEGAL_ADDRESS", 700)
         self.started.append((theirs, their_slot, slot, begins, rounds, patience))
 
@@ -139,7 +139,7 @@ class Side:
         begin = np.arange(rounds) * 2_000 + rng.integers(0, 100, rounds)
         there, back = rng.integers(600, 700, (2, rounds))
         pair = (begin, begin + there + back) if begins else (begin + there, begin + there)
-        self.turns += 1
+        self.comparisons += 1
         return np.stack(pair, axis=1) + self._ahead
 
 
@@ -178,25 +178,25 @@ def test_gpus_are_compared_again_and_again_while_the_script_runs() -> None:
     leader, (follower,) = meet(Side(0), side := Side(7_000))
     leader.compare()
     leader.start(0.001)
-    wait_until(lambda: side.turns >= 5)
+    wait_until(lambda: side.comparisons >= 5)
     leader.stop()
-    turns = side.turns
+    comparisons = side.comparisons
     quick = leader.found[1:]
-    assert len(quick) == turns - 1 and {len(one["mine_first"]) for one in quick} == {QUICK.kept}
+    assert len(quick) == comparisons - 1 and {len(one["mine_first"]) for one in quick} == {QUICK.kept}
     assert {one[4:] for one in side.started[1:]} == {(QUICK.rounds, QUICK.patience)}
     leader.compare()  # at the end
-    assert side.turns == turns + 1 and len(leader.found[-1]["its_first"]) == THOROUGH.kept
+    assert side.comparisons == comparisons + 1 and len(leader.found[-1]["its_first"]) == THOROUGH.kept
     leader.close()
     follower.close()
     assert threading.active_count() == 1 or not any(one.name == "kscope-clocks" for one in threading.enumerate())
 
 
 def test_a_long_job_keeps_a_bounded_number_of_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_clocks, "MOST_TURNS", 10)
+    monkeypatch.setattr(peer_clocks, "MOST_COMPARISONS", 10)
     leader, (follower,) = meet(Side(0), side := Side(7_000))
     leader.compare()
     leader.start(1e-4)
-    wait_until(lambda: side.turns >= 40)
+    wait_until(lambda: side.comparisons >= 40)
     leader.stop()
     assert len(leader.found) <= 11
     assert len(leader.found[0]["mine_first"]) == THOROUGH.kept  # that at the beginning is among them
@@ -208,9 +208,9 @@ def test_a_gpu_that_fails_ends_its_comparisons_and_no_other_s() -> None:
     sides = [Side(1_000, fails=2), Side(2_000)]
     leader, followers = meet(Side(0), *sides)
     leader.start(0.001)
-    wait_until(lambda: sides[1].turns >= 6)
+    wait_until(lambda: sides[1].comparisons >= 6)
     leader.stop()
-    assert sides[0].turns == 2
+    assert sides[0].comparisons == 2
     assert [one["gpu"] for one in leader.found].count("GPU-1000") == 2
     assert len(leader.troubles) == 1
     leader.close()

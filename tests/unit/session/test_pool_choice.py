@@ -54,13 +54,13 @@ def test_where_no_process_can_keep_memory_it_is_a_file() -> None:
     assert how == "shm" and "no second process" in why
 
 
-@pytest.mark.parametrize("sampling", [SIXTEENTH, FEW, Sampling.of(sm=range(8))])
+@pytest.mark.parametrize("sampling", [SIXTEENTH, FEW, Sampling.of(sm=range(12))])
 def test_sampling_that_leaves_few_sms_needs_no_keeper(sampling: Sampling) -> None:
     how, why = chosen(sampling)
     assert how == "shm" and "SMs that are sampled" in why
 
 
-@pytest.mark.parametrize("sampling", [Sampling.of(block="::4"), Sampling.of(sm=range(9)), Sampling.of(warp=0)])
+@pytest.mark.parametrize("sampling", [Sampling.of(block="::4"), Sampling.of(sm=range(13)), Sampling.of(warp=0)])
 def test_sampling_that_leaves_many_does_not_help(sampling: Sampling) -> None:
     assert chosen(sampling)[0] == "keeper"
 

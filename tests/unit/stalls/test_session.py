@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import synth
 
+from kscope.analysis.samples.crosscheck import crosscheck
 from kscope.capture.capture_data import LaunchCount
 from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples
@@ -15,7 +18,8 @@ from kscope.instrument.backend import Backend
 from kscope.instrument.sampled import SampledCode
 from kscope.session.kernel_filter import Patterns
 from kscope.session.sources import with_sources
-from kscope.session.stalls import _missed, collected, problems
+from kscope.session.stalls import _missed, _of_one_cubin, collected, problems
+from kscope.trace import decode
 
 
 @pytest.fixture(autouse=True)
@@ -104,9 +108,12 @@ def test_samples_of_unnamed_kernels_are_a_problem_if_they_are_many() -> None:
 class Unseen(Backend):
     """A backend that sampled kernels whose modules it has not seen."""
 
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
     def samples(self) -> tuple[SampledCode, ...]:
-        functions = tuple(SampledFunction(name, why_unknown="its module was not seen") for name in ("work", "library"))
-        rows = np.array([(0, 0, 0, 5), (1, 0, 0, 2)], ROW)
+        functions = tuple(SampledFunction(name, why_unknown="its module was not seen") for name in self.names)
+        rows = np.array([(number, 0, 0, 5) for number in range(len(functions))], ROW)
         return (SampledCode(Samples(1024, ("wait",), functions, rows)),)
 
     module_loaded = arm = disarm = resume = collect = modules = None  # type: ignore[assignment]  # not called
@@ -116,9 +123,51 @@ Unseen.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # the re
 
 
 def test_a_kernel_with_marks_whose_code_is_unknown_is_named() -> None:
-    samples = collected([Unseen()], (MODULE,), Patterns())
+    samples = collected([Unseen("work", "library")], (MODULE,), Patterns())
     assert samples is not None and [one.kernel for one in samples.functions] == [77, None]
     assert [one.text for one in problems(samples)] == [
         "kernel work: its samples have no regions: its module was not seen"
     ]
     assert list(_missed(samples, (MODULE,), Patterns(), LAUNCHES)) == []
+
+
+KNOWN = {
+    "kernel_cutlass_gemm_tensorptrf16_0": (KernelMeta("gemm", 80, 8, (), "kernel_cutlass_gemm_tensorptrf16_0"),),
+    "_ZN2ns3dotIfEEvPT_": (KernelMeta("ns::dot<T = float>", 80, 8), KernelMeta("do", 81, 8)),  # by nvcc
+}
+UNKNOWN = {
+    "gemm": KNOWN["kernel_cutlass_gemm_tensorptrf16_0"],
+    "_ZN2ns3dotIdEEvPT_": (KernelMeta("ns::dot<T = float>", 80, 8), KernelMeta("ns::dot<T = double>", 81, 8)),
+    "_Z4dotsv": (KernelMeta("dot", 80, 8),),
+    "dot_2": (KernelMeta("dot", 80, 8),),
+}
+
+
+@pytest.mark.parametrize("symbol", [*KNOWN, *UNKNOWN])
+def test_a_function_without_code_is_that_kernel_s_whose_symbol_it_has(symbol: str) -> None:
+    kernels = (KNOWN | UNKNOWN)[symbol]
+    samples = collected([Unseen(symbol)], (ModuleMeta("cute", kernels, ()),), Patterns())
+    assert samples is not None
+    assert [one.kernel for one in samples.functions] == [80 if symbol in KNOWN else None]
+
+
+def test_only_code_with_marks_has_a_mangled_name_of_a_kernel() -> None:
+    sampled = [SampledFunction("_Z4workPi")]
+    for cubin, kernel in ((b"another kernel", None), (b"\0kscope_ctl\0", 77)):
+        (found,) = _of_one_cubin(sampled, cubin, (MODULE,))
+        assert found.kernel == kernel
+
+
+def test_a_crosscheck_says_why_a_kernel_s_code_is_unknown() -> None:
+    recorded = synth.capture(synth.slab(synth.EVERY_KIND))
+    kernel = replace(recorded.modules[0].kernels[0], symbol="kernel_cutlass_matmul_tensorptrf16_0")
+    module = replace(recorded.modules[0], kernels=(kernel,))
+
+    def problem(sampled: str) -> str:
+        samples = collected([Unseen(sampled)], (module,), Patterns())
+        assert samples is not None
+        (found,) = crosscheck(decode(recorded), samples).problems
+        return found
+
+    assert problem(kernel.symbol) == "kernel matmul: its module was not seen"
+    assert problem("another") == "kernel matmul: it has no samples"

@@ -332,7 +332,7 @@ def test_a_program_ends_without_the_kernels_that_are_not_compiled_yet_and_may_fo
 
 
 def test_the_files_of_marked_kernels_are_kept_for_samples_of_stalls(frontend, gpu, monkeypatch):
-    monkeypatch.setattr(images, "_files", {})
+    monkeypatch.setattr(images, "_images", {})
     frontend.enable(Recording())
     frontend.begin()
     launch()

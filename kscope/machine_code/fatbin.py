@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-from kscope.errors import FormatError, MissingError
+from ..errors import FormatError, MissingError
 
 _FATBIN = (0xBA55ED50).to_bytes(4, "little")
 _CUDA = (190).to_bytes(2, "little")

@@ -35,6 +35,7 @@ from on_triton import at_rest  # noqa: E402  # the examples' folder has its kern
 from protons import MODES, instrumented  # noqa: E402
 
 ROUNDS, LAUNCHES, SLEEP = 9, 4, 4_000_000
+SCHEDULED = "pipeline, schedule"
 MULTIPLY = ROOT / "tests" / "gpu" / "pipeline_kernels.py"
 GLUON = ROOT / "examples" / "gluon_warp_specialized.py"
 
@@ -108,6 +109,7 @@ def _variants(by_hand: bool, proton: bool) -> dict[str, Variant]:
     if by_hand:
         found["by hand"] = Variant(1, lambda: kscope.profile(auto=False, pool=pool), by_hand=True)
     found["pipeline"] = Variant(0, lambda: kscope.profile(auto="pipeline", pool=pool))
+    found[SCHEDULED] = Variant(0, lambda: kscope.profile(auto="pipeline", placement="schedule", pool=pool))
     for at, (name, options) in enumerate(MODES.items() if proton else ()):
         size = {"buffer_size": 65536} if "buffer_type" in options else {}
         found[name] = Variant(2 + at, partial(instrumented, **size, **options), by_proton=True)
@@ -175,10 +177,10 @@ KERNELS = {
 def measure(name: str, kernel: Kernel) -> None:
     """Print what each variant of a kernel takes."""
     launches = {variant: kernel.launch(kernel.module(how)) for variant, how in kernel.variants.items()}
-    launches["pipeline"] = launches["plain"]
+    launches |= dict.fromkeys(("pipeline", SCHEDULED), launches["plain"])
     times: dict[str, list[float]] = {variant: [] for variant in launches}
     failed: dict[str, str] = {}
-    recorded: Any = None
+    recorded = dict[str, Any]()
     for _ in range(ROUNDS):
         for variant, launch in launches.items():
             if variant in failed:
@@ -190,10 +192,12 @@ def measure(name: str, kernel: Kernel) -> None:
             except Exception as error:  # a mode of Proton that this kernel has no room for
                 failed[variant] = f"{type(error).__name__}: {error}".splitlines()[0][:80]
                 continue
-            recorded = opened if variant == "pipeline" else recorded
+            recorded |= {variant: opened} if variant.startswith("pipeline") else {}
     plain = statistics.median(times["plain"])
-    print(f"{name}: {len(recorded.trace):,} records in {LAUNCHES + 1} launches, "
-          f"{[one.kind for one in recorded.trace.problems]}")  # fmt: skip
+    print(name)
+    for variant, one in recorded.items():
+        problems = [f"{problem.kind}: {problem.text[:160]}" for problem in one.trace.problems]
+        print(f"    {variant}: {len(one.trace):,} records in {LAUNCHES + 1} launches, {problems}")
     for variant, found in times.items():
         took = statistics.median(found) if found else float("nan")
         print(f"    {variant:28} {took:8.1f} us  {took / plain - 1:+7.1%}  {failed.get(variant, '')}", flush=True)
@@ -221,7 +225,9 @@ def compile_only(target: GPUTarget) -> None:
         for name, kernel in KERNELS.items():
             for variant, how in kernel.variants.items():
                 plain = how.by_proton or variant == "plain"
-                recording = nullcontext() if plain else at_rest(auto=variant == "pipeline" and "pipeline")
+                options = {"placement": "schedule"} if variant == SCHEDULED else {}
+                auto = variant.startswith("pipeline") and "pipeline"
+                recording = nullcontext() if plain else at_rest(auto=auto, **options)
                 try:
                     with recording, how.within() if how.by_proton else nullcontext():
                         made = triton.compile(*_source(kernel.module(how), "apart" if "Triton, warp" in name else ""))

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
 from ..errors import UsageError
-from ..marks.operations import PIPELINE
 from ..marks.strategies import Elected, Strategy, strategy_of
 from .selection.auto import Selection
 
@@ -81,8 +80,6 @@ class Recording:
                 f"survive={self.survive!r}: does not work with placement='schedule', which stores nothing when a warp"
                 " enters a region; leave placement= out"
             )
-        if self.placement == "schedule" and PIPELINE in self.selection.kinds:
-            raise UsageError('placement="schedule" does not support auto="pipeline"; expected placement="fence"')
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 

@@ -7,12 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from ..util.cuda_home import cuda_folders
 
+LAST = threading.local()
+"""complaint: of the assembler about the text that this thread has assembled last; empty if there is none."""
+_ERROR = re.compile(r"(?:\S+, )?(line \d+; )?(?:error|fatal)\s*:\s*(.+)")
 Release = tuple[int, int]
 """A CUDA release, such as (13, 0)."""
 
@@ -53,6 +57,12 @@ def release(path: str) -> Release | None:
         return None
     found = re.search(r"release (\d+)\.(\d+)", done.stdout)
     return (int(found[1]), int(found[2])) if found else None
+
+
+def complaint(log: str) -> str:
+    """The first error in an assembler's log."""
+    found = _ERROR.search(log)
+    return f"{found[1] or ''}{found[2].strip()}" if found else log.strip().partition("\n")[0]
 
 
 def writer(text: str) -> int | None:

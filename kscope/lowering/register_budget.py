@@ -20,7 +20,7 @@ from ..capture.model import Problem
 from ..errors import UnsupportedError
 from ..instrument.recording import Recording
 from ..ptx import cfg
-from . import metadata_patch, occupancy
+from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered, SourceInfo
 from .plan import empty, lower, without_marks
 from .usage import Usage, change, lost_blocks, read_log
@@ -56,21 +56,29 @@ def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
     """Run `ptxas -v`, once for texts that differ only in their metadata. None if it refuses the text or does not run;
     the compiler that uses the text reports the error.
     """
-    return metadata_patch.assembled(text, lambda code: _assemble(code, ptxas, flags), "cubin")
+
+    def made(code: str) -> Assembled | None:
+        found = _assemble(code, ptxas, flags)
+        assembler.LAST.complaint = found if isinstance(found, str) else ""
+        return None if isinstance(found, str) else found
+
+    return metadata_patch.assembled(text, made, "cubin")
 
 
 @lru_cache(8)
-def _assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
+def _assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | str:
+    """The cubin, or the assembler's complaint."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         source, out = Path(folder, "module.ptx"), Path(folder, "module.cubin")
         source.write_bytes(text.encode())
         command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(out)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        except OSError:  # another architecture's program, or removed meanwhile
-            return None
+        except OSError as error:  # another architecture's program, or removed meanwhile
+            return str(error)
         made = not done.returncode and out.exists()  # with an option for help it succeeds without a cubin
-        return Assembled(out.read_bytes(), read_log(done.stderr + done.stdout)) if made else None
+        log = done.stderr + done.stdout
+        return Assembled(out.read_bytes(), read_log(log)) if made else assembler.complaint(log)
 
 
 def request_max_registers(text: str) -> str:

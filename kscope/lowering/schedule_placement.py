@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 
@@ -13,10 +14,12 @@ from ..instrument.recording import Recording
 from ..marks.grammar import PREFIX
 from ..sass.recording.kernel import Recorded
 from ..sass.recording.kernel import recorded as record
-from . import metadata_patch, occupancy
+from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
 from .usage import Usage, change, lost_blocks
 
+_FEW = 16
+"""Registers a thread that limit no blocks."""
 _LAYOUT_BYTES = 64
 """Of the layout of a row with three records, as text."""
 PROVED = frozenset({90})
@@ -49,16 +52,19 @@ def recorded(
 
     def assembled(code: str, lines: bool) -> bytes:
         if (made := assemble(code, lines)) is None:
-            raise UnsupportedError("the assembler refuses its text")
+            why = getattr(assembler.LAST, "complaint", "")
+            raise UnsupportedError(f"the assembler refuses its text{why and f': {why}'}")
         return made
 
     cubin, problems, layouts = None, list[Problem](), dict[RowLayout, None]()
+    limits = {} if shared is None else occupancy.limits(text, shared)
     for (symbol, kernel), one in zip(lowered.kernels.items(), described, strict=True):
         try:
-            found = record(text, _identified(kernel, one.id), assembled, symbol, cubin)
+            blocks = limits[symbol].blocks(_FEW) if symbol in limits else None
+            found = record(text, _identified(kernel, one.id), assembled, symbol, cubin, blocks)
         except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
             raise UnsupportedError(str(error)) from None
-        cost = _cost(one.name, symbol, text, found, shared, cooperative)
+        cost = _cost(one.name, symbol, found, limits, cooperative)
         problems += [*(() if kernel.arch in PROVED else (unproved(kernel.arch),)), *(() if cost is None else (cost,))]
         cubin = found.data
         layouts |= dict.fromkeys(found.layouts)
@@ -100,9 +106,10 @@ def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:
     return replace(lowered, text=text, meta=meta, problems=meta.problems, cubin=cubin)
 
 
-def _cost(name: str, symbol: str, text: str, found: Recorded, shared: int | None, cooperative: bool) -> Problem | None:
+def _cost(
+    name: str, symbol: str, found: Recorded, known: Mapping[str, occupancy.Limits], cooperative: bool
+) -> Problem | None:
     """What more registers cost the kernel; raises UnsupportedError if that is not allowed."""
-    known = {} if shared is None else occupancy.limits(text, shared)
     limits = {symbol: known[symbol]} if symbol in known else {}
     before, after = (Usage(False, 0, count, tuple((one, count) for one in limits)) for count in found.registers)
     if cooperative and lost_blocks(before, after, limits):

@@ -28,6 +28,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # CuTe's, of names that 4.4 still needs
 ]
 
+PLACEMENTS = ["fence", "schedule"]
+
 
 @pytest.fixture(autouse=True)
 def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +48,11 @@ def report(found: Phases, table: Table, name: str) -> None:
     table(f"pipeline: {name}", f"{len(found):,} phases, {known} known, {exact}; {[one.text for one in found.problems]}")
 
 
+def placed(trace: kscope.Trace) -> None:
+    """No kernel was recorded with another placement than the one that was chosen."""
+    assert not [one.text for one in trace.problems if one.kind == "placement"]
+
+
 def whole(found: Phases) -> None:
     """Every phase is complete, every wait is known, and every interval is one."""
     assert not found.problems
@@ -54,7 +61,8 @@ def whole(found: Phases) -> None:
     assert (found.arrived <= found.needed).all()
 
 
-def test_a_gluon_matmul_has_the_edges_of_its_example(table: Table) -> None:
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_gluon_matmul_has_the_edges_of_its_example(table: Table, placement: str) -> None:
     one = example("gluon_warp_specialized")
     a, b = (torch.randn(one.SIZE, one.SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
@@ -64,11 +72,12 @@ def test_a_gluon_matmul_has_the_edges_of_its_example(table: Table) -> None:
         for matrix, shape in tiles
     ]
     grid = (one.SIZE // one.BM, one.SIZE // one.BN)
-    with kscope.profile(auto="pipeline") as prof:
+    with kscope.profile(auto="pipeline", placement=placement) as prof:
         one.matmul[grid](*described, one.SIZE, one.BK, one.STAGES, num_warps=4)
     torch.testing.assert_close(c, a @ b, rtol=1e-2, atol=1e-1)
+    placed(prof.trace)
     found = phases(prof.trace)
-    report(found, table, "Gluon")
+    report(found, table, f"Gluon, {placement}")
     whole(found)
     steps = one.SIZE // one.BK
     blocks = grid[0] * grid[1]
@@ -127,22 +136,27 @@ def test_cuda_cpp_with_tma_has_the_edges_of_its_example(table: Table) -> None:
     assert (found.copied[found.copies > 0] == 8192).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*under a predicate is not recorded")
+@pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("apart", [False, True], ids=["persistent", "warp-specialized"])
-def test_a_persistent_triton_matmul_has_a_phase_per_step(table: Table, apart: bool) -> None:
+def test_a_persistent_triton_matmul_has_a_phase_per_step(table: Table, apart: bool, placement: str) -> None:
     import triton
 
     from .pipeline_kernels import TILES, multiply
 
+    if apart and placement == "schedule" and tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
+        pytest.skip("Triton 3.6 leaves no uniform registers in its machine code")
     size = 2048
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
     triton.set_allocator(lambda bytes, align, stream: torch.empty(bytes, dtype=torch.int8, device="cuda"))
     warps = 4 if apart else 8
-    with kscope.profile(auto="pipeline", records=8192) as prof:
+    with kscope.profile(auto="pipeline", records=8192, placement=placement) as prof:
         multiply[(132,)](a, b, c, size, size, size, **TILES, APART=apart, num_warps=warps, num_stages=3)
     torch.testing.assert_close(c, a @ b.T, rtol=1e-2, atol=1e-1)
+    placed(prof.trace)
     found = phases(prof.trace)
-    report(found, table, f"Triton{', warp-specialized' if apart else ''}")
+    report(found, table, f"Triton{', warp-specialized' if apart else ''}, {placement}")
     whole(found)
     tiles, steps = (size // TILES["BM"]) * (size // TILES["BN"]), size // TILES["BK"]
     bytes = int(found.expected.sum())

@@ -23,6 +23,8 @@ _SPECIAL = {
 }  # fmt: skip
 _PARAMETERS, _DESCRIPTOR = {80: 0x160, 90: 0x210}, {80: 0x118, 90: 0x208}
 """Offsets in constant bank 0, from an architecture on."""
+_COPY = 0x10_0000
+"""The address of a launch's parameters, for descriptors among them."""
 _MOST = 200_000
 """Instructions of a warp."""
 
@@ -220,6 +222,7 @@ def constants(
     first, descriptor = (some[max(one for one in some if one <= arch)] for some in (_PARAMETERS, _DESCRIPTOR))
     words |= {descriptor: 0, descriptor + 4: 0}
     words |= {0x144: x, 0x148: y, 0x14C: z, 0x188: x * y * z}
+    words |= {0x198: _COPY, 0x19C: 0}
 
     def word(number: int, at: int) -> int:
         data = bank if number == 3 else parameters

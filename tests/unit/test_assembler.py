@@ -78,3 +78,17 @@ def test_the_newest_installed_ptxas_is_used(several: dict[str, str]) -> None:
 def test_older_drivers_get_the_newest_compatible_ptxas(several: dict[str, str]) -> None:
     assert assembler.ptxas(most=12) == several["12.8"]
     assert assembler.ptxas(most=11) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ("ptxas k.ptx, line 14; fatal   : Parsing error near '.x': syntax error\nptxas fatal : aborted\n",
+         "line 14; Parsing error near '.x': syntax error"),
+        ("ptxas info    : 0 bytes gmem\nptxas error   : Entry function 'k' uses too much shared data\n",
+         "Entry function 'k' uses too much shared data"),
+        ("killed\n", "killed"),
+    ],
+)  # fmt: skip
+def test_a_refused_text_has_the_assemblers_first_complaint(log: str, expected: str) -> None:
+    assert assembler.complaint(log) == expected

@@ -8,7 +8,6 @@ import pytest
 from nvcc import PLAIN, compiled, needs_nvcc
 from ptxvm.assemble import complaint, ptxas
 
-from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope.lowering import pipeline
@@ -220,8 +219,3 @@ def test_the_tma_example_is_recorded_whole() -> None:
     (expect,) = (one for one in names if one is not None and one.operation == "expect")
     assert (expect.bytes, expect.copies, expect.copied) == (8192, 2, 8192)
     assert {one.operation for one in names if one is not None} == {"init", "expect", "wait", "arrive"}
-
-
-def test_the_machine_code_of_a_kernel_is_not_recorded_with_it() -> None:
-    with pytest.raises(UsageError, match='does not support auto="pipeline"'):
-        Recording(placement="schedule", selection=SELECTED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ...errors import UnsupportedError
 from ..cubin import insert, reading
@@ -35,13 +35,37 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
     words = {at: one.word_of for at, one in added.items() if one.word_of is not None} | {
         places[at]: word for at, word in holding.items()
     }
+    own = {at: (one, places[one.operands_of]) for at, one in added.items() if one.operands_of is not None}
     found = (
         *hazards.check(function, new | moves.keys()),
         *clobbers.check(function, new, moves, {at for at, one in added.items() if one.proof is not None}),
         *record_words.check(function, words),
+        *other_operands(function, new, own),
     )
     if found:
         raise UnsupportedError(f"{function.name}: {found[0]}" + (f", and {len(found) - 1} more" if found[1:] else ""))
+
+
+def other_operands(
+    function: Function, new: Collection[int], reading: Mapping[int, tuple[New, int]]
+) -> Iterator[hazards.Hazard]:
+    """Inserted instructions that read operands of an own one where these may have other values.
+
+    Args:
+        function: the code with what was inserted.
+        new: addresses of the inserted instructions.
+        reading: by the address of an instruction: itself, and the address of the own one.
+    """
+    by_address, targets = {one.at: one for one in function.instructions}, function.targets
+    for at, (one, own) in reading.items():
+        read = frozenset(name for name in one.borrowed if not name.startswith(("P", "UP")))
+        first, last = min(at, own), max(at, own)
+        between = [by_address[there] for there in range(first, last, BYTES)]
+        written = frozenset[str]().union(*(other.writes for other in between if other.at not in new))
+        parted = any(other.name in hazards.CONTROL_FLOW for other in between)
+        entered = any(there in targets for there in range(first + BYTES, last + BYTES, BYTES))
+        if not read <= by_address[own].reads or read & written or parted or entered:
+            yield hazards.Hazard(at, own, f"{', '.join(sorted(read))} may have other values than there")
 
 
 def _is_intended(new: New, one: Instruction) -> bool:

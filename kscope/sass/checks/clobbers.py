@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from ...util.flow import reached, settled
 from ..cubin.instructions import BYTES, Function, Instruction
-from . import parting
+from . import parting, register_limits
 from .hazards import Hazard, successors
 from .record_words import implied
 
@@ -52,7 +52,7 @@ def check(
     held, lost = _held(function, flow, new, live, begun)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
-    limit = min((int(one.operands[-1], 16) for one in own if one.name == "USETMAXREG"), default=256)
+    limits = register_limits.limits(function)
     found = set[Hazard]()
     for one in (one for one in function.instructions if one.at in new and one.at in flow):
         if one.at in begun:  # before, no register has a value that the code needs
@@ -71,6 +71,7 @@ def check(
             found |= {Hazard(one.at, one.at, f"a DEPBAR counts scoreboard {board}") for board in boards}
         if one.name == "R2UR" and one.at not in whole and one.at not in compiled:
             found.add(Hazard(one.at, one.at, "R2UR takes one lane's value where the lanes may have diverged"))
+        limit = limits[one.at]
         for name in one.reads | one.writes:
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} does not exist: USETMAXREG leaves {limit} registers"))
@@ -218,7 +219,7 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
     always = before[""]
     assert always is not None
     lost = frozenset(f"{at}{name}" for name in one.writes for at in ("@", "@!"))
-    gone = lost if new else lost | one.writes
+    gone = lost if new else lost | one.writes | register_limits.lost(one)
     # a predicate that is written may be true wherever all is that it implies; others are what they were
     names = frozenset(f"@{name}" for name in implied(one))
     known = [always, names, *(before.get(name, frozenset[str]()) for name in names)]
@@ -262,6 +263,6 @@ def _barriers(one: Instruction) -> _Names:
 
 def _counting(one: Instruction) -> int | None:
     """The scoreboard that an instruction waits for until some are left in flight; None for others."""
-    if one.name == "DEPBAR" and len(one.operands) > 1 and one.operands[-1] != "0x0":
+    if one.name == "DEPBAR" and one.operands[0].startswith("SB") and one.operands[-1] != "0x0":
         return int(one.operands[0].removeprefix("SB"))
     return None

@@ -42,7 +42,8 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     """
     by_address = {one.at: one for one in function.instructions}
     named = {one.guard[1:] for at, one in by_address.items() if at in words and one.conditional}
-    guards = frozenset(named | {_contrary(one) for one in named})
+    flags = {by_address[at].operands[2] for at, word in words.items() if _tests_flag(by_address[at], word)}
+    guards = frozenset(named | {_contrary(one) for one in named} | flags)
 
     def onward(place: _Place, before: _State) -> Iterator[tuple[_Place, _State]]:
         at, off = place
@@ -86,11 +87,20 @@ def _contrary(name: str) -> str:
     return name[1:] if name[0] == "!" else f"!{name}"
 
 
+def _tests_flag(one: Instruction, word: Word) -> bool:
+    """Whether an instruction tests a flag: a register that is 0 where no record is left."""
+    return word.kind == "flag" and one.code == "ISETP.NE.U32.AND"
+
+
 def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
     """The predicates that are false after an instruction, on the path to an address."""
     kept = off - one.writes - {f"!{name}" for name in one.writes}
     if not one.conditional and one.name in ("ISETP", "PLOP3") and off & implied(one):
         kept |= {name for name in one.writes if name[0] == "P"}
+    if not one.conditional and one.code == "ISETP.NE.U32.AND" and one.operands[2] in off and one.operands[3] == "RZ":
+        kept |= {name for name in one.writes if name[0] == "P"}
+    if not one.conditional and one.code == "MOV" and one.operands[1] == "RZ":
+        kept |= one.writes
     if one.name == "BRA" and one.conditional and one.guard[1] != "!" and to != one.target:
         kept |= {one.guard[1:]}
     return kept

@@ -18,13 +18,13 @@ class Word:
     Attributes:
         record: name and kind of the record.
         kind: "once" for one record; "held" for a value or a predicate that waits for it; "always" for all of them;
-            "count" if it counts the records of a row.
+            "count" if it counts the records of a row; "flag" if it is about the flag of a record that is left.
         clock: which of a row's clocks it is; None for other words.
         more: of a row, records less one, if the instruction stores or counts it.
     """
 
     record: tuple[str, str]
-    kind: Literal["once", "held", "always", "count"] = "once"
+    kind: Literal["once", "held", "always", "count", "flag"] = "once"
     clock: int | None = None
     more: int = 0
 
@@ -39,6 +39,7 @@ class New:
         label: its name among the inserted instructions; empty for none.
         listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
         borrowed: registers of the function's own that it reads.
+        operands_of: the own instruction by whose address these are operands, and must be so here; None if they are not.
         word_of: which record's word it writes, or which record it stores; None for neither.
         proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
         seen: what it reads and writes; None if nothing depends on it.
@@ -49,6 +50,7 @@ class New:
     label: str = ""
     listed: tuple[int, ...] = ()
     borrowed: frozenset[str] = frozenset()
+    operands_of: int | None = None
     word_of: Word | None = None
     proof: Callable[[Instruction], bool] | None = None
     seen: Instruction | None = None

@@ -27,6 +27,7 @@ FENCES = frozenset({"CCTL", "ERRBAR", "FENCE", "MEMBAR"})
 """Landmarks of which one statement may have several."""
 NEVER = ("@!PT", "@!UPT")
 _ONE_EACH = re.compile(r"(?:add|sub|mul|fma|min|max)(?:\.\w+)*\.f32\b|shfl\.")
+_SPINS = re.compile(r"\s*setmaxnreg\.inc\b")
 _ONCE = frozenset({"FADD", "FFMA", "FMNMX", "FMUL", "SHFL"})
 """Statements that become one of these instructions, which ptxas does not compute twice."""
 
@@ -84,6 +85,11 @@ class Text:
     def conditional(self, statement: int) -> bool:
         """Whether a statement has a predicate."""
         return bool(self.labels.kernel.statements[statement].predicate)
+
+    def spins(self, statement: int) -> bool:
+        """Whether a statement without a branch becomes a loop, which repeats it until it succeeds."""
+        one = self.labels.kernel.statements[statement]
+        return _SPINS.match(self.labels.kernel.text, one.start, one.end) is not None
 
     def branch(self, statement: int) -> bool:
         """Whether a statement is a branch or an exit."""

@@ -312,5 +312,6 @@ def _sure(chain: Sequence[int], text: Text, machine: Machine) -> Iterator[int]:
     """Statements whose instructions stand where the text has them: landmarks, branches, and what becomes one each."""
     for block in chain:
         for _, one, statement in machine.labeled(block):
-            if one.name in LANDMARKS or one.name == "BRA" or text.single(one, statement):
+            branches = one.name == "BRA" and not text.spins(statement)
+            if one.name in LANDMARKS or branches or text.single(one, statement):
                 yield statement

@@ -24,6 +24,7 @@ from functools import cached_property
 from ...errors import UnsupportedError
 from ...machine_code import elf
 from ...marks.grammar import Mark
+from ...marks.operations import PIPELINE
 from ...ptx import cfg
 from ..cubin import lines
 from ..cubin.instructions import BYTES, Function
@@ -40,6 +41,9 @@ _FIRST = re.compile(r"\s*(?!\.)(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,;]*)
 """What a statement may write: its first operand."""
 _WORD = re.compile(r"[\w$%]+")
 _MOVE = re.compile(r"\s*mov\.[bus]32\s+\S+\s*,\s*(\S+)\s*;")
+_TABLE = re.compile(r"([\w$%]+)\s*:\s*\.branchtargets\s+([^;]*);")
+_INDEXED = re.compile(r"brx\.idx(?:\.uni)?\s+(%\w+)\s*,\s*([\w$%]+)\s*;")
+"""Tables of branch targets, and branches by them."""
 _NEVER_UNROLLED = re.compile(r'\s*\.pragma\s+"nounroll"')
 RECORDED = ("enter", "exit", "instant", "counter")
 """Marks that record."""
@@ -106,7 +110,7 @@ def labeled(text: str, kernel: str = "") -> Labeled:
         UnsupportedError: there is no such kernel.
         UsageError: a mark is malformed.
     """
-    full = _holding(text)
+    full = _holding(_without_tables(text))
     plain = _LINES.sub("", _DEBUG.sub("", full))
     found, out, at = _kernel(plain, kernel), list[str](), 0
     for number, one in enumerate(found.statements):
@@ -116,6 +120,26 @@ def labeled(text: str, kernel: str = "") -> Labeled:
     made = "".join((*out, plain[at:], f'\n\t.file 1 "/{_NAME}"\n'))
     never = frozenset(n for n, one in enumerate(found.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
     return Labeled(made, full, found, tuple(cfg.blocks(found)), tuple(_points(found)), never)
+
+
+def _without_tables(text: str) -> str:
+    """The text with branches in place of tables of branch targets, whose addresses would be in another section."""
+    out, at = list[str](), 0
+    for function in cfg.functions(text):
+        tables = {found[1]: found for found in _TABLE.finditer(function.text, function.open, function.close)}
+        edits = [(one.start(), one.end(), "") for one in tables.values()]
+        for one in _INDEXED.finditer(function.text, function.open, function.close):
+            if one[2] not in tables:
+                raise UnsupportedError(f"{function.name} has a branch to an address")
+            *some, last = (name.strip() for name in tables[one[2]][2].split(","))
+            tests = "".join(
+                f"setp.eq.u32 ks_there, {one[1]}, {number}; @ks_there bra {name}; " for number, name in enumerate(some)
+            )
+            edits.append((one.start(), one.end(), f"{{ .reg .pred ks_there; {tests}bra {last}; }}"))
+        for start, end, new in sorted(edits):
+            out += [text[at:start], new]
+            at = end
+    return "".join((*out, text[at:]))
 
 
 def _kernel(text: str, name: str) -> cfg.Function:
@@ -144,7 +168,9 @@ def _holding(text: str) -> str:
 
 
 def _operands(kernel: cfg.Function, mark: Mark) -> tuple[int | str | None, int | str | None]:
-    """A mark's value and predicate: numbers, registers, or none."""
+    """A mark's value and predicate: numbers, registers, or none. Those of a pipeline are in its own instruction."""
+    if mark.how == PIPELINE:
+        return None, None
     return _operand(kernel, mark.operand), _operand(kernel, mark.when)
 
 

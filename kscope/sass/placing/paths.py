@@ -16,6 +16,7 @@ from ...errors import UnsupportedError
 from ..cubin.instructions import BYTES
 from .code import LOADS, MOVED, NEVER, Machine, Text
 from .flow import bits
+from .operands import Source
 
 BEGIN, END, BUSY = -1, -2, -3
 """The entry, the exits, and the entry behind a store, as events; others are statements."""
@@ -37,6 +38,7 @@ class Spot:
         value, when: the instructions that hold its value and its predicate there; None if it has none in a register.
         after: the mark's instructions stand behind the instruction at `at`, the last one of its block.
         choices: the instructions of the block in front of which it could stand as well.
+        source: of a mark of a pipeline, where its record's value comes from.
     """
 
     mark: int
@@ -48,6 +50,7 @@ class Spot:
     when: int | None = None
     after: bool = False
     choices: frozenset[int] = frozenset()
+    source: Source | None = None
 
     @property
     def next(self) -> int:

@@ -14,7 +14,7 @@ from ...errors import UnsupportedError
 from ...marks.grammar import Mark
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin.instructions import Instruction
-from . import paths, values
+from . import paths, pipeline, values
 from .code import LANDMARKS, Machine, Text
 from .copies import Copy, Position, Unit, unit
 from .paths import Spot
@@ -33,10 +33,13 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
     Raises:
         UnsupportedError: a mark has no places of which it is certain that they are run as often as the mark.
     """
-    units, found = dict[int, Unit](), list[tuple[int, int, Spot]]()
+    units, own = dict[int, Unit](), pipeline.Pipeline(text, machine)
+    found, machine, proved = [(0, spot.mark, spot) for spot in own.spots()], own.entered, own.relabeled
     waiting = defaultdict[Unit, list[int]](list)
     order = {block: number for number, block in enumerate(text.flow.order)}
     for number, statement in enumerate(text.marks):
+        if pipeline.is_pipeline(text.labels.marks[number]):
+            continue
         block, about = text.block[statement], _about(text.labels.marks[number])
         if block not in order:
             raise UnsupportedError(f"{about} cannot be reached")
@@ -66,8 +69,8 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
         found.append((copy.number, ranks[number], spot))
     placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
     placed = paths.ordered(text, placed)
-    paths.check(text, machine, placed)
-    values.check(text, machine, placed)
+    paths.check(text, proved, placed)
+    values.check(text, proved, placed)
     return placed
 
 

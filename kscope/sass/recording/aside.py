@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from .records import Site
 from .regions import Key
 from .registers import EXTRA, RECORD, Allocation
+from .sites import Site
 
 _ACTS = ("enter", "clock", "exit")
 
@@ -43,7 +43,7 @@ def placed(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int)
 def _simple(site: Site) -> bool:
     """Whether a site is of a record without a value, a predicate or a guard."""
     plain = not (site.record.conditional or site.spot.guard or site.spot.after)
-    valued = site.value is not None or any(site.held)
+    valued = site.value is not None or any(site.held) or site.spot.source is not None
     return plain and site.act in _ACTS and not valued
 
 

@@ -12,7 +12,7 @@ from ..cubin.control import Control
 from ..cubin.insertion import New
 from ..encoding import writing
 from . import fragments
-from .registers import DESCRIPTOR
+from .state import DESCRIPTOR
 
 _CONTROL = ("ctl lo", "ctl hi")
 _CLOCK, _TIME = ("c lo", "c hi"), ("g lo", "g hi")

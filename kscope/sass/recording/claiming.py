@@ -26,7 +26,7 @@ from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
 from . import beginning, claim_registers, fragments, liveness, registers, timing
 from .fragments import Fragment
-from .registers import State
+from .state import State
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
@@ -174,7 +174,7 @@ def _at(
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
-        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra) if one is not None),
+        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.flags) if one is not None),
         *_recording(state),
         *give,  # from registers in which ids may be from here on
         *ids,

@@ -14,7 +14,7 @@ from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..placing import code
 from . import fragments, registers, timing
-from .registers import State
+from .state import State
 
 _END = "end"
 """Label of the end."""

@@ -7,45 +7,51 @@ is a clock read into the third, and a store of all four.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ... import ptx
 from ...capture import wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
-from ...machine_code import elf, occupancy
+from ...machine_code import elf
 from ...marks.grammar import Mark
-from ..checks import checking, hazards
-from ..cubin import info, insert, reading, sections
+from ...marks.strategies import Elected
+from ..checks import checking, hazards, register_limits
+from ..cubin import insert, reading, sections
 from ..cubin.control import Control, control
 from ..cubin.insertion import Insertion, New
 from ..cubin.instructions import BYTES, Function
 from ..encoding import forms
-from ..placing import code, labels, paths, place
+from ..placing import code, labels, paths, pipeline, place
 from . import (
     aside,
+    choosing,
     claiming,
+    deferring,
     ending,
     fragments,
     kept_segments,
     lending,
     marking,
+    narrow,
     records,
     regions,
     registers,
     rows,
+    sites,
     stores_in_flight,
 )
 
 Assembler = Callable[[str, bool], bytes]
 """ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
 _BANK = ".nv.constant3"
+_PIPELINES = frozenset({90})
+"""Architectures whose operations on barriers are known."""
 _RESULT, _ANY, _MOVES = 16, 255, 5
 """The first bit of an instruction's result register, the mask of a register, and the cycles of a move."""
-_MOST, _WARP = 255, 32
-"""Registers that a thread can have; threads of a warp."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,12 @@ class Recorded:
 
 
 def recorded(
-    text: str, kernel: ptx.Kernel, assemble: Assembler, name: str = "", others: bytes | None = None
+    text: str,
+    kernel: ptx.Kernel,
+    assemble: Assembler,
+    name: str = "",
+    others: bytes | None = None,
+    blocks: int | None = None,
 ) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
@@ -86,6 +97,7 @@ def recorded(
         assemble: ptxas, which may be called in threads.
         name: the kernel's symbol; empty: the only kernel with marks.
         others: the text's cubin in which other kernels record already; None if no kernel does.
+        blocks: that fit on an SM, whatever the registers; None if that is not known.
 
     Returns:
         The cubin, checked.
@@ -93,9 +105,9 @@ def recorded(
     Raises:
         UnsupportedError: something of it is not supported; the message says what.
     """
-    _check_options(kernel)
-    kernel = replace(kernel, anchored=False)
     labeled = labels.labeled(text, name)
+    kernel = _of_lane_0(replace(kernel, anchored=False), labeled)
+    _check_options(kernel)
     regions.check(labeled, kernel.specs[0])
     found, paired = regions.records(labeled), regions.together(code.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
@@ -114,55 +126,76 @@ def recorded(
         raise UnsupportedError(f"{function.name} runs its first instruction again")
     machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
     spots = place.spots(code.Text(labeled), machine)
+    machine = pipeline.Pipeline(code.Text(labeled), machine).relabeled
     plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
-    before, threads = _counts(file, function)
-    free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel))
-    spans = _spans(plan, function)
+    before, threads = choosing.counts(file, function)
+    spans = choosing.spans(plan, function)
+    free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel), spans)
     together = plan.together | lending.Lender(function).overlapping(spans)
-    chosen = _chosen(free, plan.records, together, spans, before, threads)
-    state = chosen.state
-    most = _most(max(before, chosen.count), threads, function.arch)
+    fitting = choosing.Fitting(threads, function.arch, blocks)
+    chosen = choosing.chosen(free, plan.records, together, before, fitting)
+    most = min(fitting.most(max(before, chosen.count)), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
     waiting = stores_in_flight.waiting(function, uses)
-    sites = aside.placed([replace(one, waits=one.spot in waiting) for one in sites], chosen, free.busy, most)
-    where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
-    end = ending.end(state, records.last(state, kernel.last))
-    highest = max(where.highest, ending.highest(end) if plan.counts else 0)
-    highest = max(highest, *(one.aside or 0 for one in sites), 0)
-    count = max(before, chosen.count, highest + 1 + registers.EXTRA)
-    controls, put = dict[int, Control](), dict[int, list[New]]()
-    put[0] = [*where.begin]
-    put.setdefault(where.loaded, []).extend(where.load)
-    put.setdefault(where.at, []).extend(where.test)
-    tested = len(put[where.at])
-    writer = records.Writer(state, records.last(state, kernel.last))
-    made = marking.placed(function, sites, writer, where.at, free.busy)
-    for at, some in made.before.items():
-        put.setdefault(at, []).extend(some)
-    for at in chosen.waits:
-        put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
-    for one in function.instructions:
-        if one.name == "EXIT":
-            put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
-            controls |= ending.read_before(function, one.at, state, made.replaced)
-    controls |= _counted(function, put, controls, made.replaced)
-    controls |= _moved(put, made.replaced)
-    insertion = Insertion(
-        put,
-        made.after,
-        [*claiming.back(where, put, tested), *end, *where.aside],
-        registers=count,
-        attributes=claim.stack,
-        controls=controls,
-        replaced=made.replaced,
-    )
-    out = insert.inserted(data, function, insertion)
-    checking.check(out, function, insertion, made.holding)
-    out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
-    warps = (_warps(before, function.arch), _warps(count, function.arch))
-    return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
+    sites = [replace(one, waits=one.spot in waiting) for one in sites]
+    fewest = register_limits.fewest(function)
+    highest = fitting.most(max(before, chosen.count))
+    in_place = deferring.Deferral(sites, chosen, {}, frozenset())
+
+    def finished(deferral: deferring.Deferral) -> Recorded:
+        chosen, state = deferral.chosen, deferral.chosen.state
+        sites = aside.placed(deferral.sites, chosen, free.busy, most)
+        where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
+        end = ending.end(state, records.last(state, kernel.last))
+        highest = max(where.highest, ending.highest(end) if plan.counts else 0)
+        highest = max(highest, *(one.aside or 0 for one in sites), 0)
+        count = max(before, chosen.count, highest + 1 + registers.EXTRA)
+        controls, put = dict[int, Control](), dict[int, list[New]]()
+        put[0] = [*where.begin]
+        put.setdefault(where.loaded, []).extend(where.load)
+        put.setdefault(where.at, []).extend(where.test)
+        tested = len(put[where.at])
+        writer = records.Writer(state, records.last(state, kernel.last), chosen.low)
+        made = marking.placed(function, sites, writer, where.at, free.busy, deferral.stores)
+        if not deferring.in_order(deferral, made.before):
+            raise UnsupportedError("a record would be stored in front of an earlier one")
+        for at, some in made.before.items():
+            put.setdefault(at, []).extend(some)
+        if chosen.low is not None and chosen.narrow is not None:
+            put.setdefault(chosen.narrow.begin, []).extend(narrow.moves(state, chosen.low))
+            for at in chosen.narrow.ends:
+                put[at] = [*narrow.moves(chosen.low, state), *put.get(at, [])]
+        for at in chosen.waits:
+            put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
+        for one in function.instructions:
+            if one.name == "EXIT":
+                put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
+                controls |= ending.read_before(function, one.at, state, made.replaced)
+        controls |= _counted(function, put, controls, made.replaced)
+        controls |= _moved(put, made.replaced)
+        insertion = Insertion(
+            put,
+            made.after,
+            [*claiming.back(where, put, tested), *end, *where.aside],
+            registers=count,
+            attributes=claim.stack,
+            controls=controls,
+            replaced=made.replaced,
+        )
+        out = insert.inserted(data, function, insertion)
+        checking.check(out, function, insertion, made.holding)
+        out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
+        warps = (choosing.warps(before, function.arch), choosing.warps(count, function.arch))
+        return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
+
+    for all_of_loop in (False, True):
+        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, all_of_loop)
+        if deferral.stores:
+            with suppress(UnsupportedError):
+                return finished(deferral)
+    return finished(in_place)
 
 
 def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
@@ -180,6 +213,20 @@ def _control(file: elf.Elf) -> int:
     raise UnsupportedError(f"the cubin has no {wire.CTL_SYMBOL} in {_BANK}")
 
 
+def _of_lane_0(kernel: ptx.Kernel, labeled: labels.Labeled) -> ptx.Kernel:
+    """The kernel with records of lane 0 only: marks of a pipeline, which any lane may record, are recorded by it, see
+    pipeline.py.
+    """
+    if not any(map(pipeline.is_pipeline, labeled.marks)):
+        return kernel
+    own = kernel.recording.strategy.spec
+    if kernel.arch not in _PIPELINES:
+        raise UnsupportedError(f'auto="pipeline" is not supported on sm_{kernel.arch}')
+    if own != Elected().spec:
+        raise UnsupportedError(f'auto="pipeline" with the strategy {own} is not supported')
+    return replace(kernel, specs=(own,), pins=False)
+
+
 def _check_options(kernel: ptx.Kernel) -> None:
     options = kernel.recording
     for what, known in (
@@ -192,81 +239,22 @@ def _check_options(kernel: ptx.Kernel) -> None:
             raise UnsupportedError(f"{what} is not supported")
 
 
-def _chosen(
-    pool: registers.Pool,
-    found: Sequence[regions.Record],
-    together: frozenset[frozenset[regions.Key]],
-    spans: dict[regions.Key, lending.Span],
-    before: int,
-    threads: int,
-) -> registers.Allocation:
-    """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
-
-    def fitting(one: registers.Allocation) -> int:
-        return _warps(max(before, one.count), pool.function.arch) // max(1, threads // _WARP)
-
-    chosen = pool.owned(found, regions.apart(found))
-    if fitting(chosen) < _warps(before, pool.function.arch) // max(1, threads // _WARP):
-        few = pool.owned(found, regions.shared(found, together))
-        lent = pool.lent(spans, together)
-        chosen = max((chosen, few, lent), key=fitting)
-    if chosen.count > _MOST or not fitting(chosen):
-        raise UnsupportedError(f"{pool.function.name} would need {chosen.count} registers in each of {threads} threads")
-    return chosen
-
-
-def _warps(count: int, arch: int) -> int:
-    """Warps that fit on an SM with this many registers a thread."""
-    return min(occupancy.SMS.get(arch, occupancy.LARGEST).warps, occupancy.warps_by_registers(count))
-
-
-def _most(count: int, threads: int, arch: int) -> int:
-    """The most registers a thread with which as many blocks fit on an SM."""
-    many = max(1, threads // _WARP)
-    return max(one for one in range(count, _MOST + 1) if _warps(one, arch) // many == _warps(count, arch) // many)
-
-
-def _spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
-    """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
-    begins, ends, holding = (defaultdict[regions.Key, set[int]](set) for _ in range(3))
-    for one in plan.placed:
-        key, spot = one.record.key, one.spot
-        holding[key] |= {at for at in (spot.value, spot.when) if at is not None}
-        begins[key] |= {spot.next} if one.act == "enter" else set()
-        leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
-        ends[key] |= set() if one.act in marking.STARTS or leaves else {spot.next}
-    return {
-        record.key: lending.Span(*(frozenset(some[record.key]) for some in (begins, ends, holding)))
-        for record in plan.records
-    }
-
-
-def _counts(file: elf.Elf, function: Function) -> tuple[int, int]:
-    """The function's registers, and threads of a block at most."""
-    symbols, shared, own = file.symbols(), file.find(".nv.info"), file.find(f".nv.info.{function.name}")
-    assert shared is not None and own is not None
-    count = next(
-        int.from_bytes(one.payload[4:8], "little")
-        for one in info.read(shared.content)
-        if one.number == info.REGISTERS and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
-    )
-    threads = 1024
-    for one in info.read(own.content):
-        if one.number in (info.THREADS, info.MOST_THREADS):
-            x, y, z = (int.from_bytes(one.payload[at : at + 4], "little") for at in (0, 4, 8))
-            threads = x * y * z
-    return count, threads
-
-
 def _site(
     labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: code.Machine
-) -> records.Site:
+) -> sites.Site:
     spot, quad = placed.spot, chosen.quads[placed.record.key]
     statement = labeled.points[spot.mark]
     held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
     value, when = labeled.constants(statement)
     both, own = (held[0], held[1]), quad in chosen.own
-    return records.Site(placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more)
+    if spot.source is not None and spot.source.constant:
+        value = spot.source.fixed
+    of_pipeline = pipeline.is_pipeline(labeled.marks[spot.mark])
+    return sites.Site(
+        placed.act, placed.record, quad, own, spot, value, when, both, True, placed.word, placed.more,
+        pipeline=of_pipeline,
+        low=chosen.narrow is not None and spot.at in chosen.narrow.inside,
+    )  # fmt: skip
 
 
 def _counted(
@@ -295,7 +283,7 @@ def _moved(put: Mapping[int, list[New]], replaced: Mapping[int, int]) -> dict[in
     return found
 
 
-def _opened(sites: Iterable[records.Site]) -> dict[int, frozenset[int]]:
+def _opened(sites: Iterable[sites.Site]) -> dict[int, frozenset[int]]:
     """The registers that hold a part of an open record, by the address at which they are written."""
     found = defaultdict[int, frozenset[int]](frozenset)
     for site in sites:

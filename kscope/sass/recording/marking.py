@@ -13,8 +13,9 @@ from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import writing
 from ..placing import place
 from ..placing.code import LANDMARKS
-from . import registers, spreading
-from .records import PREDICATES, Needed, Site, Writer
+from . import registers, spreading, timing
+from .records import PREDICATES, Steps, Writer
+from .sites import Needed, Site
 
 STARTS = ("enter", "clock")
 """Marks that only read a clock."""
@@ -46,7 +47,14 @@ class Marks:
     holding: dict[int, Word] = field(default_factory=dict)
 
 
-def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int, used: frozenset[int]) -> Marks:
+def placed(
+    function: Function,
+    sites: Sequence[Site],
+    writer: Writer,
+    claim: int,
+    used: frozenset[int],
+    left: Mapping[int, Sequence[Site]],
+) -> Marks:
     """Place the instructions of all marks.
 
     Args:
@@ -55,12 +63,17 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         writer: writes their instructions.
         claim: the instruction in front of which the kernel claims its slab.
         used: registers that the kernel uses.
+        left: by the address of an instruction, sites whose records are stored in front of it.
     """
     needed = registers.needed_predicates(function)
     tensors = any(one.name in _TENSOR_CORES for one in function.instructions)
     made, clocks = Marks(), dict[int, _Clock]()
+    for at, some in left.items():
+        predicates = Needed(needed[at], registers.calm_predicates(function, at))
+        made.before[at] = timing.tight(writer.left(some, predicates), function.arch)
+    all_writers = writer
     for number, site in enumerate(sites):
-        spot = site.spot
+        spot, writer = site.spot, all_writers.at(site)
         made.replaced |= writer.replaced(site)
         made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
         known = clocks.get(spot.at)
@@ -69,7 +82,7 @@ def placed(function: Function, sites: Sequence[Site], writer: Writer, claim: int
         ahead = [] if lent else ahead
         on, many = _on(writer, site, ahead, needed)
         delay = 0
-        if on is None and tensors:
+        if on is None and tensors and not site.guard:
             on, delay = _later(ahead, needed)
             many = len(ahead)
         if writer.flexible(site) and on is not None:
@@ -130,9 +143,10 @@ def _on(
     """The predicate of the lanes that record: the kernel's, or the one that is free behind most of the own instructions
     that the site's may stand behind; and how many these are. None if there is none.
     """
-    if writer.state.on is not None or site.act in STARTS:
+    if site.act in STARTS or site.flag is not None or (writer.state.on is not None and not site.guard):
         return writer.state.on or 0, len(ahead)
-    free = [f"P{number}" for number in range(PREDICATES) if f"P{number}" not in needed[site.spot.at]]
+    taken = needed[site.spot.at] | {f"P{writer.state.on}"}
+    free = [f"P{number}" for number in range(PREDICATES) if f"P{number}" not in taken]
     for many, one in enumerate(ahead):
         left = [name for name in free if name not in needed[one.at + BYTES] | one.writes | one.reads]
         if not left:
@@ -153,7 +167,7 @@ def _later(ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -
 
 def _spread(
     site: Site,
-    steps: tuple[New, list[New]],
+    steps: Steps,
     around: _Around,
     before: dict[int, list[New]],
     clocks: dict[int, _Clock],
@@ -164,7 +178,7 @@ def _spread(
     Behind a barrier or a wait, own instructions that only compute take the time until it has stopped the warp. Marks of
     one spot read their clocks one behind the other, as far as their registers allow.
     """
-    read, follows = steps
+    read, early, follows = steps.read, steps.early, steps.follows
     ahead, quiet, open_end = around.ahead, around.quiet, around.open_end
     spot, many, known = site.spot, 0, clocks.get(site.spot.at)
     starts = [known.at if known else spot.at, *(one.at + BYTES for one in ahead)]
@@ -178,13 +192,11 @@ def _spread(
         here = before.setdefault(starts[many], [])
         here.extend(groups[many])
         known = clocks[spot.at] = _Clock(starts[many], len(here) - 1)
-    late = (around.delay - many if around.delay else _late(ahead[many:], open_end)) if follows else 0
-    if late or any(one.name in _TENSORS for one in ahead[many:]):
-        groups = spreading.spread([read], (), arch) if late else spreading.spread([read, *follows], (), arch)
-        starts[many:] = [starts[many], *([starts[many + late]] if late else [])]
-        groups += spreading.spread(follows, (), arch) if late else []
-    else:
-        groups = spreading.spread([read, *follows], ahead[many:], arch)
+    left = ahead[many:]
+    late = (around.delay - many if around.delay else _late(left, open_end)) if follows else 0
+    most = late if late or any(one.name in _TENSORS for one in left) else len(left)
+    bounds = [(0, 0), *[_bounds(site, left)] * len(early), *[(late, most)] * len(follows)]
+    groups = spreading.spread([read, *early, *follows], left, arch, bounds=bounds)
     for start, group in zip(starts[many:], groups, strict=True):
         for new in group:
             if new.seen is read.seen:  # with the cycles that it takes
@@ -192,8 +204,19 @@ def _spread(
                 before[known.at][known.last] = replace(before[known.at][known.last], word=_with(read, new))
             else:
                 before.setdefault(start, []).append(new)
-    if site.act not in STARTS:
+    if site.act not in STARTS and site.flag is None:
         known.stored.add(site.quad)
+
+
+def _bounds(site: Site, ahead: Sequence[Instruction]) -> tuple[int, int]:
+    """Behind how many own instructions stand those that read the operands of the mark's own one: behind that one, as
+    long as the operands stay.
+    """
+    source = site.spot.source
+    if source is None or not ahead or ahead[0].at != source.at:
+        return 0, 0
+    used = source.read | {source.guard.lstrip("@!")}
+    return 1, next((place for place, one in enumerate(ahead) if place and one.writes & used), len(ahead))
 
 
 def _late(ahead: Sequence[Instruction], open_end: bool | None) -> int:

@@ -1,88 +1,41 @@
 """The instructions of a record: what marks insert, and what stands in place of those that held their values.
 
-A record is four registers in a row: its begin, its id, its end, its value. Until the end is read, its register holds
-the predicate of the mark, if the record has one.
+sites.py has what they are about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ...capture import layout, wire
 from ...errors import UnsupportedError
 from ..cubin.control import Control
 from ..cubin.insertion import New, Word
-from ..cubin.instructions import Instruction
 from ..encoding import forms
-from ..placing.paths import Spot
 from . import fragments, timing
-from .regions import Record
-from .registers import State
+from .sites import END, ID, VALUE, Needed, Site, about, barrier
+from .state import State
 
-_BEGIN, _ID, _END, _VALUE = range(4)
 PREDICATES = 7
+_VALUE_TAKES = 6
+"""Cycles of an instruction that makes a value, for those behind it."""
 
 
 @dataclass(frozen=True)
-class Needed:
-    """Predicates at a place: those that the code needs, and those of them that it has not written just before."""
-
-    predicates: frozenset[str]
-    calm: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Site:
-    """One copy of a mark.
+class Steps:
+    """The instructions of a flexible site.
 
     Attributes:
-        act: what the mark does.
-        record: what it writes.
-        quad: the first register of the record.
-        own: the record alone has these registers, so its id is in them already.
-        spot: where the mark stands.
-        value, when: constants; None if they are in registers, or if there are none.
-        held: the instructions that hold the value and the predicate, None without.
-        waits: the store of an earlier record may not have read these registers yet.
-        word: the row's word that its clock is; None of a record.
-        more: records of the row that it stores, less one, if they are counted.
-        aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
+        read: reads its clock.
+        early: read the operands of the mark's own instruction.
+        follows: what follows.
     """
 
-    act: str
-    record: Record
-    quad: int
-    own: bool
-    spot: Spot
-    value: int | None
-    when: int | None
-    held: tuple[Instruction | None, Instruction | None]
-    waits: bool = True
-    word: int | None = None
-    more: int = 0
-    aside: int | None = None
-
-    @property
-    def clock(self) -> int:
-        """The register of its clock."""
-        return self.quad + (self.word if self.word is not None else _END if self.act == "exit" else _BEGIN)
-
-    @property
-    def early(self) -> frozenset[int]:
-        """The registers that are written up to the record's begin, or by the second clock of a row."""
-        if self.act == "clock":
-            return frozenset({self.clock})
-        if self.aside is not None:
-            return frozenset({self.aside})
-        words = {_BEGIN}
-        if not self.own:
-            words |= {_ID} if self.record.full else {_ID, _VALUE}
-        if self.value is not None or self.held[0] is not None:
-            words.add(_VALUE)
-        if self.record.conditional:
-            words.add(_END)
-        return frozenset(self.quad + word for word in words)
+    read: New
+    early: list[New]
+    follows: list[New]
 
 
 @dataclass(frozen=True)
@@ -92,18 +45,24 @@ class Writer:
     Attributes:
         state: what a lane knows.
         last: offset of the last place in a slab's ring: a register or a number.
+        low: what a lane knows in the part of the kernel with few registers; None if that is in the same ones.
     """
 
     state: State
     last: str
+    low: State | None = None
+
+    def at(self, site: Site) -> Writer:
+        """The writer of a site."""
+        return replace(self, state=self.low, low=None) if site.low and self.low is not None else self
 
     def flexible(self, site: Site) -> bool:
         """Whether the kernel's own instructions may stand between those of a site."""
         spot = site.spot
         return not (spot.guard or spot.after or site.record.conditional)
 
-    def steps(self, site: Site, recording: int) -> tuple[New, list[New]]:
-        """The instructions of a flexible site: its clock, and what follows. spreading.spread() places them.
+    def steps(self, site: Site, recording: int) -> Steps:
+        """The instructions of a flexible site. spreading.spread() places them.
 
         Args:
             site: the site.
@@ -113,10 +72,14 @@ class Writer:
         done = frozenset({state.scoreboard})
 
         def new(text: str, code: Control | None = None) -> New:
-            return replace(state.new(text, code), word_of=self._word(site, text))
+            made = state.new(text, code)
+            return about(site, replace(made, word_of=self._word(site, text)))
 
         on, test = f"@P{recording} ", list[New]()
-        if state.on is None:
+        early = [new(text) for text in barrier(site)]
+        if site.guard:
+            early = [*(new(text) for text, _ in self._guarded(site, recording)), *early]
+        elif state.on is None:
             on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.lane}, RZ, PT")]
         constants = [new(text) for text, _ in self._constants(site)]
         store = [
@@ -129,30 +92,65 @@ class Writer:
             new(f"@P{recording} STG.E.128 {state.place(wire.HEAD_BYTES)}, R{quad}", Control(reads=state.scoreboard)),
         ]
         code = Control(waits=done) if site.waits else Control()
+        if site.flag is not None:
+            guard = f"{site.guard} " if site.guard else ""
+            kept = new(f"{guard}MOV R{site.flag}, R{state.lane}")
+            kept = replace(kept, word_of=Word(site.record.key, "flag"))
+            values = [new(text) for text in barrier(site)]
+            values = [one for one in values if one.borrowed]  # the others can be made later
+            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [kept, *values], [])
         if site.act in ("exit", "clock"):
-            return new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), store if site.act == "exit" else []
+            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [], store if site.act == "exit" else [])
         read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
         if site.act == "enter":
-            return read, constants if site.aside is None else []
-        return read, [*constants, new(f"MOV R{quad + _END}, R{quad}"), *store]
+            return Steps(read, early, constants if site.aside is None else [])
+        return Steps(read, early, [*constants, new(f"MOV R{quad + END}, R{quad}"), *store])
+
+    def left(self, sites: Sequence[Site], needed: Needed) -> list[New]:
+        """Store the records of sites that are left, if they are. needed: predicates that the code needs there."""
+        free = [number for number in range(PREDICATES) if f"P{number}" not in needed.predicates]
+        if free:
+            return [new for site in sites for new in self._left(site, free[0])]
+        if self.state.spare is None:
+            raise UnsupportedError("every predicate is in use where a record would be stored")
+        saved = min(needed.calm or needed.predicates)
+        waits = [] if saved in needed.calm else [self.state.new("NOP", Control(stall=13), label="")]
+        keep = self.state.new(f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}")
+        give = self.state.new(f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT")
+        between = [new for site in sites for new in self._left(site, int(saved[1:]))]
+        own = frozenset({saved})
+        return [*waits, replace(keep, borrowed=own), *between, replace(give, borrowed=own)]
+
+    def _left(self, site: Site, recording: int) -> list[New]:
+        state, quad = self.state, site.quad
+
+        def new(text: str, code: Control | None = None, kind: Literal["once", "flag"] = "once") -> New:
+            more = replace(self._word(site, text), kind=kind)
+            return replace(state.new(text, code), word_of=more)
+
+        on, done = f"@P{recording} ", frozenset({state.scoreboard})
+        return [
+            new(f"ISETP.NE.U32.AND P{recording}, PT, R{site.flag}, RZ, PT", kind="flag"),
+            *([] if site.act == "exit" else [new(f"IADD3 R{quad + END}, R{quad}, RZ, RZ")]),
+            *(one for one in map(new, barrier(site)) if not about(site, one).borrowed),
+            new(f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
+            *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
+            new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
+            new(f"{on}STG.E.128 {state.place(wire.HEAD_BYTES)}, R{quad}", Control(reads=state.scoreboard)),
+            new(f"MOV R{site.flag}, RZ", kind="flag"),
+        ]
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""
         made = {"enter": self._enter, "exit": self._leave, "clock": self._clock}.get(site.act, self._point)
-        guard, saved = site.spot.guard.lstrip("@!"), self._saved(site, needed)
-        return [
-            replace(
-                self.state.new(text, code),
-                borrowed=frozenset(one for one in (guard, saved) if one and one in text),
-                word_of=self._word(site, text),
-            )
-            for text, code in made(site, needed)
-        ]
+        saved = self._saved(site, needed)
+        news = [(text, self.state.new(text, code)) for text, code in made(site, needed)]
+        return [about(site, replace(new, word_of=self._word(site, text)), saved) for text, new in news]
 
     def replaced(self, site: Site) -> dict[int, int]:
         """Other instructions in place of those that held the site's value and predicate."""
         found = dict[int, int]()
-        for one, word in zip(site.held, (_VALUE, _END), strict=True):
+        for one, word in zip(site.held, (VALUE, END), strict=True):
             if one is None:
                 continue
             code = Control(max(2, one.control.stall), one.control.stay, waits=one.control.waits)
@@ -168,6 +166,7 @@ class Writer:
         guard = _guard(site)
         code = self._waiting(Control()) if site.waits else Control()
         yield f"{guard}CS2R.32 R{site.quad if site.aside is None else site.aside}, SR_CLOCKLO", code
+        yield from ((text, Control(stall=_VALUE_TAKES)) for text in barrier(site))
         if site.aside is None:
             yield from self._constants(site)
 
@@ -192,11 +191,12 @@ class Writer:
         """The words of a record that are known when its begin is read."""
         words = dict[int, int]()
         if not site.own:
-            words[_ID] = site.record.id
-        if site.held[0] is None and (site.value is not None or not (site.own or site.record.full)):
-            words[_VALUE] = site.value or 0
+            words[ID] = site.record.id
+        computed = site.held[0] is not None or (site.spot.source is not None and not site.spot.source.constant)
+        if not computed and (site.value is not None or not (site.own or site.record.full)):
+            words[VALUE] = site.value or 0
         if site.record.conditional and site.held[1] is None:
-            words[_END] = 1 if site.when is None else site.when
+            words[END] = 1 if site.when is None else site.when
         for word, value in words.items():
             yield f"{_guard(site)}IMAD.MOV.U32 R{site.quad + word}, RZ, RZ, {value & 0xFFFFFFFF:#x}", Control()
 
@@ -205,12 +205,13 @@ class Writer:
         guard = _guard(site)
         soon = Control(stall=timing.clock_cycles(self.state.arch))
         yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
+        yield from ((text, Control(stall=_VALUE_TAKES)) for text in barrier(site))
         yield from self._constants(site)
         test = list(self._tests(site, needed))
         if test and site.record.conditional:
             yield "NOP", Control(stall=6)
         yield from test
-        yield f"{guard}MOV R{site.quad + _END}, R{site.quad}", Control(stall=2)
+        yield f"{guard}MOV R{site.quad + END}, R{site.quad}", Control(stall=2)
         yield from self._store(site, needed)
 
     def _leave(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
@@ -225,15 +226,15 @@ class Writer:
 
     def _owner(self, site: Site, needed: Needed) -> tuple[int, bool]:
         """The predicate of the lanes that store, and whether it must be computed."""
-        if self.state.on is not None and not site.record.conditional and not site.spot.guard:
+        if self.state.on is not None and not site.record.conditional and not site.guard:
             return self.state.on, False
-        taken = {f"P{self.state.on}", site.spot.guard.lstrip("@!"), *needed.predicates}
+        taken = {f"P{self.state.on}", site.guard.lstrip("@!"), *needed.predicates}
         free = [number for number in range(PREDICATES) if f"P{number}" not in taken]
         if not free:
-            calm = needed.calm - {site.spot.guard.lstrip("@!"), f"P{self.state.on}"}
-            if not calm or self.state.spare is None:
+            if self.state.spare is None:
                 raise UnsupportedError(f"every predicate is in use at {site.spot.at:#x}")
-            free = [int(min(calm)[1:])]
+            own = {site.guard.lstrip("@!"), f"P{self.state.on}"}
+            free = [int(min(needed.calm - own or needed.predicates - own)[1:])]
         return free[0], True
 
     def _saved(self, site: Site, needed: Needed) -> str:
@@ -247,31 +248,45 @@ class Writer:
         if not computed:
             return
         if saved := self._saved(site, needed):
+            if saved not in needed.calm:
+                yield "NOP", Control(stall=13)
             yield f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}", Control(stall=2)
-        guard, soon = site.spot.guard.removeprefix("@"), Control(stall=13)
-        if guard and self.state.on is not None:
-            both = 0x20 if guard[0] == "!" else 0x80
-            yield f"PLOP3.LUT P{own}, PT, P{self.state.on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
-            also = f"P{own}"
-        elif guard or self.state.on is None:
-            negated = guard.startswith("!")
-            lanes = guard if guard and not negated else "PT"
-            test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.lane}, RZ, {lanes}"
-            yield test, Control(stall=4) if negated else soon
-            if negated:
-                yield f"PLOP3.LUT P{own}, PT, P{own}, {guard[1:]}, PT, 0x20, 0x0", soon
-            also = f"P{own}"
-        else:
-            also = f"P{self.state.on}"
+        yield from self._guarded(site, own)
         if site.record.conditional:
-            yield f"ISETP.NE.U32.AND P{own}, PT, R{site.quad + _END}, RZ, {also}", Control(stall=2)
+            also = self.state.on if self.state.on is not None and not site.guard else own
+            yield f"ISETP.NE.U32.AND P{own}, PT, R{site.quad + END}, RZ, P{also}", Control(stall=2)
+
+    def _guarded(self, site: Site, own: int) -> Iterator[tuple[str, Control]]:
+        """Compute the predicate of the lanes that record and have the site's guard."""
+        guard, on, soon = site.guard.removeprefix("@"), self.state.on, Control(stall=13)
+        negated, then = guard.startswith("!"), Control(stall=5)
+        uniform = guard.lstrip("!").startswith("UP")
+        if uniform or (site.spot.source is not None and site.spot.source.voted):
+            if uniform:
+                yield f"PLOP3.LUT P{own}, PT, PT, PT, {guard.lstrip('!')}, 0x80, 0x0", then
+            else:
+                yield f"VOTE.ANY P{own}, {guard}", soon
+            if uniform and negated:
+                yield f"PLOP3.LUT P{own}, PT, P{own}, PT, PT, 0x8, 0x0", then
+            guard, negated = f"P{own}", False
+        if not guard and on is not None:
+            return
+        if guard and on is not None:
+            both = 0x20 if negated else 0x80
+            yield f"PLOP3.LUT P{own}, PT, P{on}, {guard.lstrip('!')}, PT, {both:#x}, 0x0", soon
+            return
+        lanes = guard if guard and not negated else "PT"
+        test = f"ISETP.NE.U32.AND P{own}, PT, R{self.state.lane}, RZ, {lanes}"
+        yield test, Control(stall=4) if negated else soon
+        if negated:
+            yield f"PLOP3.LUT P{own}, PT, P{own}, {guard[1:]}, PT, 0x20, 0x0", soon
 
     def _store(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         state, (own, computed) = self.state, self._owner(site, needed)
         waits = frozenset({state.scoreboard})
         count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
         # the clock and the address are there when the store reads them: eight and five cycles behind
-        soon = site.record.conditional or bool(site.spot.guard)
+        soon = site.record.conditional or bool(site.guard)
         on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
         offset = f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
         yield offset, Control(stall=4 if soon else 1, waits=waits)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...capture import layout
 from ...errors import UnsupportedError
 from ...marks.grammar import Mark
+from ...marks.operations import PIPELINE
 from ...marks.wide import is_wide
 from ..placing.code import Text
 from ..placing.labels import Labeled
@@ -56,7 +57,10 @@ def _record(labels: Labeled, key: Key, marks: Sequence[tuple[int, Mark]]) -> Rec
         "instant": layout.Kind.INSTANT_VALUE if valued else layout.Kind.INSTANT,
         "counter": layout.Kind.COUNTER,
     }
-    conditional = any(mark.when is not None and labels.constants(statement)[1] is None for statement, mark in marks)
+    conditional = any(
+        mark.when is not None and mark.how != PIPELINE and labels.constants(statement)[1] is None
+        for statement, mark in marks
+    )
     return Record(key, layout.record_id(key[0], kinds[key[1]]), valued or key[1] == "counter", conditional)
 
 
@@ -68,6 +72,8 @@ def check(labels: Labeled, spec: str) -> None:
         spec: the kernel's strategy.
     """
     for mark in labels.marks:
+        if mark.how == PIPELINE:
+            continue
         if mark.strategy not in (None, spec):
             raise UnsupportedError(
                 f"{mark.noun} {mark.display_name} has another strategy than the kernel: {mark.strategy}"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ...errors import UnsupportedError
+from ..checks import register_limits
 from ..cubin.control import SCOREBOARDS
-from ..cubin.insertion import New
 from ..cubin.instructions import BRANCHES, BYTES, Function, Instruction
-from ..encoding import writing
 from .lending import Lender, Span
 from .liveness import live
+from .narrow import Narrow
+from .narrow import found as narrow_part
 from .regions import Key, Record
+from .state import DESCRIPTOR, State
 
-DESCRIPTOR = 60
-"""UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
-block."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
 UNIFORM = (56, 58, 59)
@@ -29,82 +28,12 @@ _RECENT = 13
 _TRIES = 12
 """Registers to lend that are compared."""
 _LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG", "UTMASTG", "SYNCS"})
+_GROUP = "UTMACMDFLUSH"
+"""Commits bulk copies; its scoreboard waits until all of them are read."""
 _LONG, _SHORT, _ITERATIONS = 30, 1, 16
 """How long instructions keep a scoreboard, relative to each other; and the assumed iterations of a loop."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
-
-
-@dataclass(frozen=True)
-class State:
-    """Registers in which a recording lane keeps what it knows, from the claim to the exits.
-
-    Attributes:
-        base: low word of its slab's address: a register; or the first of two uniform ones, with the whole address,
-            where one lane of a warp records.
-        address: an even register: address of the next record without the head, and the high word, in the one behind,
-            which is 0 in lanes that do not record. With a uniform base, one register for the offset from there.
-        offset: 16 times the records so far.
-        clocks: what the seal needs of the entry's clocks; a register like base.
-        last: offset of the last place in the slab's ring, a register like base; None if it is the same in every launch.
-        on: predicate: this lane records; None if the kernel leaves none free.
-        scoreboard: counts stores until their operands were read.
-        spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
-        extra: records of rows so far, less these rows; None where they are not counted.
-        mine: with a uniform base, a register that is 0 in lanes that do not record; None if a predicate tells.
-        arch: the architecture of the kernel, for which instructions with these are written.
-    """
-
-    base: str
-    address: int
-    offset: int
-    clocks: str
-    last: str | None
-    on: int | None
-    scoreboard: int
-    spare: int | None = None
-    extra: int | None = None
-    arch: int = 90
-    mine: int | None = None
-
-    @property
-    def new(self) -> Callable[..., New]:
-        """writing.new() for the architecture."""
-        return partial(writing.new, arch=self.arch)
-
-    @property
-    def registers(self) -> frozenset[int]:
-        """Every R register of these."""
-        high = self.mine if self.uniform else self.address + 1
-        some = (self.address, high, self.offset, self.spare, self.extra)
-        named = (int(one[1:]) for one in (self.base, self.clocks, self.last) if one is not None and one[0] == "R")
-        return frozenset(one for one in some if one is not None) | frozenset(named)
-
-    @property
-    def uniform(self) -> frozenset[int]:
-        """Every uniform register of these."""
-        if self.base[:2] != "UR":
-            return frozenset()
-        first = int(self.base[2:])
-        return frozenset({first, first + 1, *(int(one[2:]) for one in (self.clocks, self.last) if one)})
-
-    @property
-    def lane(self) -> int:
-        """The register that is 0 in lanes that do not record, in a kernel without a predicate for it."""
-        found = self.mine if self.uniform else self.address + 1
-        assert found is not None
-        return found
-
-    def place(self, head: int, register: str = "") -> str:
-        """The operand of a store into the slab.
-
-        Args:
-            head: bytes from the slab's begin, or from `register` on.
-            register: the offset from there if the base is uniform; else, it is in `address`.
-        """
-        if self.uniform:
-            return f"[{register or f'R{self.address}'}.U32+{self.base}+{head:#x}]"
-        return f"desc[UR{DESCRIPTOR}][R{self.address}.64+{head:#x}]"
 
 
 @dataclass(frozen=True)
@@ -117,6 +46,8 @@ class Allocation:
         own: quads that belong to one record alone, with its id.
         waits: the instructions in front of which the kernel waits for a record's store, because it uses its registers.
         count: registers a thread that the kernel needs.
+        low: what a lane knows in the part of the kernel with few registers, if it has other ones there.
+        narrow: that part.
     """
 
     state: State
@@ -124,6 +55,8 @@ class Allocation:
     own: dict[int, int]
     count: int
     waits: frozenset[int] = frozenset()
+    low: State | None = None
+    narrow: Narrow | None = None
 
 
 @dataclass(frozen=True)
@@ -135,12 +68,14 @@ class Pool:
         sized: each warp reads the size of its slab.
         counts: the records of rows are counted.
         alone: at most one lane of a warp records, so what it alone reads may be in uniform registers.
+        spans: where each record is open.
     """
 
     function: Function
     sized: bool
     counts: bool = False
     alone: bool = False
+    spans: Mapping[Key, Span] = field(default_factory=dict[Key, Span])
 
     @cached_property
     def used(self) -> frozenset[str]:
@@ -150,6 +85,18 @@ class Pool:
     @cached_property
     def busy(self) -> frozenset[int]:
         return frozenset({int(one[1:]) for one in self.used if one[0] == "R"} | {0, 1})
+
+    @cached_property
+    def fewest(self) -> int:
+        """The fewest registers that the kernel leaves a thread anywhere."""
+        return min(NUMBERS, *register_limits.limits(self.function).values())
+
+    @cached_property
+    def room(self) -> dict[Key, int]:
+        """The fewest registers that a thread has had where each record is used."""
+        fewest, lender = register_limits.fewest(self.function), Lender(self.function)
+        used = {key: lender.inside(span) | span.ends for key, span in self.spans.items()}
+        return {key: min((fewest[at] for at in some if at in fewest), default=NUMBERS) for key, some in used.items()}
 
     def owned(self, records: Sequence[Record], numbers: Mapping[Key, int]) -> Allocation:
         """Registers that the kernel never uses.
@@ -161,12 +108,48 @@ class Pool:
         Raises:
             UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
         """
-        free = self._free()
-        quads = [_take(free, RECORD, self.function) for _ in range(max(numbers.values(), default=-1) + 1)]
+        free, most = self._free(), dict[int, int]()
+        for key, number in numbers.items():
+            most[number] = min(self.room.get(key, NUMBERS), most.get(number, NUMBERS))
+        few = [n for n in sorted(most) if most[n] <= self.fewest]
+        try:
+            found = {n: _take(free, RECORD, self.function, self.fewest) for n in few}
+            state, low, narrow, waits = self._state(free, self.fewest), None, None, frozenset[int]()
+        except UnsupportedError:
+            if (narrow := narrow_part(self.function)) is None:
+                raise
+            free = self._free()
+            state = self._state(free, narrow.limit)
+            low, found, waits = self._low(narrow, state, {n: [k for k in numbers if numbers[k] == n] for n in few})
+        # registers that every thread has are for the others
+        found |= {n: _take_high(free, self.function, self.fewest, most[n]) for n in sorted(most) if n not in found}
+        quads = [found[n] for n in range(len(found))]
         ids = [{record.id for record in records if numbers[record.key] == number} for number in range(len(quads))]
-        own = {first: min(found) for first, found in zip(quads, ids, strict=True) if len(found) == 1}
-        state = self._state(free)
-        return Allocation(state, {key: quads[n] for key, n in numbers.items()}, own, self._count(state, quads))
+        own = {quads[n]: min(some) for n, some in enumerate(ids) if len(some) == 1 and not (narrow and n in few)}
+        kept = {key: quads[n] for key, n in numbers.items()}
+        return Allocation(state, kept, own, self._count(state, quads), waits, low, narrow)
+
+    def _low(
+        self, narrow: Narrow, state: State, keys: Mapping[int, Sequence[Key]]
+    ) -> tuple[State, dict[int, int], frozenset[int]]:
+        """Registers in a part with few: what a lane knows, those of records by number; and where the kernel waits until
+        a store has read them.
+        """
+        if not state.uniform:
+            raise UnsupportedError(f"{self.function.name} leaves no registers where it has {self.fewest}")
+        free, lender, waits = list(narrow.free), Lender(self.function), frozenset[int]()
+        found = {n: _take(free, RECORD, self.function) for n in keys}
+
+        def moved(register: int | None) -> int | None:
+            return None if register is None else _take(free, 1, self.function)
+
+        address, offset = (_take(free, 1, self.function) for _ in range(2))
+        spare, extra, mine = map(moved, (state.spare, state.extra, state.mine))
+        low = replace(state, address=address, offset=offset, spare=spare, extra=extra, mine=mine, flags=())
+        for n, some in keys.items():
+            names = frozenset(f"R{one}" for one in (low.address, *range(found[n], found[n] + RECORD)))
+            waits = waits.union(*(lender.waits(self.spans[key], names) for key in some))
+        return low, found, waits
 
     def lent(self, spans: Mapping[Key, Span], together: frozenset[frozenset[Key]]) -> Allocation:
         """Registers that the kernel uses elsewhere, as far as there are any.
@@ -184,6 +167,7 @@ class Pool:
                 first
                 for first in range(0, max(self.busy) // RECORD * RECORD, RECORD)
                 if first not in others
+                and first + RECORD <= self.room.get(key, NUMBERS)
                 and not any(f"R{n}" in names or n in free or n < 2 for n in range(first, first + RECORD))
             ]
             costs = {
@@ -197,35 +181,36 @@ class Pool:
                 quads[key] = min(costs, key=lambda first: (len(costs[first]), -first))
                 waits |= costs[quads[key]]
             else:
-                quads[key] = _take(free, RECORD, self.function)
+                quads[key] = _take(free, RECORD, self.function, self.room.get(key, NUMBERS))
                 unused.add(quads[key])
-        state = self._state(free)
+        state = self._state(free, self.fewest)
         return Allocation(state, quads, {}, self._count(state, list(quads.values())), waits)
 
     def _free(self) -> list[int]:
         """The registers that the kernel never uses."""
         return [number for number in range(NUMBERS) if number not in self.busy]
 
-    def _state(self, free: Sequence[int]) -> State:
-        """Registers for what a lane knows, of those that are free."""
+    def _state(self, free: list[int], most: int) -> State:
+        """Registers for what a lane knows, below a number, of those that are free and are no longer."""
         if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & self.used:
             raise UnsupportedError(f"{self.function.name} uses UR{DESCRIPTOR}")
         lasting = list(free)
         predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
         uniform = self.alone and not self.used & {f"UR{number}" for number in (*UNIFORM, UNIFORM[0] + 1)}
-        address = _take(lasting, 1 if uniform else 2, self.function)
-        constant = iter([f"UR{one}" for one in UNIFORM] if uniform else self._lasting(lasting))
-        base, offset, clocks = next(constant), _take(lasting, 1, self.function), next(constant)
+        address = _take(lasting, 1 if uniform else 2, self.function, most)
+        constant = iter([f"UR{one}" for one in UNIFORM] if uniform else self._lasting(lasting, most))
+        base, offset, clocks = next(constant), _take(lasting, 1, self.function, most), next(constant)
         last = next(constant) if self.sized else None
-        on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function))
-        extra, arch = _take(lasting, 1, self.function) if self.counts else None, self.function.arch
-        mine = _take(lasting, 1, self.function) if uniform and on is None else None
+        on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function, most))
+        extra, arch = _take(lasting, 1, self.function, most) if self.counts else None, self.function.arch
+        mine = _take(lasting, 1, self.function, most) if uniform and on is None else None
+        free[:] = lasting
         return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch, mine)
 
-    def _lasting(self, free: list[int]) -> Iterator[str]:
+    def _lasting(self, free: list[int], most: int) -> Iterator[str]:
         """Registers for what a lane never changes."""
         while True:
-            yield f"R{_take(free, 1, self.function)}"
+            yield f"R{_take(free, 1, self.function, most)}"
 
     def _count(self, state: State, quads: Sequence[int]) -> int:
         """Registers a thread that the kernel needs."""
@@ -233,11 +218,25 @@ class Pool:
         return max([*state.registers, *ends, *self.busy]) + 1 + EXTRA
 
 
-def _take(free: list[int], many: int, function: Function) -> int:
-    """The first of so many registers in a row, which are no longer free."""
+def _take_high(free: list[int], function: Function, least: int, most: int) -> int:
+    """The first of a record's registers, from a number on if there are any."""
+    least = least if least < NUMBERS else 0
+    high = [number for number in free if number >= least]
+    if len(high) < len(free):
+        try:
+            found = _take(high, RECORD, function, most)
+        except UnsupportedError:
+            return _take(free, RECORD, function, most)
+        free[:] = [number for number in free if not found <= number < found + RECORD]
+        return found
+    return _take(free, RECORD, function, most)
+
+
+def _take(free: list[int], many: int, function: Function, most: int = NUMBERS) -> int:
+    """The first of so many registers in a row below a number, which are no longer free."""
     for first in free:
         row = range(first, first + many)
-        if first % many == 0 and all(number in free for number in row):
+        if first % many == 0 and first + many <= most and all(number in free for number in row):
             for number in row:
                 free.remove(number)
             return first
@@ -259,7 +258,9 @@ def _scoreboard(function: Function) -> int:
         for board, cost in ((one.control.writes, _LONG if one.name in _LAST else _SHORT), (one.control.reads, _SHORT)):
             if board is not None:
                 costs[board] += iterations * cost
-    return min(uncounted(function), key=lambda board: costs[board])
+    grouped = {one.control.reads for one in function.instructions if one.name == _GROUP}
+    free = uncounted(function)
+    return min([board for board in free if board not in grouped] or free, key=lambda board: costs[board])
 
 
 def uncounted(function: Function) -> list[int]:
@@ -271,7 +272,7 @@ def uncounted(function: Function) -> list[int]:
     counted = {
         int(one.operands[0].removeprefix("SB"))
         for one in function.instructions
-        if one.name == "DEPBAR" and one.operands[-1] != "0x0"
+        if one.name == "DEPBAR" and one.operands[0].startswith("SB") and one.operands[-1] != "0x0"
     }
     free = [board for board in SCOREBOARDS if board not in counted]
     if not free:

@@ -15,7 +15,13 @@ from ..cubin.instructions import Instruction
 from . import timing
 
 
-def spread(code: Sequence[New], ahead: Sequence[Instruction], arch: int, begin: int = 0) -> list[list[New]]:
+def spread(
+    code: Sequence[New],
+    ahead: Sequence[Instruction],
+    arch: int,
+    begin: int = 0,
+    bounds: Sequence[tuple[int, int]] | None = None,
+) -> list[list[New]]:
     """Place instructions in their order.
 
     Args:
@@ -23,6 +29,7 @@ def spread(code: Sequence[New], ahead: Sequence[Instruction], arch: int, begin: 
         ahead: the function's own instructions that they may stand behind.
         arch: the architecture, such as 90.
         begin: cycles that must pass before the first one.
+        bounds: of each instruction, behind how many own ones it stands at least and at most; None for any.
 
     Returns:
         What stands in front of each of `ahead`, and at last what stands behind all of them. Where these take too few
@@ -30,9 +37,10 @@ def spread(code: Sequence[New], ahead: Sequence[Instruction], arch: int, begin: 
     """
     groups: list[list[New]] = [[] for _ in range(len(ahead) + 1)]
     line, now, place = timing.Line(arch), begin and -begin, 0
-    for new in code:
+    for number, new in enumerate(code):
         at = max(line.earliest(new), 0)
-        while now < at and place < len(ahead):
+        least, most = (0, len(ahead)) if bounds is None else bounds[number]
+        while (now < at and place < min(most, len(ahead))) or place < least:
             now += max(1, ahead[place].control.stall)
             place += 1
         if now < at:

@@ -108,3 +108,30 @@ def test_a_cubin_without_lines_is_refused() -> None:
     (kernel,) = functions(data)
     with pytest.raises(UnsupportedError, match="-lineinfo"):
         labels.statements(elf.read(data), kernel, made)
+
+
+def test_a_branch_by_a_table_of_targets_is_one_by_comparisons() -> None:
+    """Labels cannot stand between a table and its name, and the table's addresses would be in another section."""
+    text = f"""{HEAD}.visible .entry table(.param .u64 p, .param .u32 n)
+{{
+    .reg .b32 %r<4>; .reg .b64 %d<2>;
+    ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n];
+$L_brx_0:
+    .branchtargets $A, $B, $C;
+    brx.idx %r1, $L_brx_0;
+$A: st.global.u32 [%d1], %r1; ret;
+$B: st.global.u32 [%d1+4], %r1; ret;
+$C:
+    //kscope enter store - - with
+    st.global.u32 [%d1+8], %r1;
+    //kscope exit store - - with
+    ret;
+}}
+"""
+    found = labels.labeled(text)
+    assert "branchtargets" not in found.text
+    (kernel,) = functions(assembled(found.text))
+    assert not [one for one in kernel.instructions if one.name == "BRX"] and not kernel.unknown
+    assert sum(one.name == "STG" for one in kernel.instructions) == 3
+    with pytest.raises(UnsupportedError, match="branch to an address"):
+        labels.labeled(text.replace("brx.idx %r1, $L_brx_0", "brx.idx %r1, $other"))

@@ -9,8 +9,7 @@ import pytest
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass.recording import kernel as recording
-from kscope.sass.recording import lending, regions, registers, rows
+from kscope.sass.recording import choosing, lending, regions, registers, rows
 from kscope.sass.recording.kernel import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
@@ -50,7 +49,7 @@ def quads(monkeypatch: pytest.MonkeyPatch) -> dict[regions.Key, int]:
         found.update(allocation.quads)
         return allocation
 
-    monkeypatch.setattr(recording, "_chosen", chosen)
+    monkeypatch.setattr(choosing, "chosen", chosen)
     monkeypatch.setattr(rows, "planned", lambda text, _, found, spots, pairs, __: rows.alone(text, found, spots, pairs))
     return found
 

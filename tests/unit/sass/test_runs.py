@@ -17,8 +17,7 @@ from kscope.machine_code import elf
 from kscope.marks.strategies import parse_strategy
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.placing import code, labels, place
-from kscope.sass.recording import kernel as recording
-from kscope.sass.recording import regions, rows
+from kscope.sass.recording import choosing, regions, rows
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 from .test_recording import ENTER, EXIT, KERNEL, made, only
@@ -146,7 +145,7 @@ def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:
     found, pairs = place.spots(*sides), regions.together(sides[0])
     leaves = {spot.at for spot in found if spot.guard}
     assert leaves and all(function.instructions[at // BYTES].name == "EXIT" for at in leaves)
-    spans = recording._spans(rows.planned(*sides, regions.records(text), found, pairs, KERNEL), function)
+    spans = choosing.spans(rows.planned(*sides, regions.records(text), found, pairs, KERNEL), function)
     (whole,) = [span for key, span in spans.items() if key[0] == "all"]
     assert not leaves & whole.ends
 

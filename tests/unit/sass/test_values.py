@@ -15,8 +15,7 @@ from kscope.instrument.recording import Recording
 from kscope.sass.checks import clobbers
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.placing import labels
-from kscope.sass.recording import kernel as recording
-from kscope.sass.recording import lending, regions, registers
+from kscope.sass.recording import choosing, lending, regions, registers
 from kscope.sass.recording.kernel import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
@@ -191,6 +190,6 @@ def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.Mon
         found = pool.lent({("turn", ""): span}, frozenset())
         return replace(found, quads={("turn", ""): address // 4 * 4})
 
-    monkeypatch.setattr(recording, "_chosen", chosen)
+    monkeypatch.setattr(choosing, "chosen", chosen)
     with pytest.raises(UnsupportedError, match=r"overwritten, but the code still needs it|may still be read"):
         made(ASSEMBLERS[0], FULL)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from gpu.pipeline_kernels import TILES, multiply
 from triton.backends.compiler import GPUTarget
+from unit.sass.kernels import needs_tools
 
 from kscope.capture.metadata import from_json
 from kscope.instrument.recording import Recording
@@ -38,6 +39,53 @@ def piped(plain_compiler, frontend):
     return plain_compiler
 
 
+@pytest.fixture
+def scheduled(plain_compiler, frontend):
+    """Compiles with marks in the machine code."""
+    frontend.enable(Recording(placement="schedule", selection=Selection((PIPELINE,))))
+    return plain_compiler
+
+
+def in_machine_code(made: Any) -> bool:
+    """Whether a compiled kernel is recorded in its machine code, without a reason why not."""
+    about = from_json(made.metadata._asdict()[META].encode())
+    return about.placement == "schedule" and not [one.text for one in about.problems if one.kind == "placement"]
+
+
+@needs_tools
+@pytest.mark.filterwarnings("ignore:.*under a predicate is not recorded")
+def test_a_persistent_matmul_is_recorded_in_its_machine_code(scheduled):
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}
+    made = scheduled(multiply, 90, {"num_warps": 8, "num_stages": 3}, **types, **TILES, APART=False)
+    assert in_machine_code(made)
+    assert {one.operation for one in recorded(made)} == {"init", "expect", "wait", "commit", "drain"}
+
+
+@needs_tools
+def test_a_warp_specialized_matmul_in_gluon_is_recorded_in_its_machine_code(scheduled, monkeypatch):
+    """Together with the regions of its source."""
+    made = triton.compile(gluon_matmul(monkeypatch), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    assert in_machine_code(made)
+    names = {region.name for region in from_json(made.metadata._asdict()[META].encode()).regions}
+    assert "wait_ready" in names and len(recorded(made)) == 9
+
+
+def gluon_matmul(monkeypatch):
+    """The source of a warp-specialized matmul with regions."""
+    monkeypatch.syspath_prepend("examples")
+    example = importlib.import_module("gluon_warp_specialized")
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    tiles = {"a": (128, 64), "b": (64, 128), "c": (128, 128)}
+    types = {
+        name: f"tensordesc<fp16[{x}, {y}],{gl.NVMMASharedLayout.get_default_for([x, y], gl.float16)!r}>"
+        for name, (x, y) in tiles.items()
+    }
+    types |= {"K": "i32", "BK": "constexpr", "STAGES": "constexpr"}
+    return GluonASTSource(example.matmul, types, {"BK": 64, "STAGES": 4})
+
+
 def test_a_persistent_matmul_records_its_copies_its_waits_and_its_groups(piped):
     types = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}
     made = piped(multiply, 90, {"num_warps": 8, "num_stages": 3}, **types, **TILES, APART=False)
@@ -51,19 +99,7 @@ def test_a_persistent_matmul_records_its_copies_its_waits_and_its_groups(piped):
 
 
 def test_a_warp_specialized_matmul_in_gluon_records_both_sides(piped, monkeypatch):
-    monkeypatch.syspath_prepend("examples")
-    example = importlib.import_module("gluon_warp_specialized")
-    from triton.experimental.gluon import language as gl
-    from triton.experimental.gluon._runtime import GluonASTSource
-
-    tiles = {"a": (128, 64), "b": (64, 128), "c": (128, 128)}
-    types = {
-        name: f"tensordesc<fp16[{x}, {y}],{gl.NVMMASharedLayout.get_default_for([x, y], gl.float16)!r}>"
-        for name, (x, y) in tiles.items()
-    }
-    types |= {"K": "i32", "BK": "constexpr", "STAGES": "constexpr"}
-    source = GluonASTSource(example.matmul, types, {"BK": 64, "STAGES": 4})
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    made = triton.compile(gluon_matmul(monkeypatch), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
     found = recorded(made)
     assert Counter(one.operation for one in found if one.operation not in ("commit", "drain")) == {
         "init": 2, "wait": 2, "expect": 1, "arrive": 1,

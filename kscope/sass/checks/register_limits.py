@@ -1,0 +1,64 @@
+"""How many registers a thread has at each instruction: USETMAXREG gives some back, or asks for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from ...util.flow import settled
+from ..cubin.instructions import BYTES, Function, Instruction
+from .hazards import successors
+
+ALL = 256
+_NAME, _GIVES_BACK, _ASKS = "USETMAXREG", "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"
+
+
+def limits(function: Function) -> dict[int, int]:
+    """Registers of a thread in front of each instruction that can be reached, at least."""
+    if not any(one.name == _NAME for one in function.instructions):
+        return dict.fromkeys((one.at for one in function.instructions), ALL)
+    by_address = {one.at: one for one in function.instructions}
+    return settled({0: ALL}, partial(_onward, by_address), min)
+
+
+def fewest(function: Function) -> dict[int, int]:
+    """The fewest registers that a thread has had up to each instruction: those above may have lost their values."""
+    known = limits(function)
+    by_address = {one.at: one for one in function.instructions}
+
+    def onward(at: int, state: int) -> Iterator[tuple[int, int]]:
+        yield from ((to, min(state, known[to])) for to in successors(by_address[at]) if to in known)
+
+    return settled({0: known[0]}, onward, min)
+
+
+def lost(one: Instruction) -> frozenset[str]:
+    """The registers that an instruction gives back."""
+    if not one.code.startswith(_GIVES_BACK):
+        return frozenset()
+    return frozenset(f"R{number}" for number in range(_number(one), ALL))
+
+
+def _onward(by_address: Mapping[int, Instruction], at: int, state: int) -> Iterator[tuple[int, int]]:
+    one = by_address[at]
+    after = min(state, _number(one)) if one.code.startswith(_GIVES_BACK) else state
+    granted = _granted(by_address, one)
+    for to in successors(one):
+        if to in by_address:
+            yield to, granted if granted is not None and to == at + BYTES else after
+
+
+def _granted(by_address: Mapping[int, Instruction], branch: Instruction) -> int | None:
+    """How many registers a thread has behind a branch that repeats a request for them until it is granted."""
+    if branch.name != "BRA" or branch.guard[:2] != "@!" or branch.target is None or branch.target > branch.at:
+        return None
+    inside = [by_address[at] for at in range(branch.target, branch.at, BYTES)]
+    asks = [one for one in inside if one.code.startswith(_ASKS) and not one.conditional]
+    sets = [one for one in inside if branch.guard[2:] in one.writes]
+    if len(asks) == len(sets) == 1 and asks[0].operands[0] in sets[0].reads and asks[0].at < sets[0].at:
+        return _number(asks[0])
+    return None
+
+
+def _number(one: Instruction) -> int:
+    return int(one.operands[-1], 16)

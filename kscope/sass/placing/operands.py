@@ -1,0 +1,83 @@
+"""What the machine instruction of an operation on a barrier works on: its barrier, its parity, and who executes it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...errors import UnsupportedError
+from ..cubin.instructions import Instruction
+
+_ADDRESS = re.compile(r"\[(?:(R\d+|RZ)(?:\+(?=U|-?0))?)?(?:(UR\d+|URZ)(?:\+(?=-?0))?)?(-?0x[0-9a-f]+)?\]")
+_COPIES = re.compile(r"\[UR(\d+)\]")
+_PARITY_BIT = re.compile(r"(?:U?SHF\.L\.U32 \S+, \S+, 0x1f, U?RZ|(?:IMAD|USHF)\.SHL\.U32 \S+, \S+, 0x80000000, RZ)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the value of a record of a pipeline comes from.
+
+    Attributes:
+        at: the instruction that the operands are of.
+        register, uniform: their sum, and `offset`, is the barrier's address; empty if there is none.
+        offset: see there.
+        parity: the register whose highest bit is the parity; empty if there is none.
+        masked: the parity's register may have other bits, too.
+        fixed: what is added to it.
+        guard: the predicate of the lanes that execute the operation; empty if all of them do.
+        voted: some lane of the warp that has the predicate is enough.
+    """
+
+    at: int
+    register: str = ""
+    uniform: str = ""
+    offset: int = 0
+    parity: str = ""
+    masked: bool = False
+    fixed: int = 0
+    guard: str = ""
+    voted: bool = False
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The registers of the value, but for the predicate."""
+        return frozenset(one for one in (self.register, self.uniform, self.parity) if one)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the value is the same in every record."""
+        return not self.read
+
+
+def address(one: Instruction) -> tuple[str, str, int]:
+    """The registers and the offset of the barrier that an instruction names.
+
+    Raises:
+        UnsupportedError: it names none in a way that is known.
+    """
+    if one.name == "UTMALDG":
+        found = _COPIES.fullmatch(one.operands[0])
+        if found is None:
+            raise UnsupportedError(f"{one.code} at {one.at:#x} has an unknown operand")
+        return "", f"UR{int(found[1]) + 1}", 0
+    named = next((operand for operand in one.operands if operand.startswith("[")), "")
+    match = _ADDRESS.fullmatch(named)
+    if match is None or not (match[1] or match[2]):
+        raise UnsupportedError(f"{one.code} at {one.at:#x} has an unknown operand: {named}")
+    register, uniform = (name if name and not name.endswith("Z") else "" for name in match.group(1, 2))
+    return register, uniform, int(match[3] or "0", 16)
+
+
+def parity(one: Instruction, ahead: tuple[Instruction, ...]) -> tuple[str, bool]:
+    """The register with the parity that an instruction waits for, and whether it may have other bits than the highest.
+
+    Args:
+        one: the instruction.
+        ahead: what is in front of it in its block.
+    """
+    register = one.operands[-1].removesuffix(".reuse")
+    if not re.fullmatch(r"R\d+", register):
+        raise UnsupportedError(f"{one.code} at {one.at:#x} waits for an unknown parity: {register}")
+    made = next((other for other in reversed(ahead) if register in other.writes), None)
+    text = "" if made is None or made.conditional else f"{made.code} {', '.join(made.operands).replace('.reuse', '')}"
+    return register, _PARITY_BIT.fullmatch(text) is None

@@ -1,0 +1,120 @@
+"""Which of the possible registers of records are chosen: those with which most blocks fit on an SM."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...errors import UnsupportedError
+from ...machine_code import elf, occupancy
+from ..cubin import info
+from ..cubin.instructions import BYTES, Function
+from . import lending, marking, regions, registers, rows
+
+_MOST, _WARP = 255, 32
+"""Registers that a thread can have; threads of a warp."""
+
+
+def chosen(
+    pool: registers.Pool,
+    found: Sequence[regions.Record],
+    together: frozenset[frozenset[regions.Key]],
+    before: int,
+    fitting: Fitting,
+) -> registers.Allocation:
+    """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
+
+    def blocks(one: registers.Allocation) -> int:
+        return fitting.blocks(max(before, one.count))
+
+    tries: list[Callable[[], registers.Allocation]] = [
+        lambda: pool.owned(found, _numbers(pool, found, together, False)),
+        lambda: pool.owned(found, _numbers(pool, found, together, True)),
+        lambda: pool.lent(pool.spans, together),
+    ]
+    made, refusals = list[registers.Allocation](), list[UnsupportedError]()
+    for one in tries:
+        try:
+            made.append(one())
+        except UnsupportedError as error:
+            refusals.append(error)
+        if made and blocks(made[0]) >= fitting.blocks(before):
+            break
+    if not made:
+        raise refusals[0]
+    chosen = max(made, key=blocks)
+    if chosen.count > _MOST or not blocks(chosen):
+        raise UnsupportedError(
+            f"{pool.function.name} would need {chosen.count} registers in each of {fitting.threads} threads"
+        )
+    return chosen
+
+
+def _numbers(
+    pool: registers.Pool,
+    found: Sequence[regions.Record],
+    together: frozenset[frozenset[regions.Key]],
+    share: bool,
+) -> dict[regions.Key, int]:
+    """A number for each record; those where a thread has few registers share them."""
+    few = [one for one in found if pool.room.get(one.key, registers.NUMBERS) <= pool.fewest < registers.NUMBERS]
+    rest = [one for one in found if one not in few]
+    numbers = regions.shared(rest, together) if share else regions.apart(rest)
+    many = max(numbers.values(), default=-1) + 1
+    return numbers | {key: many + number for key, number in (regions.shared(few, together) if few else {}).items()}
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Blocks that fit on an SM. limit: whatever the registers; None if that is not known."""
+
+    threads: int
+    arch: int
+    limit: int | None
+
+    def blocks(self, count: int) -> int:
+        """Those that fit with this many registers a thread."""
+        found = warps(count, self.arch) // max(1, self.threads // _WARP)
+        return found if self.limit is None else min(found, self.limit)
+
+    def most(self, count: int) -> int:
+        """The most registers a thread with which as many fit."""
+        return max(one for one in range(count, _MOST + 1) if self.blocks(one) == self.blocks(count))
+
+
+def warps(count: int, arch: int) -> int:
+    """Warps that fit on an SM with this many registers a thread."""
+    return min(occupancy.SMS.get(arch, occupancy.LARGEST).warps, occupancy.warps_by_registers(count))
+
+
+def spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
+    """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
+    begins, ends, holding = (defaultdict[regions.Key, set[int]](set) for _ in range(3))
+    for one in plan.placed:
+        key, spot = one.record.key, one.spot
+        holding[key] |= {at for at in (spot.value, spot.when) if at is not None}
+        begins[key] |= {spot.next} if one.act == "enter" else set()
+        leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
+        ends[key] |= set() if one.act in marking.STARTS or leaves else {spot.next}
+    return {
+        record.key: lending.Span(*(frozenset(some[record.key]) for some in (begins, ends, holding)))
+        for record in plan.records
+    }
+
+
+def counts(file: elf.Elf, function: Function) -> tuple[int, int]:
+    """The function's registers, and threads of a block at most."""
+    symbols, shared, own = file.symbols(), file.find(".nv.info"), file.find(f".nv.info.{function.name}")
+    assert shared is not None and own is not None
+    count = next(
+        int.from_bytes(one.payload[4:8], "little")
+        for one in info.read(shared.content)
+        if one.number == info.REGISTERS and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
+    )
+    threads = 1024
+    for one in info.read(own.content):
+        if one.number in (info.THREADS, info.MOST_THREADS):
+            x, y, z = (int.from_bytes(one.payload[at : at + 4], "little") for at in (0, 4, 8))
+            threads = x * y * z
+    return count, threads

@@ -1,0 +1,88 @@
+"""Registers in which a lane keeps what it knows: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ..cubin.insertion import New
+from ..encoding import writing
+
+DESCRIPTOR = 60
+"""UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
+block."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Registers in which a recording lane keeps what it knows, from the claim to the exits.
+
+    Attributes:
+        base: low word of its slab's address: a register; or the first of two uniform ones, with the whole address,
+            where one lane of a warp records.
+        address: an even register: address of the next record without the head, and the high word, in the one behind,
+            which is 0 in lanes that do not record. With a uniform base, one register for the offset from there.
+        offset: 16 times the records so far.
+        clocks: what the seal needs of the entry's clocks; a register like base.
+        last: offset of the last place in the slab's ring, a register like base; None if it is the same in every launch.
+        on: predicate: this lane records; None if the kernel leaves none free.
+        scoreboard: counts stores until their operands were read.
+        spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
+        extra: records of rows so far, less these rows; None where they are not counted.
+        mine: with a uniform base, a register that is 0 in lanes that do not record; None if a predicate tells.
+        arch: the architecture of the kernel, for which instructions with these are written.
+        flags: registers that the claim sets to 0, for records that are stored later, see deferring.py.
+    """
+
+    base: str
+    address: int
+    offset: int
+    clocks: str
+    last: str | None
+    on: int | None
+    scoreboard: int
+    spare: int | None = None
+    extra: int | None = None
+    arch: int = 90
+    mine: int | None = None
+    flags: tuple[int, ...] = ()
+
+    @property
+    def new(self) -> Callable[..., New]:
+        """writing.new() for the architecture."""
+        return partial(writing.new, arch=self.arch)
+
+    @property
+    def registers(self) -> frozenset[int]:
+        """Every R register of these."""
+        high = self.mine if self.uniform else self.address + 1
+        some = (self.address, high, self.offset, self.spare, self.extra, *self.flags)
+        named = (int(one[1:]) for one in (self.base, self.clocks, self.last) if one is not None and one[0] == "R")
+        return frozenset(one for one in some if one is not None) | frozenset(named)
+
+    @property
+    def uniform(self) -> frozenset[int]:
+        """Every uniform register of these."""
+        if self.base[:2] != "UR":
+            return frozenset()
+        first = int(self.base[2:])
+        return frozenset({first, first + 1, *(int(one[2:]) for one in (self.clocks, self.last) if one)})
+
+    @property
+    def lane(self) -> int:
+        """The register that is 0 in lanes that do not record, in a kernel without a predicate for it."""
+        found = self.mine if self.uniform else self.address + 1
+        assert found is not None
+        return found
+
+    def place(self, head: int, register: str = "") -> str:
+        """The operand of a store into the slab.
+
+        Args:
+            head: bytes from the slab's begin, or from `register` on.
+            register: the offset from there if the base is uniform; else, it is in `address`.
+        """
+        if self.uniform:
+            return f"[{register or f'R{self.address}'}.U32+{self.base}+{head:#x}]"
+        return f"desc[UR{DESCRIPTOR}][R{self.address}.64+{head:#x}]"

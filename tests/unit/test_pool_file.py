@@ -17,7 +17,15 @@ import kscope_sim
 from kscope import native
 from kscope.capture import expand, layout, wire
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
-from kscope.capture.pools import pool_arrays, pool_capture, pool_file, pool_folder, pool_layout, pool_reading
+from kscope.capture.pools import (
+    batch_check,
+    pool_arrays,
+    pool_capture,
+    pool_file,
+    pool_folder,
+    pool_layout,
+    pool_reading,
+)
 from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.capture.pools.pool_layout import LAUNCHES
 from kscope.errors import KscopeError, UsageError
@@ -101,6 +109,33 @@ def test_a_batch_that_is_larger_than_the_ring_is_counted_and_not_kept(file: Pool
     file.keep(slabs(pool_layout.LEAST_KEPT // layout.LINE, 2))
     lines, lost = pool_arrays.kept(pool_reading.open_pool(file.path))
     assert lines[:, 0].tolist() == [1] and lost == 1
+
+
+@pytest.mark.parametrize("lines", [1, 4096, 4097, 12_288, 15_000])
+def test_a_batch_is_copied_and_checked_the_same_without_compiled_loops(
+    lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = np.random.default_rng(lines).integers(0, 256, 64 * lines, dtype=np.uint8)
+    copies = np.zeros((2, len(batch)), np.uint8)
+    checks = [pool_file._copied(batch, copies[0])]
+    monkeypatch.setenv("KSCOPE_NATIVE", "0")
+    checks.append(pool_file._copied(batch, copies[1]))
+    assert checks == [batch_check.check(memoryview(batch))] * 2 and (copies == batch).all()
+
+
+@given(st.integers(0, 64 * 9000 - 1), st.integers(1, 255))
+@settings(max_examples=20, deadline=None)
+def test_a_damaged_batch_is_left_out(at: int, bits: int) -> None:
+    file = PoolFile(pool_folder.private_folder() / "damaged.pool", PoolDevice(0, "", 4), 1, SIZE)
+    try:
+        file.keep(slabs(9000, 1))
+        file.keep(slabs(2, 2))
+        kept = file._kept
+        kept[64 + at] ^= bits
+        lines, lost = pool_arrays.kept(pool_reading.open_pool(file.path))
+        assert lines[:, 0].tolist() == [2, 2] and lost == 1
+    finally:
+        file.end(remove=True)
 
 
 def test_a_folder_without_room_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

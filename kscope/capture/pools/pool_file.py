@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ... import native
 from ...errors import UsageError
 from ...util import processes
 from ...util.portable import dump_json
 from .. import layout, metadata, wire
 from ..model import ModuleMeta
-from . import held_memory
+from . import batch_check, held_memory
 from .pool_layout import (
     BATCH,
     BOOK_AT,
@@ -184,11 +185,11 @@ class PoolFile:
                 if self._put + layout.LINE + len(data) > len(self._kept):
                     self._kept[self._put : self._put + layout.LINE] = 0
                     self._put = 0
-                at = self._put
-                self._kept[at : at + layout.LINE] = 0  # what follows is not a batch until it is complete
-                self._kept[at + layout.LINE : at + layout.LINE + len(data)] = data
-                self._kept[at : at + ENTRY_HEAD.itemsize] = _head(BATCH, number, data)
-                self._put = at + layout.LINE + len(data)
+                at, first = self._put, self._put + layout.LINE
+                self._kept[at:first] = 0  # what follows is not a batch until it is complete
+                check = _copied(data, self._kept[first : first + len(data)])
+                self._kept[at : at + ENTRY_HEAD.itemsize] = _head(BATCH, number, len(data), check)
+                self._put = first + len(data)
             self._state["batches"] = number + 1
 
     def end(self, *, remove: bool) -> None:
@@ -205,7 +206,7 @@ class PoolFile:
         data = np.frombuffer(payload, np.uint8)
         self._bytes[at:first] = 0
         self._bytes[first : first + len(data)] = data
-        self._bytes[at:first] = _head(magic, number, data)
+        self._bytes[at:first] = _head(magic, number, len(data), zlib.crc32(data.data))
 
 
 _POPULATE_WRITE = 23  # of linux/mman.h; Python has no name for it
@@ -233,15 +234,21 @@ def _has_room(found: os.statvfs_result, size: int) -> bool:
     return not found.f_blocks or found.f_bavail * found.f_frsize >= size
 
 
-def _head(magic: int, number: int, data: Bytes) -> Bytes:
+def _head(magic: int, number: int, size: int, check: int) -> Bytes:
     head = np.zeros(1, ENTRY_HEAD)
-    head["magic"], head["bytes"], head["number"], head["check"] = (
-        magic,
-        len(data),
-        number & 0xFFFFFFFF,
-        zlib.crc32(data.data),
-    )
+    head["magic"], head["bytes"], head["number"], head["check"] = magic, size, number & 0xFFFFFFFF, check
     return head.view(np.uint8)
+
+
+def _copied(batch: Bytes, to: Bytes) -> int:
+    """Copy a batch of lines. Returns its checksum."""
+    if len(batch) <= batch_check.PART or not native.available():
+        to[:] = batch
+        return batch_check.check(batch.data)
+    parts = np.zeros(-(-len(batch) // batch_check.PART), np.uint32)
+    words = len(batch) // 8, batch_check.PART // 8
+    native.call("copy_checked", batch, to, *words, parts, native.threads())
+    return batch_check.of_parts(parts.tolist())
 
 
 def _aligned(size: int) -> int:

@@ -18,7 +18,7 @@ import zlib
 from ...util.fields import Fields
 from .. import wire
 
-FIRST = b"kscope pool 1\n"
+FIRST = b"kscope pool 2\n"
 PAGE = 4096
 STATE_AT = 2048
 JOURNAL_BYTES, LAUNCHES, LAUNCH_BYTES = 4 << 20, 64, 2048
@@ -59,7 +59,9 @@ STATE = Fields(
     ]
 )
 ENTRY_HEAD = Fields([("magic", "<u4"), ("bytes", "<u4"), ("number", "<u4"), ("check", "<u4")])
-"""Before each entry, launch and batch; check is the CRC-32 of what follows. Batches have a line (64 bytes)."""
+"""Before each entry, launch and batch; check is the CRC-32 of what follows, or that of batch_check.py. Batches have a
+line (64 bytes).
+"""
 JOURNAL_AT = PAGE
 LAUNCHES_AT = JOURNAL_AT + JOURNAL_BYTES
 BOOK_AT = LAUNCHES_AT + LAUNCHES * LAUNCH_BYTES

@@ -19,6 +19,7 @@ from ...errors import FormatError, UsageError
 from ...util import processes
 from .. import layout, metadata, wire
 from ..model import ModuleMeta
+from . import batch_check
 from .pool_layout import (
     BATCH,
     BOOK_AT,
@@ -244,7 +245,7 @@ def batches(pool: Pool) -> tuple[list[memoryview], int]:
         behind = at + 1 + head["bytes"] // layout.LINE
         if head["magic"] == BATCH and head["bytes"] % layout.LINE == 0 and behind <= count:
             body = lines[(at + 1) * layout.LINE : behind * layout.LINE]
-            if zlib.crc32(body) == head["check"]:
+            if batch_check.check(body) == head["check"]:
                 found[head["number"]] = body
                 at = behind
                 continue

@@ -12,7 +12,6 @@ from ..cubin.control import Control
 from ..cubin.insertion import New
 from ..encoding import writing
 from . import fragments
-from .state import DESCRIPTOR
 
 _CONTROL = ("ctl lo", "ctl hi")
 _CLOCK, _TIME = ("c lo", "c hi"), ("g lo", "g hi")
@@ -44,6 +43,7 @@ def begun(
     control: int,
     predicate: int,
     descriptor: str,
+    pair: int,
 ) -> Begin:
     """The begin of a kernel.
 
@@ -55,6 +55,7 @@ def begun(
         control: offset of the control block's address in constant bank 3.
         predicate: free where the gate's load stands.
         descriptor: the constant with the descriptor of global memory.
+        pair: the first of two uniform registers for it.
 
     Raises:
         UnsupportedError: there are too few registers.
@@ -62,7 +63,7 @@ def begun(
     where = dict(_placed(chosen, free, fragments.rows(fragments.between(kernel))))
     low, high = (where[name] for name in _CONTROL)
     first, new = where[_GATE], partial(writing.new, arch=kernel.arch)
-    loaded, block = Control(writes=board), f"desc[UR{DESCRIPTOR}][R{low}.64"
+    loaded, block = Control(writes=board), f"desc[UR{pair}][R{low}.64"
     clocks = [
         *_address(kernel, low, high, control, board),
         new(f"CS2R R{where[_CLOCK[0]]}, SR_CLOCKLO"),
@@ -72,7 +73,7 @@ def begun(
         new(f"CS2R R{first + 2}, SRZ"),
     ]
     loads = [
-        new(f"ULDC.64 UR{DESCRIPTOR}, {descriptor}"),
+        new(f"ULDC.64 UR{pair}, {descriptor}"),
         # no control block is in the first 4 GiB of a device's addresses
         new(f"ISETP.NE.U32.AND P{predicate}, PT, R{high}, RZ, PT", Control(waits=_awaited(kernel, board))),
         new(f"@P{predicate} LDG.E.128 R{first}, {block}]", loaded),

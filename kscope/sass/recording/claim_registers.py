@@ -15,7 +15,7 @@ from .fragments import Fragment
 
 PREDICATES = 7
 """Predicates of a thread."""
-_HIGHEST, _UNIFORM = 254, 60
+_HIGHEST, _UNIFORM = 254, 62
 _RESERVED = frozenset({0, 1})
 
 
@@ -44,12 +44,12 @@ def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) ->
     return [one for one in every if one not in early | state], [one for one in every if one not in late]
 
 
-def uniform(function: Function, used: frozenset[int], at: int, state: frozenset[int]) -> dict[int, int]:
-    """Uniform registers that the kernel does not use, nor a lane's state; at the entry, the kernel's are free."""
-    if not at and not used & state:
+def uniform(function: Function, used: frozenset[int], at: int, taken: frozenset[int]) -> dict[int, int]:
+    """Uniform registers that the kernel does not use, nor what is inserted; at the entry, the kernel's are free."""
+    if not at and not used & taken:
         return {}
     own = (name for one in function.instructions[: at and None] for name in one.reads | one.writes)
-    busy = {int(name[2:]) for name in own if name.startswith("UR")} | state
+    busy = {int(name[2:]) for name in own if name.startswith("UR")} | taken
     for shift in range(0, _UNIFORM, 2):
         if all(number + shift < _UNIFORM and number + shift not in busy for number in used):
             return {number: number + shift for number in used}

@@ -155,9 +155,11 @@ def _at(
     stays = claim_registers.stays(claim, values, second, frozenset(early))
     used = frozenset(second.values()) - claim_registers.untouched(claim, second)
     others = [one for one in early if one not in used]
-    begin = beginning.begun(kernel, stays, others, gate, control, _predicate(function, loaded), descriptor)
+    begin = beginning.begun(
+        kernel, stays, others, gate, control, _predicate(function, loaded), descriptor, state.descriptor
+    )
     where = begin.where
-    uniform = claim_registers.uniform(function, claim.used("UR"), at, state.uniform)
+    uniform = claim_registers.uniform(function, claim.used("UR"), at, state.warp_wide)
     predicates, saved = claim_registers.predicates(function, claim, at)
     names = Names(second, uniform, predicates)
     left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]

@@ -70,5 +70,6 @@ def found(function: Function) -> Narrow | None:
 def moves(state: State, low: State) -> list[New]:
     """What puts the values that a lane keeps in one state's registers into those of another one."""
     pairs = ((low.offset, state.offset), (low.mine, state.mine), (low.extra, state.extra))
-    texts = [f"MOV R{into}, R{of}" for into, of in pairs if into is not None and of is not None]
+    on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
+    texts = [f"{on}MOV R{into}, R{of}" for into, of in pairs if into is not None and of is not None]
     return timing.tight([state.new(text) for text in texts], state.arch)

@@ -15,12 +15,12 @@ from .liveness import live
 from .narrow import Narrow
 from .narrow import found as narrow_part
 from .regions import Key, Record
-from .state import DESCRIPTOR, State
+from .state import State
 
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
-UNIFORM = (56, 58, 59)
-"""Uniform registers for what a lane never changes: the slab's address, in two, the clocks, the last place's offset."""
+_UNIFORM = (*range(61, 3, -1), 62, 3, 2, 1, 0)
+"""Uniform registers, those first that ptxas uses on sm_90."""
 NUMBERS, _PREDICATES = 255, 7
 """Registers, and predicates, of a thread."""
 _RECENT = 13
@@ -192,20 +192,31 @@ class Pool:
 
     def _state(self, free: list[int], most: int) -> State:
         """Registers for what a lane knows, below a number, of those that are free and are no longer."""
-        if {f"UR{DESCRIPTOR}", f"UR{DESCRIPTOR + 1}"} & self.used:
-            raise UnsupportedError(f"{self.function.name} uses UR{DESCRIPTOR}")
         lasting = list(free)
         predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
-        uniform = self.alone and not self.used & {f"UR{number}" for number in (*UNIFORM, UNIFORM[0] + 1)}
+        pair, others = self._uniform()
+        uniform = self.alone and len(others) > self.sized
         address = _take(lasting, 1 if uniform else 2, self.function, most)
-        constant = iter([f"UR{one}" for one in UNIFORM] if uniform else self._lasting(lasting, most))
+        constant = iter([f"UR{one}" for one in (pair, *others)] if uniform else self._lasting(lasting, most))
         base, offset, clocks = next(constant), _take(lasting, 1, self.function, most), next(constant)
         last = next(constant) if self.sized else None
         on, spare = (predicates[-1], None) if predicates else (None, _take(lasting, 1, self.function, most))
         extra, arch = _take(lasting, 1, self.function, most) if self.counts else None, self.function.arch
         mine = _take(lasting, 1, self.function, most) if uniform and on is None else None
         free[:] = lasting
-        return State(base, address, offset, clocks, last, on, _scoreboard(self.function), spare, extra, arch, mine)
+        board = _scoreboard(self.function)
+        return State(base, address, offset, pair, clocks, last, on, board, spare, extra, arch, mine)
+
+    def _uniform(self) -> tuple[int, list[int]]:
+        """The first of two uniform registers in a row that the kernel never uses, and all others.
+
+        They belong to the whole warp: where lanes diverge, one that has no value on a path has one on another.
+        """
+        free = [number for number in _UNIFORM if f"UR{number}" not in self.used]
+        pair = next((number for number in free if number % 2 == 0 and number + 1 in free), None)
+        if pair is None:
+            raise UnsupportedError(f"{self.function.name} leaves no two uniform registers in a row")
+        return pair, [number for number in free if number not in (pair, pair + 1)]
 
     def _lasting(self, free: list[int], most: int) -> Iterator[str]:
         """Registers for what a lane never changes."""

@@ -9,10 +9,6 @@ from functools import partial
 from ..cubin.insertion import New
 from ..encoding import writing
 
-DESCRIPTOR = 60
-"""UR60 and UR61 hold the descriptor of global memory in the whole kernel, and before it the address of the control
-block."""
-
 
 @dataclass(frozen=True)
 class State:
@@ -24,6 +20,8 @@ class State:
         address: an even register: address of the next record without the head, and the high word, in the one behind,
             which is 0 in lanes that do not record. With a uniform base, one register for the offset from there.
         offset: 16 times the records so far.
+        descriptor: first of two uniform registers with the descriptor of global memory, which the gate's load needs,
+            and stores of a kernel whose base is not uniform; others have the base in these behind the gate's load.
         clocks: what the seal needs of the entry's clocks; a register like base.
         last: offset of the last place in the slab's ring, a register like base; None if it is the same in every launch.
         on: predicate: this lane records; None if the kernel leaves none free.
@@ -38,6 +36,7 @@ class State:
     base: str
     address: int
     offset: int
+    descriptor: int
     clocks: str
     last: str | None
     on: int | None
@@ -63,11 +62,16 @@ class State:
 
     @property
     def uniform(self) -> frozenset[int]:
-        """Every uniform register of these."""
+        """Every uniform register of what a lane knows; the descriptor's are no others, or no part of it."""
         if self.base[:2] != "UR":
             return frozenset()
         first = int(self.base[2:])
         return frozenset({first, first + 1, *(int(one[2:]) for one in (self.clocks, self.last) if one)})
+
+    @property
+    def warp_wide(self) -> frozenset[int]:
+        """Every uniform register that is not the kernel's."""
+        return self.uniform | {self.descriptor, self.descriptor + 1}
 
     @property
     def lane(self) -> int:
@@ -85,4 +89,4 @@ class State:
         """
         if self.uniform:
             return f"[{register or f'R{self.address}'}.U32+{self.base}+{head:#x}]"
-        return f"desc[UR{DESCRIPTOR}][R{self.address}.64+{head:#x}]"
+        return f"desc[UR{self.descriptor}][R{self.address}.64+{head:#x}]"

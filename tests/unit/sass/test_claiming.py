@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kscope import ptx
+from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.machine_code.elf import read
 from kscope.sass.checks import hazards
@@ -19,6 +20,7 @@ from kscope.sass.recording import claim_registers, claiming, fragments, liveness
 from kscope.sass.recording.registers import Allocation
 
 from .kernels import HEAD, assembled, functions, needs_tools
+from .listed import listed
 
 pytestmark = needs_tools
 KERNEL = ptx.Kernel(Recording(), ("elected",), 8, ("1", "2"), 90)
@@ -99,10 +101,36 @@ def test_what_a_lane_never_changes_is_in_uniform_registers_that_the_kernel_leave
     """Where one lane of a warp records; else, and on architectures before sm_90, in registers of the lane."""
     function = kernel()
     own, alone = (registers.Pool(function, False, alone=alone).owned((), {}).state for alone in (False, True))
-    assert (own.uniform, alone.uniform) == (frozenset(), frozenset({56, 57, 58}))
+    assert (own.uniform, alone.uniform) == (frozenset(), frozenset({59, 60, 61}))
     assert len(own.registers) == len(alone.registers) + 3
     assert fragments.alone(KERNEL)
     assert not fragments.alone(replace(KERNEL, specs=("all",))) and not fragments.alone(replace(KERNEL, arch=80))
+
+
+def using(*numbers: int) -> registers.Pool:
+    """A kernel that uses all uniform registers but these, and whose lane 0 records."""
+    used = [f"UMOV UR{number}, URZ" for number in range(63) if number not in numbers]
+    return registers.Pool(listed(*used, "EXIT"), sized=True, alone=True)
+
+
+def test_uniform_registers_are_two_in_a_row_that_the_kernel_leaves_and_others() -> None:
+    """Where there are no others, only the descriptor is in them: stores need it."""
+    state = using(0, 2, 3, 62).owned((), {}).state
+    assert (state.base, state.descriptor, state.uniform) == ("UR2", 2, frozenset({0, 2, 3, 62}))
+    assert "UR2" in state.place(0) and not state.warp_wide - state.uniform
+    few = using(1, 8, 9).owned((), {}).state
+    assert (few.descriptor, few.uniform, few.warp_wide) == (8, frozenset(), frozenset({8, 9}))
+    assert few.place(0).startswith("desc[UR8]")
+    with pytest.raises(UnsupportedError, match="no two uniform registers in a row"):
+        using(1, 2, 4, 62).owned((), {})
+
+
+def test_a_claim_leaves_the_descriptor_to_the_stores_behind_it() -> None:
+    function, text = kernel(), piece()
+    used = text.used("UR")
+    for at in (0, placed().at):
+        names = claim_registers.uniform(function, used, at, used)
+        assert not used & set(names.values()) and names.keys() == used
 
 
 def test_values_between_entry_and_claim_are_in_registers_that_nothing_uses_meanwhile() -> None:

@@ -18,7 +18,7 @@ from kscope.sass.recording.state import State
 
 from .listed import Line, listed
 
-STATE = State("R100", 102, 101, "R104", None, 6, 5)
+STATE = State("R100", 102, 101, 60, "R104", None, 6, 5)
 WRITER = records.Writer(STATE, "0xff0")
 COMPUTES: tuple[Line, ...] = tuple(f"IMAD.IADD R{n}, R{n}, 0x1, R{n + 1}" for n in range(2, 22))
 END = "EXIT"
@@ -126,7 +126,7 @@ def test_a_begin_that_would_wait_for_a_store_reads_its_clock_into_a_register_tha
 
 
 def test_where_the_kernel_needs_every_predicate_a_record_is_stored_at_the_last_place_that_leaves_one() -> None:
-    state = State("R100", 102, 101, "R104", None, None, 5, 105)
+    state = State("R100", 102, 101, 60, "R104", None, None, 5, 105)
     tests = [f"ISETP.NE.U32.AND P{n}, PT, R4, RZ, PT" for n in range(7)]
     uses = [f"@P{n} IMAD.IADD R20, R20, 0x1, R21" for n in range(7)]
     function = listed("HGMMA", *tests, *COMPUTES[:3], *uses, *COMPUTES[:6], END)
@@ -143,7 +143,7 @@ def test_a_record_in_lent_registers_is_stored_at_its_mark() -> None:
 
 
 def test_without_a_predicate_of_the_kernels_one_is_computed_that_is_free_as_far_as_its_store() -> None:
-    state = State("R100", 102, 101, "R104", None, None, 5, 105)
+    state = State("R100", 102, 101, 60, "R104", None, None, 5, 105)
     needed = "ISETP.NE.U32.AND P0, PT, R4, RZ, PT"
     function = listed(needed, *COMPUTES, "@P0 EXIT", END)
     made = marking.placed(function, [site("exit", 4)], records.Writer(state, "0xff0"), 0, frozenset(range(30)), {})

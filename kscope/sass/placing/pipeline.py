@@ -154,7 +154,7 @@ class Pipeline:
             code = self.code.blocks[block]
             ends = next(n for n in range(place + 1, len(code) + 1) if n == len(code) or not self._of(code[n], between))
             after = ends == len(code)
-            yield Spot(leave, code[ends - after].at, 0, True, after=after)
+            yield Spot(leave, code[ends - after].at, 0, not one.code.startswith("WARPGROUP"), after=after)
 
     def _of(self, one: Instruction, statements: list[int]) -> bool:
         return self.code.statements.get(one.at) == statements[-1]

@@ -21,6 +21,8 @@ from .paths import Spot
 
 _WAITS = frozenset({"BAR", "SYNCS", "DEPBAR", "WARPGROUP"})
 """A clock read right behind these is issued before they are through."""
+_AT_ONCE = "WARPGROUP.DEPBAR"
+"""Stops the warp within its own cycles: ptxas lets an instruction behind it read what the tensor cores wrote."""
 STOPS = 8
 """Cycles after which a barrier has stopped the warp; on an H200 it takes six."""
 _HARD, _LOAD = 10_000, 8
@@ -288,11 +290,11 @@ class _Placing:
 
 
 def _is_behind_wait(ahead: Sequence[Instruction]) -> bool:
-    """Whether a wait was issued less than STOPS cycles before."""
+    """Whether a wait was issued less than STOPS cycles before, and may not have stopped the warp yet."""
     cycles = 0
     for one in reversed(ahead):
         cycles += max(1, one.control.stall)
-        if cycles >= STOPS:
+        if cycles >= STOPS or one.code.startswith(_AT_ONCE):
             return False
         if one.name in _WAITS:
             return True

@@ -20,17 +20,21 @@ def chosen(
     pool: registers.Pool,
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
+    apart: frozenset[regions.Key],
     before: int,
     fitting: Fitting,
 ) -> registers.Allocation:
-    """Registers with which most blocks fit on an SM: of each record's own, shared ones, or lent ones, in this order."""
+    """Registers with which most blocks fit on an SM: of each record's own, those of some apart from shared ones, shared
+    ones, or lent ones, in this order.
+    """
 
     def blocks(one: registers.Allocation) -> int:
         return fitting.blocks(max(before, one.count))
 
     tries: list[Callable[[], registers.Allocation]] = [
-        lambda: pool.owned(found, _numbers(pool, found, together, False)),
-        lambda: pool.owned(found, _numbers(pool, found, together, True)),
+        lambda: pool.owned(found, _numbers(pool, found, together, frozenset(one.key for one in found))),
+        lambda: pool.owned(found, _numbers(pool, found, together, apart)),
+        lambda: pool.owned(found, _numbers(pool, found, together, frozenset())),
         lambda: pool.lent(pool.spans, together),
     ]
     made, refusals = list[registers.Allocation](), list[UnsupportedError]()
@@ -55,14 +59,16 @@ def _numbers(
     pool: registers.Pool,
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
-    share: bool,
+    apart: frozenset[regions.Key],
 ) -> dict[regions.Key, int]:
-    """A number for each record; those where a thread has few registers share them."""
+    """A number for each record; some have registers of their own, unless a thread has few there."""
     few = [one for one in found if pool.room.get(one.key, registers.NUMBERS) <= pool.fewest < registers.NUMBERS]
-    rest = [one for one in found if one not in few]
-    numbers = regions.shared(rest, together) if share else regions.apart(rest)
-    many = max(numbers.values(), default=-1) + 1
-    return numbers | {key: many + number for key, number in (regions.shared(few, together) if few else {}).items()}
+    own = [one for one in found if one not in few and one.key in apart]
+    numbers = regions.apart(own)
+    for some in (few, [one for one in found if one not in few and one.key not in apart]):
+        many = max(numbers.values(), default=-1) + 1
+        numbers |= {key: many + number for key, number in (regions.shared(some, together) if some else {}).items()}
+    return numbers
 
 
 @dataclass(frozen=True)

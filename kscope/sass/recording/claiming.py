@@ -176,7 +176,7 @@ def _at(
 
     code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
     after = [
-        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.flags) if one is not None),
+        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.zeros) if one is not None),
         *_recording(state),
         *give,  # from registers in which ids may be from here on
         *ids,
@@ -185,7 +185,8 @@ def _at(
     epoch = where[values[0]]
     test = [
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
-        *(() if state.on is not None else (*_at_rest(state), *ids)),  # the claim returns behind these
+        *_at_rest(state),
+        *(ids if state.on is None else ()),  # the claim returns behind these
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]
@@ -210,7 +211,9 @@ def _predicate(function: Function, at: int) -> int:
 
 
 def _at_rest(state: State) -> list[New]:
-    """What a lane knows if the gate is shut, in a kernel without a predicate for it."""
+    """What a lane knows if the gate is shut; in a kernel with a predicate for it, what is read nevertheless."""
+    if state.on is not None:
+        return [state.new(f"MOV R{number}, RZ") for number in state.zeros]
     return [
         *(state.new(f"MOV R{number}, RZ") for number in sorted(state.registers)),
         *(state.new(f"UMOV UR{number}, URZ") for number in sorted(state.uniform)),

@@ -1,42 +1,75 @@
-"""Records of a pipeline that are stored while the tensor cores work, in the next iteration.
+"""Records of a pipeline that are stored where nothing waits for the warp.
 
-A loop that waits for the tensor cores in each iteration is as fast as what stands between that wait and the next
-products. A store there delays it; in front of the wait it costs nothing:
+A loop is as fast as what stands between its waits and what follows them: the next products, arrivals and copies. A
+store there delays it. So a record there only reads its clock and its operands, and is stored elsewhere.
+
+Where a loop waits for all products, the tensor cores have nothing to do from that wait to the next products. What
+ends there is stored in the next iteration, in front of the wait:
 
         HGMMA                                 the tensor cores begin
         store what is left, if something is
-        WARPGROUP.DEPBAR                      wait for them
+        WARPGROUP.DEPBAR 0                    wait for them
         clock; flag = 1                       a record that is left
     @P0 BRA loop
         store what is left                    where the loop ends
 
-The flag is a register of the lane, which the claim sets to 0.
+In other loops, products or copies that were begun are under way where an iteration ends:
+
+        SYNCS.TRYWAIT                         wait for the copies of two iterations before
+        clock
+        HGMMA
+        WARPGROUP.DEPBAR 1                    wait for the products of the iteration before
+        clock
+        UTMALDG                               the copies begin
+        store both
+    @P0 BRA loop
+
+The flag is a register of the lane, which is 0 from the claim on. It also keeps the predicate of an operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ...util.flow import reached
 from ..checks.hazards import successors
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
 from ..placing.code import Machine
+from ..placing.paths import Spot
+from .regions import Key, Record
 from .registers import EXTRA, RECORD, Allocation
 from .sites import Site
 
 _STORE = "STG"
 _WORDS = (0, 2, 3)
 """Of a record, but for its id."""
+_DRAIN, _ALL = "WARPGROUP.DEPBAR", "0x0"
+_PIPELINED = ("WARPGROUP", "UTMALDG")
+"""Instructions of loops in which something is under way where an iteration ends."""
+_ADDRESSES = 3
+"""Registers, beside the state's, for addresses of records that are stored together."""
+
+
+class _Mark(Protocol):
+    """A copy of a mark: a site, or what becomes one."""
+
+    @property
+    def spot(self) -> Spot: ...
+    @property
+    def act(self) -> str: ...
+    @property
+    def record(self) -> Record: ...
 
 
 @dataclass(frozen=True)
 class Deferral:
-    """Records that are stored later.
+    """Records that are stored elsewhere.
 
     Attributes:
-        sites: all sites; those of these records have a flag.
+        sites: all sites; those of these records are `later`.
         chosen: registers, with those of the flags.
         stores: by the address of an instruction, the sites whose records are stored in front of it, in their order.
         until: the instructions in front of which no other record may be stored, because an earlier one is left.
@@ -48,6 +81,23 @@ class Deferral:
     until: frozenset[int]
 
 
+@dataclass(frozen=True)
+class Kinds:
+    """Which records are stored elsewhere.
+
+    Attributes:
+        ends: those of loops in which something is under way where an iteration ends.
+        ahead: also those that end in front of a wait for all products, which mostly are stored there.
+    """
+
+    ends: bool
+    ahead: bool
+
+
+ALL_KINDS = tuple(Kinds(ends, ahead) for ends in (True, False) for ahead in (False, True))
+"""In the order in which they are tried."""
+
+
 def planned(
     machine: Machine,
     sites: Sequence[Site],
@@ -55,9 +105,9 @@ def planned(
     busy: Set[int],
     room: Mapping[int, int],
     most: int,
-    all_of_loop: bool,
+    kinds: Kinds,
 ) -> Deferral:
-    """Choose records of a pipeline that are stored later.
+    """Choose records of a pipeline that are stored elsewhere.
 
     Args:
         machine: the kernel.
@@ -66,37 +116,51 @@ def planned(
         busy: the registers that the kernel uses.
         room: registers that a thread has had at least up to an instruction.
         most: registers a thread that it may use.
-        all_of_loop: also records that end in front of the wait for the tensor cores, which mostly are stored there.
+        kinds: which of them.
     """
     none = Deferral(list(sites), chosen, {}, frozenset())
-    if chosen.state.on is not None or chosen.state.mine is None:
+    if not chosen.state.uniform:
         return none
     taken = {*busy, *chosen.state.registers, *(first + n for first in chosen.quads.values() for n in range(RECORD))}
     free = [number for number in range(most - EXTRA) if number not in taken]
-    found, flags, until = list(sites), list[int](), set[int]()
-    stores = dict[int, list[tuple[bool, Site]]]()
+    found, zeros, until = list(sites), list[int](), set[int]()
+    stores = dict[int, list[tuple[bool, tuple[int, int], int]]]()
     for place, site in enumerate(sites):
-        where = _Where.of(machine, site, sites) if _able(site) else None
-        if where is None or (where.first and not all_of_loop):
+        where = _Where.of(machine, site, sites) if _able(site) and site.own and not site.low else None
+        if where is None or not (kinds.ends if where.ends else kinds.ahead or not where.first):
             continue
-        flag = next((one for one in free if one < room.get(site.spot.next, 0)), None)
-        if flag is None:
+        needed = not where.first or bool(site.guard)
+        flag = next((one for one in free if one < room.get(site.spot.next, 0)), None) if needed else None
+        if needed and flag is None:
             continue
-        free.remove(flag)
-        flags += [flag, *(site.quad + word for word in _WORDS)]  # which the first iteration reads, and does not store
-        found[place] = replace(site, flag=flag)
+        if flag is not None:  # the first iteration reads these, and does not store
+            free.remove(flag)
+            zeros += [flag, *(site.quad + word for word in _WORDS)]
+        found[place] = replace(site, later=True, flag=flag)
         for at in where.stores:
-            stores.setdefault(at, []).append((where.first, found[place]))
+            # what is left of the iteration before comes first
+            stores.setdefault(at, []).append((where.first, where.depth, place))
         until |= where.until
-    if not flags:
+    if not stores:
         return none
     # stores come in another order now, so that another one may have read a record's registers last
     found = [replace(one, waits=one.waits or one.act != "exit") for one in found]
-    state = replace(chosen.state, flags=tuple(flags))
-    count = max(chosen.count, max(flags) + 1 + EXTRA)
-    # what is left of the iteration before comes first
-    kept = {at: tuple(site for _, site in sorted(some, key=lambda one: one[0])) for at, some in stores.items()}
+    least = min(room.get(at, 0) for at in stores)
+    many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
+    addresses = tuple(one for one in free if one < least)[:many]
+    state = replace(chosen.state, zeros=tuple(zeros), addresses=addresses)
+    count = max(chosen.count, max([*zeros, *addresses, 0]) + 1 + EXTRA)
+    kept = {at: tuple(found[place] for *_, place in sorted(some)) for at, some in stores.items()}
     return Deferral(found, replace(chosen, state=state, count=count), kept, frozenset(until))
+
+
+def candidates(machine: Machine, placed: Sequence[_Mark], pipeline: Set[int]) -> frozenset[Key]:
+    """The records that may be stored elsewhere, if each has registers of its own. pipeline: numbers of such marks."""
+    return frozenset(
+        one.record.key
+        for one in placed
+        if one.spot.mark in pipeline and _plain(one) and _Where.of(machine, one, placed) is not None
+    )
 
 
 def in_order(deferral: Deferral, before: Mapping[int, Sequence[New]]) -> bool:
@@ -109,50 +173,80 @@ def _stores(one: Instruction | None) -> bool:
 
 
 def _able(site: Site) -> bool:
-    """Whether a record's registers have its id, and its lanes are known by the end of its own instruction."""
-    source = site.spot.source
-    plain = not (site.spot.guard or site.spot.after or site.record.conditional or site.word is not None)
+    """Whether all that a record needs is known by the end of its own instruction."""
+    return site.pipeline and site.word is None and _plain(site)
+
+
+def _plain(mark: _Mark) -> bool:
+    """Whether the lanes of a record are known by the end of its own instruction."""
+    source = mark.spot.source
     guarded = source is not None and (source.voted or source.guard.lstrip("@!").startswith("UP"))
-    return site.pipeline and not site.low and plain and not guarded and site.own and site.act != "enter"
+    return not (mark.spot.guard or mark.spot.after or mark.record.conditional or guarded) and mark.act != "enter"
 
 
 @dataclass(frozen=True)
 class _Where:
-    """Where a record is stored, and in front of which instructions nothing else may be stored until then. first: the
-    record ends in front of the wait for the tensor cores.
+    """Where a record is stored.
+
+    Attributes:
+        stores: the instructions in front of which it is.
+        until: the instructions in front of which nothing else may be stored until then.
+        first: it is stored in its own iteration.
+        ends: it is stored where the iteration ends.
+        depth: how many blocks, and how many bytes of its own one, are in front of it in each iteration.
     """
 
     stores: tuple[int, ...]
     until: frozenset[int]
     first: bool
+    ends: bool
+    depth: tuple[int, int]
 
     @staticmethod
-    def of(machine: Machine, site: Site, sites: Sequence[Site]) -> _Where | None:
-        """For a site in a loop that waits for the tensor cores in each iteration; None for others."""
+    def of(machine: Machine, mark: _Mark, others: Sequence[_Mark]) -> _Where | None:
+        """For a mark in a loop of a pipeline; None for others."""
         flow, blocks = machine.flow, machine.blocks
-        own = _block(machine, site)
-        loops = [inside for inside in flow.loops.values() if inside >> own & 1]
+        own = _block(machine, mark)
+        loops = {head: inside for head, inside in flow.loops.items() if inside >> own & 1}
         if not loops:
             return None
-        inside = min(loops, key=int.bit_count)
+        head, inside = min(loops.items(), key=lambda one: one[1].bit_count())
         members = [n for n in range(len(blocks)) if inside >> n & 1]
-        waits = [(n, one) for n in members for one in blocks[n] if one.code.startswith("WARPGROUP.DEPBAR")]
-        again = [
-            one for one in sites if one.quad == site.quad and one.act != "enter" and inside >> _block(machine, one) & 1
-        ]
-        if len(waits) != 1 or len(again) != 1 or any(one.name == "EXIT" for n in members for one in blocks[n]):
-            return None
-        block, wait = waits[0]
-        if own != block and not (flow.dominators[own] >> block & 1 or flow.dominators[block] >> own & 1):
-            return None
-        first = site.spot.at <= wait.at if own == block else bool(flow.dominators[block] >> own & 1)
-        leaves = sorted({blocks[to][0].at for n in members for to in flow.successors[n] if not inside >> to & 1})
         within = {one.at: one for n in members for one in blocks[n]}
-        until = reached(
-            [site.spot.at], lambda at: [to for to in successors(within[at]) if to in within and to != wait.at]
-        )
-        return _Where((wait.at, *leaves), frozenset(until), first)
+        again = [
+            one
+            for one in others
+            if one.record.key == mark.record.key and one.act != "enter" and inside >> _block(machine, one) & 1
+        ]
+        if len(again) != 1 or any(one.name == "EXIT" for one in within.values()):
+            return None
+        waits = [(n, one) for n in members for one in blocks[n] if one.code.startswith(_DRAIN)]
+        depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
+
+        def passed(last: int) -> list[int]:
+            """What runs behind the mark, up to an instruction."""
+            return list(
+                reached([mark.spot.at], lambda at: [to for to in successors(within[at]) if to in within and to != last])
+            )
+
+        if len(waits) == 1 and waits[0][1].operands[-1] == _ALL:
+            block, wait = waits[0]
+            if own != block and not (flow.dominators[own] >> block & 1 or flow.dominators[block] >> own & 1):
+                return None
+            first = mark.spot.at <= wait.at if own == block else bool(flow.dominators[block] >> own & 1)
+            leaves = sorted({blocks[to][0].at for n in members for to in flow.successors[n] if not inside >> to & 1})
+            return _Where((wait.at, *leaves), frozenset(passed(wait.at)), first, False, depth)
+        ends = [n for n in members if head in flow.successors[n]]
+        if len(ends) != 1 or not any(one.name in _PIPELINED for one in within.values()):
+            return None
+        (end,) = ends
+        last = blocks[end][-1]
+        until = passed(last.at)
+        stays = all(to in within for at in until for to in successors(within[at]))
+        if last.name != "BRA" or not flow.dominators[end] >> own & 1 or last.at in until or not stays:
+            return None
+        return _Where((last.at,), frozenset(until), True, True, depth)
 
 
-def _block(machine: Machine, site: Site) -> int:
-    return next(n for n, code in enumerate(machine.blocks) if code[0].at <= site.spot.at <= code[-1].at)
+def _block(machine: Machine, mark: _Mark) -> int:
+    return next(n for n, code in enumerate(machine.blocks) if code[0].at <= mark.spot.at <= code[-1].at)

@@ -133,7 +133,8 @@ def recorded(
     free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel), spans)
     together = plan.together | lending.Lender(function).overlapping(spans)
     fitting = choosing.Fitting(threads, function.arch, blocks)
-    chosen = choosing.chosen(free, plan.records, together, before, fitting)
+    apart = deferring.candidates(machine, plan.placed, _of_pipeline(labeled))
+    chosen = choosing.chosen(free, plan.records, together, apart, before, fitting)
     most = min(fitting.most(max(before, chosen.count)), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
@@ -190,8 +191,8 @@ def recorded(
         warps = (choosing.warps(before, function.arch), choosing.warps(count, function.arch))
         return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
 
-    for all_of_loop in (False, True):
-        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, all_of_loop)
+    for kinds in deferring.ALL_KINDS:
+        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, kinds)
         if deferral.stores:
             with suppress(UnsupportedError):
                 return finished(deferral)
@@ -225,6 +226,11 @@ def _of_lane_0(kernel: ptx.Kernel, labeled: labels.Labeled) -> ptx.Kernel:
     if own != Elected().spec:
         raise UnsupportedError(f'auto="pipeline" with the strategy {own} is not supported')
     return replace(kernel, specs=(own,), pins=False)
+
+
+def _of_pipeline(labeled: labels.Labeled) -> frozenset[int]:
+    """The numbers of the marks of a pipeline."""
+    return frozenset(number for number, mark in enumerate(labeled.marks) if pipeline.is_pipeline(mark))
 
 
 def _check_options(kernel: ptx.Kernel) -> None:

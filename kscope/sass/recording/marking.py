@@ -14,11 +14,14 @@ from ..encoding import writing
 from ..placing import place
 from ..placing.code import LANDMARKS
 from . import registers, spreading, timing
-from .records import PREDICATES, Steps, Writer
+from .later import PREDICATES
+from .records import Steps, Writer
 from .sites import Needed, Site
 
 STARTS = ("enter", "clock")
 """Marks that only read a clock."""
+_CLOCK = 8
+"""Cycles until a clock can be stored."""
 _FAR = 96
 """Own instructions that are looked at."""
 _TENSOR_CORES = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
@@ -70,7 +73,8 @@ def placed(
     made, clocks = Marks(), dict[int, _Clock]()
     for at, some in left.items():
         predicates = Needed(needed[at], registers.calm_predicates(function, at))
-        made.before[at] = timing.tight(writer.left(some, predicates), function.arch)
+        made.before[at] = list(timing.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some)))
+        made.before[at] += timing.tight(writer.elsewhere(some, predicates), function.arch)
     all_writers = writer
     for number, site in enumerate(sites):
         spot, writer = site.spot, all_writers.at(site)
@@ -137,13 +141,20 @@ class _Around:
     delay: int = 0
 
 
+def _cycles(function: Function, start: int, end: int) -> int:
+    """Cycles that the kernel's instructions from one address to another take at least."""
+    if not start < end < start + _CLOCK * BYTES:
+        return _CLOCK
+    return sum(max(1, one.control.stall) for one in function.instructions[start // BYTES : end // BYTES])
+
+
 def _on(
     writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]
 ) -> tuple[int | None, int]:
     """The predicate of the lanes that record: the kernel's, or the one that is free behind most of the own instructions
     that the site's may stand behind; and how many these are. None if there is none.
     """
-    if site.act in STARTS or site.flag is not None or (writer.state.on is not None and not site.guard):
+    if site.act in STARTS or site.later or (writer.state.on is not None and not site.guard):
         return writer.state.on or 0, len(ahead)
     taken = needed[site.spot.at] | {f"P{writer.state.on}"}
     free = [f"P{number}" for number in range(PREDICATES) if f"P{number}" not in taken]
@@ -204,7 +215,7 @@ def _spread(
                 before[known.at][known.last] = replace(before[known.at][known.last], word=_with(read, new))
             else:
                 before.setdefault(start, []).append(new)
-    if site.act not in STARTS and site.flag is None:
+    if site.act not in STARTS and not site.later:
         known.stored.add(site.quad)
 
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ...capture import layout, wire
 from ...errors import UnsupportedError
 from ..cubin.control import Control
 from ..cubin.insertion import New, Word
 from ..encoding import forms
-from . import fragments, timing
-from .sites import END, ID, VALUE, Needed, Site, about, barrier
+from . import fragments, later, timing
+from .sites import END, VALUE, Needed, Site, about, barrier, constants, guarded
 from .state import State
 
-PREDICATES = 7
 _VALUE_TAKES = 6
 """Cycles of an instruction that makes a value, for those behind it."""
 
@@ -81,64 +79,32 @@ class Writer:
             early = [*(new(text) for text, _ in self._guarded(site, recording)), *early]
         elif state.on is None:
             on, test = "", [new(f"ISETP.NE.U32.AND P{recording}, PT, R{state.lane}, RZ, PT")]
-        constants = [new(text) for text, _ in self._constants(site)]
+        written = [new(text) for text in constants(site)]
         store = [
             *test,
             new(f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
-            *([] if site.aside is None else [new(f"MOV R{quad}, R{site.aside}"), *constants]),
+            *([] if site.aside is None else [new(f"MOV R{quad}, R{site.aside}"), *written]),
             *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
             new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
             *([new(f"{on}{self._more(site)}")] if site.more else []),
             new(f"@P{recording} STG.E.128 {state.place(wire.HEAD_BYTES)}, R{quad}", Control(reads=state.scoreboard)),
         ]
         code = Control(waits=done) if site.waits else Control()
-        if site.flag is not None:
-            guard = f"{site.guard} " if site.guard else ""
-            kept = new(f"{guard}MOV R{site.flag}, R{state.lane}")
-            kept = replace(kept, word_of=Word(site.record.key, "flag"))
+        if site.later:
+            kept = [replace(new(text), word_of=word) for text, word in later.kept(site, state)]
             values = [new(text) for text in barrier(site)]
-            values = [one for one in values if one.borrowed]  # the others can be made later
-            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [kept, *values], [])
+            values = [one for one in values if one.borrowed]  # the others are made where it is stored
+            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [*kept, *values], [])
         if site.act in ("exit", "clock"):
             return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [], store if site.act == "exit" else [])
         read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
         if site.act == "enter":
-            return Steps(read, early, constants if site.aside is None else [])
-        return Steps(read, early, [*constants, new(f"MOV R{quad + END}, R{quad}"), *store])
+            return Steps(read, early, written if site.aside is None else [])
+        return Steps(read, early, [*written, new(f"MOV R{quad + END}, R{quad}"), *store])
 
-    def left(self, sites: Sequence[Site], needed: Needed) -> list[New]:
-        """Store the records of sites that are left, if they are. needed: predicates that the code needs there."""
-        free = [number for number in range(PREDICATES) if f"P{number}" not in needed.predicates]
-        if free:
-            return [new for site in sites for new in self._left(site, free[0])]
-        if self.state.spare is None:
-            raise UnsupportedError("every predicate is in use where a record would be stored")
-        saved = min(needed.calm or needed.predicates)
-        waits = [] if saved in needed.calm else [self.state.new("NOP", Control(stall=13), label="")]
-        keep = self.state.new(f"P2R R{self.state.spare}, PR, RZ, {1 << int(saved[1:]):#x}")
-        give = self.state.new(f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT")
-        between = [new for site in sites for new in self._left(site, int(saved[1:]))]
-        own = frozenset({saved})
-        return [*waits, replace(keep, borrowed=own), *between, replace(give, borrowed=own)]
-
-    def _left(self, site: Site, recording: int) -> list[New]:
-        state, quad = self.state, site.quad
-
-        def new(text: str, code: Control | None = None, kind: Literal["once", "flag"] = "once") -> New:
-            more = replace(self._word(site, text), kind=kind)
-            return replace(state.new(text, code), word_of=more)
-
-        on, done = f"@P{recording} ", frozenset({state.scoreboard})
-        return [
-            new(f"ISETP.NE.U32.AND P{recording}, PT, R{site.flag}, RZ, PT", kind="flag"),
-            *([] if site.act == "exit" else [new(f"IADD3 R{quad + END}, R{quad}, RZ, RZ")]),
-            *(one for one in map(new, barrier(site)) if not about(site, one).borrowed),
-            new(f"LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT", Control(waits=done)),
-            *([] if state.uniform else [new(f"{on}IADD3 R{state.address}, R{state.address}, {state.base}, RZ")]),
-            new(f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"),
-            new(f"{on}STG.E.128 {state.place(wire.HEAD_BYTES)}, R{quad}", Control(reads=state.scoreboard)),
-            new(f"MOV R{site.flag}, RZ", kind="flag"),
-        ]
+    def elsewhere(self, sites: Sequence[Site], needed: Needed) -> list[New]:
+        """Store the records of sites that are stored later. needed: predicates that the code needs there."""
+        return later.stores(sites, self.state, self.last, needed)
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""
@@ -163,12 +129,12 @@ class Writer:
         return Control(code.stall, code.stay, waits=code.waits | {self.state.scoreboard})
 
     def _enter(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
-        guard = _guard(site)
+        guard = guarded(site)
         code = self._waiting(Control()) if site.waits else Control()
         yield f"{guard}CS2R.32 R{site.quad if site.aside is None else site.aside}, SR_CLOCKLO", code
         yield from ((text, Control(stall=_VALUE_TAKES)) for text in barrier(site))
         if site.aside is None:
-            yield from self._constants(site)
+            yield from ((text, Control()) for text in constants(site))
 
     def _clock(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         yield f"CS2R.32 R{site.clock}, SR_CLOCKLO", self._waiting(Control()) if site.waits else Control()
@@ -187,26 +153,13 @@ class Writer:
             return Word(site.record.key, "count", more=site.more)
         return Word(site.record.key, more=site.more if "STG" in text else 0)
 
-    def _constants(self, site: Site) -> Iterator[tuple[str, Control]]:
-        """The words of a record that are known when its begin is read."""
-        words = dict[int, int]()
-        if not site.own:
-            words[ID] = site.record.id
-        computed = site.held[0] is not None or (site.spot.source is not None and not site.spot.source.constant)
-        if not computed and (site.value is not None or not (site.own or site.record.full)):
-            words[VALUE] = site.value or 0
-        if site.record.conditional and site.held[1] is None:
-            words[END] = 1 if site.when is None else site.when
-        for word, value in words.items():
-            yield f"{_guard(site)}IMAD.MOV.U32 R{site.quad + word}, RZ, RZ, {value & 0xFFFFFFFF:#x}", Control()
-
     def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         """An instant or a counter: one clock is its begin and its end."""
-        guard = _guard(site)
+        guard = guarded(site)
         soon = Control(stall=timing.clock_cycles(self.state.arch))
         yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
         yield from ((text, Control(stall=_VALUE_TAKES)) for text in barrier(site))
-        yield from self._constants(site)
+        yield from ((text, Control()) for text in constants(site))
         test = list(self._tests(site, needed))
         if test and site.record.conditional:
             yield "NOP", Control(stall=6)
@@ -216,7 +169,7 @@ class Writer:
 
     def _leave(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         code = self._waiting(Control()) if site.waits else Control()
-        read = f"{_guard(site)}CS2R.32 R{site.clock}, SR_CLOCKLO", code
+        read = f"{guarded(site)}CS2R.32 R{site.clock}, SR_CLOCKLO", code
         test = list(self._tests(site, needed))
         if site.record.conditional:  # the predicate is in the register of the end
             yield from (*test, read)
@@ -229,7 +182,7 @@ class Writer:
         if self.state.on is not None and not site.record.conditional and not site.guard:
             return self.state.on, False
         taken = {f"P{self.state.on}", site.guard.lstrip("@!"), *needed.predicates}
-        free = [number for number in range(PREDICATES) if f"P{number}" not in taken]
+        free = [number for number in range(later.PREDICATES) if f"P{number}" not in taken]
         if not free:
             if self.state.spare is None:
                 raise UnsupportedError(f"every predicate is in use at {site.spot.at:#x}")
@@ -292,7 +245,7 @@ class Writer:
         yield offset, Control(stall=4 if soon else 1, waits=waits)
         if site.aside is not None:
             yield f"MOV R{site.quad}, R{site.aside}", Control(stall=5)
-            yield from self._constants(site)
+            yield from ((text, Control()) for text in constants(site))
         if not soon:  # lanes without a slab may count as well
             yield on + count, Control(stall=3)
         if site.more:
@@ -310,10 +263,6 @@ class Writer:
             yield f"@P{own} {count}", Control(stall=6)
         if saved := self._saved(site, needed):
             yield f"ISETP.NE.U32.AND {saved}, PT, R{self.state.spare}, RZ, PT", Control(stall=13)
-
-
-def _guard(site: Site) -> str:
-    return f"{site.spot.guard} " if site.spot.guard else ""
 
 
 def last(state: State, capacity: str) -> str:

@@ -44,7 +44,8 @@ class Site:
         aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
         pipeline: its mark is of a pipeline.
         low: it stands in the part of the kernel with few registers, see narrow.py.
-        flag: a register that is not 0 while the record is left to be stored elsewhere; None if it is stored here.
+        later: the record is stored elsewhere, see deferring.py.
+        flag: a register that is not 0 while there is such a record to store; None if there always is.
     """
 
     act: str
@@ -61,6 +62,7 @@ class Site:
     aside: int | None = None
     pipeline: bool = False
     low: bool = False
+    later: bool = False
     flag: int | None = None
 
     @property
@@ -126,3 +128,22 @@ def barrier(site: Site) -> Iterator[str]:
         yield f"IMAD.U32 {into}, RZ, RZ, {source.uniform}"
     if more:
         yield f"VIADD {into}, {into}, {more:#x}"
+
+
+def guarded(site: Site) -> str:
+    """The guard of a mark's instructions, in front of their text."""
+    return f"{site.spot.guard} " if site.spot.guard else ""
+
+
+def constants(site: Site) -> Iterator[str]:
+    """Write the words of a record that are known when its begin is read."""
+    words = dict[int, int]()
+    if not site.own:
+        words[ID] = site.record.id
+    computed = site.held[0] is not None or (site.spot.source is not None and not site.spot.source.constant)
+    if not computed and (site.value is not None or not (site.own or site.record.full)):
+        words[VALUE] = site.value or 0
+    if site.record.conditional and site.held[1] is None:
+        words[END] = 1 if site.when is None else site.when
+    for word, value in words.items():
+        yield f"{guarded(site)}IMAD.MOV.U32 R{site.quad + word}, RZ, RZ, {value & 0xFFFFFFFF:#x}"

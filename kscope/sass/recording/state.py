@@ -30,7 +30,8 @@ class State:
         extra: records of rows so far, less these rows; None where they are not counted.
         mine: with a uniform base, a register that is 0 in lanes that do not record; None if a predicate tells.
         arch: the architecture of the kernel, for which instructions with these are written.
-        flags: registers that the claim sets to 0, for records that are stored later, see deferring.py.
+        zeros: registers that are 0 from the claim on, for records that are stored later, see deferring.py.
+        addresses: more registers like `address`, for records that are stored together.
     """
 
     base: str
@@ -45,7 +46,8 @@ class State:
     extra: int | None = None
     arch: int = 90
     mine: int | None = None
-    flags: tuple[int, ...] = ()
+    zeros: tuple[int, ...] = ()
+    addresses: tuple[int, ...] = ()
 
     @property
     def new(self) -> Callable[..., New]:
@@ -56,7 +58,7 @@ class State:
     def registers(self) -> frozenset[int]:
         """Every R register of these."""
         high = self.mine if self.uniform else self.address + 1
-        some = (self.address, high, self.offset, self.spare, self.extra, *self.flags)
+        some = (self.address, high, self.offset, self.spare, self.extra, *self.zeros, *self.addresses)
         named = (int(one[1:]) for one in (self.base, self.clocks, self.last) if one is not None and one[0] == "R")
         return frozenset(one for one in some if one is not None) | frozenset(named)
 

@@ -8,8 +8,9 @@ ends there is stored in the next iteration, in front of the wait:
 
         HGMMA                                 the tensor cores begin
         store what is left, if something is
+        flag = 1
         WARPGROUP.DEPBAR 0                    wait for them
-        clock; flag = 1                       a record that is left
+        clock                                 a record that is left
     @P0 BRA loop
         store what is left                    where the loop ends
 
@@ -24,11 +25,14 @@ In other loops, products or copies that were begun are under way where an iterat
         store both
     @P0 BRA loop
 
-The flag is a register of the lane, which is 0 from the claim on. It also keeps the predicate of an operation.
+The flag is a register of the lane, which is 0 from the claim on. Records that are left together have one, which is set
+in front of the wait. One of a single record is set at its mark, and keeps the predicate of its operation, too, if the
+loop overwrites that.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -39,6 +43,8 @@ from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
 from ..placing.code import Machine
 from ..placing.paths import Spot
+from . import rows
+from .later import Later
 from .regions import Key, Record
 from .registers import EXTRA, RECORD, Allocation
 from .sites import Site
@@ -71,13 +77,13 @@ class Deferral:
     Attributes:
         sites: all sites; those of these records are `later`.
         chosen: registers, with those of the flags.
-        stores: by the address of an instruction, the sites whose records are stored in front of it, in their order.
+        stores: by the address of an instruction, the records that are stored in front of it.
         until: the instructions in front of which no other record may be stored, because an earlier one is left.
     """
 
     sites: list[Site]
     chosen: Allocation
-    stores: Mapping[int, tuple[Site, ...]]
+    stores: Mapping[int, Later]
     until: frozenset[int]
 
 
@@ -124,19 +130,27 @@ def planned(
     taken = {*busy, *chosen.state.registers, *(first + n for first in chosen.quads.values() for n in range(RECORD))}
     free = [number for number in range(most - EXTRA) if number not in taken]
     found, zeros, until = list(sites), list[int](), set[int]()
+    flags, begins = dict[Key | int, int](), defaultdict[int, set[int]](set)
     stores = dict[int, list[tuple[bool, tuple[int, int], int]]]()
     for place, site in enumerate(sites):
         where = _Where.of(machine, site, sites) if _able(site) and site.own and not site.low else None
         if where is None or not (kinds.ends if where.ends else kinds.ahead or not where.first):
             continue
-        needed = not where.first or bool(site.guard)
-        flag = next((one for one in free if one < room.get(site.spot.next, 0)), None) if needed else None
-        if needed and flag is None:
-            continue
-        if flag is not None:  # the first iteration reads these, and does not store
-            free.remove(flag)
+        stays = site.guard.lstrip("@!") not in where.written
+        flag = None
+        if not (stays and where.first):
+            whose = where.stores[0] if stays and where.always else site.record.key
+            flag = flags.get(whose, next((one for one in free if one < room.get(site.spot.next, 0)), None))
+            if flag is None:
+                continue
+            if flag in free:
+                free.remove(flag)
+            flags[whose] = flag
+            if stays and where.always:
+                begins[where.stores[0]].add(flag)
+            # the first iteration reads these, and does not store
             zeros += [flag, *(site.quad + word for word in _WORDS)]
-        found[place] = replace(site, later=True, flag=flag)
+        found[place] = replace(site, later=True, flag=flag, flagged=stays and where.always)
         for at in where.stores:
             # what is left of the iteration before comes first
             stores.setdefault(at, []).append((where.first, where.depth, place))
@@ -148,9 +162,12 @@ def planned(
     least = min(room.get(at, 0) for at in stores)
     many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
     addresses = tuple(one for one in free if one < least)[:many]
-    state = replace(chosen.state, zeros=tuple(zeros), addresses=addresses)
+    state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses)
     count = max(chosen.count, max([*zeros, *addresses, 0]) + 1 + EXTRA)
-    kept = {at: tuple(found[place] for *_, place in sorted(some)) for at, some in stores.items()}
+    kept = {
+        at: Later(tuple(found[place] for *_, place in sorted(some)), frozenset(begins[at]))
+        for at, some in stores.items()
+    }
     return Deferral(found, replace(chosen, state=state, count=count), kept, frozenset(until))
 
 
@@ -161,6 +178,46 @@ def candidates(machine: Machine, placed: Sequence[_Mark], pipeline: Set[int]) ->
         for one in placed
         if one.spot.mark in pipeline and _plain(one) and _Where.of(machine, one, placed) is not None
     )
+
+
+def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
+    """The plan in which operations of one line in one loop have records of their own: they may be left together.
+
+    Args:
+        machine: the kernel.
+        plan: where records of one name have one key.
+        pipeline: numbers of the marks of a pipeline.
+    """
+    inside, marks = defaultdict[tuple[Key, int], set[int]](set), defaultdict[Key, set[int]](set)
+    for one in plan.placed:
+        if one.spot.mark in pipeline:
+            loop = _loop(machine, _block(machine, one))
+            marks[one.record.key].add(one.spot.mark)
+            if loop is not None and one.act != "enter":
+                inside[one.record.key, loop[0]].add(one.spot.mark)
+    number = dict[int, int]()
+    for some in inside.values():
+        number |= {mark: max(at, number.get(mark, 0)) for at, mark in enumerate(sorted(some))}
+    others, by_mark = dict[int, Record](), {one.spot.mark: one for one in plan.placed}
+    for key, some in marks.items():
+        copy = 0
+        for mark in sorted(some, reverse=True):  # a begin is of the next end
+            if by_mark[mark].act != "enter":
+                copy = number.get(mark, 0)
+            if copy:
+                others[mark] = replace(by_mark[mark].record, key=(key[0], f"{key[1]} {copy}"))
+    placed = tuple(replace(one, record=others.get(one.spot.mark, one.record)) for one in plan.placed)
+    keys = defaultdict[Key, set[Key]](set)
+    for before, after in zip(plan.placed, placed, strict=True):
+        keys[before.record.key].add(after.record.key)
+    together = frozenset(
+        frozenset((one, other))
+        for first, second in map(tuple, plan.together)
+        for one in keys[first]
+        for other in keys[second]
+    )
+    records = tuple(dict.fromkeys([*plan.records, *(one.record for one in placed)]))
+    return replace(plan, placed=placed, records=records, together=together)
 
 
 def in_order(deferral: Deferral, before: Mapping[int, Sequence[New]]) -> bool:
@@ -192,6 +249,8 @@ class _Where:
         stores: the instructions in front of which it is.
         until: the instructions in front of which nothing else may be stored until then.
         first: it is stored in its own iteration.
+        always: its mark runs behind the first of `stores` in each iteration, in the same block.
+        written: the registers that the loop writes.
         ends: it is stored where the iteration ends.
         depth: how many blocks, and how many bytes of its own one, are in front of it in each iteration.
     """
@@ -199,6 +258,8 @@ class _Where:
     stores: tuple[int, ...]
     until: frozenset[int]
     first: bool
+    always: bool
+    written: frozenset[str]
     ends: bool
     depth: tuple[int, int]
 
@@ -207,10 +268,10 @@ class _Where:
         """For a mark in a loop of a pipeline; None for others."""
         flow, blocks = machine.flow, machine.blocks
         own = _block(machine, mark)
-        loops = {head: inside for head, inside in flow.loops.items() if inside >> own & 1}
-        if not loops:
+        loop = _loop(machine, own)
+        if loop is None:
             return None
-        head, inside = min(loops.items(), key=lambda one: one[1].bit_count())
+        head, inside = loop
         members = [n for n in range(len(blocks)) if inside >> n & 1]
         within = {one.at: one for n in members for one in blocks[n]}
         again = [
@@ -221,6 +282,7 @@ class _Where:
         if len(again) != 1 or any(one.name == "EXIT" for one in within.values()):
             return None
         waits = [(n, one) for n in members for one in blocks[n] if one.code.startswith(_DRAIN)]
+        written = frozenset[str]().union(*(one.writes for one in within.values()))
         depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
 
         def passed(last: int) -> list[int]:
@@ -235,17 +297,35 @@ class _Where:
                 return None
             first = mark.spot.at <= wait.at if own == block else bool(flow.dominators[block] >> own & 1)
             leaves = sorted({blocks[to][0].at for n in members for to in flow.successors[n] if not inside >> to & 1})
-            return _Where((wait.at, *leaves), frozenset(passed(wait.at)), first, False, depth)
+            always, until = own == block and not first, passed(wait.at)
+            if first and not _stays(within, until):
+                return None
+            stores = (wait.at,) if first else (wait.at, *leaves)
+            return _Where(stores, frozenset(until), first, always, written, False, depth)
         ends = [n for n in members if head in flow.successors[n]]
         if len(ends) != 1 or not any(one.name in _PIPELINED for one in within.values()):
             return None
         (end,) = ends
         last = blocks[end][-1]
         until = passed(last.at)
-        stays = all(to in within for at in until for to in successors(within[at]))
-        if last.name != "BRA" or not flow.dominators[end] >> own & 1 or last.at in until or not stays:
+        if last.name != "BRA" or not flow.dominators[end] >> own & 1 or last.at in until or not _stays(within, until):
             return None
-        return _Where((last.at,), frozenset(until), True, True, depth)
+        return _Where((last.at,), frozenset(until), True, False, written, True, depth)
+
+
+def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:
+    """Whether only instructions of a loop follow some of it."""
+    return all(to in within for at in some for to in successors(within[at]))
+
+
+def _loop(machine: Machine, block: int) -> tuple[int, int] | None:
+    """The loop that has a block: its first block, and all of them; None if there is none, or if another loop is in it.
+
+    A wait that is repeated is no other loop.
+    """
+    loops = [(head, inside) for head, inside in machine.flow.loops.items() if inside.bit_count() > 1]
+    found = min((one for one in loops if one[1] >> block & 1), key=lambda one: one[1].bit_count(), default=None)
+    return found if found and not any(other & found[1] == other != found[1] for _, other in loops) else None
 
 
 def _block(machine: Machine, mark: _Mark) -> int:

@@ -19,44 +19,77 @@ from .state import State
 PREDICATES = 7
 
 
-def kept(site: Site, state: State) -> list[tuple[str, Word]]:
+@dataclass(frozen=True)
+class Later:
+    """Records that are stored at one place.
+
+    Attributes:
+        sites: their ends, in order.
+        begins: flags that are set there, because the marks of these records follow on every path.
+    """
+
+    sites: tuple[Site, ...]
+    begins: frozenset[int] = frozenset()
+
+
+def kept(site: Site, state: State) -> list[New]:
     """At a record's mark: that there is one to store, in the lanes that execute the operation."""
-    if site.flag is None:
+    if site.flag is None or site.flagged:
         return []
-    guard = f"{site.guard} " if site.guard else ""
-    text = f"MOV R{site.flag}, R{state.lane}" if state.on is None else f"IMAD.MOV.U32 R{site.flag}, RZ, RZ, 0x1"
-    return [(guard + text, Word(site.record.key, "flag"))]
+    return [_set(site, state, f"{site.guard} " if site.guard else "")]
 
 
-def stores(sites: Sequence[Site], state: State, last: str, needed: Needed) -> list[New]:
+def stores(some: Later, state: State, last: str, needed: Needed) -> list[New]:
     """Store records.
 
     Args:
-        sites: the ends of the records.
+        some: the records.
         state: what a lane knows.
         last: offset of the last place in a slab's ring: a register or a number.
         needed: predicates that the code needs there.
     """
-    free = [number for number in range(PREDICATES) if f"P{number}" not in needed.predicates and number != state.on]
-    if free or not any(_test(site, state) for site in sites):
-        return [new for some in _groups(sites, state, free) for new in some.stored(last)]
+    busy = {*needed.predicates, f"P{state.on}", *(site.guard.lstrip("@!") for site in some.sites)}
+    free = [number for number in range(PREDICATES) if f"P{number}" not in busy]
+    flags = list(_flags(some, state))
+    if free or not any(_tests(site, state) for site in some.sites):
+        return [*(new for one in _groups(some.sites, state, free) for new in one.stored(last)), *flags]
     if state.spare is None:
         raise UnsupportedError("every predicate is in use where a record would be stored")
-    saved = min(needed.calm or needed.predicates)
+    saved = min((needed.calm or needed.predicates) - {site.guard.lstrip("@!") for site in some.sites})
     waits = [] if saved in needed.calm else [state.new("NOP", Control(stall=13))]
     keep = state.new(f"P2R R{state.spare}, PR, RZ, {1 << int(saved[1:]):#x}")
     give = state.new(f"ISETP.NE.U32.AND {saved}, PT, R{state.spare}, RZ, PT")
-    between = [new for some in _groups(sites, state, [int(saved[1:])]) for new in some.stored(last)]
+    between = [new for one in _groups(some.sites, state, [int(saved[1:])]) for new in one.stored(last)]
     own = frozenset({saved})
-    return [*waits, replace(keep, borrowed=own), *between, replace(give, borrowed=own)]
+    return [*waits, replace(keep, borrowed=own), *between, replace(give, borrowed=own), *flags]
 
 
-def _test(site: Site, state: State) -> str:
-    """The comparison that gives a record's predicate, behind its result; empty if that is the kernel's."""
+def _flags(some: Later, state: State) -> Iterator[New]:
+    """No record is left now; or the next ones are, from here on."""
+    for flag, site in {site.flag: site for site in reversed(some.sites)}.items():
+        if flag in some.begins:
+            yield _set(site, state)
+        elif flag is not None:
+            yield _new(state, site, f"MOV R{flag}, RZ", flag=True)
+
+
+def _set(site: Site, state: State, guard: str = "") -> New:
+    text = f"MOV R{site.flag}, R{state.lane}" if state.on is None else f"IMAD.MOV.U32 R{site.flag}, RZ, RZ, 0x1"
+    return about(site, _new(state, site, guard + text, flag=True))
+
+
+def _tests(site: Site, state: State) -> tuple[str, ...]:
+    """The comparisons that give a record's predicate, "#"; empty if that is the kernel's."""
+    also = "PT" if state.on is None else f"P{state.on}"
+    found = list[str]()
     if site.flag is not None:
-        also = "PT" if state.on is None else f"P{state.on}"
-        return f"PT, R{site.flag}, RZ, {also}"
-    return f"PT, R{state.lane}, RZ, PT" if state.on is None else ""
+        found.append(f"ISETP.NE.U32.AND #, PT, R{site.flag}, RZ, {also}")
+    elif state.on is None:
+        found.append(f"ISETP.NE.U32.AND #, PT, R{state.lane}, RZ, PT")
+    if site.guard and (site.flag is None or site.flagged):
+        both = 0x20 if "!" in site.guard else 0x80
+        found.append(f"PLOP3.LUT #, PT, {'#' if found else also}, {site.guard.lstrip('@!')}, PT, {both:#x}, 0x0")
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -66,62 +99,59 @@ class _Group:
     Attributes:
         sites: their ends.
         state: what a lane knows.
-        tests: the predicate of each comparison.
+        tests: the predicate of each row of comparisons.
         addresses: a register for the address of each record.
     """
 
     sites: tuple[Site, ...]
     state: State
-    tests: dict[str, int]
+    tests: dict[tuple[str, ...], int]
     addresses: tuple[int, ...]
 
     def stored(self, last: str) -> Iterator[New]:
         """The instructions. last: offset of the last place in a slab's ring."""
         state, done = self.state, frozenset({self.state.scoreboard})
-        for test, number in self.tests.items():
-            site = next(one for one in self.sites if _test(one, state) == test)
-            yield _new(state, site, f"ISETP.NE.U32.AND P{number}, {test}", flag=site.flag is not None)
+        for tests, number in self.tests.items():
+            site = next(one for one in self.sites if _tests(one, state) == tests)
+            for text in tests:
+                new = _new(state, site, text.replace("#", f"P{number}"), flag=site.flag is not None)
+                yield about(site, new)
         for site in self.sites:
             if site.act != "exit":
                 yield from (_new(state, site, text) for text in constants(site))
                 yield _new(state, site, f"IADD3 R{site.quad + END}, R{site.quad + BEGIN}, RZ, RZ")
             made = (_new(state, site, text) for text in barrier(site))
             yield from (one for one in made if not about(site, one).borrowed)  # the others stand at the mark
+        known = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
         for site, address in zip(self.sites, self.addresses, strict=True):
-            on = f"@P{self._on(site)} "
             code = Control(waits=done) if site is self.sites[0] else None
-            known = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
             yield _new(state, site, f"{known}LOP3.LUT R{address}, R{state.offset}, {last}, RZ, 0xc0, !PT", code)
-            yield _new(state, site, f"{on}IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ")
+            count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
+            yield _new(state, site, f"@P{self._on(site)} {count}")
         for site, address in zip(self.sites, self.addresses, strict=True):
             place = state.place(wire.HEAD_BYTES, f"R{address}")
             text = f"@P{self._on(site)} STG.E.128 {place}, R{site.quad}"
             yield _new(state, site, text, Control(reads=state.scoreboard))
-        for site in self.sites:
-            if site.flag is not None:
-                yield _new(state, site, f"MOV R{site.flag}, RZ", flag=True)
 
     def _on(self, site: Site) -> int:
         """The predicate of a record's lanes."""
-        test = _test(site, self.state)
-        if test:
-            return self.tests[test]
-        assert self.state.on is not None
-        return self.state.on
+        found = self.tests.get(_tests(site, self.state), self.state.on)
+        assert found is not None
+        return found
 
 
 def _groups(sites: Sequence[Site], state: State, free: Sequence[int]) -> Iterator[_Group]:
     """Records in their order, as many together as there are predicates and registers for."""
     addresses = (state.address, *state.addresses)
-    some, tests = list[Site](), dict[str, int]()
+    some, tests = list[Site](), dict[tuple[str, ...], int]()
     for site in sites:
-        test = _test(site, state)
-        more = bool(test) and test not in tests
+        needed = _tests(site, state)
+        more = bool(needed) and needed not in tests
         if len(some) == len(addresses) or (more and len(tests) == len(free)):
             yield _Group(tuple(some), state, tests, addresses[: len(some)])
-            some, tests, more = [], {}, bool(test)
+            some, tests, more = [], {}, bool(needed)
         if more:
-            tests[test] = free[len(tests)]
+            tests[needed] = free[len(tests)]
         some.append(site)
     if some:
         yield _Group(tuple(some), state, tests, addresses[: len(some)])

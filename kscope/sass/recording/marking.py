@@ -14,7 +14,7 @@ from ..encoding import writing
 from ..placing import place
 from ..placing.code import LANDMARKS
 from . import registers, spreading, timing
-from .later import PREDICATES
+from .later import PREDICATES, Later
 from .records import Steps, Writer
 from .sites import Needed, Site
 
@@ -56,7 +56,7 @@ def placed(
     writer: Writer,
     claim: int,
     used: frozenset[int],
-    left: Mapping[int, Sequence[Site]],
+    left: Mapping[int, Later],
 ) -> Marks:
     """Place the instructions of all marks.
 
@@ -66,14 +66,14 @@ def placed(
         writer: writes their instructions.
         claim: the instruction in front of which the kernel claims its slab.
         used: registers that the kernel uses.
-        left: by the address of an instruction, sites whose records are stored in front of it.
+        left: by the address of an instruction, records that are stored in front of it.
     """
     needed = registers.needed_predicates(function)
     tensors = any(one.name in _TENSOR_CORES for one in function.instructions)
     made, clocks = Marks(), dict[int, _Clock]()
     for at, some in left.items():
         predicates = Needed(needed[at], registers.calm_predicates(function, at))
-        made.before[at] = list(timing.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some)))
+        made.before[at] = list(timing.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some.sites)))
         made.before[at] += timing.tight(writer.elsewhere(some, predicates), function.arch)
     all_writers = writer
     for number, site in enumerate(sites):

@@ -5,7 +5,7 @@ sites.py has what they are about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...capture import layout, wire
@@ -91,10 +91,9 @@ class Writer:
         ]
         code = Control(waits=done) if site.waits else Control()
         if site.later:
-            kept = [replace(new(text), word_of=word) for text, word in later.kept(site, state)]
             values = [new(text) for text in barrier(site)]
             values = [one for one in values if one.borrowed]  # the others are made where it is stored
-            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [*kept, *values], [])
+            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [*later.kept(site, state), *values], [])
         if site.act in ("exit", "clock"):
             return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [], store if site.act == "exit" else [])
         read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
@@ -102,9 +101,9 @@ class Writer:
             return Steps(read, early, written if site.aside is None else [])
         return Steps(read, early, [*written, new(f"MOV R{quad + END}, R{quad}"), *store])
 
-    def elsewhere(self, sites: Sequence[Site], needed: Needed) -> list[New]:
+    def elsewhere(self, some: later.Later, needed: Needed) -> list[New]:
         """Store the records of sites that are stored later. needed: predicates that the code needs there."""
-        return later.stores(sites, self.state, self.last, needed)
+        return later.stores(some, self.state, self.last, needed)
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """What stands at a site's spot. needed: predicates that the code needs there."""

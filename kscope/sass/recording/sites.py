@@ -46,6 +46,7 @@ class Site:
         low: it stands in the part of the kernel with few registers, see narrow.py.
         later: the record is stored elsewhere, see deferring.py.
         flag: a register that is not 0 while there is such a record to store; None if there always is.
+        flagged: the flag is set elsewhere, and the guard is still the same where the record is stored.
     """
 
     act: str
@@ -64,6 +65,7 @@ class Site:
     low: bool = False
     later: bool = False
     flag: int | None = None
+    flagged: bool = False
 
     @property
     def guard(self) -> str:

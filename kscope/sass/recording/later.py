@@ -48,14 +48,15 @@ def stores(some: Later, state: State, last: str, needed: Needed) -> list[New]:
         last: offset of the last place in a slab's ring: a register or a number.
         needed: predicates that the code needs there.
     """
-    busy = {*needed.predicates, f"P{state.on}", *(site.guard.lstrip("@!") for site in some.sites)}
+    asked = {site.guard.lstrip("@!") for site in some.sites if _asks(site)}
+    busy = {*needed.predicates, f"P{state.on}", *asked}
     free = [number for number in range(PREDICATES) if f"P{number}" not in busy]
     flags = list(_flags(some, state))
     if free or not any(_tests(site, state) for site in some.sites):
         return [*(new for one in _groups(some.sites, state, free) for new in one.stored(last)), *flags]
     if state.spare is None:
         raise UnsupportedError("every predicate is in use where a record would be stored")
-    saved = min((needed.calm or needed.predicates) - {site.guard.lstrip("@!") for site in some.sites})
+    saved = min(needed.calm - asked or needed.predicates - asked)
     waits = [] if saved in needed.calm else [state.new("NOP", Control(stall=13))]
     keep = state.new(f"P2R R{state.spare}, PR, RZ, {1 << int(saved[1:]):#x}")
     give = state.new(f"ISETP.NE.U32.AND {saved}, PT, R{state.spare}, RZ, PT")
@@ -78,6 +79,11 @@ def _set(site: Site, state: State, guard: str = "") -> New:
     return about(site, _new(state, site, guard + text, flag=True))
 
 
+def _asks(site: Site) -> bool:
+    """Whether the guard of a record is asked for where it is stored; else the flag has it."""
+    return bool(site.guard) and (site.flag is None or site.flagged)
+
+
 def _tests(site: Site, state: State) -> tuple[str, ...]:
     """The comparisons that give a record's predicate, "#"; empty if that is the kernel's."""
     also = "PT" if state.on is None else f"P{state.on}"
@@ -86,7 +92,7 @@ def _tests(site: Site, state: State) -> tuple[str, ...]:
         found.append(f"ISETP.NE.U32.AND #, PT, R{site.flag}, RZ, {also}")
     elif state.on is None:
         found.append(f"ISETP.NE.U32.AND #, PT, R{state.lane}, RZ, PT")
-    if site.guard and (site.flag is None or site.flagged):
+    if _asks(site):
         both = 0x20 if "!" in site.guard else 0x80
         found.append(f"PLOP3.LUT #, PT, {'#' if found else also}, {site.guard.lstrip('@!')}, PT, {both:#x}, 0x0")
     return tuple(found)
@@ -101,12 +107,14 @@ class _Group:
         state: what a lane knows.
         tests: the predicate of each row of comparisons.
         addresses: a register for the address of each record.
+        waits: a store before may not have read one of these.
     """
 
     sites: tuple[Site, ...]
     state: State
     tests: dict[tuple[str, ...], int]
     addresses: tuple[int, ...]
+    waits: bool
 
     def stored(self, last: str) -> Iterator[New]:
         """The instructions. last: offset of the last place in a slab's ring."""
@@ -115,7 +123,7 @@ class _Group:
             site = next(one for one in self.sites if _tests(one, state) == tests)
             for text in tests:
                 new = _new(state, site, text.replace("#", f"P{number}"), flag=site.flag is not None)
-                yield about(site, new)
+                yield about(site, new) if _asks(site) else new
         for site in self.sites:
             if site.act != "exit":
                 yield from (_new(state, site, text) for text in constants(site))
@@ -124,7 +132,7 @@ class _Group:
             yield from (one for one in made if not about(site, one).borrowed)  # the others stand at the mark
         known = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
         for site, address in zip(self.sites, self.addresses, strict=True):
-            code = Control(waits=done) if site is self.sites[0] else None
+            code = Control(waits=done) if self.waits and site is self.sites[0] else None
             yield _new(state, site, f"{known}LOP3.LUT R{address}, R{state.offset}, {last}, RZ, 0xc0, !PT", code)
             count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
             yield _new(state, site, f"@P{self._on(site)} {count}")
@@ -142,19 +150,21 @@ class _Group:
 
 def _groups(sites: Sequence[Site], state: State, free: Sequence[int]) -> Iterator[_Group]:
     """Records in their order, as many together as there are predicates and registers for."""
-    addresses = (state.address, *state.addresses)
-    some, tests = list[Site](), dict[tuple[str, ...], int]()
+    every = (state.address, *state.addresses)
+    some, tests, left, waits = list[Site](), dict[tuple[str, ...], int](), every, True
     for site in sites:
         needed = _tests(site, state)
         more = bool(needed) and needed not in tests
-        if len(some) == len(addresses) or (more and len(tests) == len(free)):
-            yield _Group(tuple(some), state, tests, addresses[: len(some)])
-            some, tests, more = [], {}, bool(needed)
+        if len(some) == len(left) or (more and len(tests) == len(free)):
+            yield _Group(tuple(some), state, tests, left[: len(some)], waits)
+            left = left[len(some) :]
+            some, tests, more, waits = [], {}, bool(needed), not left
+            left = left or every
         if more:
             tests[needed] = free[len(tests)]
         some.append(site)
     if some:
-        yield _Group(tuple(some), state, tests, addresses[: len(some)])
+        yield _Group(tuple(some), state, tests, left[: len(some)], waits)
 
 
 def _new(state: State, site: Site, text: str, code: Control | None = None, flag: bool = False) -> New:

@@ -61,13 +61,17 @@ def _numbers(
     together: frozenset[frozenset[regions.Key]],
     apart: frozenset[regions.Key],
 ) -> dict[regions.Key, int]:
-    """A number for each record; some have registers of their own, unless a thread has few there."""
+    """A number for each record; some have registers of their own, unless a thread has few there.
+
+    The others then share as few as they need: they are in no loop of a pipeline.
+    """
     few = [one for one in found if pool.room.get(one.key, registers.NUMBERS) <= pool.fewest < registers.NUMBERS]
     own = [one for one in found if one not in few and one.key in apart]
     numbers = regions.apart(own)
     for some in (few, [one for one in found if one not in few and one.key not in apart]):
         many = max(numbers.values(), default=-1) + 1
-        numbers |= {key: many + number for key, number in (regions.shared(some, together) if some else {}).items()}
+        shared = regions.shared(some, together, 0 if own and some is not few else 1) if some else {}
+        numbers |= {key: many + number for key, number in shared.items()}
     return numbers
 
 

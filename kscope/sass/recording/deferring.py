@@ -100,7 +100,7 @@ class Kinds:
     ahead: bool
 
 
-ALL_KINDS = tuple(Kinds(ends, ahead) for ends in (True, False) for ahead in (False, True))
+ALL_KINDS = tuple(Kinds(ends, ahead) for ends in (True, False) for ahead in (True, False))
 """In the order in which they are tried."""
 
 

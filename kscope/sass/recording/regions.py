@@ -158,16 +158,20 @@ def apart(records: Sequence[Record]) -> dict[Key, int]:
     return {record.key: number for number, record in enumerate(dict.fromkeys(records))}
 
 
-def shared(records: Sequence[Record], together: frozenset[frozenset[Key]]) -> dict[Key, int]:
-    """A number for each record: those that are not needed together share registers, one set more than are needed.
+def shared(records: Sequence[Record], together: frozenset[frozenset[Key]], more: int = 1) -> dict[Key, int]:
+    """A number for each record: those that are not needed together share registers.
 
-    With one more, a region that begins where another one ends need not wait for that one's store.
+    Args:
+        records: the records.
+        together: pairs of them that are needed at the same time.
+        more: sets of registers beside those that are needed. With one more, a region that begins where another one
+            ends need not wait for that one's store.
     """
     tries = range(1, len(records) + 2)
     many = next(many for many in tries if _colored(records, together, many) is not None)
-    more = _colored(records, together, many + 1)
-    assert more is not None
-    return more
+    found = _colored(records, together, many + more)
+    assert found is not None
+    return found
 
 
 def _colored(records: Sequence[Record], together: frozenset[frozenset[Key]], many: int) -> dict[Key, int] | None:

@@ -34,6 +34,7 @@ def chosen(
     tries: list[Callable[[], registers.Allocation]] = [
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset(one.key for one in found))),
         lambda: pool.owned(found, _numbers(pool, found, together, apart)),
+        lambda: pool.owned(found, _numbers(pool, found, together, apart - _few(pool, found))),
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset())),
         lambda: pool.lent(pool.spans, together),
     ]
@@ -61,18 +62,28 @@ def _numbers(
     together: frozenset[frozenset[regions.Key]],
     apart: frozenset[regions.Key],
 ) -> dict[regions.Key, int]:
-    """A number for each record; some have registers of their own, unless a thread has few there.
+    """A number for each record; some have registers of their own.
 
-    The others then share as few as they need: they are in no loop of a pipeline.
+    The others then share as few as they need: they are in no loop of a pipeline, or where a thread has few registers.
     """
-    few = [one for one in found if pool.room.get(one.key, registers.NUMBERS) <= pool.fewest < registers.NUMBERS]
-    own = [one for one in found if one not in few and one.key in apart]
-    numbers = regions.apart(own)
-    for some in (few, [one for one in found if one not in few and one.key not in apart]):
+    few = _few(pool, found)
+    own = [one for one in found if one.key in apart]
+    numbers, rest = regions.apart(own), [one for one in found if one.key not in apart]
+    for some, more in (
+        ([one for one in rest if one.key in few], 1),
+        ([one for one in rest if one.key not in few], not own),
+    ):
         many = max(numbers.values(), default=-1) + 1
-        shared = regions.shared(some, together, 0 if own and some is not few else 1) if some else {}
+        shared = regions.shared(some, together, int(more)) if some else {}
         numbers |= {key: many + number for key, number in shared.items()}
     return numbers
+
+
+def _few(pool: registers.Pool, found: Sequence[regions.Record]) -> frozenset[regions.Key]:
+    """The records where a thread has few registers."""
+    return frozenset(
+        one.key for one in found if pool.room.get(one.key, registers.NUMBERS) <= pool.fewest < registers.NUMBERS
+    )
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,8 @@ def planned(
     flags, begins = dict[Key | int, int](), defaultdict[int, set[int]](set)
     stores = dict[int, list[tuple[bool, tuple[int, int], int]]]()
     for place, site in enumerate(sites):
-        where = _Where.of(machine, site, sites) if _able(site) and site.own and not site.low else None
+        alone = [key for key, quad in chosen.quads.items() if quad == site.quad] == [site.record.key]
+        where = _Where.of(machine, site, sites) if _able(site) and alone else None
         if where is None or not (kinds.ends if where.ends else kinds.ahead or not where.first):
             continue
         stays = site.guard.lstrip("@!") not in where.written
@@ -159,7 +160,7 @@ def planned(
         return none
     # stores come in another order now, so that another one may have read a record's registers last
     found = [replace(one, waits=one.waits or one.act != "exit") for one in found]
-    least = min(room.get(at, 0) for at in stores)
+    least = min((room.get(at, 0) for at in stores if not chosen.narrow or at not in chosen.narrow.inside), default=0)
     many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
     addresses = tuple(one for one in free if one < least)[:many]
     state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses)
@@ -308,7 +309,7 @@ class _Where:
         (end,) = ends
         last = blocks[end][-1]
         until = passed(last.at)
-        if last.name != "BRA" or not flow.dominators[end] >> own & 1 or last.at in until or not _stays(within, until):
+        if last.name != "BRA" or own != end or last.at in until or not _stays(within, until):
             return None
         return _Where((last.at,), frozenset(until), True, False, written, True, depth)
 

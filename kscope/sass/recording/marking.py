@@ -74,14 +74,15 @@ def placed(
     for at, some in left.items():
         predicates = Needed(needed[at], registers.calm_predicates(function, at))
         made.before[at] = list(timing.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some.sites)))
-        made.before[at] += timing.tight(writer.elsewhere(some, predicates), function.arch)
+        made.before[at] += timing.tight(writer.at(some.sites[0]).elsewhere(some, predicates), function.arch)
     all_writers = writer
     for number, site in enumerate(sites):
         spot, writer = site.spot, all_writers.at(site)
         made.replaced |= writer.replaced(site)
         made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
         known = clocks.get(spot.at)
-        lent = bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
+        # a part with few registers ends the instructions that are looked at, and uses none of these
+        lent = not site.low and bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
         ahead, open_end = _ahead(function, sites[number:], claim, known.at if known else spot.at)
         ahead = [] if lent else ahead
         on, many = _on(writer, site, ahead, needed)

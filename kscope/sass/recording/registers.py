@@ -145,9 +145,11 @@ class Pool:
 
         address, offset = (_take(free, 1, self.function) for _ in range(2))
         spare, extra, mine = map(moved, (state.spare, state.extra, state.mine))
-        low = replace(state, address=address, offset=offset, spare=spare, extra=extra, mine=mine)
+        low = replace(
+            state, address=address, offset=offset, spare=spare, extra=extra, mine=mine, addresses=(*free[:1],)
+        )
         for n, some in keys.items():
-            names = frozenset(f"R{one}" for one in (low.address, *range(found[n], found[n] + RECORD)))
+            names = frozenset(f"R{one}" for one in (low.address, *low.addresses, *range(found[n], found[n] + RECORD)))
             waits = waits.union(*(lender.waits(self.spans[key], names) for key in some))
         return low, found, waits
 

@@ -53,6 +53,7 @@ _STORE = "STG"
 _WORDS = (0, 2, 3)
 """Of a record, but for its id."""
 _DRAIN, _ALL = "WARPGROUP.DEPBAR", "0x0"
+_AWAITS = "SYNCS.PHASECHK"
 _PIPELINED = ("WARPGROUP", "UTMALDG")
 """Instructions of loops in which something is under way where an iteration ends."""
 _ADDRESSES = 3
@@ -214,8 +215,8 @@ def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
     together = frozenset(
         frozenset((one, other))
         for first, second in map(tuple, plan.together)
-        for one in keys[first]
-        for other in keys[second]
+        for one in keys.get(first, {first})
+        for other in keys.get(second, {second})
     )
     records = tuple(dict.fromkeys([*plan.records, *(one.record for one in placed)]))
     return replace(plan, placed=placed, records=records, together=together)
@@ -324,7 +325,11 @@ def _loop(machine: Machine, block: int) -> tuple[int, int] | None:
 
     A wait that is repeated is no other loop.
     """
-    loops = [(head, inside) for head, inside in machine.flow.loops.items() if inside.bit_count() > 1]
+    loops = [
+        (head, inside)
+        for head, inside in machine.flow.loops.items()
+        if not (inside == 1 << head and machine.blocks[head][0].code.startswith(_AWAITS))
+    ]
     found = min((one for one in loops if one[1] >> block & 1), key=lambda one: one[1].bit_count(), default=None)
     return found if found and not any(other & found[1] == other != found[1] for _, other in loops) else None
 

@@ -10,7 +10,11 @@ from ..cubin.instructions import Instruction
 
 _ADDRESS = re.compile(r"\[(?:(R\d+|RZ)(?:\+(?=U|-?0))?)?(?:(UR\d+|URZ)(?:\+(?=-?0))?)?(-?0x[0-9a-f]+)?\]")
 _COPIES = re.compile(r"\[UR(\d+)\]")
-_PARITY_BIT = re.compile(r"(?:U?SHF\.L\.U32 \S+, \S+, 0x1f, U?RZ|(?:IMAD|USHF)\.SHL\.U32 \S+, \S+, 0x80000000, RZ)")
+_PARITY_BIT = re.compile(
+    r"U?SHF\.L\.U32 \S+, \S+, 0x1f, U?RZ|(?:IMAD|USHF)\.SHL\.U32 \S+, \S+, 0x80000000, RZ"
+    r"|IMAD(?:\.U32)? \S+, \S+, -?0x80000000, RZ"
+)
+_COPY = re.compile(r"(?:IMAD(?:\.MOV)?\.U32 \S+, RZ, RZ|MOV \S+), (U?R\d+)")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,14 @@ def parity(one: Instruction, ahead: tuple[Instruction, ...]) -> tuple[str, bool]
     register = one.operands[-1].removesuffix(".reuse")
     if not re.fullmatch(r"R\d+", register):
         raise UnsupportedError(f"{one.code} at {one.at:#x} waits for an unknown parity: {register}")
-    made = next((other for other in reversed(ahead) if register in other.writes), None)
-    text = "" if made is None or made.conditional else f"{made.code} {', '.join(made.operands).replace('.reuse', '')}"
-    return register, _PARITY_BIT.fullmatch(text) is None
+    return register, not _is_bit(register, ahead)
+
+
+def _is_bit(register: str, ahead: tuple[Instruction, ...]) -> bool:
+    """Whether only the highest bit of a register may be set. ahead: what ran before in its block."""
+    place = next((place for place in reversed(range(len(ahead))) if register in ahead[place].writes), None)
+    if place is None or ahead[place].conditional:
+        return False
+    text = f"{ahead[place].code} {', '.join(ahead[place].operands)}".replace(".reuse", "")
+    copied = _COPY.fullmatch(text)
+    return _is_bit(copied[1], ahead[:place]) if copied else _PARITY_BIT.fullmatch(text) is not None

@@ -12,7 +12,7 @@ from kscope.sass.checks import hazards
 from kscope.sass.cubin.control import control
 from kscope.sass.cubin.insertion import New
 from kscope.sass.cubin.instructions import BYTES
-from kscope.sass.placing import place
+from kscope.sass.placing import operands, place
 from kscope.sass.placing.code import Machine
 from kscope.sass.placing.operands import Source
 from kscope.sass.placing.paths import Spot
@@ -159,6 +159,22 @@ def test_a_flag_is_cleared_where_records_are_stored_or_set_for_the_next_ones() -
     for begins, source in ((frozenset[int](), "RZ"), (frozenset({121}), "R102")):
         last = stored(STATE, *left, begins=begins)[-1].seen
         assert last is not None and last.operands == ("R121", source)
+
+
+@pytest.mark.parametrize(
+    ("made", "only"),
+    [
+        (["USHF.L.U32 UR5, UR5, 0x1f, URZ", "IMAD.U32 R2, RZ, RZ, UR5"], True),
+        (["IMAD.U32 R2, R12, -0x80000000, RZ"], True),
+        (["IMAD.U32 R2, R12, -0x80000000, RZ", "@P0 MOV R2, R3"], False),
+        (["USHF.L.U32 UR5, UR5, 0x1f, URZ", "UIADD3 UR5, UR5, 0x1, URZ", "IMAD.U32 R2, RZ, RZ, UR5"], False),
+        (["IMAD.U32 R2, R12, 0x40000000, RZ"], False),
+        (["IMAD.U32 R2, RZ, RZ, UR5"], False),
+    ],
+)
+def test_a_parity_in_the_highest_bit_alone_is_not_masked(made: list[str], only: bool) -> None:
+    *ahead, wait = listed(*made, "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR6+0x28020], R2").instructions
+    assert operands.parity(wait, tuple(ahead)) == ("R2", not only)
 
 
 def test_a_clock_needs_no_time_behind_a_wait_for_products() -> None:

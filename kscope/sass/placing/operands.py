@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import UnsupportedError
 from ..cubin.instructions import Instruction
+from .code import Machine
 
 _ADDRESS = re.compile(r"\[(?:(R\d+|RZ)(?:\+(?=U|-?0))?)?(?:(UR\d+|URZ)(?:\+(?=-?0))?)?(-?0x[0-9a-f]+)?\]")
 _COPIES = re.compile(r"\[UR(\d+)\]")
@@ -72,24 +73,38 @@ def address(one: Instruction) -> tuple[str, str, int]:
     return register, uniform, int(match[3] or "0", 16)
 
 
-def parity(one: Instruction, ahead: tuple[Instruction, ...]) -> tuple[str, bool]:
+def parity(one: Instruction, code: Machine) -> tuple[str, bool]:
     """The register with the parity that an instruction waits for, and whether it may have other bits than the highest.
 
     Args:
         one: the instruction.
-        ahead: what is in front of it in its block.
+        code: the function.
     """
     register = one.operands[-1].removesuffix(".reuse")
     if not re.fullmatch(r"R\d+", register):
         raise UnsupportedError(f"{one.code} at {one.at:#x} waits for an unknown parity: {register}")
-    return register, not _is_bit(register, ahead)
+    (block,) = [n for n, some in enumerate(code.blocks) if some[0].at <= one.at <= some[-1].at]
+    return register, not _is_bit(register, code, block, one.at, set())
 
 
-def _is_bit(register: str, ahead: tuple[Instruction, ...]) -> bool:
-    """Whether only the highest bit of a register may be set. ahead: what ran before in its block."""
-    place = next((place for place in reversed(range(len(ahead))) if register in ahead[place].writes), None)
-    if place is None or ahead[place].conditional:
-        return False
-    text = f"{ahead[place].code} {', '.join(ahead[place].operands)}".replace(".reuse", "")
-    copied = _COPY.fullmatch(text)
-    return _is_bit(copied[1], ahead[:place]) if copied else _PARITY_BIT.fullmatch(text) is not None
+def _is_bit(register: str, code: Machine, block: int, at: int, seen: set[tuple[str, int]]) -> bool:
+    """Whether only the highest bit of a register may be set in front of an instruction.
+
+    Args:
+        register: the register.
+        code: the function.
+        block: the instruction's block.
+        at: its address.
+        seen: registers and blocks of which that is examined already, at the end of the block.
+    """
+    made = next((one for one in reversed(code.blocks[block]) if one.at < at and register in one.writes), None)
+    if made is not None:
+        text = f"{made.code} {', '.join(made.operands)}".replace(".reuse", "")
+        copied = _COPY.fullmatch(text)
+        if made.conditional or not copied:
+            return not made.conditional and _PARITY_BIT.fullmatch(text) is not None
+        return _is_bit(copied[1], code, block, made.at, seen)
+    ahead = [one for one in code.flow.predecessors[block] if (register, one) not in seen]
+    seen.update((register, one) for one in ahead)
+    last = code.function.size
+    return block != 0 and all(_is_bit(register, code, one, last, seen) for one in ahead)

@@ -234,9 +234,7 @@ class Pipeline:
         return kernel.text[kernel.statements[statement].start : kernel.statements[statement].end]
 
     def _awaited(self, one: Instruction) -> Source:
-        block = next(block for block in self.code.blocks if block[0].at <= one.at <= block[-1].at)
-        ahead = tuple(other for other in block if other.at < one.at)
-        register, masked = operands.parity(one, ahead)
+        register, masked = operands.parity(one, self.code)
         return Source(one.at, *operands.address(one), parity=register, masked=masked)
 
     @cached_property

@@ -173,8 +173,24 @@ def test_a_flag_is_cleared_where_records_are_stored_or_set_for_the_next_ones() -
     ],
 )
 def test_a_parity_in_the_highest_bit_alone_is_not_masked(made: list[str], only: bool) -> None:
-    *ahead, wait = listed(*made, "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR6+0x28020], R2").instructions
-    assert operands.parity(wait, tuple(ahead)) == ("R2", not only)
+    function = listed(*made, "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR6+0x28020], R2", "EXIT")
+    assert operands.parity(function.instructions[-2], Machine(function, {})) == ("R2", not only)
+
+
+@pytest.mark.parametrize(("other", "only"), [("USHF.L.U32 UR5, UR6, 0x1f, URZ", True), ("UMOV UR5, 0x1", False)])
+def test_a_parity_may_be_made_on_several_paths(other: str, only: bool) -> None:
+    function = listed(
+        "USHF.L.U32 UR5, UR4, 0x1f, URZ",
+        "@P0 BRA `(over)",
+        other,
+        "IMAD.U32 R2, RZ, RZ, UR5",
+        "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR6+0x28020], R2",
+        "@P1 BRA `(again)",
+        "EXIT",
+        over=3,
+        again=4,
+    )
+    assert operands.parity(function.instructions[4], Machine(function, {})) == ("R2", not only)
 
 
 def test_a_clock_needs_no_time_behind_a_wait_for_products() -> None:

@@ -1,6 +1,7 @@
 /* Claims: finding the slabs in copies of claimed device memory, and their launches. kscope_runtime/slab_search.py and
    launch_table.py do the same in numpy. */
 
+#include "steps.h"
 #include "threads.h"
 #include "wire.h"
 

@@ -1,21 +1,21 @@
 /* Slabs of the wire layout become slabs of a capture. kscope/capture/expand.py does the same in numpy, and explains
    it. */
 
-#include "clock_rows.h"
-#include "threads.h"
+#include "expand.h"
+#include "steps.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_WORDS = 16, HEADER_LINES = 2, HEADER_WORDS = 32, RECORDS_PER_LINE = 4, RECORD_WORDS = 4, LEAST_KEPT = 4 };
+enum { HEADER_LINES = 2, HEADER_WORDS = 32, RECORDS_PER_LINE = 4, RECORD_WORDS = 4, LEAST_KEPT = 4 };
 enum { LOG2_SHIFT = 10, FLAG_MASK = 31 << 15, FLAG_STOP = 2 << 15, FLAG_ANCHORS = 16 << 15, SMID_SHIFT = 20 };
 enum { ANCHOR_ID = 6, LAST_ANCHOR_ID = 1 << 4 | 6 };
 static const int64_t MOST_NS = (int64_t)1 << 50;
 
 enum { GLOBALTIMER_BIT = 1 << 15, TIMER_ROUNDING = (1 << TIME_SHIFT) - 1 };
 enum { MOST_PARTS = 16 }; /* a power of two; each looks at every slab */
-enum { LEAST_SLABS = 1 << 14, LEAST_LINES = 1 << 12 }; /* for a thread */
+enum { LEAST_SLABS = 1 << 14 }; /* for a thread */
 
 static uint64_t low_bits(uint64_t value, int bits)
 {
@@ -249,22 +249,6 @@ static uint32_t anchors(const uint32_t *head, const uint32_t *launch, int64_t ke
     return found;
 }
 
-struct expansion {
-    const uint32_t *units;
-    int64_t slabs, step;
-    const uint32_t *at;
-    const int32_t *entry;
-    const uint32_t *kept;
-    const int64_t *line;
-    const uint64_t *start_clock;
-    int64_t claims;
-    const int64_t *opens;
-    const uint32_t *stripe, *origin, *launches;
-    struct layouts layouts;
-    uint32_t header_word, done_word, epoch;
-    uint32_t *lines;
-};
-
 /* Write a slab. Returns its lines. */
 static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim, uint32_t *header)
 {
@@ -317,7 +301,7 @@ static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim,
     return HEADER_LINES + capacity / RECORDS_PER_LINE;
 }
 
-static void write_step(void *context, int64_t index)
+void write_step(void *context, int64_t index)
 {
     const struct expansion *const all = context;
     const int64_t stop = step_end(index, all->slabs, all->step);

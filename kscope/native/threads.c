@@ -6,22 +6,10 @@
 #include "threads.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <time.h>
 
 enum { MOST_THREADS = 64, IDLE_S = 1, FIRST_WOKEN = 2 };
-
-struct work {
-    void (*job)(void *, int64_t);
-    void *context;
-    int64_t jobs;
-    atomic_int_fast64_t next;
-    int64_t places, working; /* for threads that may still join; threads that have not finished */
-    struct work *later;
-    pthread_cond_t finished;
-};
 
 /* The lock protects these and the works. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -130,28 +118,37 @@ static void start_threads(int64_t count)
     pthread_attr_destroy(&detached);
 }
 
-void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
+void begin_parallel(struct work *work, void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
 {
-    struct work work = {.job = job, .context = context, .jobs = jobs, .places = (threads < jobs ? threads : jobs) - 1};
-    if (work.places <= 0) {
-        take_jobs(&work);
+    *work = (struct work){.job = job, .context = context, .jobs = jobs, .places = threads < jobs ? threads : jobs};
+    pthread_cond_init(&work->finished, NULL);
+    if (work->places <= 0)
         return;
-    }
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    pthread_cond_init(&work.finished, NULL);
     pthread_mutex_lock(&lock);
-    start_threads(work.places);
-    work.later = queue;
-    queue = &work;
+    start_threads(work->places);
+    work->later = queue;
+    queue = work;
     for (int woken = 0; woken < FIRST_WOKEN; woken++)
         pthread_cond_signal(&wake);
     pthread_mutex_unlock(&lock);
-    take_jobs(&work);
+}
+
+void finish_parallel(struct work *work)
+{
+    take_jobs(work);
     pthread_mutex_lock(&lock);
-    leave_queue(&work);
-    while (work.working)
-        pthread_cond_wait(&work.finished, &lock);
+    leave_queue(work);
+    while (work->working)
+        pthread_cond_wait(&work->finished, &lock);
     pthread_mutex_unlock(&lock);
-    pthread_cond_destroy(&work.finished);
+    pthread_cond_destroy(&work->finished);
+}
+
+void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
+{
+    struct work work;
+    begin_parallel(&work, job, context, jobs, (threads < jobs ? threads : jobs) - 1);
+    finish_parallel(&work);
 }

@@ -12,6 +12,7 @@
 #include <time.h>
 
 enum { LINES_PER_UNIT = 2 }; /* at most, where a row becomes three records */
+enum { LAUNCHES_STEP = 1 << 9 };
 
 struct writing {
     struct work work;
@@ -51,20 +52,35 @@ static void find_layouts(const struct pass *pass, uint64_t kernel, int32_t *firs
     *stop = known ? pass->layout_stop[low] : 0;
 }
 
+struct copying {
+    const struct pass *pass;
+    const struct columns *now;
+    int64_t count;
+    atomic_int learning;
+};
+
+static void copy_some(void *context, int64_t index)
+{
+    struct copying *const all = context;
+    const struct pass *const pass = all->pass;
+    for (int64_t i = index * LAUNCHES_STEP; i < step_end(index, all->count, LAUNCHES_STEP); i++) {
+        const int32_t slot = all->now->rows[i];
+        const uint32_t *const row = pass->rows + (int64_t)slot * LAUNCH_WORDS;
+        const uint64_t kernel = two(row + KERNEL);
+        memcpy(all->now->launches + i * LAUNCH_WORDS, row, LAUNCH_WORDS * sizeof *row);
+        find_layouts(pass, kernel, all->now->layout_first + i, all->now->layout_stop + i);
+        if (pass->log2[slot] == VARYING && pass->looks[kernel % (uint64_t)pass->sizes] < pass->enough_looks)
+            all->learning = 1;
+    }
+}
+
 /* Copy the entries of the batch's launches: later ones may replace them while slabs are written. Returns whether the
    sizes of some kernels' slabs still follow what is seen. */
 static int copy_launches(const struct pass *pass, const struct columns *now, int64_t count)
 {
-    int learning = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const uint32_t *const row = pass->rows + (int64_t)now->rows[i] * LAUNCH_WORDS;
-        const uint64_t kernel = two(row + KERNEL);
-        memcpy(now->launches + i * LAUNCH_WORDS, row, LAUNCH_WORDS * sizeof *row);
-        find_layouts(pass, kernel, now->layout_first + i, now->layout_stop + i);
-        learning |= pass->log2[now->rows[i]] == VARYING &&
-                    pass->looks[kernel % (uint64_t)pass->sizes] < pass->enough_looks;
-    }
-    return learning;
+    struct copying all = {pass, now, count, 0};
+    in_parallel(copy_some, &all, steps_of(count, LAUNCHES_STEP), worth(pass->threads, count, LAUNCHES_STEP));
+    return all.learning;
 }
 
 /* Find the slabs and their launches. Changes nothing but columns. */

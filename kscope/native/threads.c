@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <time.h>
 
 enum { MOST_THREADS = 64, IDLE_S = 1, FIRST_WOKEN = 2 };
@@ -17,6 +19,34 @@ static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, ended = PTHREAD_COND_INIT
 static struct work *queue; /* calls that want threads */
 static int64_t threads_alive, threads_busy;
 static int forking;
+
+static pthread_key_t kept_key;
+static int has_key;
+
+struct kept {
+    size_t bytes;
+    max_align_t memory[];
+};
+
+static void make_key(void)
+{
+    has_key = !pthread_key_create(&kept_key, free);
+}
+
+void *kept_memory(size_t bytes)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
+    struct kept *kept = has_key ? pthread_getspecific(kept_key) : NULL;
+    if (has_key && (!kept || kept->bytes < bytes)) {
+        free(kept);
+        kept = malloc(sizeof *kept + bytes);
+        pthread_setspecific(kept_key, kept);
+        if (kept)
+            kept->bytes = bytes;
+    }
+    return kept ? kept->memory : NULL;
+}
 
 static void take_jobs(struct work *work)
 {

@@ -64,6 +64,7 @@ class CompiledPass:
         assert calls.points is not None
         self._device, self._staging, self._calls = device, staging, calls
         self._about, self.stuck = np.zeros(1, PASS), np.zeros(device.stripes, bool)
+        self._words = {name: self._about[name] for name in PASS.names or ()}  # much faster than fields
         sizes = {
             "slabs": most_slabs(staging.units, device.stripes), "parts": device.stripes + 1, "steps": _STEPS + 1,
             "launches": 2 * wire.SLOTS, "words": 2 * wire.SLOTS * wire.LAUNCH_BYTES // 4,
@@ -141,8 +142,8 @@ class CompiledPass:
         self._set(has_room=room)
         while (status := self._go(arena, needed)) is not Status.DONE:
             needed, batch = 0, self._get("batch")
-            if self._about["reading"][0]:
-                seen(float(self._about["reading"][0]))
+            if reading := float(self._words["reading"][0]):
+                seen(reading)
             if status is Status.MISSING:
                 self._launches.fetch_missing(self._calls)
                 self._set(last=1)  # entries that are still missing do not exist
@@ -151,7 +152,7 @@ class CompiledPass:
             elif status is Status.UNUSUAL:
                 freed += unusual(batch)
                 self._set(batch=batch + 1, ready=0, last=0)
-        seen(float(self._about["reading"][0]))
+        seen(float(self._words["reading"][0]))
         return freed + self._get("freed")
 
     def finish(self) -> None:
@@ -173,11 +174,11 @@ class CompiledPass:
     def _point(self, columns: Mapping[str, np.ndarray]) -> None:
         for name, column in columns.items():
             assert column.flags.c_contiguous
-            self._about[name] = column.ctypes.data
+            self._words[name][0] = column.ctypes.data
 
     def _set(self, **values: float) -> None:
         for name, value in values.items():
-            self._about[name] = value
+            self._words[name][0] = value
 
     def _get(self, name: str) -> int:
-        return int(self._about[name][0])
+        return int(self._words[name][0])

@@ -5,7 +5,7 @@
 
 /* A pass of the drain. Every field has 8 bytes; kscope_runtime/compiled_pass.py has the same. */
 
-enum { PLACES = 3, SETS = 2, STEPS = 64 };
+enum { PLACES = 3, SETS = 2, STEPS = 128 };
 enum { DONE, UNUSUAL, MISSING, NEWS, FULL, FAILED }; /* why ks_batches() returns */
 
 /* Memory for what is known of a batch's slabs, parts and launches. */

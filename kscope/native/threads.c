@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST_THREADS = 64, IDLE_S = 1, FIRST_WOKEN = 2 };
+enum { MOST_THREADS = 64, IDLE_S = 1, WOKEN = 2 };
 
 /* The lock protects these and the works. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, ended = PTHREAD_COND_INITIALIZER;
-static struct work *queue; /* calls that want threads */
+static _Atomic(struct work *) queue; /* calls that want threads, the newest one first; others may read it as a hint */
 static int64_t threads_alive, threads_busy;
 static int forking;
 
@@ -48,20 +48,15 @@ void *kept_memory(size_t bytes)
     return kept ? kept->memory : NULL;
 }
 
-static void take_jobs(struct work *work)
-{
-    for (int64_t index; (index = atomic_fetch_add(&work->next, 1)) < work->jobs;)
-        work->job(work->context, index);
-}
-
 /* Let no other thread join the work. */
 static void leave_queue(struct work *work)
 {
-    struct work **at = &queue;
-    while (*at && *at != work)
-        at = &(*at)->later;
-    if (*at)
-        *at = work->later;
+    struct work *before = queue;
+    if (before == work)
+        queue = work->later;
+    for (; before && before != work; before = before->later)
+        if (before->later == work)
+            before->later = work->later;
 }
 
 /* Wait for work. Returns 0 after a second without any, and before a fork. */
@@ -75,23 +70,52 @@ static int wait_for_work(void)
     return queue && !forking;
 }
 
+/* Wake threads: each wakes some more, so that the caller need not wake all. */
+static void wake_some(void)
+{
+    for (int woken = 0; woken < WOKEN; woken++)
+        pthread_cond_signal(&wake);
+}
+
+static void take_jobs(struct work *work);
+
+/* With the lock: join the newest work. */
+static void join_newest(void)
+{
+    struct work *const work = queue;
+    work->working++;
+    if (!--work->places)
+        queue = work->later;
+    if (queue)
+        wake_some();
+    pthread_mutex_unlock(&lock);
+    take_jobs(work);
+    pthread_mutex_lock(&lock);
+    if (!--work->working)
+        pthread_cond_signal(&work->finished);
+}
+
+static void take_jobs(struct work *work)
+{
+    for (int64_t index; (index = atomic_fetch_add(&work->next, 1)) < work->jobs;) {
+        work->job(work->context, index);
+        const struct work *const newest = queue; /* only compared: it may be over */
+        if (work->is_waited_for || !newest || newest == work)
+            continue;
+        pthread_mutex_lock(&lock);
+        if (queue && atomic_load(&queue)->is_waited_for)
+            join_newest();
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 static void *run(void *argument)
 {
     pthread_mutex_lock(&lock);
     while (wait_for_work()) {
-        struct work *const work = queue;
         threads_busy++;
-        work->working++;
-        if (!--work->places)
-            queue = work->later;
-        if (queue) /* each wakes the next one, so that the caller need not wake all */
-            pthread_cond_signal(&wake);
-        pthread_mutex_unlock(&lock);
-        take_jobs(work);
-        pthread_mutex_lock(&lock);
+        join_newest();
         threads_busy--;
-        if (!--work->working)
-            pthread_cond_signal(&work->finished);
     }
     threads_alive--;
     pthread_cond_broadcast(&ended); /* several threads may fork */
@@ -148,9 +172,8 @@ static void start_threads(int64_t count)
     pthread_attr_destroy(&detached);
 }
 
-void begin_parallel(struct work *work, void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
+static void begin(struct work *work)
 {
-    *work = (struct work){.job = job, .context = context, .jobs = jobs, .places = threads < jobs ? threads : jobs};
     pthread_cond_init(&work->finished, NULL);
     if (work->places <= 0)
         return;
@@ -160,9 +183,14 @@ void begin_parallel(struct work *work, void (*job)(void *, int64_t), void *conte
     start_threads(work->places);
     work->later = queue;
     queue = work;
-    for (int woken = 0; woken < FIRST_WOKEN; woken++)
-        pthread_cond_signal(&wake);
+    wake_some();
     pthread_mutex_unlock(&lock);
+}
+
+void begin_parallel(struct work *work, void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
+{
+    *work = (struct work){.job = job, .context = context, .jobs = jobs, .places = threads < jobs ? threads : jobs};
+    begin(work);
 }
 
 void finish_parallel(struct work *work)
@@ -178,7 +206,8 @@ void finish_parallel(struct work *work)
 
 void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
 {
-    struct work work;
-    begin_parallel(&work, job, context, jobs, (threads < jobs ? threads : jobs) - 1);
+    struct work work = {.job = job, .context = context, .jobs = jobs, .is_waited_for = 1};
+    work.places = (threads < jobs ? threads : jobs) - 1;
+    begin(&work);
     finish_parallel(&work);
 }

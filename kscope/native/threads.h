@@ -10,13 +10,15 @@
 /* Call job(context, 0) to job(context, jobs - 1), on this thread and on up to `threads` - 1 others. */
 void in_parallel(void (*job)(void *context, int64_t index), void *context, int64_t jobs, int64_t threads);
 
-/* The same, but the caller does other things until finish_parallel(). */
+/* The same, but the caller does other things until finish_parallel(). If it calls in_parallel() meanwhile, threads go over
+   to that after the job that they are at: it is waited for. */
 struct work {
     void (*job)(void *, int64_t);
     void *context;
     int64_t jobs;
     atomic_int_fast64_t next;
     int64_t places, working; /* for threads that may still join; threads that have not finished */
+    int is_waited_for;
     struct work *later;
     pthread_cond_t finished;
 };

@@ -26,7 +26,7 @@ from .slab_search import LOG2, most_slabs
 from .slab_sizes import LOOKS
 from .staging import PLACES, Batches, Staging
 
-_STEPS, _LINES_PER_UNIT = 64, 2
+_STEPS, _LINES_PER_UNIT = 128, 2
 """As in C: parts of a batch that threads write, and lines that a unit becomes at most, where rows are three records."""
 
 

@@ -1,16 +1,20 @@
 """Speed of the host's side of draining, without a GPU: passes over full rings of a device in memory of this process.
 
-    PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--repeat 7] [--open 0]
+    PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--open 4] [--file]
 
 Prints the wall time and the CPU time of a pass in ns per slab and in GB/s of wire memory, the best of the runs, without
 copies, which a GPU's copy engines make, and page faults: all passes write to the same memory of the host.
 --open: so many of each ring's last slabs are open during the pass, every second one, and are taken by another one.
+--file: slabs are kept in a file in /dev/shm, too, as with survive="keeper".
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,7 @@ from wired import TIME
 
 from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope_runtime.device import Device
 from kscope_runtime.drain_pass import Passes
 from kscope_runtime.slab_search import looks_whole
@@ -114,6 +119,7 @@ def main() -> None:
     parser.add_argument("--rings", type=int, default=16)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--open", type=int, default=0)
+    parser.add_argument("--file", action="store_true")
     options = parser.parse_args()
     log2 = log2_of(options.records)
     driver, metal = device(options.rings)
@@ -121,6 +127,10 @@ def main() -> None:
     full = [ring(options.records, sm) for sm in range(options.rings)]
     slabs = sum(count for _, count in full)
     late = [np.flatnonzero(looks_whole(units))[::-2][: options.open] for units, _ in full]
+    if options.file:
+        path = Path(f"/dev/shm/kscope-bench-{os.getpid()}.pool")
+        Device.file = PoolFile(path, PoolDevice(0, "", options.rings), EPOCH, 1 << 28, is_copy=True)  # type: ignore[assignment]
+        atexit.register(path.unlink)
     passes = Passes(metal)
     passes.begin(EPOCH)
     memory = Memory(gpu, metal.control)

@@ -17,6 +17,7 @@ enum { LAUNCHES_STEP = 1 << 9 };
 struct writing {
     struct work work;
     struct expansion slabs;
+    int64_t batch;
 };
 
 /* As time.monotonic(). */
@@ -29,11 +30,17 @@ double seconds(void)
 
 void finish_writing(struct pass *pass)
 {
-    if (pass->writing) {
-        finish_parallel(&pass->writing->work);
-        free(pass->writing);
-        pass->writing = NULL;
+    struct writing *const writing = pass->writing;
+    if (!writing)
+        return;
+    const struct expansion *const slabs = &writing->slabs;
+    finish_parallel(&writing->work);
+    if (pass->kept) {
+        finish_keeping(pass);
+        begin_keeping(pass, writing->batch, slabs->lines, slabs->line[steps_of(slabs->slabs, slabs->step)]);
     }
+    free(writing);
+    pass->writing = NULL;
 }
 
 /* The layouts of a kernel, whose ids are sorted. */
@@ -86,7 +93,7 @@ static int copy_launches(const struct pass *pass, const struct columns *now, int
 /* Find the slabs and their launches. Changes nothing but columns. */
 static int64_t search(const struct pass *pass, const uint32_t *units, int64_t parts, int64_t *slabs)
 {
-    const struct columns *const now = columns_of(pass);
+    const struct columns *const now = pass->columns + pass->batch % SETS;
     int64_t overrun = 0, counts[2];
     *slabs = ks_claims(units, parts, now->first, pass->least_log2, pass->most_log2, pass->settled, pass->threads, now->at,
                        now->log2, now->closed, now->over, now->opens, &overrun);
@@ -105,7 +112,7 @@ static int64_t search(const struct pass *pass, const uint32_t *units, int64_t pa
 
 int64_t take_batch(struct pass *pass)
 {
-    const struct columns *const now = columns_of(pass);
+    const struct columns *const now = pass->columns + pass->batch % SETS;
     const uint32_t *const units = pass->place[pass->batch % PLACES];
     const int64_t from = pass->bounds[pass->batch], parts = pass->bounds[pass->batch + 1] - from;
     int64_t slabs;
@@ -144,6 +151,7 @@ int64_t take_batch(struct pass *pass)
         units, taken, step, at, entry, now->kept, now->line, now->start_clock, parts, now->taken, now->stripe, now->origin,
         now->launches, {pass->layouts, now->layout_first, now->layout_stop}, (uint32_t)pass->header_word,
         (uint32_t)pass->done_word, (uint32_t)pass->epoch, pass->lines + pass->used * LINE_WORDS};
+    writing->batch = pass->batch;
     finish_writing(pass);
     pass->writing = writing;
     const int64_t threads = worth(pass->threads, now->line[steps], LEAST_LINES);

@@ -5,7 +5,7 @@
 
 /* A pass of the drain. Every field has 8 bytes; kscope_runtime/compiled_pass.py has the same. */
 
-enum { PLACES = 3, SETS = 2, STEPS = 128 };
+enum { PLACES = 3, SETS = 3, STEPS = 128 };
 enum { DONE, UNUSUAL, MISSING, NEWS, FULL, FAILED }; /* why ks_batches() returns */
 
 /* Memory for what is known of a batch's slabs, parts and launches. */
@@ -65,6 +65,10 @@ struct pass {
     /* where they are written, and how many lines there are */
     uint32_t *lines;
     int64_t room;
+    /* the ring of a file that keeps what was drained, NULL without one; where the next batch goes, and its number */
+    uint8_t *kept;
+    int64_t kept_bytes, put;
+    uint64_t *kept_batches;
     /* progress: the next batch, copies that were requested, whether the batch's has arrived, whether entries that are
        missing will stay so */
     int64_t batch, fetched, ready, last;
@@ -75,6 +79,7 @@ struct pass {
     uint64_t failed;
     int64_t result;
     struct writing *writing;
+    struct keeping *keeping;
     struct columns columns[SETS];
 };
 
@@ -82,13 +87,15 @@ struct pass {
    or DONE; -1 without memory. */
 int64_t take_batch(struct pass *pass);
 
-/* Wait until everything is written. */
+/* Wait until the batch before is written. With a file, free the one before it, which is kept, and begin to keep this. */
 void finish_writing(struct pass *pass);
 
-static inline const struct columns *columns_of(const struct pass *pass)
-{
-    return pass->columns + pass->batch % SETS;
-}
+/* Begin to keep a batch's lines in the file. It is freed when it is kept. */
+void begin_keeping(struct pass *pass, int64_t batch, const uint32_t *lines, int64_t count);
+void finish_keeping(struct pass *pass);
+
+/* Clear a batch and let its memory be claimed again. All tails move before the first call that may fail. */
+void release(struct pass *pass, int64_t batch);
 
 double seconds(void);
 

@@ -129,11 +129,10 @@ static void arrive(struct pass *pass)
     pass->ready = 1;
 }
 
-/* Clear what was taken and let it be claimed again. All tails move before the first call that may fail. */
-static void release(struct pass *pass)
+void release(struct pass *pass, int64_t batch)
 {
-    const int64_t from = pass->bounds[pass->batch], parts = pass->bounds[pass->batch + 1] - from;
-    const int64_t *const free = columns_of(pass)->free;
+    const int64_t from = pass->bounds[batch], parts = pass->bounds[batch + 1] - from;
+    const int64_t *const free = pass->columns[batch % SETS].free;
     const double now = seconds();
     int64_t total = 0;
     for (int64_t p = 0; p < parts; p++) {
@@ -165,9 +164,16 @@ static void release(struct pass *pass)
         write_limits(pass);
 }
 
-static int64_t failure(struct pass *pass)
+/* Wait until everything is written and kept. */
+static void settle(struct pass *pass)
 {
     finish_writing(pass);
+    finish_keeping(pass);
+}
+
+static int64_t failure(struct pass *pass)
+{
+    settle(pass);
     return FAILED;
 }
 
@@ -188,16 +194,19 @@ int64_t ks_batches(struct pass *pass)
             return NEWS;
         const int64_t status = take_batch(pass);
         if (status == UNUSUAL || status < 0) {
-            finish_writing(pass);
+            settle(pass);
             call(pass, pass->synchronize, pass->writes, 0, 0, 0);
         }
         if (status)
             return pass->failed ? failure(pass) : status;
-        release(pass);
+        if (!pass->kept)
+            release(pass, pass->batch);
     }
+    if (pass->kept) /* which frees the last batches */
+        settle(pass);
     if (!pass->failed)
         read_stripes(pass);
-    finish_writing(pass);
+    settle(pass);
     call(pass, pass->synchronize, pass->writes, 0, 0, 0);
     return pass->failed ? FAILED : DONE;
 }
@@ -208,9 +217,9 @@ int64_t ks_pass_bytes(void)
     return sizeof(struct pass);
 }
 
-/* Wait for what ks_batches() has begun to write. */
+/* Wait for what ks_batches() has begun to write, and to keep. */
 int64_t ks_finish(struct pass *pass)
 {
-    finish_writing(pass);
+    settle(pass);
     return 0;
 }

@@ -115,8 +115,13 @@ class CompiledPass:
         self._set(
             batches=len(batches), epoch=launches.epoch, rate=expander.rate, first_turn=expander.first_turn,
             kernels=len(known.kernels), settled=settled, threads=native.threads(),
-            **dict.fromkeys(("batch", "fetched", "ready", "last", "freed", "failed", "reading", "writing"), 0),
+            **dict.fromkeys(("batch", "fetched", "ready", "last", "freed", "failed", "reading"), 0),
+            **dict.fromkeys(("kept", "writing", "keeping"), 0),
         )  # fmt: skip
+        if (file := self._device.file) is not None:
+            ring, count, put = file.ring
+            self._point({"kept": ring, "kept_batches": count})
+            self._set(kept_bytes=len(ring), put=put)
         self.stuck[:] = False
         self._batches, self._launches, self._expander = batches, launches, expander
 
@@ -158,12 +163,18 @@ class CompiledPass:
     def finish(self) -> None:
         """Wait until everything is written."""
         native.call("finish", self._about)
+        if (file := self._device.file) is not None:
+            file.kept_up_to(self._get("put"))
 
     def _go(self, arena: Arena, lines: int) -> Status:
-        into, slot = arena.reserve(lines), self._launches.next
+        into, slot, file = arena.reserve(lines), self._launches.next, self._device.file
         self._point({"lines": into})
         self._set(room=len(into), used=0, unnumbered=0, next=-1 if slot is None else slot)
+        if file is not None:
+            self._set(put=file.ring[2])
         status = Status(native.call("batches", self._about))
+        if file is not None:
+            file.kept_up_to(self._get("put"))
         arena.keep(self._get("used"))
         self._expander.unnumbered += self._get("unnumbered")
         self._launches.next = slot if (slot := self._get("next")) >= 0 else None

@@ -239,7 +239,7 @@ class Passes:
         granted, requested, past = self.state.granted(head), time.monotonic(), self.device.surely_past()
         batches = Batches.of(stripes, granted, self.state.tail, skipped, head, self._staging.units)
         settled = max(0, past - int(SETTLED_S * 1e9))
-        if closed and self.device.file is None and self._compiled is not None:
+        if closed and self.device.mapped is None and self._compiled is not None:
             return self._in_one_call(self._compiled, batches, requested, past, settled) * wire.UNIT
         freed, reading = 0, 0.0
         try:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-SETS = 2
-"""Batches whose columns are in use at a time: one that is searched, and one that is written."""
+SETS = 3
+"""Batches whose columns are in use at a time: one is searched, one written, and one kept in a file."""
 
 COLUMNS = {
     "at": (np.uint32, "slabs"), "log2": (np.uint8, "slabs"), "closed": (np.uint8, "slabs"), "over": (np.uint8, "slabs"),
@@ -40,10 +40,14 @@ _FIELDS = (
     (_ADDRESS, "kernel", "layouts", "layout_first", "layout_stop"),
     (_INTEGER, "header_word", "done_word", "least_log2", "most_log2", "settled", "threads"),
     (_ADDRESS, "lines"),
-    (_INTEGER, "room", "batch", "fetched", "ready", "last", "used", "freed", "unnumbered", "has_room"),
+    (_INTEGER, "room"),
+    (_ADDRESS, "kept"),
+    (_INTEGER, "kept_bytes", "put"),
+    (_ADDRESS, "kept_batches"),
+    (_INTEGER, "batch", "fetched", "ready", "last", "used", "freed", "unnumbered", "has_room"),
     (_REAL, "reading"),
     (_ADDRESS, "failed"),
     (_INTEGER, "result"),
-    (_ADDRESS, "writing", *(f"{name}{number}" for number in range(SETS) for name in COLUMNS)),
+    (_ADDRESS, "writing", "keeping", *(f"{name}{number}" for number in range(SETS) for name in COLUMNS)),
 )
 PASS = np.dtype([(name, kind) for kind, *names in _FIELDS for name in names])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -12,9 +13,12 @@ import pytest
 
 from kscope import native
 from kscope.capture import layout, wire
+from kscope.capture.pools import pool_arrays, pool_reading
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.errors import DriverError
 from kscope_runtime import arena
 from kscope_runtime.compiled_pass import CompiledPass, Status
+from kscope_runtime.device import Device
 from kscope_runtime.drain_pass import Passes
 from kscope_runtime.pass_words import PASS
 from kscope_runtime.slab_sizes import LOOKS
@@ -217,6 +221,63 @@ def test_an_error_of_the_driver_is_raised_and_nothing_is_kept_twice(rig: Rig) ->
     assert kept and max(kept.values()) == 1
     left = int((rig.bench.memory.stripes["head"] - rig.passes.state.tail).astype(np.int64).sum()) * wire.UNIT
     assert left == (80 - kept.total()) * SLAB
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PoolFile]:
+    """A file beside a pool on the device."""
+    made = PoolFile(tmp_path / "0.pool", PoolDevice(0, "", RINGS), 1, 1 << 20, is_copy=True)
+    monkeypatch.setattr(Device, "file", made)
+    yield made
+    made.end(remove=True)
+
+
+def kept(file: PoolFile) -> np.ndarray:
+    return pool_arrays.kept(pool_reading.open_pool(file.path))[0]
+
+
+def test_batches_are_freed_when_they_are_kept_in_the_file(file: PoolFile, rig: Rig) -> None:
+    rig.run(80)
+    grown = list[tuple[int, int]]()
+
+    def look() -> None:
+        cleared = sum(not rig.bench.gpu.view(int(base), 60 * wire.UNIT).any() for base in bases)
+        grown.append((cleared, len(kept(file))))
+
+    bases = rig.bench.memory.stripes["base"][:RINGS].tolist()
+    rig.points.meanwhile = look
+    assert rig.once() == 80 * SLAB
+    rig.points.meanwhile = lambda: None
+    assert all(lines >= cleared * 20 * 3 for cleared, lines in grown) and grown[-1][0] == RINGS
+    assert np.array_equal(kept(file), rig.bench.drain.lines()) and rig.by_hand == 0
+    rig.run(3, records=9)  # one batch that Python keeps
+    rig.run(60)
+    rig.once()
+    assert rig.by_hand >= 1
+    assert np.array_equal(kept(file), rig.bench.drain.lines())
+
+
+def test_the_files_ring_holds_the_newest_batches(file: PoolFile, rig: Rig) -> None:
+    for _ in range(150):
+        rig.run(80)
+        rig.once()
+    found, lines, size = kept(file), rig.bench.drain.lines(), len(file.ring[0]) // layout.LINE
+    assert len(lines) > 2 * size and len(found) > size // 2
+    assert np.array_equal(found, lines[len(lines) - len(found) :])
+
+
+def test_a_driver_that_fails_leaves_the_file_whole(file: PoolFile, rig: Rig) -> None:
+    rig.run(80)
+    waits = iter(range(100))
+    rig.points.meanwhile = lambda: setattr(rig.points, "result", 700 if next(waits) >= 4 else 0)
+    rig.bench.driver.check = lambda call, result: raised(call, result)  # type: ignore[method-assign]  # the real one's
+    with pytest.raises(DriverError):
+        rig.once()
+    rig.points.meanwhile, rig.points.result = (lambda: None), 0
+    lines = rig.bench.drain.lines()
+    assert len(lines) and np.array_equal(kept(file), lines)
+    left = int((rig.bench.memory.stripes["head"] - rig.passes.state.tail).astype(np.int64).sum()) * wire.UNIT
+    assert left == (80 - rig.found().total()) * SLAB
 
 
 def raised(call: str, result: int) -> None:

@@ -59,7 +59,6 @@ class Passes:
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits, self._written = (device.driver.pinned(4 * device.stripes).view("<u4") for _ in range(2))
         self._staging = Staging(device)
-        self._memory: Memory = self._calls
         self._writer = Writer()
         self._compiled: CompiledPass | None = None
         if self._calls.points is not None:
@@ -75,8 +74,9 @@ class Passes:
 
     def adopt(self) -> None:
         """Start over with stripes without claims, after the pool was replaced."""
-        file, calls = self.device.mapped, self._calls
-        self._staging.memory = self._memory = calls if file is None else InFile(file, calls)
+        file = self.device.mapped
+        self._memory: Memory = self._calls if file is None else InFile(file, self._calls)
+        self._staging.memory = self._memory
         words = self.device.words()
         self.state = Stripes.at(words)
         self.forecast = Forecast(words["head"], int(self.state.ring.sum(dtype=np.int64)), time.monotonic())
@@ -255,9 +255,7 @@ class Passes:
             self._stripes_arrived(reading)
         return freed * wire.UNIT
 
-    def _in_one_call(
-        self, compiled: CompiledPass, batches: Batches, requested: float, past: int, settled: int
-    ) -> int:  # fmt: skip
+    def _in_one_call(self, compiled: CompiledPass, batches: Batches, requested: float, past: int, settled: int) -> int:
         """Take batches, the unusual ones among them one by one. Returns units freed."""
 
         def unusual(index: int) -> int:

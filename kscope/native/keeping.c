@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { LINE_BYTES = LINE_WORDS * 4, BATCH_MAGIC = 0x4B53424B, PART_WORDS = 1 << 15 };
+enum { THREADS_SHARE = 2 }; /* fewer threads than write slabs, which takes longer */
 
 struct keeping {
     struct work work;
@@ -39,7 +40,8 @@ void begin_keeping(struct pass *pass, int64_t batch, const uint32_t *lines, int6
                                               (uint64_t *)(void *)(keeping->head + LINE_BYTES), words, PART_WORDS,
                                               keeping->checks};
     }
-    begin_parallel(&keeping->work, copy_part, &keeping->copy, keeping->head ? parts : 0, pass->threads);
+    begin_parallel(&keeping->work, copy_part, &keeping->copy, keeping->head ? parts : 0,
+                   steps_of(pass->threads, THREADS_SHARE));
     pass->keeping = keeping;
 }
 

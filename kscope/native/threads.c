@@ -17,7 +17,7 @@ enum { MOST_THREADS = 64, IDLE_S = 1, WOKEN = 2 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, ended = PTHREAD_COND_INITIALIZER;
 static _Atomic(struct work *) queue; /* calls that want threads, the newest one first; others may read it as a hint */
-static int64_t threads_alive, threads_busy;
+static int64_t threads_alive, threads_busy, threads_lent; /* lent: to work that no caller waits for yet */
 static int forking;
 
 static pthread_key_t kept_key;
@@ -83,6 +83,8 @@ static void take_jobs(struct work *work);
 static void join_newest(void)
 {
     struct work *const work = queue;
+    const int lent = !work->is_waited_for;
+    threads_lent += lent;
     work->working++;
     if (!--work->places)
         queue = work->later;
@@ -91,6 +93,7 @@ static void join_newest(void)
     pthread_mutex_unlock(&lock);
     take_jobs(work);
     pthread_mutex_lock(&lock);
+    threads_lent -= lent;
     if (!--work->working)
         pthread_cond_signal(&work->finished);
 }
@@ -143,7 +146,7 @@ static void after_fork(void)
 static void after_fork_in_child(void)
 {
     queue = NULL;
-    threads_alive = threads_busy = 0;
+    threads_alive = threads_busy = threads_lent = 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -157,12 +160,13 @@ static void start_threads(int64_t count)
 {
     sigset_t all, before;
     pthread_attr_t detached;
-    if (pthread_attr_init(&detached))
+    int64_t more = count - (threads_alive - threads_busy);
+    if (more <= 0 || pthread_attr_init(&detached))
         return;
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all); /* signals are for the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int64_t more = count - (threads_alive - threads_busy); more > 0 && threads_alive < MOST_THREADS; more--) {
+    for (; more > 0 && threads_alive < MOST_THREADS; more--) {
         pthread_t thread;
         if (pthread_create(&thread, &detached, run, NULL))
             break;
@@ -180,7 +184,7 @@ static void begin(struct work *work)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
-    start_threads(work->places);
+    start_threads(work->is_waited_for ? work->places - threads_lent : work->places); /* those that are lent will come */
     work->later = queue;
     queue = work;
     wake_some();

@@ -1,27 +1,34 @@
 """Speed of the host's side of draining, without a GPU: passes over full rings of a device in memory of this process.
 
-    PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--repeat 7] [--open 0]
+    PYTHONPATH=.:frontends:runtime:tests python bench/drain.py [--records 4] [--rings 16] [--open 4] [--file]
 
 Prints the wall time and the CPU time of a pass in ns per slab and in GB/s of wire memory, the best of the runs, without
-the time of copies, which a GPU's copy engines do, and of page faults: all passes write to the same memory of the host.
+copies, which a GPU's copy engines make, and page faults: all passes write to the same memory of the host.
 --open: so many of each ring's last slabs are open during the pass, every second one, and are taken by another one.
+--file: slabs are kept in a file in /dev/shm, too, as with survive="keeper".
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from unit.runtime.fake import KERNEL, FakeDriver, Gpu, Memory
+from host_device import CompiledDriver, Direct, compiled
+from unit.runtime.fake import KERNEL, Gpu, Memory
 from wired import TIME
 
 from kscope.capture import layout, wire
 from kscope.capture.layout import Kind
+from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope_runtime.device import Device
 from kscope_runtime.drain_pass import Passes
 from kscope_runtime.slab_search import looks_whole
+from kscope_runtime.staging import PLACES
 
 EPOCH, RING, PER_LAUNCH = 1, 4 << 20, 8
 """The session, bytes of a ring (the default on an H200), and warps of a launch on an SM."""
@@ -29,20 +36,14 @@ OTHER = 60_000
 """The launch of the slabs that fill a ring up to its edge."""
 
 
-class Untimed(FakeDriver):
-    """A driver that notes how long its copies take."""
-
-    wall = cpu = 0.0
-
-    def _finish(self, stream: int) -> None:
-        wall, cpu = time.perf_counter(), time.process_time()
-        super()._finish(stream)
-        self.wall += time.perf_counter() - wall
-        self.cpu += time.process_time() - cpu
+def log2_of(records: int) -> int:
+    """Of the room of slabs for so many records."""
+    return max(2, (records - 1).bit_length())
 
 
-def ring(log2: int, sm: int) -> tuple[np.ndarray, int]:
-    """The units of a full ring, and its slabs: equal ones, and at the end what fills it."""
+def ring(records: int, sm: int) -> tuple[np.ndarray, int]:
+    """The units of a full ring, and its slabs: of equal numbers of records, and at the end what fills it."""
+    log2 = log2_of(records)
     units = np.zeros((RING // wire.UNIT, wire.UNIT // 4), np.uint32)
     sizes = wire.slab_units(log2), wire.slab_units(3), wire.slab_units(2)
     rest = next(
@@ -62,7 +63,7 @@ def ring(log2: int, sm: int) -> tuple[np.ndarray, int]:
     head["block"] = index % 132 << wire.BLOCK_SHIFT
     head["start_clock"], head["end_clock"] = clock & 0xFFFFFFFF, clock + 4_096 & 0xFFFFFFFF
     head["start_time"] = start >> wire.TIME_SHIFT & (1 << wire.LOG2_SHIFT) - 1 | log2s << wire.LOG2_SHIFT
-    head["end_time"], head["count"] = end >> wire.TIME_SHIFT & 0xFFFFFFFF, 1 << log2s
+    head["end_time"], head["count"] = end >> wire.TIME_SHIFT & 0xFFFFFFFF, np.minimum(records, 1 << log2s)
     high = [(both[0] >> 32 & 255) << 8 | both[1] >> 32 & 255 for both in ((clock, start), (clock + 4_096, end))]
     head["seal"] = 1 | (grid >> wire.SLOT_BITS & 255) << wire.GRID_SHIFT | (high[1] - high[0] & 0xFFFF) << 16
     units[at] = head.view(np.uint32).reshape(-1, 8)
@@ -89,7 +90,8 @@ def entries(log2: int, count: int) -> np.ndarray:
 
 def device(rings: int) -> tuple[Any, Device]:
     """A device with so many rings."""
-    driver = Untimed(Gpu(0, rings, 1 << 33))
+    driver = CompiledDriver(compiled(), Direct(0, rings, 1 << 33))
+    driver.arrival_ns.value = 0
     made = Device(driver)
     made.open_pool(2 * rings * RING)
     assert made.rings is not None and made.rings.each == RING
@@ -101,19 +103,34 @@ def close(gpu: Gpu, base: int, slabs: np.ndarray, words: np.ndarray | int) -> No
     gpu.view(base, RING).view(np.uint32).reshape(-1, wire.UNIT // 4)[slabs, 4:] = words
 
 
+def copy_all(passes: Passes, rings: list[np.ndarray]) -> None:
+    """Make the copies of a pass over full rings."""
+    size = RING // wire.UNIT
+    each = passes._staging.units // size
+    assert len(rings) <= PLACES * each, "more rings than staging memory holds"
+    for number, one in enumerate(rings):
+        at = number % each * size
+        passes._staging.place(number // each)[at : at + size] = one.view("<u4").reshape(size, -1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=4)
     parser.add_argument("--rings", type=int, default=16)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--open", type=int, default=0)
+    parser.add_argument("--file", action="store_true")
     options = parser.parse_args()
-    log2 = max(2, (options.records - 1).bit_length())
+    log2 = log2_of(options.records)
     driver, metal = device(options.rings)
     gpu = driver.gpus[0]
-    full = [ring(log2, sm) for sm in range(options.rings)]
+    full = [ring(options.records, sm) for sm in range(options.rings)]
     slabs = sum(count for _, count in full)
     late = [np.flatnonzero(looks_whole(units))[::-2][: options.open] for units, _ in full]
+    if options.file:
+        path = Path(f"/dev/shm/kscope-bench-{os.getpid()}.pool")
+        Device.file = PoolFile(path, PoolDevice(0, "", options.rings), EPOCH, 1 << 28, is_copy=True)  # type: ignore[assignment]
+        atexit.register(path.unlink)
     passes = Passes(metal)
     passes.begin(EPOCH)
     memory = Memory(gpu, metal.control)
@@ -127,10 +144,12 @@ def main() -> None:
         stripes["head"][:-1] += np.uint32(RING // wire.UNIT)
         passes._again[:] = 0
         passes.arena._used = 0  # the same memory again: without page faults
-        driver.wall = driver.cpu = 0.0
+        copy_all(passes, [gpu.view(int(base), RING) for base in stripes["base"][: len(full)].tolist()])
+        driver.copies.value = 0
         wall, cpu = time.perf_counter(), time.process_time()
         freed = passes.once(1 << 20)
-        best.append((time.perf_counter() - wall - driver.wall, time.process_time() - cpu - driver.cpu))
+        best.append((time.perf_counter() - wall, time.process_time() - cpu))
+        driver.copies.value = 1
         for sm, (units, _) in enumerate(full if options.open else ()):
             close(gpu, int(stripes["base"][sm]), late[sm], units[late[sm], 4:])
         passes._again[:] = 0
@@ -140,9 +159,9 @@ def main() -> None:
     assert passes.problems() == []
     assert np.count_nonzero(lines[:, 0] == layout.HEADER_WORD) == slabs
     wall, cpu = min(one for one, _ in best), min(one for _, one in best)
-    size = options.rings * RING
+    rate = options.rings * RING / wall / 1e9
     print(
-        f"{slabs:,} slabs of {1 << log2} records: {wall / slabs * 1e9:.1f} ns a slab, {size / wall / 1e9:.2f} GB/s; "
+        f"{slabs:,} slabs of {options.records} records: {wall / slabs * 1e9:.1f} ns a slab, {rate:.2f} GB/s; "
         f"CPU {cpu / slabs * 1e9:.1f} ns a slab"
     )
 

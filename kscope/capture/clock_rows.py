@@ -55,7 +55,15 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
+    """The layouts of all kernels.
+
+    Attributes:
+        table: as of Found.
+        kernels: (k,) their ids, ascending.
+        first, stop: (k,) each one's rows.
+    """
+
     table: U32s = field(default_factory=lambda: np.zeros((0, _WORDS), np.uint32))
     kernels: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     first: _I32s = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -63,11 +71,15 @@ class _Known:
 
 
 class Layouts:
-    """The layouts that are known of each kernel. Modules may be added while other threads read."""
+    """The layouts that are known of each kernel. Modules may be added while other threads read.
+
+    Attributes:
+        known: all of them.
+    """
 
     def __init__(self, modules: Iterable[ModuleMeta] = ()) -> None:
         self._of: dict[int, dict[int, RowLayout]] = {}
-        self._known = _Known()
+        self.known = Known()
         self.add(modules)
 
     def add(self, modules: Iterable[ModuleMeta]) -> None:
@@ -80,11 +92,11 @@ class Layouts:
                 new = new or not some.items() <= known.items()
                 known.update(some)
         if new:
-            self._known = self._made()
+            self.known = self._made()
 
     def of(self, launches: Launches) -> Found:
         """Those of launches (l,) wire.LAUNCH."""
-        known = self._known
+        known = self.known
         first, stop = np.zeros((2, len(launches)), np.int32)
         if len(known.kernels) and len(launches):
             number = np.minimum(np.searchsorted(known.kernels, launches["kernel"]), len(known.kernels) - 1)
@@ -92,13 +104,13 @@ class Layouts:
             first, stop = (np.where(mine, column[number], 0).astype(np.int32) for column in (known.first, known.stop))
         return Found(known.table, first, stop)
 
-    def _made(self) -> _Known:
+    def _made(self) -> Known:
         kernels = sorted(self._of)
         rows = [[_words(about) for about in self._of[kernel].values()] for kernel in kernels]
         stop = np.cumsum([len(some) for some in rows])
         table = np.array([row for some in rows for row in some], np.uint32).reshape(-1, _WORDS)
         first = stop - np.array([len(some) for some in rows])
-        return _Known(table, np.array(kernels, np.uint64), first.astype(np.int32), stop.astype(np.int32))
+        return Known(table, np.array(kernels, np.uint64), first.astype(np.int32), stop.astype(np.int32))
 
 
 def _words(about: RowLayout) -> list[int]:

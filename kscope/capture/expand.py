@@ -109,6 +109,8 @@ class Expander:
         layouts: those that are known, of rows with three clocks.
 
     Attributes:
+        rate, first_turn, layouts: as passed.
+        clock, time: (SMs,) each one's last anchor so far; time 0: none.
         unidentified: heads that were left out so far, because their launch's entry is not valid.
         unnumbered: slabs so far of grids with more blocks than a head can number.
     """
@@ -117,12 +119,11 @@ class Expander:
         self, epoch: int, cycles_per_ns: float = 1.0, first_turn: int = 1 << 10, layouts: Layouts | None = None
     ) -> None:
         self.epoch = epoch
-        self._layouts = layouts or Layouts()
+        self.layouts = layouts or Layouts()
         self.unidentified = self.unnumbered = 0
-        self._first_turn = first_turn
-        self._rate = min(cycles_per_ns, _MOST_RATE) if cycles_per_ns > 0 else 1.0
-        # per SM its last anchor so far; time 0: none
-        self._clock, self._time = np.zeros((2, _SMS), np.uint64)
+        self.first_turn = first_turn
+        self.rate = min(cycles_per_ns, _MOST_RATE) if cycles_per_ns > 0 else 1.0
+        self.clock, self.time = np.zeros((2, _SMS), np.uint64)
 
     def expand(self, units: Units, at: Ints, entries: Launches, stripe: U32s, position: U32s) -> Lines:
         """Slabs of a capture for the slabs at units `at`; those without a valid entry are left out and counted, those
@@ -149,8 +150,8 @@ class Expander:
 
     def copy(self) -> Expander:
         """A copy that continues from here."""
-        other = Expander(self.epoch, self._rate, self._first_turn, self._layouts)
-        other._clock, other._time = self._clock.copy(), self._time.copy()
+        other = Expander(self.epoch, self.rate, self.first_turn, self.layouts)
+        other.clock, other.time = self.clock.copy(), self.time.copy()
         return other
 
     def problems(self) -> list[Problem]:
@@ -177,7 +178,7 @@ class Expander:
             launches: entries, those that are used valid.
             entry: (s,) row of each slab's launch; slabs with a negative one are left out.
         """
-        step, layouts = -(-len(at) // _STEPS) or 1, self._layouts.of(launches)
+        step, layouts = -(-len(at) // _STEPS) or 1, self.layouts.of(launches)
         if native.available():
             return self._compiled(units, at, np.ascontiguousarray(launches), entry, step, layouts)
         which = np.flatnonzero(entry >= 0)
@@ -196,9 +197,9 @@ class Expander:
     ) -> Plan:
         kept, start = np.empty(len(at), np.uint32), np.empty(len(at), np.uint64)
         line = np.empty(-(-len(at) // step) + 1, np.int64)
-        inputs = units, len(at), step, at, entry, launches, self._rate, self._first_turn, native.threads()
+        inputs = units, len(at), step, at, entry, launches, self.rate, self.first_turn, native.threads()
         known = layouts.table, layouts.first, layouts.stop
-        self.unnumbered += native.call("plan", *inputs, *known, self._clock, self._time, kept, line, start)
+        self.unnumbered += native.call("plan", *inputs, *known, self.clock, self.time, kept, line, start)
         return Plan(at, entry, kept, start, layouts, step, line)
 
     def _clocks(self, heads: Units, entries: Launches) -> U64s:
@@ -218,23 +219,23 @@ class Expander:
         first = np.concatenate([[True], sm[1:] != sm[:-1]])
         begins = np.flatnonzero(first)
         # each SM's first slab follows the anchor known so far, the others the slab before
-        known, before = self._time[sm[begins]], self._clock[sm[begins]]
+        known, before = self.time[sm[begins]], self.clock[sm[begins]]
         since = start_time - np.concatenate([start_time[:1], last_time[:-1]])
         since[begins] = start_time[begins] - known
         last_low = np.concatenate([low[:1], (low + lasted)[:-1]])
         last_low[begins] = before
-        predicted = (np.clip(since.view(np.int64), -_MOST_NS, _MOST_NS) * self._rate).astype(np.int64).view(np.uint64)
+        predicted = (np.clip(since.view(np.int64), -_MOST_NS, _MOST_NS) * self.rate).astype(np.int64).view(np.uint64)
         off = (low - last_low - predicted).astype(np.uint32).view(np.int32).astype(np.int64).view(np.uint64)
         step = predicted + off
         step[~first] += lasted[:-1][~first[1:]]
         step[begins] = np.where(
-            known != 0, before + step[begins], low[begins] + (np.uint64(self._first_turn) << np.uint64(32))
+            known != 0, before + step[begins], low[begins] + (np.uint64(self.first_turn) << np.uint64(32))
         )
         clock = np.cumsum(step, dtype=np.uint64)
         group = np.cumsum(first) - 1
         clock -= (clock[begins] - step[begins])[group]
         ends = np.concatenate([begins[1:], [len(sm)]]) - 1
-        self._clock[sm[ends]], self._time[sm[ends]] = (clock + lasted)[ends], last_time[ends]
+        self.clock[sm[ends]], self.time[sm[ends]] = (clock + lasted)[ends], last_time[ends]
         found = np.empty_like(clock)
         found[order] = clock
         return found

@@ -1,15 +1,15 @@
 /* Claims: finding the slabs in copies of claimed device memory, and their launches. kscope_runtime/slab_search.py and
    launch_table.py do the same in numpy. */
 
+#include "steps.h"
 #include "threads.h"
 #include "wire.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK_UNITS = 1 << 14 }; /* half a MiB, which fits into a core's second cache */
-enum { STEP = 1 << 12 };         /* slabs that a thread looks at, at a time */
+enum { STEP = 1 << 10, LEAST_SLABS = 1 << 11 }; /* slabs that a thread looks at, at a time, and that are worth one */
 
 struct chunk {
     int64_t from, to, stop; /* units that a slab may begin at, and where its part ends */
@@ -97,7 +97,7 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, in
 {
     const uint32_t steps = (uint32_t)(settled >> TIME_SHIFT);
     const int64_t most = (first[parts] - first[0]) / CHUNK_UNITS + parts;
-    struct chunk *const chunks = malloc(sizeof *chunks * (size_t)(most + 1));
+    struct chunk *const chunks = kept_memory(sizeof *chunks * (size_t)(most + 1));
     if (!chunks)
         return -1;
     struct search search = {units, least_log2, most_log2, settled != 0, steps, chunks, at, log2, closed, over};
@@ -119,7 +119,6 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, in
         }
     }
     opens[parts] = found;
-    free(chunks);
     return found;
 }
 
@@ -194,29 +193,28 @@ int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, con
                    int64_t reread, const uint8_t *grid, const uint8_t *log2, const double *read_at, double stale, int64_t last,
                    int64_t threads, int32_t *entry, uint8_t *missing, int32_t *rows, int64_t *counts)
 {
-    uint8_t *const used = calloc(2 * SLOTS, sizeof *used);
-    int32_t *const number = malloc(2 * SLOTS * sizeof *number);
+    int32_t *const number = kept_memory(2 * SLOTS * (sizeof *number + 1));
+    if (!number)
+        return -1;
+    uint8_t *const used = (uint8_t *)(number + 2 * SLOTS);
     struct table table = {units, slabs, at, closed, (uint32_t)epoch, reread != 0, grid, log2, read_at, stale, entry,
                           missing, used, number, 0};
-    const int made = used && number;
-    threads = worth(threads, slabs, 4 * STEP);
+    threads = worth(threads, slabs, LEAST_SLABS);
     memset(missing, 0, SLOTS);
-    if (made)
-        in_parallel(match, &table, steps_of(slabs, STEP), threads);
+    memset(used, 0, 2 * SLOTS);
+    in_parallel(match, &table, steps_of(slabs, STEP), threads);
     counts[0] = -1;
     counts[1] = table.unknown;
-    if (made && (last || !memchr(missing, 1, SLOTS))) {
-        counts[0] = 0;
-        for (int32_t row = 0; row < 2 * SLOTS; row++)
-            if (used[row]) {
-                number[row] = (int32_t)counts[0];
-                rows[counts[0]++] = row;
-            }
+    if (last || !memchr(missing, 1, SLOTS)) {
+        int32_t count = 0;
+        for (const uint8_t *next = used; (next = memchr(next, 1, (size_t)(used + 2 * SLOTS - next))); next++) {
+            number[next - used] = count;
+            rows[count++] = (int32_t)(next - used);
+        }
+        counts[0] = count;
         in_parallel(number_entries, &table, steps_of(slabs, STEP), threads);
     }
-    free(used);
-    free(number);
-    return made ? 0 : -1;
+    return 0;
 }
 
 static int is_entry(const uint32_t *entry, int64_t slot, uint32_t epoch)

@@ -1,203 +1,13 @@
 /* Slabs of the wire layout become slabs of a capture. kscope/capture/expand.py does the same in numpy, and explains
    it. */
 
-#include "clock_rows.h"
-#include "threads.h"
+#include "expand.h"
 
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { LINE_WORDS = 16, HEADER_LINES = 2, HEADER_WORDS = 32, RECORDS_PER_LINE = 4, RECORD_WORDS = 4, LEAST_KEPT = 4 };
+enum { HEADER_WORDS = 32 };
 enum { LOG2_SHIFT = 10, FLAG_MASK = 31 << 15, FLAG_STOP = 2 << 15, FLAG_ANCHORS = 16 << 15, SMID_SHIFT = 20 };
 enum { ANCHOR_ID = 6, LAST_ANCHOR_ID = 1 << 4 | 6 };
-static const int64_t MOST_NS = (int64_t)1 << 50;
-
-enum { GLOBALTIMER_BIT = 1 << 15, TIMER_ROUNDING = (1 << TIME_SHIFT) - 1 };
-enum { MOST_PARTS = 16 }; /* a power of two; each looks at every slab */
-enum { LEAST_SLABS = 1 << 14, LEAST_LINES = 1 << 12 }; /* for a thread */
-
-static uint64_t low_bits(uint64_t value, int bits)
-{
-    return value & (((uint64_t)1 << bits) - 1);
-}
-
-/* The first time that ends in the low bits, from `earlier` ns before another on, and from 0 on. */
-static uint64_t after(uint64_t time, uint64_t low, int bits, uint64_t earlier)
-{
-    const uint64_t from = time < earlier ? 0 : time - earlier;
-    return from + low_bits(low - from, bits);
-}
-
-static uint64_t lasted_ns(const uint32_t *head)
-{
-    const uint64_t turns = (uint64_t)(head[SEAL] >> TURNS_SHIFT & 255) << 32;
-    return low_bits(turns + (uint32_t)(head[END_TIME] << TIME_SHIFT) - (uint32_t)(head[START_TIME] << TIME_SHIFT), 40);
-}
-
-/* %globaltimer at the start, ns. */
-static uint64_t start_ns(const uint32_t *head, const uint32_t *launch)
-{
-    const uint64_t time = two(launch + TIME);
-    if (!is_finished(head))
-        return after(time, (uint32_t)(head[START_TIME] << TIME_SHIFT), 32, (uint64_t)1 << 30);
-    return after(time, ((uint64_t)head[END_TIME] << TIME_SHIFT) - lasted_ns(head), 37, (uint64_t)1 << 35);
-}
-
-/* %globaltimer at the end, ns. */
-static uint64_t end_ns(const uint32_t *head, const uint32_t *launch, uint64_t start)
-{
-    return start + lasted_ns(head) + (launch[LAYOUT] & GLOBALTIMER_BIT ? TIMER_ROUNDING : 0);
-}
-
-/* From the start's clock to the end's. The seal has the difference of both high bytes at once: the time's, the lower
-   one, may have borrowed from the clock's. */
-static uint64_t cycles(const uint32_t *head, uint64_t start)
-{
-    const uint32_t seal = head[SEAL], began = start >> 32 & 255;
-    const uint32_t borrowed = (began + (seal >> TURNS_SHIFT & 255)) >> 8;
-    const uint64_t turns = ((seal >> (TURNS_SHIFT + 8)) + borrowed) & 255;
-    return (turns << 32) + head[END_CLOCK] - head[START_CLOCK];
-}
-
-/* Records up to the last one that has arrived. */
-static int64_t arrived(const uint32_t *head, int64_t capacity)
-{
-    const uint32_t *const records = head + UNIT_WORDS;
-    while (capacity && !records[RECORD_WORDS * (capacity - 1) + 1])
-        capacity--;
-    return capacity;
-}
-
-/* The smallest power of two that is not less, of a number from 1 on. */
-static int64_t power(int64_t least)
-{
-    int64_t found = LEAST_KEPT;
-    while (found < least)
-        found *= 2;
-    return found;
-}
-
-/* The last anchor of an SM: a cache line, because another thread may use the one beside it. */
-struct anchor {
-    uint64_t clock, time, rest[6];
-};
-
-struct plan {
-    const uint32_t *units;
-    int64_t slabs, step;
-    const uint32_t *at;
-    const int32_t *entry;
-    const uint32_t *launches;
-    double rate;
-    int64_t first_turn;
-    struct anchor *anchors;
-    struct layouts layouts;
-    uint32_t *kept;
-    int64_t *line;
-    uint64_t *start_clock;
-    uint16_t *sm;
-    int parts;
-    atomic_int_fast64_t large;
-};
-
-/* Room of the slab with the records of so many rows. An unfinished one keeps one place free if it can. */
-static int64_t capacity_for(const uint32_t *head, int64_t kept, int64_t records)
-{
-    return power(records + (!is_finished(head) && kept < capacity_of(head)));
-}
-
-static int has_more_blocks(const uint32_t *launch)
-{
-    const uint64_t yz = (uint64_t)(launch[NCTAID_YZ] & 0xFFFF) * (launch[NCTAID_YZ] >> 16);
-    return launch[NCTAID_X] * yz > (uint64_t)1 << (32 - BLOCK_SHIFT);
-}
-
-/* Records that slabs keep, their SMs, and the lines of the step. */
-static void measure(void *context, int64_t index)
-{
-    struct plan *const plan = context;
-    const int64_t stop = step_end(index, plan->slabs, plan->step);
-    int64_t lines = 0, large = 0;
-    for (int64_t i = index * plan->step; i < stop; i++) {
-        const uint32_t *const head = plan->units + (int64_t)plan->at[i] * UNIT_WORDS;
-        if (plan->entry[i] < 0) {
-            plan->kept[i] = 0;
-            plan->sm[i] = SMS;
-            continue;
-        }
-        const int64_t capacity = capacity_of(head);
-        const int64_t count = head[COUNT] < capacity ? head[COUNT] : capacity;
-        const int64_t kept = is_finished(head) ? count : arrived(head, capacity);
-        plan->kept[i] = (uint32_t)kept;
-        plan->sm[i] = head[WHO] >> SM_SHIFT & (SMS - 1);
-        const int64_t records = expanded(head, kept, &plan->layouts, plan->entry[i]).records;
-        lines += HEADER_LINES + capacity_for(head, kept, records) / RECORDS_PER_LINE;
-        large += has_more_blocks(plan->launches + (int64_t)plan->entry[i] * LAUNCH_WORDS);
-    }
-    plan->line[index + 1] = lines;
-    atomic_fetch_add(&plan->large, large);
-}
-
-/* Start clocks of the SMs of one part: each follows from the SM's slab before. */
-static void follow_clocks(void *context, int64_t part)
-{
-    const struct plan *const plan = context;
-    const int mask = plan->parts - 1;
-    for (int64_t i = 0; i < plan->slabs; i++) {
-        const int sm = plan->sm[i];
-        if ((sm & mask) != part || sm == SMS)
-            continue;
-        struct anchor *const last = plan->anchors + sm;
-        const uint32_t *const head = plan->units + (int64_t)plan->at[i] * UNIT_WORDS;
-        const uint32_t *const launch = plan->launches + (int64_t)plan->entry[i] * LAUNCH_WORDS;
-        const uint64_t now = start_ns(head, launch);
-        uint64_t start = ((uint64_t)plan->first_turn << 32) + head[START_CLOCK];
-        if (last->time) {
-            int64_t since = (int64_t)(now - last->time);
-            since = since < -MOST_NS ? -MOST_NS : since > MOST_NS ? MOST_NS : since;
-            const uint64_t expected = last->clock + (uint64_t)(int64_t)((double)since * plan->rate);
-            start = expected + (uint64_t)(int64_t)(int32_t)(head[START_CLOCK] - (uint32_t)expected);
-        }
-        plan->start_clock[i] = start;
-        last->time = is_finished(head) ? end_ns(head, launch, now) : now;
-        last->clock = is_finished(head) ? start + cycles(head, now) : start;
-    }
-}
-
-/* Where slabs go, and their start clocks. Slabs with an entry below 0 are left out.
-   step: slabs of a step. first_turn: high word of an SM's first clock. clock, time: (SMS,) each SM's last anchor,
-   updated. layouts, first, stop: see clock_rows.h. line: (steps + 1,) the first line of each step's slabs, and the number of all lines. Returns how many slabs
-   are of grids with more blocks than a head can number, or -1 without memory. */
-int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry,
-                const uint32_t *launches, double rate, int64_t first_turn, int64_t threads, const uint32_t *layouts,
-                const int32_t *first, const int32_t *stop, uint64_t *clock, uint64_t *time, uint32_t *kept,
-                int64_t *line, uint64_t *start_clock)
-{
-    const int64_t steps = steps_of(slabs, step);
-    threads = worth(threads, slabs, LEAST_SLABS);
-    struct anchor *const anchors = malloc(sizeof *anchors * SMS + sizeof(uint16_t) * (size_t)slabs);
-    if (!anchors)
-        return -1;
-    int parts = 1;
-    while (parts < MOST_PARTS && 2 * parts <= threads)
-        parts *= 2;
-    struct plan plan = {units, slabs, step, at, entry, launches, rate, first_turn, anchors, {layouts, first, stop}, kept,
-                        line, start_clock, (uint16_t *)(anchors + SMS), parts, 0};
-    line[0] = 0;
-    for (int sm = 0; sm < SMS; sm++)
-        anchors[sm] = (struct anchor){clock[sm], time[sm], {0}};
-    in_parallel(measure, &plan, steps, threads);
-    for (int64_t index = 0; index < steps; index++)
-        line[index + 1] += line[index];
-    in_parallel(follow_clocks, &plan, parts, threads);
-    for (int sm = 0; sm < SMS; sm++) {
-        clock[sm] = anchors[sm].clock;
-        time[sm] = anchors[sm].time;
-    }
-    free(anchors);
-    return plan.large;
-}
 
 static uint32_t at_least_one(uint32_t number)
 {
@@ -248,22 +58,6 @@ static uint32_t anchors(const uint32_t *head, const uint32_t *launch, int64_t ke
         found += records[i * RECORD_WORDS + 1] == ANCHOR_ID;
     return found;
 }
-
-struct expansion {
-    const uint32_t *units;
-    int64_t slabs, step;
-    const uint32_t *at;
-    const int32_t *entry;
-    const uint32_t *kept;
-    const int64_t *line;
-    const uint64_t *start_clock;
-    int64_t claims;
-    const int64_t *opens;
-    const uint32_t *stripe, *origin, *launches;
-    struct layouts layouts;
-    uint32_t header_word, done_word, epoch;
-    uint32_t *lines;
-};
 
 /* Write a slab. Returns its lines. */
 static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim, uint32_t *header)
@@ -317,7 +111,7 @@ static int64_t write_slab(const struct expansion *all, int64_t i, int64_t claim,
     return HEADER_LINES + capacity / RECORDS_PER_LINE;
 }
 
-static void write_step(void *context, int64_t index)
+void write_step(void *context, int64_t index)
 {
     const struct expansion *const all = context;
     const int64_t stop = step_end(index, all->slabs, all->step);

@@ -1,5 +1,6 @@
 /* Which slabs of a copy are taken. kscope_runtime/accounting.py does the same in numpy, and explains it. */
 
+#include "steps.h"
 #include "threads.h"
 #include "wire.h"
 

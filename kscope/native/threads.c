@@ -6,44 +6,57 @@
 #include "threads.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <time.h>
 
-enum { MOST_THREADS = 64, IDLE_S = 1, FIRST_WOKEN = 2 };
-
-struct work {
-    void (*job)(void *, int64_t);
-    void *context;
-    int64_t jobs;
-    atomic_int_fast64_t next;
-    int64_t places, working; /* for threads that may still join; threads that have not finished */
-    struct work *later;
-    pthread_cond_t finished;
-};
+enum { MOST_THREADS = 64, IDLE_S = 1, WOKEN = 2 };
 
 /* The lock protects these and the works. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, ended = PTHREAD_COND_INITIALIZER;
-static struct work *queue; /* calls that want threads */
-static int64_t threads_alive, threads_busy;
+static _Atomic(struct work *) queue; /* calls that want threads, the newest one first; others may read it as a hint */
+static int64_t threads_alive, threads_busy, threads_lent; /* lent: to work that no caller waits for yet */
 static int forking;
 
-static void take_jobs(struct work *work)
+static pthread_key_t kept_key;
+static int has_key;
+
+struct kept {
+    size_t bytes;
+    max_align_t memory[];
+};
+
+static void make_key(void)
 {
-    for (int64_t index; (index = atomic_fetch_add(&work->next, 1)) < work->jobs;)
-        work->job(work->context, index);
+    has_key = !pthread_key_create(&kept_key, free);
+}
+
+void *kept_memory(size_t bytes)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
+    struct kept *kept = has_key ? pthread_getspecific(kept_key) : NULL;
+    if (has_key && (!kept || kept->bytes < bytes)) {
+        free(kept);
+        kept = malloc(sizeof *kept + bytes);
+        pthread_setspecific(kept_key, kept);
+        if (kept)
+            kept->bytes = bytes;
+    }
+    return kept ? kept->memory : NULL;
 }
 
 /* Let no other thread join the work. */
 static void leave_queue(struct work *work)
 {
-    struct work **at = &queue;
-    while (*at && *at != work)
-        at = &(*at)->later;
-    if (*at)
-        *at = work->later;
+    struct work *before = queue;
+    if (before == work)
+        queue = work->later;
+    for (; before && before != work; before = before->later)
+        if (before->later == work)
+            before->later = work->later;
 }
 
 /* Wait for work. Returns 0 after a second without any, and before a fork. */
@@ -57,23 +70,55 @@ static int wait_for_work(void)
     return queue && !forking;
 }
 
+/* Wake threads: each wakes some more, so that the caller need not wake all. */
+static void wake_some(void)
+{
+    for (int woken = 0; woken < WOKEN; woken++)
+        pthread_cond_signal(&wake);
+}
+
+static void take_jobs(struct work *work);
+
+/* With the lock: join the newest work. */
+static void join_newest(void)
+{
+    struct work *const work = queue;
+    const int lent = !work->is_waited_for;
+    threads_lent += lent;
+    work->working++;
+    if (!--work->places)
+        queue = work->later;
+    if (queue)
+        wake_some();
+    pthread_mutex_unlock(&lock);
+    take_jobs(work);
+    pthread_mutex_lock(&lock);
+    threads_lent -= lent;
+    if (!--work->working)
+        pthread_cond_signal(&work->finished);
+}
+
+static void take_jobs(struct work *work)
+{
+    for (int64_t index; (index = atomic_fetch_add(&work->next, 1)) < work->jobs;) {
+        work->job(work->context, index);
+        const struct work *const newest = queue; /* only compared: it may be over */
+        if (work->is_waited_for || !newest || newest == work)
+            continue;
+        pthread_mutex_lock(&lock);
+        if (queue && atomic_load(&queue)->is_waited_for)
+            join_newest();
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 static void *run(void *argument)
 {
     pthread_mutex_lock(&lock);
     while (wait_for_work()) {
-        struct work *const work = queue;
         threads_busy++;
-        work->working++;
-        if (!--work->places)
-            queue = work->later;
-        if (queue) /* each wakes the next one, so that the caller need not wake all */
-            pthread_cond_signal(&wake);
-        pthread_mutex_unlock(&lock);
-        take_jobs(work);
-        pthread_mutex_lock(&lock);
+        join_newest();
         threads_busy--;
-        if (!--work->working)
-            pthread_cond_signal(&work->finished);
     }
     threads_alive--;
     pthread_cond_broadcast(&ended); /* several threads may fork */
@@ -101,7 +146,7 @@ static void after_fork(void)
 static void after_fork_in_child(void)
 {
     queue = NULL;
-    threads_alive = threads_busy = 0;
+    threads_alive = threads_busy = threads_lent = 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -115,12 +160,13 @@ static void start_threads(int64_t count)
 {
     sigset_t all, before;
     pthread_attr_t detached;
-    if (pthread_attr_init(&detached))
+    int64_t more = count - (threads_alive - threads_busy);
+    if (more <= 0 || pthread_attr_init(&detached))
         return;
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all); /* signals are for the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int64_t more = count - (threads_alive - threads_busy); more > 0 && threads_alive < MOST_THREADS; more--) {
+    for (; more > 0 && threads_alive < MOST_THREADS; more--) {
         pthread_t thread;
         if (pthread_create(&thread, &detached, run, NULL))
             break;
@@ -130,28 +176,42 @@ static void start_threads(int64_t count)
     pthread_attr_destroy(&detached);
 }
 
-void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
+static void begin(struct work *work)
 {
-    struct work work = {.job = job, .context = context, .jobs = jobs, .places = (threads < jobs ? threads : jobs) - 1};
-    if (work.places <= 0) {
-        take_jobs(&work);
+    pthread_cond_init(&work->finished, NULL);
+    if (work->places <= 0)
         return;
-    }
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    pthread_cond_init(&work.finished, NULL);
     pthread_mutex_lock(&lock);
-    start_threads(work.places);
-    work.later = queue;
-    queue = &work;
-    for (int woken = 0; woken < FIRST_WOKEN; woken++)
-        pthread_cond_signal(&wake);
+    start_threads(work->is_waited_for ? work->places - threads_lent : work->places); /* those that are lent will come */
+    work->later = queue;
+    queue = work;
+    wake_some();
     pthread_mutex_unlock(&lock);
-    take_jobs(&work);
+}
+
+void begin_parallel(struct work *work, void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
+{
+    *work = (struct work){.job = job, .context = context, .jobs = jobs, .places = threads < jobs ? threads : jobs};
+    begin(work);
+}
+
+void finish_parallel(struct work *work)
+{
+    take_jobs(work);
     pthread_mutex_lock(&lock);
-    leave_queue(&work);
-    while (work.working)
-        pthread_cond_wait(&work.finished, &lock);
+    leave_queue(work);
+    while (work->working)
+        pthread_cond_wait(&work->finished, &lock);
     pthread_mutex_unlock(&lock);
-    pthread_cond_destroy(&work.finished);
+    pthread_cond_destroy(&work->finished);
+}
+
+void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
+{
+    struct work work = {.job = job, .context = context, .jobs = jobs, .is_waited_for = 1};
+    work.places = (threads < jobs ? threads : jobs) - 1;
+    begin(&work);
+    finish_parallel(&work);
 }

@@ -3,8 +3,34 @@
 
 #include "native.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
 /* Call job(context, 0) to job(context, jobs - 1), on this thread and on up to `threads` - 1 others. */
 void in_parallel(void (*job)(void *context, int64_t index), void *context, int64_t jobs, int64_t threads);
+
+/* The same, but the caller does other things until finish_parallel(). If it calls in_parallel() meanwhile, threads go over
+   to that after the job that they are at: it is waited for. */
+struct work {
+    void (*job)(void *, int64_t);
+    void *context;
+    int64_t jobs;
+    atomic_int_fast64_t next;
+    int64_t places, working; /* for threads that may still join; threads that have not finished */
+    int is_waited_for;
+    struct work *later;
+    pthread_cond_t finished;
+};
+void begin_parallel(struct work *work, void (*job)(void *context, int64_t index), void *context, int64_t jobs,
+                    int64_t threads);
+
+/* Do what no thread has begun, and wait for what they have. */
+void finish_parallel(struct work *work);
+
+/* At least so many bytes, which this thread keeps; NULL without memory. What it had before is overwritten: pages that are
+   touched for the first time cost more than what is written to them. */
+void *kept_memory(size_t bytes);
 
 /* How many steps there are of `step` each, and where one ends. */
 static inline int64_t steps_of(int64_t count, int64_t step)

@@ -70,6 +70,18 @@ class Arena:
         taken, self._used = self._room[self._used : end], end
         return taken
 
+    def reserve(self, count: int) -> Lines:
+        """Room for at least `count` lines, of which keep() takes some. Raises MemoryError as take()."""
+        self.take(count)
+        self._used -= count
+        assert self._room is not None
+        known = min(len(self._room), max(self._next_look, self._used + count))
+        return self._room[self._used : known if self._file is None else min(known, self._mapped)]
+
+    def keep(self, count: int) -> None:
+        """Take the first lines of those that were reserved."""
+        self._used += count
+
     def lines(self) -> Lines:
         """All lines so far, (n, 16) uint32: a view that later appends do not change."""
         return np.zeros((0, _WORDS), np.uint32) if self._room is None else self._room[: self._used]

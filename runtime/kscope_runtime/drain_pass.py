@@ -2,16 +2,15 @@
 
 A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on three
 batches at a time, one in each place of the staging memory: the device fills one, the pass accounts for the slabs of
-another, and a thread writes those of the third. What it does for each slab is compiled and runs in threads
+another, and threads write those of the third. What it does for each slab is compiled and runs in threads
 (kscope/native/threads.c) that never need the interpreter's lock, which a program that launches without pause holds most
-of the time.
+of the time. While kernels run, one compiled call takes many batches (compiled_pass.py).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from kscope.capture.model import Problem
 
 from .accounting import MASK, TURN, Share, Stripes, account, slabs_end, uncut
 from .arena import Arena
+from .compiled_pass import CompiledPass
 from .device import Device
 from .driver import Memory
 from .driver_calls import DriverCalls
@@ -33,7 +33,8 @@ from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .ranges import in_rings
 from .room import has_room
 from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
-from .staging import PLACES, Staging, batches_of
+from .staging import Batches, Staging
+from .walking import walk
 from .watch import Watch
 from .writing import Taken, Writer, claims_of
 
@@ -58,8 +59,12 @@ class Passes:
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits, self._written = (device.driver.pinned(4 * device.stripes).view("<u4") for _ in range(2))
         self._staging = Staging(device)
-        self._memory: Memory = self._calls
         self._writer = Writer()
+        self._compiled: CompiledPass | None = None
+        if self._calls.points is not None:
+            limits = device.driver.pinned(4 * device.stripes)
+            pinned = {"before": self._before, "control": self._control, "limits": limits}
+            self._compiled = CompiledPass(device, self._staging, self._calls, self._writes, pinned)
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
         self._launches = LaunchTable(device)
@@ -69,8 +74,9 @@ class Passes:
 
     def adopt(self) -> None:
         """Start over with stripes without claims, after the pool was replaced."""
-        file, calls = self.device.mapped, self._calls
-        self._staging.memory = self._memory = calls if file is None else InFile(file, calls)
+        file = self.device.mapped
+        self._memory: Memory = self._calls if file is None else InFile(file, self._calls)
+        self._staging.memory = self._memory
         words = self.device.words()
         self.state = Stripes.at(words)
         self.forecast = Forecast(words["head"], int(self.state.ring.sum(dtype=np.int64)), time.monotonic())
@@ -140,7 +146,7 @@ class Passes:
         skipped, head = self._read_stripes()
         found = [np.zeros((0, layout.LINE // 4), np.uint32)]
         for stripe in np.flatnonzero((head != self.state.tail) | self.state.turned).tolist():
-            for units, pieces, slabs in self._walk(stripe, skipped, head):
+            for units, pieces, slabs in walk(self._staging, self.state, stripe, skipped, head):
                 launches = self._launches.find(units, slabs.at, self._staging.memory)
                 every = Share(pieces.units, slabs.at, launches.entry, slabs.opens)
                 taken = self._taken(units, pieces, every, launches, expander)
@@ -168,7 +174,7 @@ class Passes:
         """
         skipped, head = self._read_stripes()
         at = reach = units = 0
-        for copied, _, slabs in self._walk(stripe, skipped, head):
+        for copied, _, slabs in walk(self._staging, self.state, stripe, skipped, head):
             if not at and len(slabs.at) and not slabs.at[0]:
                 return 0  # an open slab
             if len(slabs.at):
@@ -181,8 +187,8 @@ class Passes:
         self.state.proven[stripe] = tail + reach & MASK
         if units:
             return 0
-        (part,) = batches_of(np.array([stripe]), np.zeros_like(head, np.int64), self.state.tail, skipped, head, 0)
-        freed = self._free(part, np.array([end - tail & MASK]))
+        none = Batches.of(np.array([stripe]), np.zeros_like(head, np.int64), self.state.tail, skipped, head, 0)
+        freed = self._free(none[0], np.array([end - tail & MASK]))
         self._calls.synchronize(self._writes)
         return freed * wire.UNIT
 
@@ -210,12 +216,17 @@ class Passes:
 
     def _stripes_arrived(self, began: float) -> tuple[U32s, U32s]:
         self._launches.requested()
-        skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
+        head = self._control["head"].copy()
         self.state.saw(head)
         if self.state.turned.any() and self._staging.memory is self._memory:
             self._calls.wait(self._writes)
             self._limit(head)
             self._calls.flush()
+        return self._seen(began)
+
+    def _seen(self, began: float) -> tuple[U32s, U32s]:
+        """Publish a reading of the stripes that was requested at `began`."""
+        skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         claimed = self.state.claimed(head)
         self.forecast.read(head, int(claimed.sum()), began)
         room = has_room(claimed, self.state.ring)
@@ -225,27 +236,17 @@ class Passes:
         return self._last
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
-        freed, requested, past = 0, time.monotonic(), self.device.surely_past()
+        granted, requested, past = self.state.granted(head), time.monotonic(), self.device.surely_past()
+        batches = Batches.of(stripes, granted, self.state.tail, skipped, head, self._staging.units)
         settled = max(0, past - int(SETTLED_S * 1e9))
-        reading = 0.0
+        if closed and self.device.mapped is None and self._compiled is not None:
+            return self._in_one_call(self._compiled, batches, requested, past, settled) * wire.UNIT
+        freed, reading = 0, 0.0
         try:
-            for pieces, units in self._batches(stripes, skipped, head):
+            for pieces, units in self._staging.copies(batches, self._calls):
                 if reading:  # how much room is left
                     self._stripes_arrived(reading)
-                slabs = find(units, pieces, settled)
-                needed = slabs.closed if closed else None
-                found = self._launches.find(units, slabs.at, self._staging.memory, needed)
-                if closed:
-                    slabs = identified(units, slabs, found, past)
-                share = self._account(units, pieces, slabs, found, requested if closed else None)
-                taken = self._taken(units, pieces, share, found, self._expander)
-                self._writer.begin(taken, lines := self.arena.take(taken.plan.lines))
-                if self.device.file is not None:  # what is cleared next is there when the program dies
-                    self._writer.wait()
-                    self.device.file.keep(lines)
-                freed += self._free(pieces, share.free)
-                self._resize(units, taken, slabs.overrun > 0)
-                self._stuck += pieces.stripe[~pieces.whole & (share.free == 0)].tolist()
+                freed += self._batch(pieces, units, requested if closed else None, past, settled)
                 reading = self._request_stripes()  # will wait for the next batch's copy, too
         finally:  # what a fault keeps from being cleared is kept as well
             self._writer.wait()
@@ -254,37 +255,42 @@ class Passes:
             self._stripes_arrived(reading)
         return freed * wire.UNIT
 
-    # device to staging
+    def _in_one_call(self, compiled: CompiledPass, batches: Batches, requested: float, past: int, settled: int) -> int:
+        """Take batches, the unusual ones among them one by one. Returns units freed."""
 
-    def _batches(self, stripes: Ints, skipped: U32s, head: U32s) -> Iterator[tuple[Pieces, Units]]:
-        """Yield the stripes' claimed parts as copies in staging memory, in turn of its parts."""
-        granted, room = self.state.granted(head), self._staging.units
-        batches = batches_of(stripes, granted, self.state.tail, skipped, head, room)
-        copies: list[Units] = []
-        for index, batch in enumerate(batches):
-            if not index:
-                copies.append(self._staging.fetch(batch, 0))
-                self._calls.wait(self._staging.stream)
-            if index + 1 < len(batches):
-                copies.append(self._staging.fetch(batches[index + 1], (index + 1) % PLACES))
-            self._calls.flush()  # a reading of the stripes waits for this batch
-            yield batch, copies[index]
+        def unusual(index: int) -> int:
+            pieces = batches[index]
+            freed = self._batch(pieces, self._staging.copied(pieces, index), requested, past, settled)
+            self._calls.flush()
+            self._writer.wait()
+            return freed
 
-    def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Units, Pieces, Slabs]]:
-        """Yield everything claimed of a stripe, copy by copy in staging memory, each valid until the next; no slab
-        is cut.
-        """
-        tail, left = int(self.state.tail[stripe]), int(self.state.granted(head)[stripe])
-        while left:
-            cut, one = min(left, self._staging.units), slice(stripe, stripe + 1)
-            where = np.array([stripe]), np.array([tail], np.uint32), np.array([cut]), np.array([cut == left])
-            pieces = Pieces.of(*where, skipped[one], head[one])
-            copied = self._staging.fetch(pieces, 0)
-            self._staging.arrived()
-            slabs = find(copied, pieces)
-            units = min(cut, int(uncut(copied, pieces, slabs)[0]))
-            yield copied[:units], pieces, slabs
-            tail, left = tail + units & MASK, left - units
+        compiled.begin(batches, self.state, self._launches, self._expander, (self._again, self._delay), settled)
+        try:
+            freed = compiled.run(self.arena, self.seen[1], unusual, self._seen)
+        finally:  # as in a pass step by step
+            compiled.finish()
+            self._writer.wait()
+        self._stuck += np.flatnonzero(compiled.stuck).tolist()
+        return freed
+
+    def _batch(self, pieces: Pieces, units: Units, requested: float | None, past: int, settled: int) -> int:
+        """Take a batch, whose copy was requested after `requested`; None: nothing runs. Returns units freed."""
+        slabs = find(units, pieces, settled)
+        needed = None if requested is None else slabs.closed
+        found = self._launches.find(units, slabs.at, self._staging.memory, needed)
+        if requested is not None:
+            slabs = identified(units, slabs, found, past)
+        share = self._account(units, pieces, slabs, found, requested)
+        taken = self._taken(units, pieces, share, found, self._expander)
+        self._writer.begin(taken, lines := self.arena.take(taken.plan.lines))
+        if self.device.file is not None:  # what is cleared next is there when the program dies
+            self._writer.wait()
+            self.device.file.keep(lines)
+        freed = self._free(pieces, share.free)
+        self._resize(units, taken, slabs.overrun > 0)
+        self._stuck += pieces.stripe[~pieces.whole & (share.free == 0)].tolist()
+        return freed
 
     # staging to host memory
 

@@ -28,7 +28,7 @@ WINDOW = 1024
 """Entries that are read ahead of the newest launch."""
 _APART = 256
 """Entries between two that are needed, from which on each is read alone."""
-_STALE_S = 10.0
+STALE_S = 10.0
 """Seconds after which an entry is read again: each replay of a graph writes its launch's time anew."""
 _MOST = 1 << 14
 """Entries that are read at a time."""
@@ -78,7 +78,12 @@ def identified(units: Units, slabs: Slabs, found: Found, past: int) -> Slabs:
 
 
 class LaunchTable:
-    """One device's entries in the current session. Not thread-safe."""
+    """One device's entries in the current session. Not thread-safe.
+
+    Attributes:
+        epoch: the session.
+        next: the slot after the newest launch; None if no launch is known.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device, self._stream = device, device.driver.stream()
@@ -95,18 +100,18 @@ class LaunchTable:
         # of each row: bits 16 to 23 of its launch's number, and log2 of its records, 0 where there is none
         self._grid, self._log2 = np.zeros((2, 2 * wire.SLOTS), np.uint8)
         self._read_at = np.zeros(wire.SLOTS)  # time.monotonic() of the last reading
-        self._next: int | None = None  # slot after the newest launch
+        self.next: int | None = None
         self._requested: int | None = None
 
     def ahead(self) -> int | None:
         """The address of the next launches' entries, if any launch is known."""
-        return None if self._next is None else self._address(min(self._next, wire.SLOTS - WINDOW))
+        return None if self.next is None else self._address(min(self.next, wire.SLOTS - WINDOW))
 
     def request(self) -> tuple[Bytes, int] | None:
         """What to read, and from where, before requested(): the entries of the next launches."""
-        if self._next is None or (address := self.ahead()) is None:
+        if self.next is None or (address := self.ahead()) is None:
             return None
-        self._requested = min(self._next, wire.SLOTS - WINDOW)
+        self._requested = min(self.next, wire.SLOTS - WINDOW)
         return self._ahead.view(np.uint8), address
 
     def requested(self) -> None:
@@ -114,6 +119,17 @@ class LaunchTable:
         if self._requested is not None:
             self._take(self._requested, self._ahead)
             self._requested = None
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """What compiled passes use and update, by its name there."""
+        return {
+            "rows": self._rows, "grid": self._grid, "log2": self._log2, "missing": self._missing,
+            "read_at": self._read_at, "ahead": self._ahead,
+        }  # fmt: skip
+
+    def fetch_missing(self, memory: Memory) -> None:
+        """Read the entries that a compiled pass missed."""
+        self._fetch(np.flatnonzero(self._missing), memory)
 
     def find(self, units: Units, at: U32s, memory: Memory, closed: Bools | None = None) -> Found:
         """The launches of the slabs at units `at` (s,), ascending.
@@ -125,7 +141,7 @@ class LaunchTable:
             closed: (s,) slabs whose launch is needed. None for all: then the entries of unfinished warps, whose heads
                 have less information, are read again.
         """
-        stale = time.monotonic() - _STALE_S
+        stale = time.monotonic() - STALE_S
         row, rows, unknown, missing = self._match(units, at, closed, closed is None, stale, last=False)
         if len(missing):
             self._fetch(missing, memory)
@@ -207,7 +223,7 @@ class LaunchTable:
         if native.available() and self._device.file is None:
             columns = self._rows, self._grid, self._log2
             found = native.call_briefly("learn", rows, len(rows), first, self.epoch, *columns)
-            self._next = found if found >= 0 else self._next
+            self.next = found if found >= 0 else self.next
             return
         which = np.flatnonzero(self._is_valid(first, rows))
         if not len(which) or np.array_equal(_words(rows), _words(self._rows[first : first + len(rows)])):
@@ -225,7 +241,7 @@ class LaunchTable:
             later = rows["time"][which] > file.book["time"][slot]
             file.book[slot[later]] = rows[which[later]]
         newest = slot[np.argmax(rows["time"][which])]
-        self._next = (int(newest) + 1) % wire.SLOTS
+        self.next = (int(newest) + 1) % wire.SLOTS
 
     def _is_valid(self, first: int, rows: np.ndarray) -> Bools:
         """Which rows, from slot `first` on, are entries of this session."""

@@ -137,9 +137,14 @@ def find(units: Units, pieces: Pieces, settled: int = 0) -> Slabs:
     return Slabs(at.astype(np.uint32), log2_of(heads).astype(np.uint8), closed, over, opens, overrun)
 
 
+def most_slabs(units: int, parts: int) -> int:
+    """Rows that the columns of the compiled search must have."""
+    return units // wire.slab_units(LOG2[0]) + units // _CHUNK + parts + 1
+
+
 def _compiled(units: Units, pieces: Pieces, settled: int) -> Slabs:
     parts, size = len(pieces.stripe), int(pieces.first[-1] - pieces.first[0])
-    most = size // wire.slab_units(LOG2[0]) + size // _CHUNK + parts + 1
+    most = most_slabs(size, parts)
     at, log2 = np.empty(most, np.uint32), np.empty(most, np.uint8)
     closed, over = np.empty((2, most), bool)
     opens, overrun = np.empty(parts + 1, np.int64), np.empty(1, np.int64)

@@ -15,7 +15,7 @@ from kscope.instrument.recording import AUTO_RECORDS, log2_records
 
 from .slab_search import Ints, U32s, Units
 
-_LOOKS = 4
+LOOKS = 4
 """Launches that are seen, or parts of one in several copies, before a size may shrink."""
 _SPARE = 4
 """A size has room for a share of 1/_SPARE more records than any warp made: launches differ."""
@@ -29,16 +29,19 @@ class SlabSizes:
 
     Args:
         words: (wire.SIZES,) memory that the device's words are written from, and their values.
+
+    Attributes:
+        looks: (wire.SIZES,) launches of each word's kernels that were seen; from LOOKS on it may no longer shrink.
     """
 
     def __init__(self, words: U32s) -> None:
         self.words = words
         self._most = np.zeros(wire.SIZES, np.uint32)  # records of a warp
-        self._looks = np.zeros(wire.SIZES, np.int64)
+        self.looks = np.zeros(wire.SIZES, np.int64)
 
     def learns(self, kernels: npt.NDArray[np.uint64]) -> bool:
         """Whether the size of one of these kernels may still shrink."""
-        return bool((self._looks[(kernels % np.uint64(wire.SIZES)).astype(np.int64)] < _LOOKS).any())
+        return bool((self.looks[(kernels % np.uint64(wire.SIZES)).astype(np.int64)] < LOOKS).any())
 
     def taken(
         self, units: Units, launches: np.ndarray, at: U32s, entry: npt.NDArray[np.int32], over: bool, ring: int
@@ -77,15 +80,15 @@ class SlabSizes:
             The words that changed, ascending.
         """
         word = (launches["kernel"][entry] % np.uint64(wire.SIZES)).astype(np.int64)
-        over, learning = counts > room, self._looks[word] < _LOOKS
+        over, learning = counts > room, self.looks[word] < LOOKS
         if not (over.any() or learning.any()):
             return np.zeros(0, np.int64)
         np.maximum.at(self._most, word, counts)
         full, before = np.unique(word[over]), self.words.copy()
         _, first = np.unique(entry[learning], return_index=True)
         looked = word[learning][first]
-        np.add.at(self._looks, looked, 1)
-        known = np.unique(looked[self._looks[looked] >= _LOOKS])
+        np.add.at(self.looks, looked, 1)
+        known = np.unique(looked[self.looks[looked] >= LOOKS])
         self.words[known] = np.minimum(self.words[known], self._needed(known, ring))
         self.words[full] = np.maximum(self.words[full], self._needed(full, ring))
         return np.flatnonzero(self.words != before)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,12 +12,53 @@ from kscope.errors import DriverError
 
 from .device import Device
 from .driver import Memory
+from .driver_calls import DriverCalls
 from .ranges import in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
 BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 3
 """Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory: the device fills one, the
 host accounts for another, and writes the third to the arena."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Parts of stripes that are copied together.
+
+    Attributes:
+        parts: all of them, as if they were in one copy.
+        bounds: where each batch's begin, and their number.
+    """
+
+    parts: Pieces
+    bounds: list[int]
+
+    @staticmethod
+    def of(stripes: Ints, granted: Ints, tail: U32s, skipped: U32s, head: U32s, room: int) -> Batches:
+        """Divide stripes.
+
+        Args:
+            stripes: (n,) which ones.
+            granted, tail: every stripe's units that may be in slabs, and where they begin.
+            skipped, head: every stripe's.
+            room: units of a batch.
+        """
+        cut, bounds, used = np.minimum(granted[stripes], room), list[int](), 0
+        for part, more in enumerate(cut.tolist()):
+            if not bounds or used + more > room:
+                bounds.append(part)
+                used = 0
+            used += more
+        which = tail[stripes], cut, cut == granted[stripes], skipped[stripes], head[stripes]
+        return Batches(Pieces.of(stripes, *which), [*bounds, len(stripes)])
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, index: int) -> Pieces:
+        some, units = slice(*self.bounds[index : index + 2]), self.parts.units
+        columns = (getattr(self.parts, name)[some] for name in ("whole", "skipped", "head"))
+        return Pieces.of(self.parts.stripe[some], self.parts.tail[some], units[some], *columns)
 
 
 class Staging:
@@ -43,12 +85,28 @@ class Staging:
 
     def fetch(self, batch: Pieces, place: int) -> Units:
         """Copy the parts to a place, which arrived() waits for. Returns the copy."""
-        units = np.asarray(self._place(place)[: int(batch.first[-1])])
+        units = self.copied(batch, place)
         ranges = in_rings(self._device.table[batch.stripe], batch.tail, batch.units)
         self.memory.read_ranges(units.reshape(-1).view(np.uint8), ranges, self.stream)
         return units
 
-    def _place(self, place: int) -> Units:
+    def copies(self, batches: Batches, calls: DriverCalls) -> Iterator[tuple[Pieces, Units]]:
+        """Yield batches and their copies, in turn of the places; the next one is on its way."""
+        copies: list[Units] = []
+        for index in range(len(batches)):
+            if not index:
+                copies.append(self.fetch(batches[0], 0))
+                calls.wait(self.stream)
+            if index + 1 < len(batches):
+                copies.append(self.fetch(batches[index + 1], (index + 1) % PLACES))
+            calls.flush()  # a reading of the stripes waits for this batch
+            yield batches[index], copies[index]
+
+    def copied(self, batch: Pieces, index: int) -> Units:
+        """The memory for a copy of parts. index: of the batch, which are in turn of the places."""
+        return np.asarray(self.place(index % PLACES)[: int(batch.first[-1])])
+
+    def place(self, place: int) -> Units:
         """A place's memory. It is pinned when the drain first needs it, because that takes long."""
         found = self._places[place]
         if found is None:
@@ -58,26 +116,3 @@ class Staging:
                 memory = np.empty(BATCH, np.uint8)
             found = self._places[place] = memory.view("<u4").reshape(-1, wire.UNIT // 4)
         return found
-
-
-def batches_of(stripes: Ints, granted: Ints, tail: U32s, skipped: U32s, head: U32s, room: int) -> list[Pieces]:
-    """The parts of stripes that are copied together.
-
-    Args:
-        stripes: (n,) which ones.
-        granted, tail: every stripe's units that may be in slabs, and where they begin.
-        skipped, head: every stripe's.
-        room: units of a batch.
-    """
-    cut, opens, used = np.minimum(granted[stripes], room), list[int](), 0
-    for part, more in enumerate(cut.tolist()):
-        if not opens or used + more > room:
-            opens.append(part)
-            used = 0
-        used += more
-
-    def batch(first: int, stop: int) -> Pieces:
-        which, units = stripes[first:stop], cut[first:stop]
-        return Pieces.of(which, tail[which], units, units == granted[which], skipped[which], head[which])
-
-    return [batch(*bounds) for bounds in pairwise([*opens, len(stripes)])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,6 +122,17 @@ def test_a_batch_is_copied_and_checked_the_same_without_compiled_loops(
     monkeypatch.setenv("KSCOPE_NATIVE", "0")
     checks.append(pool_file._copied(batch, copies[1]))
     assert checks == [batch_check.check(memoryview(batch))] * 2 and (copies == batch).all()
+
+
+@pytest.mark.skipif(not native.available(), reason="no compiled loops")
+@pytest.mark.parametrize("words", [1, 7, 8, 9, 33, 4099])
+def test_compiled_checksums_are_zlibs(words: int) -> None:
+    """Of whole blocks that are folded, and of the rest."""
+    data = np.random.default_rng(words).integers(0, 256, 8 * words, dtype=np.uint8)
+    to, checks = np.zeros_like(data), np.zeros(-(-words // 100), np.uint32)
+    native.call("copy_checked", data, to, words, 100, checks, 2)
+    assert (to == data).all()
+    assert checks.tolist() == [zlib.crc32(data[at : at + 800]) for at in range(0, len(data), 800)]
 
 
 @given(st.integers(0, 64 * 9000 - 1), st.integers(1, 255))

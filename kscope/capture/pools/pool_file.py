@@ -192,6 +192,15 @@ class PoolFile:
                 self._put = first + len(data)
             self._state["batches"] = number + 1
 
+    @property
+    def ring(self) -> tuple[Bytes, npt.NDArray[np.uint64], int]:
+        """For native/keeping.c, which keeps as keep(): batches, how many there were (1,), where the next one goes."""
+        return self._kept, self._state["batches"], self._put
+
+    def kept_up_to(self, put: int) -> None:
+        """Note where the next batch goes."""
+        self._put = put
+
     def end(self, *, remove: bool) -> None:
         """Mark the session as ended. remove: delete the file, because the capture has been saved."""
         self._state["state"] = ENDED

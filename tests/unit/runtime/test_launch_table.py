@@ -90,7 +90,7 @@ def test_entries_are_renewed_for_the_times_of_later_replays(
     gpu = Gpu(Entry(5))
     grids(known, gpu, Head(5))
     gpu.write(Entry(5, time=TIME + 200 * 10**9))
-    monkeypatch.setattr(launch_table, "_STALE_S", 0.0)
+    monkeypatch.setattr(launch_table, "STALE_S", 0.0)
     found = known.find(slab(Head(5)), np.zeros(1, np.uint32), gpu)
     assert found.launches["time"][found.entry].tolist() == [TIME + 200 * 10**9]
 

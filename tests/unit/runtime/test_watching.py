@@ -78,7 +78,7 @@ def test_the_wait_ends_while_later_entries_can_still_be_read(bench: Bench, point
     for block in range(4):
         Lane(bench.memory, block=block).run()
     assert bench.drain._passes.once(_SHARE)
-    first = bench.drain._passes._launches._next
+    first = bench.drain._passes._launches.next
     assert first is not None
     launches = iter(range(first, first + WINDOW))
 

@@ -1,0 +1,27 @@
+#ifndef KSCOPE_STEPS_H
+#define KSCOPE_STEPS_H
+
+/* Functions that are also called from other sources; each is explained where it is defined. */
+
+#include "native.h"
+
+int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, int64_t least_log2, int64_t most_log2,
+                  int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
+                  int64_t *opens, int64_t *overrun);
+int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, const uint8_t *closed, int64_t epoch,
+                   int64_t reread, const uint8_t *grid, const uint8_t *log2, const double *read_at, double stale, int64_t last,
+                   int64_t threads, int32_t *entry, uint8_t *missing, int32_t *rows, int64_t *counts);
+int64_t ks_learn(const uint32_t *read, int64_t count, int64_t first, int64_t epoch, uint32_t *rows, uint8_t *grid,
+                 uint8_t *log2);
+int64_t ks_take(const uint32_t *units, int64_t least_log2, int64_t most_log2, int64_t running, int64_t threads,
+                int64_t parts, const int64_t *stripe, const int64_t *first, const uint32_t *tail, const uint8_t *whole,
+                const uint32_t *skipped, const uint32_t *head, const int64_t *opens, const uint32_t *at,
+                const uint8_t *log2, const uint8_t *closed, const int32_t *entry, const uint32_t *ring, uint32_t *found,
+                uint32_t *proven, const uint32_t *clean, const uint32_t *limit, int64_t *free_units, int64_t *taken,
+                uint32_t *taken_at, int32_t *taken_entry);
+int64_t ks_plan(const uint32_t *units, int64_t slabs, int64_t step, const uint32_t *at, const int32_t *entry,
+                const uint32_t *launches, double rate, int64_t first_turn, int64_t threads, const uint32_t *layouts,
+                const int32_t *first, const int32_t *stop, uint64_t *clock, uint64_t *time, uint32_t *kept,
+                int64_t *line, uint64_t *start_clock);
+
+#endif

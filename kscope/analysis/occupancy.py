@@ -14,7 +14,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..tracedata.nesting import parents, track_aligned
 from ..util.arrays import Float, Int64
-from ..util.runs import added, count_distinct, extents, heads, order_by
+from ..util.runs import added, count_distinct, extents, heads, most_of, order_by
 from .segments import span_names
 from .shown import Shown
 from .warp_stats import warp_ends
@@ -286,9 +286,7 @@ def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
     of = np.concatenate([group, group])
     order = np.lexsort((step, time, of))
     running = np.cumsum(step[order])  # every group sums up to 0
-    most = np.ones(int(group.max()) + 1, np.int64)
-    np.maximum.at(most, of[order], running)
-    return most
+    return most_of(of[order], running, int(group.max()) + 1, 1)
 
 
 def _windows(trace: TraceData) -> dict[int, float]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from ..util.runs import ranges
 from ..util.text import counted
 from . import layout, wire
 from .clock_rows import Expanded, Found, Layouts, mixed
@@ -264,15 +265,10 @@ def _capacity(heads: Units, kept: U32s, several: Mapping[int, Expanded]) -> Ints
 def _arrived(units: Units, at: Ints, room: Ints) -> Ints:
     """Records up to the last one that has arrived."""
     first = (at + wire.HEAD_UNITS) * _ROWS
-    rows, within = _ranges(first, room)
+    rows = ranges(first, room)
+    within = rows - np.repeat(first, room)
     there = units.reshape(-1, 4)[rows, 1] != 0
     return np.asarray(np.maximum.reduceat(np.where(there, within + 1, 0), np.cumsum(room) - room))
-
-
-def _ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """All numbers of ranges, and their distances from their range's first."""
-    within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return np.repeat(first, count) + within, within
 
 
 def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: int, into: Lines) -> None:
@@ -304,7 +300,7 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     header = headers(heads, entries, room, plan.start_clock[which], count, epoch)
     header["position"] = (claims.each(claims.origin) + plan.at)[which]
     header["stripe"] = claims.each(claims.stripe)[which]
-    source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, alone)
+    source = ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, alone)
     records = units.reshape(-1, 4)[source]
     header["anchors"] = anchors(records, alone, heads, entries)
     for number, one in several.items():
@@ -313,7 +309,7 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     rows, to = into.reshape(-1, 4), (np.cumsum(lines) - lines) * layout.RECORDS_PER_LINE
     header_rows = layout.HEADER_BYTES // layout.RECORD_BYTES
     rows[(to[:, None] + np.arange(header_rows)).ravel()] = header.view(np.uint32).reshape(-1, 4)
-    target, _ = _ranges(to + header_rows, alone)
+    target = ranges(to + header_rows, alone)
     rows[target] = records
     for number, one in several.items():
         first = int(to[number]) + header_rows

@@ -16,24 +16,11 @@ import numpy.typing as npt
 from .. import native
 from ..util.runs import ranges
 from ..util.text import counted
+from . import heads as slab_heads
 from . import layout, wire
 from .clock_rows import Expanded, Found, Layouts, mixed
 from .headers import anchors, headers
-from .heads import (
-    Ints,
-    Launches,
-    U32s,
-    U64s,
-    Units,
-    clock_cycles,
-    finished,
-    foreign,
-    has_more_blocks,
-    log2_of,
-    sizes,
-    times,
-    valid,
-)
+from .heads import Ints, Launches, U32s, U64s, Units
 from .model import Problem
 
 __all__ = ["Claims", "Expander", "Lines", "Plan", "write"]
@@ -137,8 +124,8 @@ class Expander:
         """
         at = np.asarray(at, np.int64)
         heads = units[at]
-        good = valid(heads, entries, self.epoch) & (at + sizes(heads) <= len(units))
-        mine = ~foreign(heads, self.epoch)
+        good = slab_heads.valid(heads, entries, self.epoch) & (at + slab_heads.sizes(heads) <= len(units))
+        mine = ~slab_heads.foreign(heads, self.epoch)
         self.unidentified += int((mine & ~good).sum())
         entry = np.where(good & mine, np.arange(len(at)), -1).astype(np.int32)
         first = at.astype(np.uint32)
@@ -183,7 +170,7 @@ class Expander:
             return self._compiled(units, at, np.ascontiguousarray(launches), entry, step, layouts)
         which = np.flatnonzero(entry >= 0)
         entries, heads = launches[entry[which]], units[at[which]]
-        self.unnumbered += int(np.count_nonzero(has_more_blocks(entries)))
+        self.unnumbered += int(np.count_nonzero(slab_heads.has_more_blocks(entries)))
         kept, start, lines = np.zeros(len(at), np.uint32), np.zeros(len(at), np.uint64), np.zeros(len(at), np.int64)
         kept[which] = _kept(units, at[which].astype(np.int64), heads)
         several = mixed(units, at[which].astype(np.int64), heads, kept[which], entry[which], layouts)
@@ -208,13 +195,13 @@ class Expander:
         """
         if not len(heads):
             return np.zeros(0, np.uint64)
-        start_time, end_time = times(heads, entries)
+        start_time, end_time = slab_heads.times(heads, entries)
         sm = heads[:, 0] >> np.uint32(wire.SM_SHIFT) & np.uint32(_SMS - 1)
         order = np.argsort(sm, kind="stable")
         sm, heads, entries, start_time = sm[order], heads[order], entries[order], start_time[order]
-        done = finished(heads)
+        done = slab_heads.finished(heads)
         last_time = np.where(done, end_time[order], start_time)
-        lasted = np.where(done, clock_cycles(heads, start_time), np.uint64(0))
+        lasted = np.where(done, slab_heads.clock_cycles(heads, start_time), np.uint64(0))
         low = heads[:, 2].astype(np.uint64)
         first = np.concatenate([[True], sm[1:] != sm[:-1]])
         begins = np.flatnonzero(first)
@@ -243,9 +230,9 @@ class Expander:
 
 def _kept(units: Units, at: Ints, heads: Units) -> Ints:
     """Rows that each slab keeps."""
-    room = np.int64(1) << log2_of(heads)
+    room = np.int64(1) << slab_heads.log2_of(heads)
     kept = np.minimum(heads[:, 6].astype(np.int64), room)
-    open_ = np.flatnonzero(~finished(heads))
+    open_ = np.flatnonzero(~slab_heads.finished(heads))
     if len(open_):
         kept[open_] = _arrived(units, at[open_], room[open_])
     return np.asarray(kept)
@@ -254,7 +241,7 @@ def _kept(units: Units, at: Ints, heads: Units) -> Ints:
 def _capacity(heads: Units, kept: U32s, several: Mapping[int, Expanded]) -> Ints:
     """Records that each slab of a capture has room for. several: those whose rows are several records, by number."""
     # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
-    one_more = ~finished(heads) & (kept < 1 << log2_of(heads))
+    one_more = ~slab_heads.finished(heads) & (kept < 1 << slab_heads.log2_of(heads))
     records = kept.astype(np.int64)
     for number, one in several.items():
         records[number] = len(one.rows)

@@ -14,15 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from ..capture import layout
 from ..capture.capture_data import DeviceCapture
-from ..capture.layout import (
-    ANCHOR_ID,
-    FLAG_ANCHORS,
-    FLAG_SHIFT,
-    HEADER_LINES,
-    LAST_ANCHOR_ID,
-    RECORDS_PER_LINE,
-)
 from ..capture.model import Problem
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
@@ -96,13 +89,13 @@ class _Plan:
 
     def rows(self, which: slice | Int64) -> Int64:
         """The first record of slabs as an index into all 16-byte rows."""
-        return (self.slabs.line[which] + HEADER_LINES) * RECORDS_PER_LINE
+        return (self.slabs.line[which] + layout.HEADER_LINES) * layout.RECORDS_PER_LINE
 
 
 def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
     """Id words of some records of all slabs, to build an IdTable from."""
     step = max(1, len(slabs) // 64)
-    base = (slabs.line[::step] + HEADER_LINES) * RECORDS_PER_LINE
+    base = (slabs.line[::step] + layout.HEADER_LINES) * layout.RECORDS_PER_LINE
     room = slabs.room(slice(None, None, step))
     rows = (base[:, None] + np.arange(min(256, int(room.max(initial=1)))) % room[:, None]).ravel()
     return np.asarray(_rows_of(device.lines)[rows, 1])
@@ -160,13 +153,13 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
 def _anchors_kept(plan: _Plan, rows: Words, slabs: Int64) -> Int64:
     """How many of the rows that these full slabs keep are anchors."""
     kept = [rows[at : at + size, 1] for at, size in zip(plan.rows(slabs), plan.slabs.room(slabs), strict=True)]
-    return np.array([np.isin(ids, (ANCHOR_ID, LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
+    return np.array([np.isin(ids, (layout.ANCHOR_ID, layout.LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
 
 
 def _most_needed(plan: _Plan) -> int:
     """The most rows that a slab would have filled."""
     header = plan.slabs.header
-    anchored = header["place"] >> np.uint32(FLAG_SHIFT) & np.uint32(FLAG_ANCHORS) != 0
+    anchored = header["place"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_ANCHORS) != 0
     filled = np.where(anchored, 0, header["anchors"])  # rows that fill a slab, see capture/clock_rows.py
     return int((plan.written - filled).max(initial=1))
 

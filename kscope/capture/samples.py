@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..util.runs import numbered
-
 ROW = np.dtype([("function", "<u4"), ("pc", "<u4"), ("reason", "<u4"), ("count", "<u8")])
 """A count: index of the function, offset of the instruction in bytes, index of the reason, samples."""
 WINDOW = np.dtype([("begin", "<i8"), ("end", "<i8"), ("function", "<u4"), ("count", "<u8")])
@@ -176,7 +174,8 @@ class Samples:
     def of(self, functions: Iterable[int]) -> Samples:
         """The samples of some functions, by index."""
         kept = sorted(set(functions))
-        index = numbered(np.array(kept, np.int64), len(self.functions), -1)
+        index = np.full(len(self.functions), -1)
+        index[kept] = np.arange(len(kept))
         rows, windows = (table[np.isin(table["function"], kept)].copy() for table in (self.rows, self.windows))
         for table in (rows, windows):
             table["function"] = index[table["function"]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from kscope import native
 
-from .driver import Driver
+from .driver import CudaDriver
 from .ranges import Bytes, Ranges
 
 _HOST, _DEVICE = 1, 2
@@ -21,7 +21,7 @@ class DriverCalls:
     until then, do not change what is written. Not thread-safe.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self._points = driver.entry_points()
         self._calls: list[np.ndarray] = []  # each (n, 5) uint64, as calls.c takes them

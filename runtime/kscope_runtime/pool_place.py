@@ -43,14 +43,9 @@ class PoolPlace:
 
 
 def surviving(
-    driver: CudaDriver,
-    facts: DeviceFacts,
-    tick_ns: int,
-    size: int,
-    open_pool: OpenPool,
-    control: Allocation,
+    driver: CudaDriver, facts: DeviceFacts, tick_ns: int, size: int, open_pool: OpenPool, control: Allocation,
     table: int,
-) -> PoolPlace:
+) -> PoolPlace:  # fmt: skip
     """A pool that outlives the program.
 
     Args:

@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from .. import native
 from ..util.runs import ranges
-from ..util.text import counted
 from . import heads as slab_heads
 from . import layout, wire
 from .clock_rows import Expanded, Found, Layouts, mixed
 from .headers import anchors, headers
 from .heads import Ints, Launches, U32s, U64s, Units
 from .model import Problem
+from .notes import note
 
 __all__ = ["Claims", "Expander", "Lines", "Plan", "write"]
 
@@ -143,17 +143,15 @@ class Expander:
 
     def problems(self) -> list[Problem]:
         """Problems of the slabs so far."""
-        found = []
-        if self.unidentified:
-            text = (
-                "of launches that began before the session or in a pause, or whose entry was overwritten or lost to a"
-                " fault: left out"
-            )
-            found.append(Problem("unidentified", f"{counted(self.unidentified, 'warp')} {text}", self.unidentified))
-        if self.unnumbered:
-            most = f"{1 << wire.BLOCK_BITS:,}"
-            text = f"of grids with more than {most} blocks: their block numbers are modulo {most}"
-            found.append(Problem("blocks", f"{counted(self.unnumbered, 'warp')} {text}", self.unnumbered))
+        found = list[Problem]()
+        text = (
+            " of launches that began before the session or in a pause, or whose entry was overwritten or lost to a"
+            " fault: left out"
+        )
+        note(found, "unidentified", self.unidentified, "warp", text)
+        most = f"{1 << wire.BLOCK_BITS:,}"
+        text = f" of grids with more than {most} blocks: their block numbers are modulo {most}"
+        note(found, "blocks", self.unnumbered, "warp", text)
         return found
 
     def plan(self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32]) -> Plan:

@@ -17,10 +17,10 @@ from .. import native
 from ..capture import layout
 from ..capture.capture_data import DeviceCapture
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
 from ..util.parallel import each
-from ..util.text import counted
 from .halves import Halves, found_in
 from .ids import ANCHOR, HALF, MISSING, IdTable
 from .inner_anchors import InnerAnchors
@@ -173,25 +173,18 @@ def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None
         others = slabs.header["anchors"][full[anchored]] - _anchors_kept(plan, rows, full[anchored])
         more[anchored] = np.maximum(more[anchored] - others, 0)
     overwritten, refused = int(more[~stop].sum()), int(more[stop].sum())
-    note = plan.problems.append
     enough = f"records={_most_needed(plan)}" if overwritten or refused else ""
-    if overwritten:
-        text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
-        note(Problem("overwritten", text, overwritten))
-    if refused:
-        text = f"{counted(refused, 'record')} came after the buffer of their warp was full: to keep all, {enough}"
-        note(Problem("refused", text, refused))
-    if open_full:
-        text = f"{counted(open_full, 'unfinished warp')} filled their buffers: how many records were dropped is unknown"
-        note(Problem("count", text, open_full))
+    note(plan.problems, "overwritten", overwritten, "record", f" overwritten by newer ones: to keep all, {enough}")
+    text = f" came after the buffer of their warp was full: to keep all, {enough}"
+    note(plan.problems, "refused", refused, "record", text)
+    text = " filled their buffers: how many records were dropped is unknown"
+    note(plan.problems, "count", open_full, "unfinished warp", text)
     long = np.flatnonzero(~plan.short)
     ticks = slabs.last_tick[long] - slabs.first_tick[long]
     long = long[(ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)]
     turned = int(np.count_nonzero(slabs.finished[long] & (plan.kept[long] == slabs.room(long))))
-    if turned:
-        warps = counted(turned, "warp")
-        text = f"{warps} ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
-        note(Problem("count", text, turned))
+    text = " ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
+    note(plan.problems, "count", turned, "warp", text)
 
 
 Job = Callable[[], None]
@@ -298,18 +291,11 @@ class _Loop:
 
     def finish(self) -> Records:
         problems, counts = self._plan.problems, self._plan.kept
-        garbled, wrapped, missing = sum(self._garbled), sum(self._wrapped), sum(self._missing)
-        if garbled:
-            text = f"{counted(garbled, 'record')} with clocks outside the warp's lifetime: durations are not shown"
-            problems.append(Problem("garbled", text, garbled))
-        if wrapped:
-            text = (
-                f"{counted(wrapped, 'record')} may have lasted 2^32 ticks longer than recorded: durations are not shown"
-            )
-            problems.append(Problem("wrap", text, wrapped))
-        if missing:
-            text = f"{counted(missing, 'record')} that the device counted are not in the data"
-            problems.append(Problem("missing", text, missing))
+        text = " with clocks outside the warp's lifetime: durations are not shown"
+        note(problems, "garbled", sum(self._garbled), "record", text)
+        text = " may have lasted 2^32 ticks longer than recorded: durations are not shown"
+        note(problems, "wrap", sum(self._wrapped), "record", text)
+        note(problems, "missing", sum(self._missing), "record", " that the device counted are not in the data")
         slabs, written = self._plan.slabs, self._plan.written
         anchors, halves = InnerAnchors.none(), Halves.none()
         if (twins := self._table.twins()) is not None:

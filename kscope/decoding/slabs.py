@@ -12,10 +12,10 @@ import numpy.typing as npt
 from .. import native
 from ..capture import layout
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..util.arrays import Bools, Int64
 from ..util.parallel import chunks, each, filled, shares
 from ..util.runs import group_equal
-from ..util.text import counted
 from .slab_search import ALIEN, ANY, CUT, HEADERS, TORN, WHOLE, search
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
@@ -194,22 +194,23 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     problems: list[Problem] = []
     doubtful = bool(state.any())
     if doubtful:
-        _add_problem(
-            problems, "torn", state == TORN, "torn slab header", "the claim was cut short, or the data is damaged"
+        torn = np.count_nonzero(state == TORN)
+        note(problems, "torn", torn, "torn slab header", ": the claim was cut short, or the data is damaged")
+        note(
+            problems, "cut", np.count_nonzero(state == CUT), "cut slab", ": past the end of the data, records are lost"
         )
-        _add_problem(problems, "cut", state == CUT, "cut slab", "past the end of the data, records are lost")
         alien = state == ALIEN
         versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(lines[at[alien], 0] & 0xFFFF)[:4].tolist())
-        why = f"layout {versions}, and this kscope reads layout {layout.MAJOR}: decode with the kscope that recorded"
-        _add_problem(problems, "version", alien, "slab", why)
+        why = f": layout {versions}, and this kscope reads layout {layout.MAJOR}: decode with the kscope that recorded"
+        note(problems, "version", np.count_nonzero(alien), "slab", why)
     slabs, suspects = _read(lines, at[state == WHOLE] if doubtful else at, epoch, varying)
     if not suspects:
         return slabs, problems
     clock, time = slabs.header["start_clock"], slabs.header["start_time"]
     foreign = slabs.header["epoch"] != epoch
     senseless = ((clock >= _LAST_CLOCK) | (time >= _LAST_TIME)) & ~foreign
-    _add_problem(problems, "foreign", foreign, "slab", "claimed under another session, left out")
-    _add_problem(problems, "garbled", senseless, "slab", "impossible start time, left out")
+    note(problems, "foreign", np.count_nonzero(foreign), "slab", ": claimed under another session, left out")
+    note(problems, "garbled", np.count_nonzero(senseless), "slab", ": impossible start time, left out")
     left_out = foreign | senseless
     return slabs.take(~left_out) if left_out.any() else slabs, problems
 
@@ -256,12 +257,6 @@ def _finished(header: npt.NDArray[np.void]) -> Bools:
     after = (header["end_clock"] >= header["start_clock"]) & (header["end_time"] >= header["start_time"])
     before = (header["end_clock"] < _LAST_CLOCK) & (header["end_time"] < _LAST_TIME)
     return np.asarray((header["done"] == done) & after & before)
-
-
-def _add_problem(problems: list[Problem], kind: str, where: Bools, noun: str, why: str) -> None:
-    count = int(np.count_nonzero(where))
-    if count:
-        problems.append(Problem(kind, f"{counted(count, noun)}: {why}", count))
 
 
 def _three(x: Words, yz: Words) -> Int64:

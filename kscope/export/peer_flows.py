@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
 from ..util.runs import least_of, ordinals
-from ..util.text import counted
 from .flows import NO_FLOWS, Flows, with_value
 
 
@@ -41,9 +41,9 @@ def peer_flows(
         linked = to >= 0
         if first == second:
             linked &= begin[sources] > begin[to]
-        elif missing := len(targets) - int(np.count_nonzero(linked)):
-            text = f"{counted(missing, 'record')} of {second!r} without an arrow: no {first!r} of its peer"
-            problems.append(Problem("unlinked", text, missing))
+        else:
+            text = f" of {second!r} without an arrow: no {first!r} of its peer"
+            note(problems, "unlinked", len(targets) - np.count_nonzero(linked), "record", text)
         from_, to = sources[linked], to[linked]
         found = found.with_more(Flows(from_, to, np.ones(len(to), bool)))
     return found, problems

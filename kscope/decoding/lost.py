@@ -20,7 +20,7 @@ from ..capture.model import Problem
 from ..tracedata.data import LostLaunches
 from ..util.arrays import Int64
 from ..util.runs import group_equal, heads, most_of, order_by
-from ..util.text import counted
+from ..util.text import counted, some
 from .launches import Launches, intervals
 from .slabs import Slabs
 
@@ -168,9 +168,8 @@ def _without_a_trace(capture: CaptureData) -> list[Problem]:
     found = sorted({kernel.name for kernel in kernels if kernel.id not in capture.launches})
     if not found:
         return []
-    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     text = "no kernel shows the fault: it is in a kernel without marks, or in one whose launches are not counted"
-    return [Problem("unrecorded", f"{text}: {', '.join(found[:_MOST_NAMES])}{more}")]
+    return [Problem("unrecorded", f"{text}: {some(found, _MOST_NAMES)}")]
 
 
 def _unrecorded(lost: LostLaunches, broken: bool) -> Problem:

@@ -237,10 +237,7 @@ def _parts(
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    found = Counter[str]()
-    for part in parts:
-        found.update(part)
-    return found
+    return sum(map(Counter, parts), Counter[str]())
 
 
 def _named(found: dict[str, int]) -> tuple[str, ...]:

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import re
 
-from .source_lines import SECTION
+from .source_lines import by_offset
 
 _COUNTED = re.compile(r"/\*([0-9a-f]{4,})\*/\s.*//\s*\|\s*([0-9]*)\s*\|")
 
 
 def live_registers(text: str) -> dict[str, dict[int, int]]:
     """By function and offset: general registers that hold a value there; 0 if the disassembler did not count them."""
-    found: dict[str, dict[int, int]] = {}
-    own: dict[int, int] = {}
-    for line in text.splitlines():
-        if match := SECTION.match(line):
-            own = found.setdefault(match[1] or match[2], {})
-        elif match := _COUNTED.search(line):
-            own[int(match[1], 16)] = int(match[2] or 0)
-    return found
+    return by_offset(text, _COUNTED, lambda found: int(found or 0))

@@ -14,6 +14,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..tracedata.nesting import parents, track_aligned
 from ..util.arrays import Float, Int64
+from ..util.grouping import grouped
 from ..util.runs import added, count_distinct, extents, heads, most_of, order_by
 from .segments import span_names
 from .shown import Shown
@@ -291,9 +292,7 @@ def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
 
 def _windows(trace: TraceData) -> dict[int, float]:
     """By device, the time with a launch on it; overlapping launches count once."""
-    found: dict[int, list[Waves]] = {}
-    for one in waves(trace):
-        found.setdefault(trace.launches[one.launch].device, []).append(one)
+    found = grouped((trace.launches[one.launch].device, one) for one in waves(trace))
     return {
         device: _union(np.array([one.start_ns for one in mine]), np.array([one.start_ns + one.time_ns for one in mine]))
         for device, mine in found.items()

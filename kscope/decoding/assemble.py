@@ -18,6 +18,7 @@ from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.arrays import Int64
+from ..util.grouping import grouped
 from ..util.parallel import each, filled, shares
 from ..util.text import counted
 from .axis import Axis, fit_axis, joined_curves
@@ -216,9 +217,7 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
     """(kernels, regions) uint8: the code of the value type of a region in a kernel; u32 where it is unknown."""
     codes = np.full((max(1, len(ids)), len(regions)), CODES["u32"], np.uint8)
     rows = {number: row for row, number in enumerate(ids)}
-    columns: dict[str, list[int]] = {}
-    for column, region in enumerate(regions):
-        columns.setdefault(region.token, []).append(column)
+    columns = grouped((region.token, column) for column, region in enumerate(regions))
     for module in modules:
         mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
         for meta in module.regions if mine else ():

@@ -1,4 +1,5 @@
-"""Source lines of instructions in a disassembly by `nvdisasm -gi`, and the source lines of regions.
+"""Source lines of instructions in a disassembly by `nvdisasm -gi`, their texts and live registers, and the source
+lines of regions.
 
 //## File "/home/me/k.py", line 7 inlined at "/home/me/k.py", line 20
 //## File "/home/me/k.py", line 20
@@ -20,6 +21,7 @@ Value = TypeVar("Value")
 _AT = re.compile(r'(?:File|inlined at) "([^"]*)", line ([0-9]+)')
 _SECTION = re.compile(r"^\s*(?:\.section\s+\.text\.([^,\s]+)\s*,|Function : (\S+))")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
+_COUNTED = re.compile(r"/\*([0-9a-f]{4,})\*/\s.*//\s*\|\s*([0-9]*)\s*\|")
 _COMMENT = "//##"
 _MOST_BYTES = 4 << 20
 
@@ -48,10 +50,20 @@ def lines(text: str) -> dict[str, dict[int, tuple[Place, ...]]]:
 
 def texts(text: str) -> dict[str, dict[int, str]]:
     """By function and offset: the instruction as the disassembler prints it."""
-    return by_offset(text, _INSTRUCTION, lambda found: " ".join(found.split()))
+    return _by_offset(text, _INSTRUCTION, lambda found: " ".join(found.split()))
 
 
-def by_offset(text: str, line_of: re.Pattern[str], value: Callable[[str], Value]) -> dict[str, dict[int, Value]]:
+def live_registers(text: str) -> dict[str, dict[int, int]]:
+    """By function and offset, in the output of `nvdisasm -plr -lrm count`: general registers that hold a value there; 0
+    if the disassembler did not count them.
+
+                                      // | GPR   | PRED   | UGPR   | UPRED   |
+    /*0010*/   IMAD R4, R2, R3, R4 ;  // |   15  |   1    |    4   |         |
+    """
+    return _by_offset(text, _COUNTED, lambda found: int(found or 0))
+
+
+def _by_offset(text: str, line_of: re.Pattern[str], value: Callable[[str], Value]) -> dict[str, dict[int, Value]]:
     """By function and offset: the value of what a pattern finds in an instruction's line, behind the offset."""
     found: dict[str, dict[int, Value]] = {}
     own: dict[int, Value] = {}

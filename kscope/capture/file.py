@@ -135,8 +135,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
     file.write(head)
     spool.seek(0)
     shutil.copyfileobj(spool, file, CHUNK * LINE)
-    for section in extra:
-        file.write(section.data)
+    file.writelines(section.data for section in extra)
 
 
 def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:

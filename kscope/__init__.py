@@ -11,46 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import readers as readers
-    from .capture.capture import Capture as Capture
-    from .capture.capture import load_capture as load_capture
-    from .errors import DriverError as DriverError
-    from .errors import FormatError as FormatError
-    from .errors import KscopeError as KscopeError
-    from .errors import MissingError as MissingError
-    from .errors import PairingError as PairingError
-    from .errors import UnsupportedError as UnsupportedError
-    from .errors import UsageError as UsageError
-    from .language.cuda_header import cuda_include as cuda_include
-    from .language.device import block_id as block_id
-    from .language.device import clock as clock
-    from .language.device import clock64 as clock64
-    from .language.device import globaltimer as globaltimer
-    from .language.device import lane_id as lane_id
-    from .language.device import smid as smid
-    from .language.device import warp_id as warp_id
-    from .language.regions import begin as begin
-    from .language.regions import counter as counter
-    from .language.regions import end as end
-    from .language.regions import instant as instant
-    from .language.regions import region as region
-    from .language.regions import role as role
-    from .language.regions import scope as scope
-    from .marks.strategies import AllThreads as AllThreads
-    from .marks.strategies import Elected as Elected
-    from .marks.strategies import Lane0Warp0 as Lane0Warp0
-    from .marks.strategies import TargetWarp as TargetWarp
-    from .merging.entry import merge as merge
-    from .session.bind import bind as bind
-    from .session.profile import profile as profile
-    from .session.states import disable as disable
-    from .session.states import enable as enable
-    from .trace import Trace as Trace
-    from .trace import decode as decode
-    from .trace import load as load
-    from .tracedata import transforms as transforms
+    from . import readers
+    from .capture.capture import Capture, load_capture
+    from .errors import DriverError, FormatError, KscopeError, MissingError, PairingError, UnsupportedError, UsageError
+    from .language.cuda_header import cuda_include
+    from .language.device import block_id, clock, clock64, globaltimer, lane_id, smid, warp_id
+    from .language.regions import begin, counter, end, instant, region, role, scope
+    from .marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
+    from .merging.entry import merge
+    from .session.bind import bind
+    from .session.profile import profile
+    from .session.states import disable, enable
+    from .trace import Trace, decode, load
+    from .tracedata import transforms
 
-from ._version import __version__ as __version__
+from ._version import __version__
 
 __all__ = [
     "AllThreads",

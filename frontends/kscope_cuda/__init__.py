@@ -14,12 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .binary_metadata import describe as describe
-    from .compile import Compilation as Compilation
-    from .compile import loaded as loaded
-    from .frontend import CudaFrontend as CudaFrontend
-    from .frontend import arm as arm
-    from .nvcc_flags import flags as flags
+    from .binary_metadata import describe
+    from .compile import Compilation, loaded
+    from .frontend import CudaFrontend, arm
+    from .nvcc_flags import flags
 
 __all__ = ["Compilation", "CudaFrontend", "arm", "describe", "flags", "loaded"]
 

@@ -1,7 +1,5 @@
 """The CUDA C++ kernel of `kscope demo`: a tiled matrix product."""
 
-from __future__ import annotations
-
 SIZE, TILE = 512, 32
 TITLE = f"{SIZE} x {SIZE} x {SIZE} in fp32, {(SIZE // TILE) ** 2} blocks of {TILE * TILE // 32} warps"
 SOURCE = r"""

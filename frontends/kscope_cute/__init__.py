@@ -3,8 +3,6 @@
 Importing this package raises UnsupportedError if the installed CuTe DSL is older than 4.4.
 """
 
-from __future__ import annotations
-
 import cutlass
 
 from kscope.errors import UnsupportedError

@@ -13,8 +13,9 @@ from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import KernelSites, Sites
 
+from .source_comments import ENTRY
+
 _TARGET = re.compile(r"^\.target\s+(\w+)", re.M)
-_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _listings = itertools.count()
 
 
@@ -40,7 +41,7 @@ def note(
         return catalog.write_cubins(folder, build_plain(), marked)
 
     target = _TARGET.search(text)
-    symbols = _ENTRY.findall(text)
+    symbols = ENTRY.findall(text)
     for number, kernel in enumerate(meta.kernels):
         symbol = symbols[number] if len(symbols) == len(meta.kernels) else ""
         catalog.add(KernelSites("cute", kernel.name, target[1] if target else "?", found, build, symbol))

@@ -7,32 +7,27 @@ CuTe's PTX has line information only on request, and its kernel symbols contain 
 
 from __future__ import annotations
 
-import inspect
 import re
+from itertools import dropwhile, pairwise
 
 from kscope.lowering.lowered import SourceInfo
 from kscope.marks.grammar import parse, quote, unquote
+from kscope.util import stacks
 
 _AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)
-_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _TRACER = "kernel_wrapper"
 """CuTe's function that calls a kernel's function to trace it."""
 
 
 def source_comment() -> str:
     """The comment for a mark at the current line outside kscope."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("kscope", __package__):
-        frame = frame.f_back
-    if frame is None:
+    ours = ("kscope", __package__)
+    frames = list(dropwhile(lambda one: one.f_globals.get("__name__", "").partition(".")[0] in ours, stacks.own()))
+    if not frames:
         return "//"
-    line, file, kernel = frame.f_lineno, frame.f_code.co_filename, "-"
-    while frame.f_back is not None:
-        if frame.f_back.f_code.co_name == _TRACER:
-            kernel = frame.f_code.co_name
-            break
-        frame = frame.f_back
-    return f"//at {line} {quote(file)} {quote(kernel)}"
+    traced = (inner.f_code.co_name for inner, outer in pairwise(frames) if outer.f_code.co_name == _TRACER)
+    return f"//at {frames[0].f_lineno} {quote(frames[0].f_code.co_filename)} {quote(next(traced, '-'))}"
 
 
 def source_info(text: str, taken_apart: str = "") -> SourceInfo:
@@ -41,7 +36,7 @@ def source_info(text: str, taken_apart: str = "") -> SourceInfo:
     places: dict[str, str] = {}
     entry, at = "", None
     for line in text.splitlines():
-        if (found := _ENTRY.search(line)) is not None:
+        if (found := ENTRY.search(line)) is not None:
             entry, at = found[1], None
         elif (found := _AT.match(f"{line}\n")) is not None:
             at = found

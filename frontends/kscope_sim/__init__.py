@@ -11,8 +11,6 @@ simulator records.
         kscope_sim.launch(kernel, grid=8, block=128)
 """
 
-from __future__ import annotations
-
 from .backend import SimBackend
 from .barriers import Barrier
 from .frontend import SimFrontend

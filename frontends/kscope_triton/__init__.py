@@ -4,8 +4,6 @@ Marks are emitted while a kernel is traced (emit.py, interpreted.py); compile.py
 load.py reports loaded modules to the runtime, and inductor.py supports torch.compile.
 """
 
-from __future__ import annotations
-
 import triton
 
 from kscope.errors import UnsupportedError

@@ -5,7 +5,6 @@ Hooks report each launch and each block to the simulator, which records them.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -24,6 +23,7 @@ from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import Mark
 from kscope.ptx import READINGS
+from kscope.util import stacks
 
 from .emit import TYPES, predicate, scalar
 from .functions import plain_or_jit
@@ -138,10 +138,7 @@ def _interpreting() -> bool:
     """Whether a kernel is on this thread's stack."""
     from triton.runtime import interpreter
 
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename != interpreter.__file__:
-        frame = frame.f_back
-    return frame is not None
+    return any(frame.f_code.co_filename == interpreter.__file__ for frame in stacks.own())
 
 
 def _holds(mark: Mark, when: Any) -> bool:

@@ -15,6 +15,7 @@ from triton._C.libtriton import ir, passes
 
 from kscope.capture.model import RoleMeta
 from kscope.errors import UnsupportedError
+from kscope.util.grouping import grouped
 
 from . import inserting, irtext
 from .irtext import Block, Operation
@@ -60,10 +61,7 @@ def roles(module: Any, named: Sequence[Partitions]) -> tuple[RoleMeta, ...]:
         for name, warps in _partitions(operation, where, names, module.get_int_attr(_MODULE_WARPS) or 0):
             for warp in warps:
                 of_warp.setdefault(warp, set()).add(name)
-    by_name: dict[str, list[int]] = {}
-    for warp, several in sorted(of_warp.items()):
-        if len(several) == 1:
-            by_name.setdefault(next(iter(several)), []).append(warp)
+    by_name = grouped((next(iter(names)), warp) for warp, names in sorted(of_warp.items()) if len(names) == 1)
     return tuple(RoleMeta(name, tuple(warps)) for name, warps in by_name.items())
 
 
@@ -108,10 +106,7 @@ def _partitions(
 
 def _regions(operation: Operation) -> list[list[Block]]:
     """The blocks of an operation by region."""
-    regions: dict[str, list[Block]] = {}
-    for block in operation.blocks:
-        regions.setdefault(block.opened, []).append(block)
-    return list(regions.values())
+    return list(grouped((block.opened, block) for block in operation.blocks).values())
 
 
 def _called(blocks: Sequence[Block]) -> str:

@@ -14,19 +14,8 @@ from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import Site
 from kscope.marks.grammar import Mark
 
+from . import operations
 from .irtext import Block, Operation, Place, Places, walk
-from .operations import (
-    BARRIERS,
-    LOOPS,
-    SPECIALIZE,
-    is_bookkeeping,
-    is_operand,
-    kinds,
-    marks_of,
-    unplaced,
-    users_place,
-    waits,
-)
 
 Belongs = Callable[[Places], "Place | None"]
 """Returns the one of these places that is in a region; None if none is."""
@@ -82,23 +71,25 @@ class _Scope:
         if operation.leaf:
             return
         around = (*around, operation.places)
-        loop = operation if operation.name in LOOPS else None
-        if loop is not None and (place := users_place(operation.places)) is not None:
+        loop = operation if operation.name in operations.LOOPS else None
+        if loop is not None and (place := operations.users_place(operation.places)) is not None:
             loops = (*loops, place)
         for block in operation.blocks:
-            inner_group = block.opened.partition("(")[0].strip(" {") if operation.name == SPECIALIZE else group
+            split = operation.name == operations.SPECIALIZE
+            inner_group = block.opened.partition("(")[0].strip(" {") if split else group
             yield _Scope(block, around, loops, loop, inner_group, list(_lines(block, around)))
             for inner in block.operations:
                 yield from _Scope.of(inner, around, loops, inner_group)
 
     def span(self, mark: Mark, what: str, places: Sequence[Place], first: int, last: int) -> Span:
         """Operations first to last of the block, counted from 0, as a span with these places."""
-        operations = self.block.operations
+        inside = self.block.operations
         # Triton adds a barrier after a wait without one: a mark between them would duplicate it
-        if last + 1 < len(operations) and waits(operations[last]) and operations[last + 1].name in BARRIERS:
+        followed = last + 1 < len(inside) and inside[last + 1].name in operations.BARRIERS
+        if followed and operations.waits(inside[last]):
             last += 1
-        begin, end = operations[first], operations[last]
-        count = sum(not is_bookkeeping(one) for one in self.block.operations[first : last + 1])
+        begin, end = inside[first], inside[last]
+        count = sum(not operations.is_bookkeeping(one) for one in inside[first : last + 1])
         place = places[0] if places else None
         return Span(mark, what, _where(places), begin.first, end.last + 1, place, self.loops, self.group, count)
 
@@ -107,8 +98,8 @@ def _lines(block: Block, around: Sequence[Places]) -> Iterator[Place | None]:
     """The place of each operation; one without a place has that of the operation before it."""
     before: Place | None = None
     for operation in block.operations:
-        if not unplaced(operation.places, around):
-            before = users_place(operation.places)
+        if not operations.unplaced(operation.places, around):
+            before = operations.users_place(operation.places)
         yield before
 
 
@@ -119,17 +110,17 @@ def kind_spans(function: Operation, selection: Selection) -> list[Span]:
     found = []
     for scope in _Scope.of(function):
         if "iteration" in selection.kinds and scope.loop is not None and scope.block.body:
-            place = users_place(scope.loop.places)
+            place = operations.users_place(scope.loop.places)
             mark = _named("iteration", place)
             found.append(scope.span(mark, "iteration", _some(place), 0, len(scope.block.body) - 1))
         runs: list[tuple[str | None, Mark, Place | None, int, int]] = []
         for at, operation in enumerate(scope.block.body):
-            kind = selection.kind(kinds(operation))
+            kind = selection.kind(operations.kinds(operation))
             if kind is None:
-                if runs and not is_bookkeeping(operation):
+                if runs and not operations.is_bookkeeping(operation):
                     runs.append((None, runs[-1][1], None, at, at))
                 continue
-            place = users_place(operation.places) if kind == "loop" else scope.places[at]
+            place = operations.users_place(operation.places) if kind == "loop" else scope.places[at]
             mark = _named(kind, place)
             if runs and runs[-1][:2] == (kind, mark) and kind != "loop":
                 runs[-1] = kind, mark, place, runs[-1][3], at
@@ -154,16 +145,16 @@ def _with_operands(block: Block, free: int, first: int, last: int) -> int:
         first, last: the region's operations.
     """
     span = block.body[first : last + 1]
-    if not any("dot" in kinds(operation) for operation in span):
+    if not any("dot" in operations.kinds(operation) for operation in span):
         return first
     begin, used = first, {name for operation in span for name in operation.operands}
     for at in range(first - 1, free - 1, -1):
         operation = block.body[at]
-        if not (is_operand(operation) or is_bookkeeping(operation)):
+        if not (operations.is_operand(operation) or operations.is_bookkeeping(operation)):
             break
         if operation.result in used:
             used.update(operation.operands)
-            begin = at if is_operand(operation) else begin
+            begin = at if operations.is_operand(operation) else begin
     return begin
 
 
@@ -215,8 +206,8 @@ def runs(function: Operation, mark: Mark, what: str, belongs: Belongs) -> list[S
         for at in range(len(body) + 1):
             if at < len(body) and members[at] is not None:
                 run.append(at)
-            elif run and (at == len(body) or not is_bookkeeping(body[at])):
-                working = [one for one in run if not is_bookkeeping(scope.block.operations[one])]
+            elif run and (at == len(body) or not operations.is_bookkeeping(body[at])):
+                working = [one for one in run if not operations.is_bookkeeping(scope.block.operations[one])]
                 run = working or run
                 places = [place for one in run for place in _inside(scope.block.operations[one], members[one], belongs)]
                 found.append((scope, places, run[0], run[-1], bool(working)))
@@ -232,9 +223,9 @@ def runs(function: Operation, mark: Mark, what: str, belongs: Belongs) -> list[S
 def _members(scope: _Scope, belongs: Belongs) -> Iterator[Place | None]:
     """For each operation of a block, its place in the region; None if it is outside."""
     for operation, place in zip(scope.block.operations, scope.places, strict=True):
-        if marks_of(operation) or not (operation.leaf or _whole(operation, belongs, scope.around)):
+        if operations.marks_of(operation) or not (operation.leaf or _whole(operation, belongs, scope.around)):
             yield None
-        elif unplaced(operation.places, scope.around):
+        elif operations.unplaced(operation.places, scope.around):
             yield belongs((place,)) if place is not None else None
         else:
             yield belongs(operation.places)
@@ -243,7 +234,7 @@ def _members(scope: _Scope, belongs: Belongs) -> Iterator[Place | None]:
 def _whole(operation: Operation, belongs: Belongs, around: tuple[Places, ...]) -> bool:
     """Whether all work inside the operation belongs to the region as well."""
     return all(
-        place is None or (belongs((place,)) or belongs(inner.places)) is not None or is_bookkeeping(inner)
+        place is None or (belongs((place,)) or belongs(inner.places)) is not None or operations.is_bookkeeping(inner)
         for scope in _Scope.of(operation, around)
         for inner, place in zip(scope.block.body, scope.places, strict=False)
         if inner.leaf
@@ -281,7 +272,7 @@ class Region:
 
     def belongs(self, places: Places) -> Place | None:
         """The innermost of these places if operations from there were in the region, else None."""
-        place = users_place(places)
+        place = operations.users_place(places)
         inside = places in self.places or (place is not None and (place.file, place.line) in self.lines)
         return place if inside else None
 
@@ -306,7 +297,7 @@ def _collect(
     for block in operation.blocks:
         opened = list(outside)
         for inner in block.operations:
-            marks = marks_of(inner)
+            marks = operations.marks_of(inner)
             for mark in marks:
                 if mark.act == "enter":
                     found.setdefault(mark.name, Region(mark))
@@ -318,7 +309,7 @@ def _collect(
             if not marks:
                 for name in opened:
                     found[name].places.add(inner.places)
-                if (place := users_place(inner.places)) is not None:
+                if (place := operations.users_place(inner.places)) is not None:
                     seen.setdefault((place.file, place.line), []).append(set(opened))
                 _collect(inner, tuple(opened), found, seen)
         for name in opened[len(outside) :]:

@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..util.arrays import Float, Int64
+from ..util.grouping import grouped
 from ..util.runs import count_distinct
 from .occupancy import waves
 from .shown import Shown
@@ -157,12 +158,10 @@ class _Side:
 
     @staticmethod
     def of(trace: TraceData) -> _Side:
-        found, rows = warp_regions(trace), dict[tuple[str, str], list[Int64]]()
-        for kernel, region, part in found.by_region(trace):
-            rows.setdefault((trace.kernels[kernel], region), []).append(part)  # variants share a name
-        times: dict[str, list[float]] = {}
-        for one in waves(trace):
-            times.setdefault(one.kernel, []).append(one.time_ns)
+        found = warp_regions(trace)
+        # variants of a kernel share a name
+        rows = grouped(((trace.kernels[at], region), part) for at, region, part in found.by_region(trace))
+        times = grouped((one.kernel, one.time_ns) for one in waves(trace))
         return _Side(trace, found, {key: np.concatenate(parts) for key, parts in rows.items()}, times)
 
     def units(self, kernel: str, region: str, unit: str) -> _Units:

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..util.arrays import Float, Int64
-from ..util.runs import group_equal
+from ..util.runs import group_equal, most_of
 from ..util.text import nearest, some
 from .overlap import NO_REGION
 from .segments import NONE, Cutter, Segments
@@ -102,8 +102,7 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
         found = _Around.of(pieces, inside)
         code = (trace.warps.kernel[found.track] * width + (found.after - _EDGE)) * width + found.before - _EDGE
         first, count, index = group_equal(code)
-        most = np.zeros(len(first))
-        np.maximum.at(most, index, found.ns)
+        most = most_of(index, found.ns, len(first), 0.0)
         total = np.bincount(index, weights=found.ns, minlength=len(first)).astype(np.float64)
         return code[first], count, total, most
 

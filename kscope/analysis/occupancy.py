@@ -14,7 +14,8 @@ from ..tracedata.data import TraceData
 from ..tracedata.info import Info, info
 from ..tracedata.nesting import parents, track_aligned
 from ..util.arrays import Float, Int64
-from ..util.runs import added, count_distinct, extents, heads, order_by
+from ..util.grouping import grouped
+from ..util.runs import added, count_distinct, extents, heads, most_of, order_by
 from .segments import span_names
 from .shown import Shown
 from .warp_stats import warp_ends
@@ -286,16 +287,12 @@ def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
     of = np.concatenate([group, group])
     order = np.lexsort((step, time, of))
     running = np.cumsum(step[order])  # every group sums up to 0
-    most = np.ones(int(group.max()) + 1, np.int64)
-    np.maximum.at(most, of[order], running)
-    return most
+    return most_of(of[order], running, int(group.max()) + 1, 1)
 
 
 def _windows(trace: TraceData) -> dict[int, float]:
     """By device, the time with a launch on it; overlapping launches count once."""
-    found: dict[int, list[Waves]] = {}
-    for one in waves(trace):
-        found.setdefault(trace.launches[one.launch].device, []).append(one)
+    found = grouped((trace.launches[one.launch].device, one) for one in waves(trace))
     return {
         device: _union(np.array([one.start_ns for one in mine]), np.array([one.start_ns + one.time_ns for one in mine]))
         for device, mine in found.items()

@@ -19,7 +19,7 @@ from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from ..util.arrays import Bools, Int64
-from ..util.runs import added, group_equal, order_by
+from ..util.runs import added, group_equal, most_of, order_by
 from .samples.stalls import PARTIAL, SELECTIVE
 from .shown import Shown
 
@@ -192,9 +192,7 @@ def _of_blocks(trace: TraceData, at: Int64, amount: Amount) -> float:
     track, of = np.unique(trace.track[at], return_inverse=True)
     of_warp = np.bincount(of, weights=np.nan_to_num(each))
     first, _, block = group_equal(trace.warps.block_key[track])
-    most = np.zeros(len(first))
-    np.maximum.at(most, block, of_warp)
-    return float(most.sum())
+    return float(most_of(block, of_warp, len(first), 0.0).sum())
 
 
 def _busy(trace: TraceData, at: Int64) -> tuple[float, int]:

@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..marks.strategies import MAX_WARPS
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
-from ..util.runs import group_equal
+from ..util.runs import group_equal, numbered
 from ..util.text import number_ranges
 
 Named = Mapping[str, Iterable[int]]
@@ -63,8 +63,7 @@ def roles(trace: TraceData, named: Named | None = None) -> Roles:
     code = np.where(known >= 0, known, code + len(trace.role_names))
     used = np.unique(code)
     every = (*trace.role_names, *names)
-    place = np.zeros(len(every), np.int64)
-    place[used] = np.arange(len(used))
+    place = numbered(used, len(every))
     kept = tuple(used.tolist())
     return Roles(place[code], tuple(every[at] for at in kept), tuple(at >= len(trace.role_names) for at in kept))
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..tracedata.data import TraceData
 from ..util.arrays import Float, Int64
 from ..util.reduction import Rows, reduced
+from ..util.runs import least_of
 from .warp_regions import WarpRegions, under_tick
 
 
@@ -41,8 +42,7 @@ class RowSums:
 def row_sums(trace: TraceData, found: WarpRegions, group: Int64) -> RowSums:
     """The sums of the rows of `found`. group: (w,) the group of each warp."""
     warps, names = trace.warps, max(1, len(found.names))
-    began = np.full(len(trace.launches), np.inf)
-    np.minimum.at(began, warps.launch, warps.start_ns)
+    began = least_of(warps.launch, warps.start_ns, len(trace.launches), np.inf)
     short, total = under_tick(trace, found), np.empty(len(found))
 
     def rows(part: slice) -> Rows:

@@ -14,7 +14,7 @@ import numpy as np
 from ..tracedata.data import TraceData
 from ..util import parallel
 from ..util.arrays import Bools, Float, Int64
-from ..util.runs import added
+from ..util.runs import added, numbered
 from .warp_regions import SPANS, WarpRegions
 
 _LONGEST = 1 << 61
@@ -106,8 +106,7 @@ def wall_ns(trace: TraceData, found: WarpRegions, group: Int64, codes: Int64) ->
 def _axis(trace: TraceData, found: WarpRegions, used: Bools, group: Int64, codes: Int64) -> _Axis:
     warps, names = trace.warps, len(found.names)
     index = {name: number for number, name in enumerate(found.names)}
-    row_of = np.full((int(group.max()) + 1) * (names + 1), -1, np.int64)
-    row_of[codes // names * (names + 1) + codes % names] = np.arange(len(codes))
+    row_of = numbered(codes // names * (names + 1) + codes % names, (int(group.max()) + 1) * (names + 1), -1)
 
     def extent(part: slice) -> tuple[float, float]:
         """When the spans of a part begin, and a time after them."""

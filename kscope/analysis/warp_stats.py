@@ -11,7 +11,7 @@ from ..tracedata.kernel_names import kernel_names
 from ..tracedata.recorded import CLOCKS
 from ..util.arrays import Float, Int64
 from ..util.reduction import Rows, reduced
-from ..util.runs import count_distinct, group_equal, summed
+from ..util.runs import count_distinct, group_equal, most_of, summed
 from ..util.text import counted
 from .groups import Groups, Key
 from .warp_regions import WarpRegions, under_tick
@@ -112,8 +112,8 @@ def _times(
 
     times = reduced(len(shown), of)
     group, launch = np.divmod(times.code, max(1, width))
-    took, longest = times.most[0] - times.least[0], np.zeros(many)
-    np.maximum.at(longest, group, took)
+    took = times.most[0] - times.least[0]
+    longest = most_of(group, took, many, 0.0)
     count = np.bincount(group, minlength=many)
     sizes = np.array([one.grid for one in trace.launches], np.int64).reshape(-1, 3).prod(axis=1)
     blocks = np.zeros(many, np.int64)

@@ -112,9 +112,9 @@ def _axis(part: object, typed: object) -> range:
     try:
         if isinstance(part, slice):
             stop, step = END if part.stop is None else part.stop, 1 if part.step is None else part.step
-            found = range(_number(part.start or 0), _number(stop), _number(step))
+            found = range(whole_number(part.start or 0), whole_number(stop), whole_number(step))
         else:
-            found = part if isinstance(part, range) else range(_number(part), _number(part) + 1)
+            found = part if isinstance(part, range) else range(whole_number(part), whole_number(part) + 1)
     except (TypeError, ValueError):
         raise UsageError(f"block={typed!r}: expected {GRAMMAR}") from None
     if found.start < 0 or found.step < 1 or not found.start < found.stop <= END:
@@ -122,7 +122,7 @@ def _axis(part: object, typed: object) -> range:
     return found
 
 
-def _number(typed: object) -> int:
+def whole_number(typed: object) -> int:
     """A Python int, also from a numpy integer. Raises TypeError for other types."""
     if isinstance(typed, (bool, np.bool_)) or not isinstance(typed, SupportsIndex):
         raise TypeError

@@ -14,26 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..util.text import counted
+from ..util.runs import ranges
+from . import heads as slab_heads
 from . import layout, wire
 from .clock_rows import Expanded, Found, Layouts, mixed
 from .headers import anchors, headers
-from .heads import (
-    Ints,
-    Launches,
-    U32s,
-    U64s,
-    Units,
-    clock_cycles,
-    finished,
-    foreign,
-    has_more_blocks,
-    log2_of,
-    sizes,
-    times,
-    valid,
-)
+from .heads import Ints, Launches, U32s, U64s, Units
 from .model import Problem
+from .notes import note
 
 __all__ = ["Claims", "Expander", "Lines", "Plan", "write"]
 
@@ -137,8 +125,8 @@ class Expander:
         """
         at = np.asarray(at, np.int64)
         heads = units[at]
-        good = valid(heads, entries, self.epoch) & (at + sizes(heads) <= len(units))
-        mine = ~foreign(heads, self.epoch)
+        good = slab_heads.valid(heads, entries, self.epoch) & (at + slab_heads.sizes(heads) <= len(units))
+        mine = ~slab_heads.foreign(heads, self.epoch)
         self.unidentified += int((mine & ~good).sum())
         entry = np.where(good & mine, np.arange(len(at)), -1).astype(np.int32)
         first = at.astype(np.uint32)
@@ -156,17 +144,15 @@ class Expander:
 
     def problems(self) -> list[Problem]:
         """Problems of the slabs so far."""
-        found = []
-        if self.unidentified:
-            text = (
-                "of launches that began before the session or in a pause, or whose entry was overwritten or lost to a"
-                " fault: left out"
-            )
-            found.append(Problem("unidentified", f"{counted(self.unidentified, 'warp')} {text}", self.unidentified))
-        if self.unnumbered:
-            most = f"{1 << wire.BLOCK_BITS:,}"
-            text = f"of grids with more than {most} blocks: their block numbers are modulo {most}"
-            found.append(Problem("blocks", f"{counted(self.unnumbered, 'warp')} {text}", self.unnumbered))
+        found = list[Problem]()
+        text = (
+            " of launches that began before the session or in a pause, or whose entry was overwritten or lost to a"
+            " fault: left out"
+        )
+        note(found, "unidentified", self.unidentified, "warp", text)
+        most = f"{1 << wire.BLOCK_BITS:,}"
+        text = f" of grids with more than {most} blocks: their block numbers are modulo {most}"
+        note(found, "blocks", self.unnumbered, "warp", text)
         return found
 
     def plan(self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32]) -> Plan:
@@ -183,7 +169,7 @@ class Expander:
             return self._compiled(units, at, np.ascontiguousarray(launches), entry, step, layouts)
         which = np.flatnonzero(entry >= 0)
         entries, heads = launches[entry[which]], units[at[which]]
-        self.unnumbered += int(np.count_nonzero(has_more_blocks(entries)))
+        self.unnumbered += int(np.count_nonzero(slab_heads.has_more_blocks(entries)))
         kept, start, lines = np.zeros(len(at), np.uint32), np.zeros(len(at), np.uint64), np.zeros(len(at), np.int64)
         kept[which] = _kept(units, at[which].astype(np.int64), heads)
         several = mixed(units, at[which].astype(np.int64), heads, kept[which], entry[which], layouts)
@@ -208,13 +194,13 @@ class Expander:
         """
         if not len(heads):
             return np.zeros(0, np.uint64)
-        start_time, end_time = times(heads, entries)
+        start_time, end_time = slab_heads.times(heads, entries)
         sm = heads[:, 0] >> np.uint32(wire.SM_SHIFT) & np.uint32(_SMS - 1)
         order = np.argsort(sm, kind="stable")
         sm, heads, entries, start_time = sm[order], heads[order], entries[order], start_time[order]
-        done = finished(heads)
+        done = slab_heads.finished(heads)
         last_time = np.where(done, end_time[order], start_time)
-        lasted = np.where(done, clock_cycles(heads, start_time), np.uint64(0))
+        lasted = np.where(done, slab_heads.clock_cycles(heads, start_time), np.uint64(0))
         low = heads[:, 2].astype(np.uint64)
         first = np.concatenate([[True], sm[1:] != sm[:-1]])
         begins = np.flatnonzero(first)
@@ -243,9 +229,9 @@ class Expander:
 
 def _kept(units: Units, at: Ints, heads: Units) -> Ints:
     """Rows that each slab keeps."""
-    room = np.int64(1) << log2_of(heads)
+    room = np.int64(1) << slab_heads.log2_of(heads)
     kept = np.minimum(heads[:, 6].astype(np.int64), room)
-    open_ = np.flatnonzero(~finished(heads))
+    open_ = np.flatnonzero(~slab_heads.finished(heads))
     if len(open_):
         kept[open_] = _arrived(units, at[open_], room[open_])
     return np.asarray(kept)
@@ -254,7 +240,7 @@ def _kept(units: Units, at: Ints, heads: Units) -> Ints:
 def _capacity(heads: Units, kept: U32s, several: Mapping[int, Expanded]) -> Ints:
     """Records that each slab of a capture has room for. several: those whose rows are several records, by number."""
     # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
-    one_more = ~finished(heads) & (kept < 1 << log2_of(heads))
+    one_more = ~slab_heads.finished(heads) & (kept < 1 << slab_heads.log2_of(heads))
     records = kept.astype(np.int64)
     for number, one in several.items():
         records[number] = len(one.rows)
@@ -265,15 +251,10 @@ def _capacity(heads: Units, kept: U32s, several: Mapping[int, Expanded]) -> Ints
 def _arrived(units: Units, at: Ints, room: Ints) -> Ints:
     """Records up to the last one that has arrived."""
     first = (at + wire.HEAD_UNITS) * _ROWS
-    rows, within = _ranges(first, room)
+    rows = ranges(first, room)
+    within = rows - np.repeat(first, room)
     there = units.reshape(-1, 4)[rows, 1] != 0
     return np.asarray(np.maximum.reduceat(np.where(there, within + 1, 0), np.cumsum(room) - room))
-
-
-def _ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """All numbers of ranges, and their distances from their range's first."""
-    within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return np.repeat(first, count) + within, within
 
 
 def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: int, into: Lines) -> None:
@@ -305,7 +286,7 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     header = headers(heads, entries, room, plan.start_clock[which], count, epoch)
     header["position"] = (claims.each(claims.origin) + plan.at)[which]
     header["stripe"] = claims.each(claims.stripe)[which]
-    source, _ = _ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, alone)
+    source = ranges((plan.at[which].astype(np.int64) + wire.HEAD_UNITS) * _ROWS, alone)
     records = units.reshape(-1, 4)[source]
     header["anchors"] = anchors(records, alone, heads, entries)
     for number, one in several.items():
@@ -314,7 +295,7 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
     rows, to = into.reshape(-1, 4), (np.cumsum(lines) - lines) * layout.RECORDS_PER_LINE
     header_rows = layout.HEADER_BYTES // layout.RECORD_BYTES
     rows[(to[:, None] + np.arange(header_rows)).ravel()] = header.view(np.uint32).reshape(-1, 4)
-    target, _ = _ranges(to + header_rows, alone)
+    target = ranges(to + header_rows, alone)
     rows[target] = records
     for number, one in several.items():
         first = int(to[number]) + header_rows

@@ -135,8 +135,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
     file.write(head)
     spool.seek(0)
     shutil.copyfileobj(spool, file, CHUNK * LINE)
-    for section in extra:
-        file.write(section.data)
+    file.writelines(section.data for section in extra)
 
 
 def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
@@ -261,7 +260,8 @@ def _lines(file: BinaryIO, chunks: list[_Chunk], step: Callable[[int], object]) 
             raise FormatError("the data is damaged (wrong checksum): copy it again, or record again")
         into = lines[at : at + chunk.lines]
         if chunk.packed:
-            into[...] = np.frombuffer(_inflated(data, into.nbytes), "<u4").reshape(16, -1).T
+            unpacked = sections.inflated(data, into.nbytes, "the data is", "a chunk has the wrong size")
+            into[...] = np.frombuffer(unpacked, "<u4").reshape(16, -1).T
         else:
             into[...] = np.frombuffer(data, "<u4").reshape(-1, 16)
 
@@ -274,19 +274,6 @@ def _lines(file: BinaryIO, chunks: list[_Chunk], step: Callable[[int], object]) 
     for chunk, _ in zip(chunks, map_ahead(lambda item: unpack(*item), stored()), strict=True):
         step(chunk.stored)
     return lines
-
-
-def _inflated(data: bytes, size: int) -> bytes:
-    """The data unpacked to exactly `size` bytes, never more."""
-    unpacker = zlib.decompressobj()
-    try:
-        found = unpacker.decompress(data, size)
-        ended = unpacker.eof or (not unpacker.decompress(unpacker.unconsumed_tail, 1) and unpacker.eof)
-    except zlib.error as error:
-        raise FormatError(f"the data is damaged ({error}): copy it again, or record again") from None
-    if len(found) != size or not ended:
-        raise FormatError("the data is damaged (a chunk has the wrong size): copy it again, or record again")
-    return found
 
 
 def _launches(row: object) -> tuple[int, LaunchCount]:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from ..errors import FormatError
 from . import sample_section
 from .capture_data import CaptureData
+from .head_values import list_of
 
 SAMPLES = "samples"
 _DAMAGED = "copy it again, or record again"
@@ -51,10 +52,7 @@ def declared(sections: Sequence[Section]) -> dict[str, Any]:
 def announced(head: dict[str, Any]) -> tuple[Announced, ...]:
     """The sections that a head announces. Raises FormatError."""
     found = []
-    rows = head.get("sections", [])
-    if not isinstance(rows, list):
-        raise FormatError(f"invalid head: sections is {str(rows)[:60]}, expected a list")
-    for row in rows:
+    for row in list_of({"sections": [], **head}, "sections"):
         match row:
             case [str(name), int(stored), int(crc), int(size)] if 0 < stored < 1 << 50 and 0 < size < 1 << 50:
                 found.append(Announced(name, stored, crc, size))
@@ -74,13 +72,19 @@ def unpack(sections: Sequence[Announced], file: BinaryIO) -> dict[str, Any]:
             continue
         if len(data) != section.stored or zlib.crc32(data) != section.crc:
             raise FormatError(f"the samples are damaged (wrong checksum): {_DAMAGED}")
-        unpacker = zlib.decompressobj()
-        try:
-            content = unpacker.decompress(data, section.size)
-            ended = unpacker.eof or not unpacker.decompress(unpacker.unconsumed_tail, 1)
-        except zlib.error as error:
-            raise FormatError(f"the samples are damaged ({error}): {_DAMAGED}") from None
-        if len(content) != section.size or not ended:
-            raise FormatError(f"the samples are damaged (wrong size): {_DAMAGED}")
+        content = inflated(data, section.size, "the samples are", "wrong size")
         found[SAMPLES] = sample_section.from_bytes(content)
+    return found
+
+
+def inflated(data: bytes, size: int, what: str, wrong_size: str) -> bytes:
+    """The data unpacked to exactly `size` bytes, never more. Raises FormatError: "the data is" damaged, and why."""
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(data, size)
+        ended = unpacker.eof or (not unpacker.decompress(unpacker.unconsumed_tail, 1) and unpacker.eof)
+    except zlib.error as error:
+        raise FormatError(f"{what} damaged ({error}): {_DAMAGED}") from None
+    if len(found) != size or not ended:
+        raise FormatError(f"{what} damaged ({wrong_size}): {_DAMAGED}")
     return found

@@ -115,17 +115,13 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
         compiled["auto"] = tuple(KINDS)
     from .running import dry_run  # imports analyses
 
-    raised: list[BaseException] = []
     process = os.getpid()
     with listing() as kernels:
         enable(**compiled)
         selection = recording().selection
         try:
-            with program.as_interpreter(options), taken():
-                program.watch(execute, raised)
-        except BaseException as error:
-            if error not in raised:
-                raise
+            with taken():
+                raised = program.attempted(execute, options)
         finally:
             disable()
     program.leave_to(process, raised)

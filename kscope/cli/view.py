@@ -58,13 +58,18 @@ def add(command: Command) -> None:
 def view(options: argparse.Namespace) -> int:
     """Run the command until Ctrl-C."""
     server, at = served(options)
+    return serve(server, at, browser=not options.no_browser)
+
+
+def serve(server: Server, at: str = "", *, browser: bool = False) -> int:
+    """Serve pages until Ctrl-C. at: what follows the server's address in the first page's. Returns the exit code."""
     try:
         with server:
             url = server.url + at
             print(f"{url}\nonly on this machine, until Ctrl-C", flush=True)
             if remote := tunnel(url):
                 print(remote, flush=True)
-            if not options.no_browser:
+            if browser:
                 opened(url)
             server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:

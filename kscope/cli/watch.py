@@ -67,9 +67,9 @@ def run(options: argparse.Namespace) -> int:
         return watch_core.show(options)
     every, pools = _seconds(options.every), find(options.program)
     if options.serve is not None:
-        from . import watch_page  # imports the report
+        from . import view, watch_page  # import the report
 
-        return watch_page.serve(pools, every, options.serve)
+        return view.serve(watch_page.served(pools, every, options.serve))
     observers = [None if options.once else Observer() for _ in pools]
     wait = _FIRST_S
     while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from ..watching import page
 from ..watching.observing import Observer
 from ..watching.verdict import verdict
 from .common.server import Resource, Server
-from .view import tunnel
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-src 'self'; "
@@ -27,19 +25,6 @@ POLICY = (
 )
 """Reports have a stricter policy inside; the live page has no script."""
 _LOOKS = 120
-
-
-def serve(pools: Sequence[Pool], every: float, port: int) -> int:
-    """Serve the page until Ctrl-C. Raises OSError if the port is in use."""
-    with served(pools, every, port) as server:
-        print(f"{server.url}\nonly on this machine, until Ctrl-C", flush=True)
-        if remote := tunnel(server.url):
-            print(remote, flush=True)
-        try:
-            server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
-    return 0
 
 
 def served(pools: Sequence[Pool], every: float, port: int) -> Server:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..capture.capture_data import CaptureData, DeviceCapture
 from ..capture.model import ModuleMeta, Problem
+from ..capture.notes import note
 from ..marks.wide import CODES
 from ..tracedata.curves import Curves
 from ..tracedata.data import Launch, TraceData
@@ -17,6 +18,7 @@ from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.arrays import Int64
+from ..util.grouping import grouped
 from ..util.parallel import each, filled, shares
 from ..util.text import counted
 from .axis import Axis, fit_axis, joined_curves
@@ -215,9 +217,7 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
     """(kernels, regions) uint8: the code of the value type of a region in a kernel; u32 where it is unknown."""
     codes = np.full((max(1, len(ids)), len(regions)), CODES["u32"], np.uint8)
     rows = {number: row for row, number in enumerate(ids)}
-    columns: dict[str, list[int]] = {}
-    for column, region in enumerate(regions):
-        columns.setdefault(region.token, []).append(column)
+    columns = grouped((region.token, column) for column, region in enumerate(regions))
     for module in modules:
         mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
         for meta in module.regions if mine else ():
@@ -251,23 +251,19 @@ def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
     if _sampled(capture) or any(device.lost for device in capture.devices):
         return []
     partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))
-    if not partial:
-        return []
-    blocks = counted(int(launches.missing_blocks.sum()), "block")
-    text = f"{counted(partial, 'launch')} recorded in part ({blocks} missing): recording began or ended while they ran"
-    return [Problem("partial", text, partial)]
+    blocks, found = counted(int(launches.missing_blocks.sum()), "block"), list[Problem]()
+    text = f" recorded in part ({blocks} missing): recording began or ended while they ran"
+    note(found, "partial", partial, "launch", text)
+    return found
 
 
 def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], nameless: int) -> list[Problem]:
-    problems = []
+    problems = list[Problem]()
     unnamed = [index for index, found in enumerate(regions) if not found.known]
     if len(unnamed) > 1:  # index 0 is the overflow, used only once all other indices are taken
-        count = int(np.isin(region, unnamed).sum())
-        text = f"{counted(count, 'record')} with ids that no module of this capture names: shown as ?hash"
-        problems.append(Problem("unknown", text, count))
-    if nameless:
-        text = f"{counted(nameless, 'kernel')} without metadata in this capture: shown by number"
-        problems.append(Problem("nameless", text, nameless))
+        text = " with ids that no module of this capture names: shown as ?hash"
+        note(problems, "unknown", np.isin(region, unnamed).sum(), "record", text)
+    note(problems, "nameless", nameless, "kernel", " without metadata in this capture: shown by number")
     return problems
 
 

@@ -24,7 +24,7 @@ from ..capture.model import Problem
 from ..tracedata.curves import Curves
 from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import each, filled, least, map_ahead, shares
-from ..util.runs import group_equal
+from ..util.runs import group_equal, least_of, most_of
 from ..util.text import counted
 from . import clock_curves, clock_drift, time_bounds
 from .anchors import FASTEST, SLOWEST, Anchors, Rates, Rows, between, tightest
@@ -281,12 +281,8 @@ def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple
 def _rates(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> Rates:
     """Bounds of the rate per launch, from the first and the last anchor of every row (an SM in a launch)."""
     bounds = between(anchors, rows.first, rows.last, tick)
-    least = np.full(int(launch.max()) + 1, 0.0)
-    most = np.full(int(launch.max()) + 1, np.inf)
-    where = launch[anchors.slab[rows.first]]
-    np.maximum.at(least, where, bounds.least)
-    np.minimum.at(most, where, bounds.most)
-    return Rates(np.maximum(least, FASTEST), np.minimum(most, SLOWEST))
+    where, count = launch[anchors.slab[rows.first]], int(launch.max()) + 1
+    return Rates(most_of(where, bounds.least, count, FASTEST), least_of(where, bounds.most, count, SLOWEST))
 
 
 def _narrowed(

@@ -14,20 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
+from ..capture import layout
 from ..capture.capture_data import DeviceCapture
-from ..capture.layout import (
-    ANCHOR_ID,
-    FLAG_ANCHORS,
-    FLAG_SHIFT,
-    HEADER_LINES,
-    LAST_ANCHOR_ID,
-    RECORDS_PER_LINE,
-)
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
 from ..util.parallel import each
-from ..util.text import counted
 from .halves import Halves, found_in
 from .ids import ANCHOR, HALF, MISSING, IdTable
 from .inner_anchors import InnerAnchors
@@ -96,13 +89,13 @@ class _Plan:
 
     def rows(self, which: slice | Int64) -> Int64:
         """The first record of slabs as an index into all 16-byte rows."""
-        return (self.slabs.line[which] + HEADER_LINES) * RECORDS_PER_LINE
+        return (self.slabs.line[which] + layout.HEADER_LINES) * layout.RECORDS_PER_LINE
 
 
 def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
     """Id words of some records of all slabs, to build an IdTable from."""
     step = max(1, len(slabs) // 64)
-    base = (slabs.line[::step] + HEADER_LINES) * RECORDS_PER_LINE
+    base = (slabs.line[::step] + layout.HEADER_LINES) * layout.RECORDS_PER_LINE
     room = slabs.room(slice(None, None, step))
     rows = (base[:, None] + np.arange(min(256, int(room.max(initial=1)))) % room[:, None]).ravel()
     return np.asarray(_rows_of(device.lines)[rows, 1])
@@ -160,13 +153,13 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
 def _anchors_kept(plan: _Plan, rows: Words, slabs: Int64) -> Int64:
     """How many of the rows that these full slabs keep are anchors."""
     kept = [rows[at : at + size, 1] for at, size in zip(plan.rows(slabs), plan.slabs.room(slabs), strict=True)]
-    return np.array([np.isin(ids, (ANCHOR_ID, LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
+    return np.array([np.isin(ids, (layout.ANCHOR_ID, layout.LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
 
 
 def _most_needed(plan: _Plan) -> int:
     """The most rows that a slab would have filled."""
     header = plan.slabs.header
-    anchored = header["place"] >> np.uint32(FLAG_SHIFT) & np.uint32(FLAG_ANCHORS) != 0
+    anchored = header["place"] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_ANCHORS) != 0
     filled = np.where(anchored, 0, header["anchors"])  # rows that fill a slab, see capture/clock_rows.py
     return int((plan.written - filled).max(initial=1))
 
@@ -180,25 +173,18 @@ def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None
         others = slabs.header["anchors"][full[anchored]] - _anchors_kept(plan, rows, full[anchored])
         more[anchored] = np.maximum(more[anchored] - others, 0)
     overwritten, refused = int(more[~stop].sum()), int(more[stop].sum())
-    note = plan.problems.append
     enough = f"records={_most_needed(plan)}" if overwritten or refused else ""
-    if overwritten:
-        text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
-        note(Problem("overwritten", text, overwritten))
-    if refused:
-        text = f"{counted(refused, 'record')} came after the buffer of their warp was full: to keep all, {enough}"
-        note(Problem("refused", text, refused))
-    if open_full:
-        text = f"{counted(open_full, 'unfinished warp')} filled their buffers: how many records were dropped is unknown"
-        note(Problem("count", text, open_full))
+    note(plan.problems, "overwritten", overwritten, "record", f" overwritten by newer ones: to keep all, {enough}")
+    text = f" came after the buffer of their warp was full: to keep all, {enough}"
+    note(plan.problems, "refused", refused, "record", text)
+    text = " filled their buffers: how many records were dropped is unknown"
+    note(plan.problems, "count", open_full, "unfinished warp", text)
     long = np.flatnonzero(~plan.short)
     ticks = slabs.last_tick[long] - slabs.first_tick[long]
     long = long[(ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)]
     turned = int(np.count_nonzero(slabs.finished[long] & (plan.kept[long] == slabs.room(long))))
-    if turned:
-        warps = counted(turned, "warp")
-        text = f"{warps} ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
-        note(Problem("count", text, turned))
+    text = " ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
+    note(plan.problems, "count", turned, "warp", text)
 
 
 Job = Callable[[], None]
@@ -305,18 +291,11 @@ class _Loop:
 
     def finish(self) -> Records:
         problems, counts = self._plan.problems, self._plan.kept
-        garbled, wrapped, missing = sum(self._garbled), sum(self._wrapped), sum(self._missing)
-        if garbled:
-            text = f"{counted(garbled, 'record')} with clocks outside the warp's lifetime: durations are not shown"
-            problems.append(Problem("garbled", text, garbled))
-        if wrapped:
-            text = (
-                f"{counted(wrapped, 'record')} may have lasted 2^32 ticks longer than recorded: durations are not shown"
-            )
-            problems.append(Problem("wrap", text, wrapped))
-        if missing:
-            text = f"{counted(missing, 'record')} that the device counted are not in the data"
-            problems.append(Problem("missing", text, missing))
+        text = " with clocks outside the warp's lifetime: durations are not shown"
+        note(problems, "garbled", sum(self._garbled), "record", text)
+        text = " may have lasted 2^32 ticks longer than recorded: durations are not shown"
+        note(problems, "wrap", sum(self._wrapped), "record", text)
+        note(problems, "missing", sum(self._missing), "record", " that the device counted are not in the data")
         slabs, written = self._plan.slabs, self._plan.written
         anchors, halves = InnerAnchors.none(), Halves.none()
         if (twins := self._table.twins()) is not None:

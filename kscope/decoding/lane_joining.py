@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..tracedata.curves import Lives
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
-from ..util.runs import fresh, order_by, starts
+from ..util.runs import fresh, most_of, numbered, order_by, starts
 
 
 def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
@@ -30,15 +30,12 @@ def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
     group[in_turn] = which.ravel()
     first = _firsts(group, warps.lane)
     kept = np.flatnonzero(first == rows)
-    number = np.zeros(len(warps), np.int64)
-    number[kept] = np.arange(len(kept))
-    row = number[first]  # for each old row
+    row = numbered(kept, len(warps))[first]  # for each old row
     changed: dict[str, Any] = {one.name: getattr(warps, one.name)[kept] for one in fields(warps)}
     for name in ("records", "written"):
         changed[name] = np.bincount(row, getattr(warps, name), len(kept)).astype(np.int64)
     changed["finished"] = np.bincount(row, ~warps.finished, len(kept)) == 0
-    latest = np.full(len(kept), -np.inf)
-    np.maximum.at(latest, row, np.where(warps.finished, warps.end_ns, -np.inf))
+    latest = most_of(row, np.where(warps.finished, warps.end_ns, -np.inf), len(kept), -np.inf)
     changed["end_ns"] = np.where(changed["finished"], latest, np.nan)
     np.maximum.at(changed["last_tick"], row, warps.last_tick)
     lives = Lives(trace.curves, changed["curve"], changed["first_tick"], changed["last_tick"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from ..capture.capture_data import CaptureData
 from ..capture.model import Problem
 from ..tracedata.calls import Call
 from ..tracedata.data import Launch
+from ..util.grouping import grouped
 from ..util.portable import clean
 from ..util.text import some
 
@@ -21,10 +21,7 @@ def calls(capture: CaptureData, launches: Sequence[Launch]) -> tuple[tuple[Call,
     if not capture.launched_at:
         return (), []
     texts = [_text(*line) for line in capture.lines]
-    by_kernel = defaultdict[int, list[int]](list)
-    for at, launch in enumerate(launches):
-        if launch.replay == 0:
-            by_kernel[launch.kernel_id].append(at)
+    by_kernel = grouped((launch.kernel_id, at) for at, launch in enumerate(launches) if launch.replay == 0)
     found, without = dict[int, str](), dict[str, int]()
     for kernel, mine in by_kernel.items():
         lines = capture.launched_at.get(kernel, ())

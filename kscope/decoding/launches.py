@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..capture.layout import LOG2_SHIFT
 from ..util.arrays import Int64
 from ..util.parallel import each, filled, least, shares
-from ..util.runs import fresh, group_equal, heads, order_by, starts
+from ..util.runs import fresh, group_equal, heads, inverse, most_of, order_by, starts
 from .slabs import Slabs
 
 _LANE = (1 << LOG2_SHIFT) - 1
@@ -81,10 +81,8 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     time = filled(len(slabs), np.int64, lambda part: header["start_time"][part].astype(np.int64) + offset[device[part]])
     start = least(len(first), launch, time)
     order = np.argsort(start, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    largest = np.zeros(len(size), np.int64)
-    np.maximum.at(largest, grid[first], size)
+    rank = inverse(order)
+    largest = most_of(grid[first], size, len(size), 0)
     uneven = size < largest[grid[first]]
     shape = slabs.grid[first]
     blocks = shape[:, 0] * shape[:, 1] * shape[:, 2]
@@ -156,10 +154,8 @@ def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tupl
         return replay, sure
     order, interval = found
     grids = grid[order]
-    most = np.zeros((2, int(grid.max()) + 1), np.int64)
-    np.maximum.at(most[0], grid, replay)
-    np.maximum.at(most[1], grids, interval)
-    agree = (most[0] == most[1])[grids]
+    count = int(grid.max()) + 1
+    agree = (most_of(grid, replay, count, 0) == most_of(grids, interval, count, 0))[grids]
     result: Int64 = np.array(replay, np.int64)
     result[order[agree]] = interval[agree]
     sure[order[agree]] = True

@@ -19,8 +19,8 @@ from ..capture.capture_data import CaptureData
 from ..capture.model import Problem
 from ..tracedata.data import LostLaunches
 from ..util.arrays import Int64
-from ..util.runs import group_equal, heads, order_by
-from ..util.text import counted
+from ..util.runs import group_equal, heads, most_of, order_by
+from ..util.text import counted, some
 from .launches import Launches, intervals
 from .slabs import Slabs
 
@@ -82,8 +82,7 @@ def _missing(slabs: Slabs, launches: Launches) -> Int64:
     threads = np.zeros(len(launches), np.int64)
     threads[launch] = slabs.header["ntid"][rows]
     _, _, shape = group_equal(group_equal(launches.kernel)[2] << 32 | threads)
-    most = np.zeros(len(launches), np.int64)
-    np.maximum.at(most, shape[of], lanes)
+    most = most_of(shape[of], lanes, len(launches), 0)
     seen, blocks = (np.bincount(one, minlength=len(launches)) for one in (launch, of))
     return np.asarray(np.maximum((launches.missing_blocks + blocks) * most[shape] - seen, 0), np.int64)
 
@@ -114,8 +113,7 @@ def _begun(capture: CaptureData, slabs: Slabs, launches: Launches, names: dict[i
     of its slabs ended before.
     """
     ended = np.maximum(slabs.header["start_time"], slabs.header["end_time"] * slabs.finished)
-    last = np.zeros(len(launches), np.uint64)
-    np.maximum.at(last, launches.of, ended)
+    last = most_of(launches.of, ended, len(launches), 0)
     recorded: dict[tuple[int, int, int], int] = {}
     rows = zip(
         launches.device.tolist(), launches.kernel.tolist(), launches.grid_id.tolist(), last.tolist(), strict=True
@@ -149,9 +147,7 @@ def _most_replays(slabs: Slabs, launches: Launches) -> Int64 | None:
     if found is None:
         return None
     order, interval = found
-    most = np.zeros(int(launches.family.max()) + 1, np.int64)
-    np.maximum.at(most, launches.family[launches.of][order], interval + 1)
-    return most
+    return most_of(launches.family[launches.of][order], interval + 1, int(launches.family.max()) + 1, 0)
 
 
 def _in_part(launches: Launches, missing: Int64, noun: str, names: dict[int, str], broken: bool) -> list[Problem]:
@@ -172,9 +168,8 @@ def _without_a_trace(capture: CaptureData) -> list[Problem]:
     found = sorted({kernel.name for kernel in kernels if kernel.id not in capture.launches})
     if not found:
         return []
-    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     text = "no kernel shows the fault: it is in a kernel without marks, or in one whose launches are not counted"
-    return [Problem("unrecorded", f"{text}: {', '.join(found[:_MOST_NAMES])}{more}")]
+    return [Problem("unrecorded", f"{text}: {some(found, _MOST_NAMES)}")]
 
 
 def _unrecorded(lost: LostLaunches, broken: bool) -> Problem:

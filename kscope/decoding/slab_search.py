@@ -6,18 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..capture.layout import (
-    HEADER,
-    HEADER_LINES,
-    HEADER_WORD,
-    LOG2_SHIFT,
-    MAGIC,
-    MAX_LOG2_RECORDS,
-    MIN_LOG2_RECORDS,
-    RECORDS_PER_LINE,
-    header_check,
-    slab_lines,
-)
+from ..capture import layout
 from ..util.arrays import Bools, Int64
 from ..util.parallel import chunks, each, map_ahead
 
@@ -29,7 +18,7 @@ ANY = np.full(32, 0xFFFFFFFF, np.uint32)
 """Words of headers all of whose bits may differ."""
 _CHUNK_LINES = 1 << 14
 """Lines that a thread searches at a time, as in slabs.c."""
-_PLACE, _CHECK = (HEADER.offset(name) // 4 for name in ("place", "check"))
+_PLACE, _CHECK = (layout.HEADER.offset(name) // 4 for name in ("place", "check"))
 
 Words = npt.NDArray[np.uint32]
 
@@ -42,13 +31,14 @@ def search(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8], Words]:
 
 
 def _compiled(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8], Words]:
-    limits = LOG2_SHIFT, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS
-    for spacing in (slab_lines(MIN_LOG2_RECORDS), 1):  # only damaged headers are closer together than slabs
+    limits = layout.HEADER_WORD, layout.LOG2_SHIFT, layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
+    least = layout.slab_lines(layout.MIN_LOG2_RECORDS)
+    for spacing in (least, 1):  # only damaged headers are closer together than slabs
         most = len(lines) // spacing + len(lines) // _CHUNK_LINES + 2
         at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
         threads = min(native.threads(), len(lines) // _CHUNK_LINES + 1)
         varying = np.zeros_like(ANY)
-        found = native.call("find", lines, len(lines), HEADER_WORD, *limits, spacing, threads, at, state, varying)
+        found = native.call("find", lines, len(lines), *limits, spacing, threads, at, state, varying)
         if found <= len(lines):
             break
     return at[:found], state[:found], varying
@@ -59,13 +49,14 @@ def _in_numpy(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
     state, size = np.empty(len(at), np.uint8), np.empty(len(at), np.int64)
 
     def read(part: slice) -> None:
-        words = np.take(lines, (at[part, None] + np.arange(HEADER_LINES)).ravel(), axis=0, mode="clip").reshape(-1, 32)
-        log2 = (words[:, _PLACE] >> LOG2_SHIFT & 31).astype(np.int64)
-        size[part] = HEADER_LINES + (1 << log2) // RECORDS_PER_LINE
-        sane = (log2 >= MIN_LOG2_RECORDS) & (log2 <= MAX_LOG2_RECORDS)
-        sound = sane & (header_check(words) == words[:, _CHECK])
+        which = (at[part, None] + np.arange(layout.HEADER_LINES)).ravel()
+        words = np.take(lines, which, axis=0, mode="clip").reshape(-1, 32)
+        log2 = (words[:, _PLACE] >> layout.LOG2_SHIFT & 31).astype(np.int64)
+        size[part] = layout.HEADER_LINES + (1 << log2) // layout.RECORDS_PER_LINE
+        sane = (log2 >= layout.MIN_LOG2_RECORDS) & (log2 <= layout.MAX_LOG2_RECORDS)
+        sound = sane & (layout.header_check(words) == words[:, _CHECK])
         fits = at[part] + size[part] <= len(lines)
-        ours = words[:, 0] >> 8 == HEADER_WORD >> 8
+        ours = words[:, 0] >> 8 == layout.HEADER_WORD >> 8
         state[part] = np.select([~ours, ~sound, ~fits], [ALIEN, TORN, CUT], WHOLE)
 
     each(read, chunks(len(at), HEADERS))
@@ -79,7 +70,7 @@ def _candidates(lines: Words) -> Int64:
     first = lines[:-1, 0]
 
     def scan(part: slice) -> Int64:
-        return np.asarray(np.flatnonzero(first[part] >> 16 == MAGIC) + part.start)
+        return np.asarray(np.flatnonzero(first[part] >> 16 == layout.MAGIC) + part.start)
 
     return np.concatenate([np.zeros(0, np.int64), *map_ahead(scan, chunks(len(first), 1 << 18))])
 

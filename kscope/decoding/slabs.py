@@ -10,31 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from ..capture.layout import (
-    DONE_WORD,
-    FLAG_ANY,
-    FLAG_GLOBALTIMER,
-    FLAG_LANES,
-    FLAG_SHIFT,
-    FLAG_STOP,
-    HEADER,
-    HEADER_LINES,
-    LOG2_SHIFT,
-    MAJOR,
-    SMID_SHIFT,
-    WARP_SHIFT,
-)
+from ..capture import layout
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..util.arrays import Bools, Int64
 from ..util.parallel import chunks, each, filled, shares
 from ..util.runs import group_equal
-from ..util.text import counted
 from .slab_search import ALIEN, ANY, CUT, HEADERS, TORN, WHOLE, search
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
 _UNREAD, _CLOCKS = ("magic", "position", "stripe", "check", "reserved", "done"), ("start_clock", "end_clock")
-_FIELDS = {name: field for name, field in HEADER.dtype.fields.items() if name not in _UNREAD}  # type: ignore[union-attr]  # it has fields
+_FIELDS = {name: field for name, field in layout.HEADER.dtype.fields.items() if name not in _UNREAD}  # type: ignore[union-attr]  # it has fields
 
 
 Words = npt.NDArray[np.uint32]
@@ -100,7 +87,7 @@ class Slabs:
     @cached_property
     def stop(self) -> Bools:
         """Fill policy: the oldest records stay."""
-        return self._flagged(FLAG_STOP)
+        return self._flagged(layout.FLAG_STOP)
 
     @property
     def noun(self) -> str:
@@ -110,23 +97,23 @@ class Slabs:
     @cached_property
     def every(self) -> Bools:
         """Every lane of the warp records."""
-        return self._flagged(FLAG_LANES)
+        return self._flagged(layout.FLAG_LANES)
 
     @cached_property
     def in_turn(self) -> Bools:
         """The lanes of the warp record in turn, and not all of them: their slabs are one lane's to a reader."""
-        some = self._flagged(FLAG_ANY)
-        return some & ~self.every if self._places.flags & FLAG_LANES else some
+        some = self._flagged(layout.FLAG_ANY)
+        return some & ~self.every if self._places.flags & layout.FLAG_LANES else some
 
     @cached_property
     def globaltimer(self) -> Bools:
         """Records hold nanoseconds of %globaltimer instead of SM cycles."""
-        return self._flagged(FLAG_GLOBALTIMER)
+        return self._flagged(layout.FLAG_GLOBALTIMER)
 
     def _flagged(self, flag: int) -> Bools:
         if not self._places.flags & flag:
             return np.broadcast_to(np.False_, len(self))
-        return np.asarray((self.header["place"] >> FLAG_SHIFT & flag) != 0)
+        return np.asarray((self.header["place"] >> layout.FLAG_SHIFT & flag) != 0)
 
     @cached_property
     def kernels(self) -> tuple[Int64, Int64, Int64]:
@@ -170,7 +157,7 @@ class Slabs:
         """The anchor's time on the clock of the records."""
         clock, time = self.header[f"{anchor}_clock"].view(np.int64), self.header[f"{anchor}_time"].view(np.int64)
         timer = self.globaltimer
-        if not self._places.flags & FLAG_GLOBALTIMER:
+        if not self._places.flags & layout.FLAG_GLOBALTIMER:
             return clock
         return filled(len(self), np.int64, lambda part: np.where(timer[part], time[part], clock[part]))
 
@@ -188,14 +175,15 @@ class _Places:
     @staticmethod
     def of(place: Column) -> _Places:
         lane, warp, log2 = np.empty((3, len(place)), np.uint8)
-        sm, shifts = np.empty(len(place), np.uint16), (WARP_SHIFT, LOG2_SHIFT, FLAG_SHIFT, SMID_SHIFT)
+        sm = np.empty(len(place), np.uint16)
+        shifts = layout.WARP_SHIFT, layout.LOG2_SHIFT, layout.FLAG_SHIFT, layout.SMID_SHIFT
         if native.available():
             flags = native.call("places", place, len(place), native.threads(), *shifts, lane, warp, log2, sm)
             return _Places(lane, warp, log2, sm, flags)
-        shifted = (lane, 0, 31), (warp, WARP_SHIFT, 31), (log2, LOG2_SHIFT, 31), (sm, SMID_SHIFT, (1 << 12) - 1)
+        shifted = (lane, 0, 31), (warp, shifts[0], 31), (log2, shifts[1], 31), (sm, shifts[3], (1 << 12) - 1)
         for column, shift, mask in shifted:
             column[:] = place >> shift & mask
-        flags = int(np.bitwise_or.reduce(place)) >> FLAG_SHIFT & (1 << SMID_SHIFT - FLAG_SHIFT) - 1
+        flags = int(np.bitwise_or.reduce(place)) >> layout.FLAG_SHIFT & (1 << layout.SMID_SHIFT - layout.FLAG_SHIFT) - 1
         return _Places(lane, warp, log2, sm, flags)
 
 
@@ -206,22 +194,23 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     problems: list[Problem] = []
     doubtful = bool(state.any())
     if doubtful:
-        _add_problem(
-            problems, "torn", state == TORN, "torn slab header", "the claim was cut short, or the data is damaged"
+        torn = np.count_nonzero(state == TORN)
+        note(problems, "torn", torn, "torn slab header", ": the claim was cut short, or the data is damaged")
+        note(
+            problems, "cut", np.count_nonzero(state == CUT), "cut slab", ": past the end of the data, records are lost"
         )
-        _add_problem(problems, "cut", state == CUT, "cut slab", "past the end of the data, records are lost")
         alien = state == ALIEN
         versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(lines[at[alien], 0] & 0xFFFF)[:4].tolist())
-        why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
-        _add_problem(problems, "version", alien, "slab", why)
+        why = f": layout {versions}, and this kscope reads layout {layout.MAJOR}: decode with the kscope that recorded"
+        note(problems, "version", np.count_nonzero(alien), "slab", why)
     slabs, suspects = _read(lines, at[state == WHOLE] if doubtful else at, epoch, varying)
     if not suspects:
         return slabs, problems
     clock, time = slabs.header["start_clock"], slabs.header["start_time"]
     foreign = slabs.header["epoch"] != epoch
     senseless = ((clock >= _LAST_CLOCK) | (time >= _LAST_TIME)) & ~foreign
-    _add_problem(problems, "foreign", foreign, "slab", "claimed under another session, left out")
-    _add_problem(problems, "garbled", senseless, "slab", "impossible start time, left out")
+    note(problems, "foreign", np.count_nonzero(foreign), "slab", ": claimed under another session, left out")
+    note(problems, "garbled", np.count_nonzero(senseless), "slab", ": impossible start time, left out")
     left_out = foreign | senseless
     return slabs.take(~left_out) if left_out.any() else slabs, problems
 
@@ -230,21 +219,21 @@ def _read(lines: Words, line: Int64, epoch: int, varying: Words) -> tuple[Slabs,
     """The slabs whose headers begin at the lines `line` (s,), and how many may be of another epoch, or begin at an
     impossible time. varying: (32,) bits of words that differ between them; columns of other words take no memory.
     """
-    differs = varying.view(HEADER)[0]
+    differs = varying.view(layout.HEADER)[0]
     stored = _columns([name for name in _FIELDS if differs[name]], len(line))
-    same = lines[line[0] :][:HEADER_LINES].reshape(-1).view(HEADER)[0] if len(line) else differs
+    same = lines[line[0] :][: layout.HEADER_LINES].reshape(-1).view(layout.HEADER)[0] if len(line) else differs
     header = {name: stored[name] if name in stored else np.broadcast_to(same[name], len(line)) for name in _FIELDS}
     slabs = Slabs(line, header, np.empty(len(line), bool))
     if native.available():
         offsets = np.array([_FIELDS[name][1] for name in stored], np.int64)
         sizes = np.array([column.itemsize for column in stored.values()], np.int64)
         addresses = np.array([column.ctypes.data for column in stored.values()], np.uintp)
-        fields = len(stored), offsets, sizes, addresses, epoch, DONE_WORD, _LAST_CLOCK, _LAST_TIME
+        fields = len(stored), offsets, sizes, addresses, epoch, layout.DONE_WORD, _LAST_CLOCK, _LAST_TIME
         return slabs, native.call("headers", lines, line, len(line), native.threads(), *fields, slabs.finished)
 
     def read(part: slice) -> None:
-        words = np.take(lines, (line[part, None] + np.arange(HEADER_LINES)).ravel(), axis=0).reshape(-1, 32)
-        read = words.view(HEADER)[:, 0]
+        words = np.take(lines, (line[part, None] + np.arange(layout.HEADER_LINES)).ravel(), axis=0).reshape(-1, 32)
+        read = words.view(layout.HEADER)[:, 0]
         for name, column in stored.items():
             column[part] = read[name]
         slabs.finished[part] = _finished(read)
@@ -264,16 +253,10 @@ def _columns(names: Sequence[str], count: int) -> dict[str, Column]:
 
 def _finished(header: npt.NDArray[np.void]) -> Bools:
     """Whether the end anchor was written, and makes sense."""
-    done = np.uint32(DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
+    done = np.uint32(layout.DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
     after = (header["end_clock"] >= header["start_clock"]) & (header["end_time"] >= header["start_time"])
     before = (header["end_clock"] < _LAST_CLOCK) & (header["end_time"] < _LAST_TIME)
     return np.asarray((header["done"] == done) & after & before)
-
-
-def _add_problem(problems: list[Problem], kind: str, where: Bools, noun: str, why: str) -> None:
-    count = int(np.count_nonzero(where))
-    if count:
-        problems.append(Problem(kind, f"{counted(count, noun)}: {why}", count))
 
 
 def _three(x: Words, yz: Words) -> Int64:

@@ -14,12 +14,12 @@ import numpy as np
 
 from ..capture.layout import Kind
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.values import distinct
 from ..util.arrays import Bools, Int64
 from ..util.runs import group_equal
-from ..util.text import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +77,8 @@ def flows(
         sources, targets = with_value(trace, first), with_value(trace, second)
         arrows = _pair(trace, begin, end, sources, targets)
         found = found.with_more(arrows)
-        if missing := len(targets) - len(arrows):
-            why = f"no earlier {first!r} has the same value"
-            text = f"{counted(missing, 'record')} of {second!r} without an arrow: {why}"
-            problems.append(Problem("unlinked", text, missing))
+        text = f" of {second!r} without an arrow: no earlier {first!r} has the same value"
+        note(problems, "unlinked", len(targets) - len(arrows), "record", text)
     return found, problems
 
 

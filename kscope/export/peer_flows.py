@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
-from ..util.runs import heads
-from ..util.text import counted
+from ..util.runs import least_of, ordinals
 from .flows import NO_FLOWS, Flows, with_value
 
 
@@ -41,9 +41,9 @@ def peer_flows(
         linked = to >= 0
         if first == second:
             linked &= begin[sources] > begin[to]
-        elif missing := len(targets) - int(np.count_nonzero(linked)):
-            text = f"{counted(missing, 'record')} of {second!r} without an arrow: no {first!r} of its peer"
-            problems.append(Problem("unlinked", text, missing))
+        else:
+            text = f" of {second!r} without an arrow: no {first!r} of its peer"
+            note(problems, "unlinked", len(targets) - np.count_nonzero(linked), "record", text)
         from_, to = sources[linked], to[linked]
         found = found.with_more(Flows(from_, to, np.ones(len(to), bool)))
     return found, problems
@@ -52,9 +52,9 @@ def peer_flows(
 def _places(trace: TraceData) -> Int64:
     """(launches,) which launch of its kernel on its device each is, from 0, together with the kernel."""
     warps, count = trace.warps, len(trace.launches)
-    device, kernel, first = np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, np.inf)
+    device, kernel = np.zeros((2, count), np.int64)
     device[warps.launch], kernel[warps.launch] = warps.device, warps.kernel
-    np.minimum.at(first, warps.launch, warps.start_ns)
+    first = least_of(warps.launch, warps.start_ns, count, np.inf)
     names = {name: number for number, name in enumerate(dict.fromkeys(trace.kernels))}
     kernel = np.array([names[name] for name in trace.kernels], np.int64)[kernel] if count else kernel
     order = np.lexsort((first, kernel, device))
@@ -64,9 +64,7 @@ def _places(trace: TraceData) -> Int64:
 def _numbers(order: Int64, *keys: Int64) -> Int64:
     """In this order, which of the items with equal keys each is, from 0."""
     found = np.zeros(len(order), np.int64)
-    if len(order):
-        starts = heads(*(key[order] for key in keys))
-        found[order] = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    found[order] = ordinals(*(key[order] for key in keys))
     return found
 
 

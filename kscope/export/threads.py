@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..util.arrays import Int64
+from ..util.grouping import grouped
 from ..util.portable import clean
-from .groups import TOP, Group, hierarchy
+from .groups import TOP, hierarchy
 from .timeline import Timeline
 
 _FIRST_PID = 2
@@ -69,10 +70,7 @@ def threads_of(timeline: Timeline, beside: Beside | None = None) -> Threads:
     if beside is not None:
         order = np.lexsort((order, beside.stream[launch], beside.pid[launch]))
         processes, free, home = {}, beside.first, int(beside.pid.min(initial=0))
-    before: dict[int, list[Group]] = {}
-    for one in drawn.groups:
-        if one.launch is not None:
-            before.setdefault(one.place, []).append(one)
+    before = grouped((one.place, one) for one in drawn.groups if one.launch is not None)
     pid, tid = np.zeros((2, timeline.tracks), np.int64)
     rows: dict[int, Thread] = {}
     columns = (drawn.index.tolist(), drawn.row.tolist(), drawn.parent.tolist(), drawn.names(), launch.tolist())

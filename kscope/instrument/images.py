@@ -24,32 +24,23 @@ _LEVEL = 1
 
 
 @dataclass(frozen=True)
-class _File:
-    """An image in a file, which is read when it is needed."""
+class _Image:
+    """A file, which is read when it is needed; or bytes, compressed or those that the frontend's library has, too."""
 
-    path: Path
-    size: int = 0
-
-    def read(self) -> bytes:
-        return self.path.read_bytes()
-
-
-@dataclass(frozen=True)
-class _Bytes:
-    """An image in memory: compressed, or the bytes that the frontend's library has, too."""
-
-    data: bytes
-    compressed: bool
+    held: Path | bytes
+    compressed: bool = False
 
     @property
     def size(self) -> int:
-        return len(self.data)
+        """Bytes of memory."""
+        return 0 if isinstance(self.held, Path) else len(self.held)
 
     def read(self) -> bytes:
-        return zlib.decompress(self.data) if self.compressed else self.data
+        data = self.held.read_bytes() if isinstance(self.held, Path) else self.held
+        return zlib.decompress(data) if self.compressed else data
 
 
-_images: dict[Path | bytes, _File | _Bytes] = {}
+_images: dict[Path | bytes, _Image] = {}
 """By path, or by the hash of the bytes; oldest first."""
 
 
@@ -62,10 +53,10 @@ def keep(image: Path | bytes, *, shared: bool = False) -> None:
     """
     if isinstance(image, Path):
         path = image.absolute()
-        _add(path, _File(path))
+        _add(path, _Image(path))
     elif next(fatbin.cubins(image), None) is not None:  # not PTX
         key = blake2b(image, digest_size=16).digest()
-        _add(key, _images.get(key) or _Bytes(image if shared else zlib.compress(image, _LEVEL), not shared))
+        _add(key, _images.get(key) or _Image(image if shared else zlib.compress(image, _LEVEL), not shared))
 
 
 def kept() -> Iterator[bytes]:
@@ -75,7 +66,7 @@ def kept() -> Iterator[bytes]:
             yield from fatbin.cubins(image.read())
 
 
-def _add(key: Path | bytes, image: _File | _Bytes) -> None:
+def _add(key: Path | bytes, image: _Image) -> None:
     """As the newest; drops the oldest beyond the limits."""
     _images.pop(key, None)
     if image.size > MOST_BYTES:

@@ -73,48 +73,39 @@ class LaunchLines:
     The line is the innermost one of the program; of launches by a package's own thread, the innermost of the package.
 
     Attributes:
+        enabled: whether a session records them.
         add: records a launch that the caller's callers made; takes the kernel's id. It is an attribute, not a method:
             another Python call would cost as much as walking the stack in C.
     """
 
     def __init__(self) -> None:
-        self._enabled = False
+        self.enabled = False
         self._on_launch: Callable[[int], None] | None = None
         self._code = _Code()
         self._places = places(self._code.kind)
         self.add: Callable[[int], None] = _nothing
 
-    @property
-    def enabled(self) -> bool:
-        """True while a session records them."""
-        return self._enabled
-
-    @enabled.setter
-    def enabled(self, enabled: bool) -> None:
-        self._enabled = enabled
-        self._choose()
-
-    @property
-    def on_launch(self) -> Callable[[int], None] | None:
-        """Called with the kernel of each launch, also while no session records lines; None for nothing."""
-        return self._on_launch
-
-    @on_launch.setter
-    def on_launch(self, on_launch: Callable[[int], None] | None) -> None:
-        self._on_launch = on_launch
-        self._choose()
-
     def begin(self, enabled: bool) -> None:
-        """A session begins."""
+        """A session begins, which records them if `enabled`."""
         self._places = places(self._code.kind)
-        self.enabled = enabled
+        self.record(enabled)
 
     def end(self) -> None:
         """The session has ended; what it found stays."""
-        self.enabled = False
+        self.record(False)
+
+    def record(self, enabled: bool) -> None:
+        """Record them from now on, or stop."""
+        self.enabled = enabled
+        self._choose()
+
+    def report(self, on_launch: Callable[[int], None] | None) -> None:
+        """Call a function with the kernel of each launch, also while no session records lines; None for nothing."""
+        self._on_launch = on_launch
+        self._choose()
 
     def _choose(self) -> None:
-        line = self._places.add if self._enabled else _nothing
+        line = self._places.add if self.enabled else _nothing
         also = self._on_launch
         if also is None:
             self.add = line

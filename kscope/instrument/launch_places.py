@@ -13,7 +13,6 @@ from collections.abc import Callable
 from itertools import chain, repeat
 from threading import Lock, get_ident
 from types import CodeType, FrameType
-from typing import Protocol
 
 from .. import native
 from ..util import stacks
@@ -32,27 +31,6 @@ _Key = tuple[int, int, int]
 """Id of a place's code, instruction, and thread."""
 
 
-class Places(Protocol):
-    """Places by number, from 0, and which of them made each launch."""
-
-    def add(self, kernel: int) -> None:
-        """Record a launch that the caller's callers made.
-
-        kernel: the kernel's id, 64 bits. C finds known places by the object: pass the same one with each launch.
-
-        Without memory the launch is left out. Its kernel then has no lines, which is a problem of the trace.
-        """
-        ...
-
-    def places(self) -> list[Place]:
-        """The places by number. Their code is kept alive. Some may be equal."""
-        ...
-
-    def launches(self) -> bytes:
-        """Pairs of uint64, each kernel's in order of launch: the kernel's id, and the number of the place."""
-        ...
-
-
 def places(kind: Kind) -> Places:
     """No places yet; in C if that was built.
 
@@ -61,13 +39,13 @@ def places(kind: Kind) -> Places:
     """
     compiled = native.module()
     if compiled is None:
-        return PlacesInPython(kind)
+        return Places(kind)
     found: Places = compiled.Places(stacks.outward, vars(sys).get("_getframemodulename"), kind)
     return found
 
 
-class PlacesInPython:
-    """Places in Python."""
+class Places:
+    """Places by number, from 0, and which of them made each launch; native/places.c has the same type."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -80,7 +58,12 @@ class PlacesInPython:
         self._launched = defaultdict[int, list[int]](list)
 
     def add(self, kernel: int) -> None:
-        """As Places.add()."""
+        """Record a launch that the caller's callers made.
+
+        kernel: the kernel's id, 64 bits. C finds known places by the object: pass the same one with each launch.
+
+        Without memory the launch is left out. Its kernel then has no lines, which is a problem of the trace.
+        """
         try:
             number = None
             if (known := self._depths.get(kernel)) is not None:
@@ -136,11 +119,11 @@ class PlacesInPython:
         return kind
 
     def places(self) -> list[Place]:
-        """As Places.places()."""
+        """The places by number. Their code is kept alive. Some may be equal."""
         return self._places[:]
 
     def launches(self) -> bytes:
-        """As Places.launches()."""
+        """Pairs of uint64, each kernel's in order of launch: the kernel's id, and the number of the place."""
         found = array("Q")
         for kernel, numbers in list(self._launched.items()):
             found.extend(chain.from_iterable(zip(repeat(kernel), numbers[:], strict=False)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import SupportsIndex
@@ -10,7 +9,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from ..capture import wire
-from ..capture.blocks import END, BlockSelection, selections
+from ..capture.blocks import END, BlockSelection, selections, whole_number
 from ..errors import UsageError
 from ..marks.strategies import MAX_WARPS
 
@@ -92,16 +91,9 @@ def _members(what: str, members: SupportsIndex | Iterable[SupportsIndex] | None,
     if members is None:
         return None
     try:
-        found = {_number(one) for one in (members if isinstance(members, Iterable) else (members,))}
+        found = {whole_number(one) for one in (members if isinstance(members, Iterable) else (members,))}
     except TypeError:
         found = set()
     if not found or not 0 <= min(found) <= max(found) < end:
         raise UsageError(f"{what}={members!r}: expected one or more numbers from 0 to {end - 1}")
     return tuple(sorted(found))
-
-
-def _number(typed: SupportsIndex) -> int:
-    """A Python int, also from a numpy integer. Raises TypeError for other types."""
-    if isinstance(typed, (bool, np.bool_)):
-        raise TypeError
-    return operator.index(typed)

@@ -16,11 +16,10 @@ from ..errors import FormatError, MissingError
 from ..marks.names import split
 from ..util.parallel import map_ahead
 from . import elf, tools
-from .live_registers import live_registers
 from .open_regions import open_regions
 from .sass import Function, Site, functions, sites
 from .segments import Stack, segments
-from .source_lines import body, lines, texts
+from .source_lines import body, lines, live_registers, texts
 from .work import region_work
 
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.samples import CodeRegion, Place, SampledFunction
+from ..util.text import some
 
 Weights = npt.NDArray[np.float64]
 Placement = Literal["pure", "moved", "empty", "unknown"]
@@ -80,10 +81,10 @@ def findings(regions: Iterable[PlacedRegion]) -> Iterator[str]:
             yield f"region {one.region}: no instruction is between its clock readings"
         if one.verdict == "moved" and one.moved_in > MOST_MOVED:
             part = f"{one.moved_in:.0%} of its {one.inside} working instructions"
-            yield f"region {one.region}: {part} are of other lines: {_some(one.foreign)}"
+            yield f"region {one.region}: {part} are of other lines: {some(one.foreign, _MOST_NAMED)}"
         if one.verdict == "moved" and one.moved_out > MOST_MOVED:
             part = f"{one.moved_out:.0%} of its lines' working instructions"
-            yield f"region {one.region}: {part} are outside of it: {_some(one.missing)}"
+            yield f"region {one.region}: {part} are outside of it: {some(one.missing, _MOST_NAMED)}"
 
 
 def _kind(function: SampledFunction, instruction: int) -> tuple[Place | None, str]:
@@ -93,11 +94,6 @@ def _kind(function: SampledFunction, instruction: int) -> tuple[Place | None, st
 
 def _opcode(text: str) -> str:
     return next((word for word in text.split() if not word.startswith("@")), "")
-
-
-def _some(texts: tuple[str, ...]) -> str:
-    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(texts[:_MOST_NAMED]) + more
 
 
 def _works(text: str) -> bool:

@@ -1,4 +1,5 @@
-"""Source lines of instructions in a disassembly by `nvdisasm -gi`, and the source lines of regions.
+"""Source lines of instructions in a disassembly by `nvdisasm -gi`, their texts and live registers, and the source
+lines of regions.
 
 //## File "/home/me/k.py", line 7 inlined at "/home/me/k.py", line 20
 //## File "/home/me/k.py", line 20
@@ -9,14 +10,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from ..capture.samples import Place
 
+Value = TypeVar("Value")
 _AT = re.compile(r'(?:File|inlined at) "([^"]*)", line ([0-9]+)')
-SECTION = re.compile(r"^\s*(?:\.section\s+\.text\.([^,\s]+)\s*,|Function : (\S+))")
+_SECTION = re.compile(r"^\s*(?:\.section\s+\.text\.([^,\s]+)\s*,|Function : (\S+))")
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
+_COUNTED = re.compile(r"/\*([0-9a-f]{4,})\*/\s.*//\s*\|\s*([0-9]*)\s*\|")
 _COMMENT = "//##"
 _MOST_BYTES = 4 << 20
 
@@ -27,7 +32,7 @@ def lines(text: str) -> dict[str, dict[int, tuple[Place, ...]]]:
     own: dict[int, tuple[Place, ...]] = {}
     chain, continued = list[Place](), False
     for line in text.splitlines():
-        if match := SECTION.match(line):
+        if match := _SECTION.match(line):
             own, chain, continued = found.setdefault(match[1] or match[2], {}), [], False
         elif (comment := line.find(_COMMENT)) >= 0:
             if not continued:
@@ -45,13 +50,28 @@ def lines(text: str) -> dict[str, dict[int, tuple[Place, ...]]]:
 
 def texts(text: str) -> dict[str, dict[int, str]]:
     """By function and offset: the instruction as the disassembler prints it."""
-    found: dict[str, dict[int, str]] = {}
-    own: dict[int, str] = {}
+    return _by_offset(text, _INSTRUCTION, lambda found: " ".join(found.split()))
+
+
+def live_registers(text: str) -> dict[str, dict[int, int]]:
+    """By function and offset, in the output of `nvdisasm -plr -lrm count`: general registers that hold a value there; 0
+    if the disassembler did not count them.
+
+                                      // | GPR   | PRED   | UGPR   | UPRED   |
+    /*0010*/   IMAD R4, R2, R3, R4 ;  // |   15  |   1    |    4   |         |
+    """
+    return _by_offset(text, _COUNTED, lambda found: int(found or 0))
+
+
+def _by_offset(text: str, line_of: re.Pattern[str], value: Callable[[str], Value]) -> dict[str, dict[int, Value]]:
+    """By function and offset: the value of what a pattern finds in an instruction's line, behind the offset."""
+    found: dict[str, dict[int, Value]] = {}
+    own: dict[int, Value] = {}
     for line in text.splitlines():
-        if match := SECTION.match(line):
+        if match := _SECTION.match(line):
             own = found.setdefault(match[1] or match[2], {})
-        elif match := _INSTRUCTION.search(line):
-            own[int(match[1], 16)] = " ".join(match[2].split())
+        elif match := line_of.search(line):
+            own[int(match[1], 16)] = value(match[2])
     return found
 
 

@@ -7,10 +7,10 @@ and of a tcgen05 product is in a descriptor, and a region with one is not counte
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
 from ..capture.samples import CodeWork
+from ..util.grouping import grouped
 from .sass import Function, Instruction, Site, Sites
 
 _LANES = 32
@@ -35,11 +35,8 @@ _WIDTHS = (("256", 32), ("128", 16), ("64", 8), ("U8", 1), ("S8", 1), ("U16", 2)
 
 def region_work(function: Function, sites: Sites) -> dict[str, CodeWork]:
     """The work of each region of a function, with that of the regions in it."""
-    by_region = defaultdict[str, list[Site]](list)
-    for site in sites.sites:
-        by_region[site.region].append(site)
     found = {}
-    for region, places in by_region.items():
+    for region, places in grouped((site.region, site) for site in sites.sites).items():
         if region in sites.unresolved:
             continue
         works = [_of_place(function, site, sites.stores) for site in places]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..tracedata.data import TraceData
 from ..util.arrays import Bools, Int64
+from ..util.runs import least_of, most_of
 
 _FAR = 1 << 62
 
@@ -39,14 +40,11 @@ class LaunchTimes:
 def launch_times(trace: TraceData) -> LaunchTimes:
     """The times of a trace's launches."""
     warps, count = trace.warps, len(trace.launches)
-    first, first_by = np.full((2, count), float(_FAR))
-    last, last_from = np.full((2, count), -float(_FAR))
     error = np.ceil(np.nan_to_num(warps.ends_error_ns)) + 1  # 1 for rounding
-    np.minimum.at(first, warps.launch, warps.start_ns)
-    np.minimum.at(first_by, warps.launch, warps.start_ns + error)
+    first, first_by = (least_of(warps.launch, begin, count, _FAR) for begin in (warps.start_ns, warps.start_ns + error))
     done = np.flatnonzero(warps.finished)
-    np.maximum.at(last, warps.launch[done], warps.end_ns[done])
-    np.maximum.at(last_from, warps.launch[done], warps.end_ns[done] - error[done])
+    ends = warps.end_ns[done], warps.end_ns[done] - error[done]
+    last, last_from = (most_of(warps.launch[done], end, count, -_FAR) for end in ends)
     device = np.zeros(count, np.int64)
     device[warps.launch] = warps.device
     unfinished = last == -_FAR

@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
+from ..util.grouping import grouped
 from ..util.text import counted, some
 from .kineto import Kernels, Kineto
 from .launch_times import LaunchTimes
@@ -127,19 +128,14 @@ def _refuse_filtered(trace: TraceData) -> None:
 
 
 def _ours(trace: TraceData, times: LaunchTimes) -> dict[Group, list[int]]:
-    groups = defaultdict[Group, list[int]](list)
-    for number, (launch, recorded) in enumerate(zip(trace.launches, times.recorded.tolist(), strict=True)):
-        if recorded:
-            groups[launch.device, launch.kernel, launch.grid].append(number)
-    return groups
+    launches = ((number, trace.launches[number]) for number in np.flatnonzero(times.recorded).tolist())
+    return grouped(((launch.device, launch.kernel, launch.grid), number) for number, launch in launches)
 
 
 def _theirs(trace: TraceData, kernels: Kernels) -> dict[Group, list[int]]:
     """Kernels by group, named as in the capture; those that the capture does not have are left out."""
     names = {launch.kernel for launch in trace.launches}
-    short = defaultdict[str, list[str]](list)
-    for name in sorted(names):
-        short[identifier(name)].append(name)
+    short = grouped((identifier(name), name) for name in sorted(names))
     known: dict[str, str | None] = {}
     groups = defaultdict[Group, list[int]](list)
     grids = {(launch.device, launch.kernel): launch.grid for launch in trace.launches}

@@ -21,8 +21,6 @@ Everything else is declared inside braces. Every name begins with `ks_`: user co
 named like a kernel crashes ptxas 13.0.
 """
 
-from __future__ import annotations
-
 from . import deferred as deferred
 from . import loop_records as loop_records
 from . import operations as operations

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..capture.model import Problem
+from ..capture.notes import note
 from ..trace import Trace, as_read
 from ..tracedata.data import UNKNOWN, Launch, TraceData
 from ..tracedata.recorded import Recorded
 from ..tracedata.region import MOST_REGIONS, Region
 from ..tracedata.warps import Warps
 from ..util.arrays import Int64
-from ..util.text import counted
 
 P = ParamSpec("P")
 
@@ -37,8 +37,7 @@ class Notes:
 
     def count(self, kind: str, count: int | np.integer[Any], noun: str, why: str) -> None:
         """`3 records: why`, if count > 0."""
-        if count:
-            self.found.append(Problem(kind, f"{counted(int(count), noun)}: {why}", int(count)))
+        note(self.found, kind, count, noun, f": {why}")
 
     def add(self, kind: str, text: str) -> None:
         """A problem without a count."""

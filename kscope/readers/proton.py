@@ -26,7 +26,7 @@ from ..trace import Trace
 from ..tracedata.data import Launch
 from ..util import bounded_reading
 from ..util.arrays import Float, Int64
-from ..util.runs import fresh, heads
+from ..util.runs import fresh, heads, least_of, most_of
 from .columns import Notes, Records, WarpRows, distinct, recorded_by, trace
 from .words import numbered
 
@@ -77,8 +77,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
     launch, shown = _launches(kernel, kernels, block, np.where(known, init, -1.0), device)
     # A block's cycles count from its first scope: values before it are in ns.
     _, chunk = distinct(launch, block)
-    earliest = np.full(int(chunk.max(initial=0)) + 1, np.inf)
-    np.minimum.at(earliest, chunk, ts)
+    earliest = least_of(chunk, ts, int(chunk.max(initial=0)) + 1, np.inf)
     start = np.rint((ts - earliest[chunk]) * rate).astype(np.int64)
     first, lane = distinct(chunk, warp)
     origin = int(init[known].min()) if known.any() else 0
@@ -87,8 +86,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
     names = list(dict.fromkeys(str(one.get("name", "")) for one in found))
     number = {name: index for index, name in enumerate(names)}
     event = np.array([number[str(one.get("name", ""))] for one in found], np.int64)
-    begins = np.full(len(first), np.inf)
-    np.minimum.at(begins, lane, start.astype(np.float64))
+    begins = least_of(lane, start.astype(np.float64), len(first), np.inf)
     rows = WarpRows(
         block[first], warp[first], sm[first], launch[first],
         start_ns=chunk_ns[first] + begins * tick[first],
@@ -177,8 +175,7 @@ def _launches(
     starts, launch = distinct(k, turn)
     of = np.empty(len(order), np.int64)
     of[order] = launch
-    most = np.zeros(len(starts), np.int64)
-    np.maximum.at(most, of, block)
+    most = most_of(of, block, len(starts), 0)
     rows = zip(k[starts].tolist(), turn[starts].tolist(), most.tolist(), strict=True)
     return of, [
         Launch(kernels[int(number)], device, nth + 1, 0, (min(largest + 1, 1 << 31), 1, 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..capture.capture import Capture
 from ..errors import KscopeError, UsageError
 from ..util.atomic_files import replacing
+from ..util.grouping import grouped
 from ..util.text import counted, number_ranges
 from .job import Job, folder_of
 from .torch_gather import gathered
@@ -89,10 +89,7 @@ def _report(job: Job, found: Sequence[tuple[int, str, float]], file: Path) -> No
     """Rank 0 prints what was written, and what was not."""
     if job.here.rank:
         return
-    problems = defaultdict[str, list[int]](list)
-    for rank, (_, problem, _) in enumerate(found):
-        if problem:
-            problems[problem].append(rank)
+    problems = grouped((problem, rank) for rank, (_, problem, _) in enumerate(found) if problem)
     good = [one for one in found if not one[1]]
     if good:
         total, bound = sum(one[0] for one in good), max(one[2] for one in good)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from ..errors import UsageError
 from ..instrument.backend import Backend
+from .forms import Forms
 from .stalls import Stalls
 from .states import STATE, alone
 
 
-class Pausing(ABC):
+class Pausing(Forms):
     """The part of a session that pauses it."""
 
     _backends: dict[str, Backend]
     _paused: bool
     _was_paused: bool
     _stalls: Stalls
-
-    @abstractmethod
-    def _within(self, what: str) -> bool:
-        """Whether the session records. Raises UsageError outside its body."""
 
     @contextmanager
     def paused(self) -> Generator[None, None, None]:

@@ -23,7 +23,6 @@ from ..instrument.launch_lines import LINES
 from ..instrument.options import Options, in_effect
 from . import capture_path
 from .absent import absent
-from .forms import Forms
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 _EPOCHS = count(1)
 
 
-class Session(WithTorch, Pausing, Forms):
+class Session(WithTorch, Pausing):
     """The result of kscope.profile(): a context manager and a decorator, which then has the recording.
 
     Attributes:

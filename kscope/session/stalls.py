@@ -13,6 +13,7 @@ from ..capture.wire import CTL_SYMBOL
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
 from ..instrument.backend import Backend
 from ..instrument.sampled import SampledCode
+from ..util.grouping import grouped
 from ..util.parallel import map_ahead
 from .kernel_filter import Patterns
 from .sources import with_sources
@@ -151,9 +152,7 @@ def _missed(
 def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:
     """The samples with the instructions of their functions."""
     functions = list(raw.samples.functions)
-    by_cubin: dict[int, list[int]] = {}
-    for function, cubin in raw.cubin_of.items():
-        by_cubin.setdefault(cubin, []).append(function)
+    by_cubin = grouped((cubin, function) for function, cubin in raw.cubin_of.items())
 
     def read(item: tuple[int, list[int]]) -> list[tuple[int, SampledFunction]]:
         cubin, members = item

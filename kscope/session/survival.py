@@ -47,7 +47,7 @@ class Survival:
         self._epoch, self._host, self._options, self._pid = epoch, facts(started), options, os.getpid()
         self._files: list[PoolFile] = []
         self._places: dict[str, str] = {}
-        LINES.on_launch = self._launched
+        LINES.report(self._launched)
 
     def open(self, device: PoolDevice, size: int) -> PoolFile:
         """A new file for a device's pool. Raises UsageError, OSError."""
@@ -101,7 +101,7 @@ class Survival:
 
     def end(self, *, keep: bool) -> None:
         """The session has ended. Remove the files unless `keep`: a complete capture replaces them."""
-        LINES.on_launch = None
+        LINES.report(None)
         for file in self._files:
             if os.getpid() == self._pid:
                 file.end(remove=not keep)

@@ -17,7 +17,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.arrays import Bools
 from ..util.parallel import same_threads
-from ..util.text import counted
+from ..util.text import counted, some
 from .notebook import MOST, Page, page, show
 
 if TYPE_CHECKING:
@@ -341,8 +341,7 @@ def _why_empty(capture: CaptureData) -> str:
             "process into a library's cache, have none: compile them inside the session. auto= or --auto marks the "
             "operations of kernels without regions"
         )
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (
-        f"kernels with regions were loaded ({', '.join(names[:_MOST_NAMES])}{more}), but none was launched in the "
+        f"kernels with regions were loaded ({some(names, _MOST_NAMES)}), but none was launched in the "
         "session, no region was reached, or a strategy, a sampling option or a predicate excluded every warp"
     )

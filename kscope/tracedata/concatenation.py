@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..util.runs import inverse, least_of
 from .curves import Curves
 from .data import Launch, T
 from .kernel_names import of_kernels
@@ -87,9 +88,5 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
 
 def _by_begin(warps: Warps, launches: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The launches in order of start, and the place of each in it."""
-    first = np.full(launches, np.inf)
-    np.minimum.at(first, warps.launch, warps.start_ns)
-    order = np.argsort(first, kind="stable")
-    place = np.empty(launches, np.int64)
-    place[order] = np.arange(launches)
-    return order, place
+    order = np.argsort(least_of(warps.launch, warps.start_ns, launches, np.inf), kind="stable")
+    return order, inverse(order)

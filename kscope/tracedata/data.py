@@ -14,6 +14,7 @@ from ..capture.model import Problem
 from ..capture.samples import Samples
 from ..marks.wide import Bits, floats
 from ..util.arrays import Float, Int64
+from ..util.runs import least_of
 from ..util.text import counted
 from .calls import Call
 from .curves import Curves, Lives
@@ -315,8 +316,7 @@ class TraceData:
         if not named:
             return ()
         at = np.flatnonzero(np.isin(self.region, named))
-        first = np.full(len(self.regions), np.inf)
-        np.minimum.at(first, self.region[at], self.start_ns[at])
+        first = least_of(self.region[at], self.start_ns[at], len(self.regions), np.inf)
         order = sorted(named, key=lambda number: float(first[number]))
         return tuple(dict.fromkeys(str(self.regions[number].track) for number in order))
 

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ..capture.blocks import Blocks
+from ..util.grouping import grouped
 from ..util.portable import clean
 from ..util.runs import count_distinct, group_equal
 from ..util.text import counted, number_ranges
@@ -75,9 +76,7 @@ class Info:
     @property
     def placement_text(self) -> str:
         """``schedule``, ``schedule (matmul), fence (softmax)``; empty if the marks of all were in their texts."""
-        kernels: dict[str, list[str]] = {}
-        for name, placement in self.placement.items():
-            kernels.setdefault(placement, []).append(name)
+        kernels = grouped((placement, name) for name, placement in self.placement.items())
         if len(kernels) < 2:
             return "".join(kernels.keys() - {"fence"})
         return ", ".join(f"{placement} ({', '.join(names)})" for placement, names in sorted(kernels.items())[::-1])

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..util.arrays import Bools, Int64
 from ..util.parallel import CHUNK, each
+from ..util.runs import inverse
 
 MOST_LEVELS = 64
 """The largest depth; only damaged data nests deeper."""
@@ -287,8 +288,7 @@ def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) 
             parent[index] = roots[np.cumsum(root)[rest]]
     if order is None:
         return level, crossing
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
+    back = inverse(order)
     if parent is not None:
         parent[:] = np.where(parent < 0, -1, order[parent])[back]
     return level[back], crossing[back]

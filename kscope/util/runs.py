@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
 from .. import native
-from .arrays import Float, Int64
+from .arrays import Column, Float, Int64
 
 _TABLE, _FLAGS = 4, 64
 """Entries of a table of numbers, and of one of flags, per value up to which it is faster than a sort or hashes."""
@@ -93,8 +95,7 @@ def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
     found = native.call("groups", values.astype(np.uint64), len(values), group, first)
     first = first[:found]
     order = np.argsort(values[first])
-    rank = np.empty(found, np.int64)
-    rank[order] = np.arange(found)
+    rank = inverse(order)
     if (order[1:] > order[:-1]).all():
         return first.copy(), np.bincount(group, minlength=found), group
     group = rank[group]
@@ -121,9 +122,7 @@ def _counted(group: Int64, width: int) -> tuple[Int64, Int64, Int64]:
     first[group[::-1]] = np.arange(len(group))[::-1]  # the last assignment wins
     there = np.flatnonzero(size)
     if len(there) < width:
-        rank = np.empty(width, np.int64)
-        rank[there] = np.arange(len(there))
-        first, size, group = first[there], size[there], rank[group]
+        first, size, group = first[there], size[there], numbered(there, width)[group]
     return first, size, group
 
 
@@ -172,7 +171,30 @@ def distinct_by(group: npt.NDArray[np.integer], values: npt.NDArray[np.integer],
 
 def extents(group: npt.NDArray[np.integer], groups: int, start: Float, end: Float) -> tuple[Float, Float]:
     """(first start, last end) of each group (groups,); (inf, -inf) of an empty one."""
-    first, last = np.full(groups, np.inf), np.full(groups, -np.inf)
-    np.minimum.at(first, group, start)
-    np.maximum.at(last, group, end)
-    return first, last
+    return least_of(group, start, groups, np.inf), most_of(group, end, groups, -np.inf)
+
+
+def least_of(group: npt.NDArray[np.integer], values: Column, groups: int, empty: float) -> Column:
+    """(groups,) the least value (n,) of each group, and at most `empty`."""
+    found = np.full(groups, empty, values.dtype)
+    np.minimum.at(found, group, values)
+    return cast("Column", found)
+
+
+def most_of(group: npt.NDArray[np.integer], values: Column, groups: int, empty: float) -> Column:
+    """(groups,) the largest value (n,) of each group, and at least `empty`."""
+    found = np.full(groups, empty, values.dtype)
+    np.maximum.at(found, group, values)
+    return cast("Column", found)
+
+
+def inverse(order: Int64) -> Int64:
+    """(n,) the place of each number in an order."""
+    return numbered(order, len(order))
+
+
+def numbered(at: npt.NDArray[np.integer], count: int, other: int = 0) -> Int64:
+    """(count,) the place of each number in `at`; `other` for those that are not there."""
+    found = np.full(count, other)
+    found[at] = np.arange(len(at))
+    return found

@@ -14,6 +14,7 @@ from ..capture.model import ModuleMeta
 from ..capture.pools.keeper_socket import refresh
 from ..capture.pools.pool_reading import HostLaunch, Pool, batches, journal, launches, modules
 from ..marks.names import ROLE_TRACK, split
+from ..util.grouping import grouped
 from ..util.text import number_ranges
 from .observing import Observer
 from .warp_columns import Warps
@@ -237,9 +238,7 @@ def _groups(
     """Where the warps `mine` are. roles: of a block's warps."""
     known = list(dict.fromkeys(roles))
     role = [known.index(one) for one in roles]
-    places: dict[tuple[int, int, int], list[int]] = {}
-    for row in mine:
-        places.setdefault((found.state[row], role[found.warp[row]], found.region[row]), []).append(row)
+    places = grouped(((found.state[row], role[found.warp[row]], found.region[row]), row) for row in mine)
     made = list[Group]()
     for place, rows in sorted(places.items()):
         values = sorted({found.value[row] for row in rows})

@@ -23,11 +23,12 @@ from kscope.instrument.two_forms import SETTABLE
 from . import broken_context, handles
 from .arming import Modules
 from .broken_context import Salvage
+from .cupti import Cupti
 from .device import Device
 from .drain import Drain
-from .driver import CudaDriver, Driver
+from .driver import CudaDriver
 from .measured import MeasuredBackend
-from .pc_sampling import Library, PcSampler
+from .pc_sampling import PcSampler
 from .salvage import SalvagedMemory
 from .waiting import waited
 
@@ -51,10 +52,10 @@ class CudaBackend(MeasuredBackend):
     """
 
     def __init__(
-        self, driver: Driver | None = None, salvage: Salvage = SalvagedMemory,
-        cupti: Callable[[], Library] | None = None,
+        self, driver: CudaDriver | None = None, salvage: Salvage = SalvagedMemory,
+        cupti: Callable[[], Cupti] | None = None,
     ) -> None:  # fmt: skip
-        self._driver: Driver = CudaDriver() if driver is None else driver
+        self._driver = CudaDriver() if driver is None else driver
         self._salvage = salvage
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -87,8 +88,7 @@ class CudaBackend(MeasuredBackend):
 
     def relaxed(self) -> AbstractContextManager[None]:
         """A context manager in which this thread may load modules while any thread captures a graph."""
-        relaxed: AbstractContextManager[None] = self._driver.relaxed()
-        return relaxed
+        return self._driver.relaxed()
 
     def copy_attributes(self, of: int, to: int) -> None:
         """Give a function the attributes of another one that the driver lets a program set."""

@@ -6,7 +6,7 @@ import time
 
 from kscope.capture.capture_data import ClockSync
 
-from .driver import Driver
+from .driver import CudaDriver
 from .ranges import Bytes
 
 # now:  word = globaltimer
@@ -61,7 +61,7 @@ _TRIES = 5
 class Clocks:
     """One device's timer, in the context current at creation. word: 8 bytes of pinned memory for its exclusive use."""
 
-    def __init__(self, driver: Driver, word: Bytes) -> None:
+    def __init__(self, driver: CudaDriver, word: Bytes) -> None:
         self._driver, self._bytes = driver, word
         self._word = word.view("<u8")
         self._stream = driver.stream()

@@ -20,7 +20,7 @@ from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
 from .device_memory import Allocation
-from .driver import DeviceFacts, Driver
+from .driver import CudaDriver, DeviceFacts
 from .driver_calls import DriverCalls
 from .in_file import InFile
 from .pool import Rings, default_bytes, least, rings
@@ -43,7 +43,7 @@ class Device:
     to it. `stream` is for single words and arming, by any thread under the backend's lock; the drain has its own.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self.driver = driver
         self.context = driver.context()
         self.facts: DeviceFacts = driver.facts()

@@ -8,7 +8,7 @@ import numpy as np
 
 from kscope import native
 
-from .driver import Driver
+from .driver import CudaDriver
 from .ranges import Bytes, Ranges
 
 _HOST, _DEVICE = 1, 2
@@ -24,7 +24,7 @@ class DriverCalls:
         points: addresses of the driver's functions, if it has any.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self.points = driver.entry_points()
         self._calls: list[np.ndarray] = []  # each (n, 5) uint64, as calls.c takes them

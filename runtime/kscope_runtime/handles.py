@@ -8,7 +8,7 @@ from typing import Any
 
 from kscope.errors import UsageError
 
-from .driver import Driver
+from .driver import CudaDriver
 
 _KINDS = {
     **dict.fromkeys(("CUlibrary", "cudaLibrary_t"), "library"),
@@ -20,7 +20,7 @@ _KINDS = {
 _POINTER = ctypes.POINTER(ctypes.c_void_p)
 
 
-def module(driver: Driver, code: Any) -> int:
+def module(driver: CudaDriver, code: Any) -> int:
     """The module behind a handle, loaded on the current device if necessary. Raises UsageError, DriverError."""
     kind, handle = _identified(code)
     if handle == 0:

@@ -10,7 +10,6 @@ import ctypes
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from kscope.instrument.sampled import SampledCode
 
 from . import cupti
 from .clocks import OWN_KERNELS
-from .cupti import Cupti, Data
+from .cupti import Cupti
 from .sample_buffers import Buffer, Modules, keep_forever
 from .sample_table import SampleTable
 from .sample_times import SampleTimes
@@ -33,21 +32,6 @@ returns samples of 200 ms ago, or none until the end."""
 _MOST_READS = 1 << 10
 """Reads in a round, and at the end."""
 _PREFIX = "stalled_"
-
-
-class Library(Protocol):
-    """The calls of cupti.Cupti, which tests replace."""
-
-    def enable(self, context: int) -> None: ...
-    def disable(self, context: int) -> None: ...
-    def start(self, context: int) -> None: ...
-    def stop(self, context: int) -> None: ...
-    def configure(self, context: int, values: dict[int, int]) -> None: ...
-    def read(self, context: int, data: Data) -> bool: ...
-    def reasons(self, context: int) -> dict[int, str]: ...
-    def on_module(self, seen: Callable[[bytes], int]) -> None: ...
-    def checksum(self, cubin: bytes) -> int: ...
-    def finalize(self) -> None: ...
 
 
 class ContextSampler:
@@ -63,7 +47,7 @@ class ContextSampler:
         DriverError: a call failed.
     """
 
-    def __init__(self, library: Library, context: int, period: int) -> None:
+    def __init__(self, library: Cupti, context: int, period: int) -> None:
         self._library, self._context, self.period = library, context, period
         self._table, self._times = SampleTable(), SampleTimes()
         self._functions: dict[tuple[int, int, int], int] = {}  # module, index, address of the name -> number
@@ -210,13 +194,13 @@ class PcSampler:
 
     def __init__(
         self,
-        load: Callable[[], Library] | None = None,
+        load: Callable[[], Cupti] | None = None,
         watch: Callable[[], None] = lambda: None,
         inside: Callable[[int], AbstractContextManager[None]] = lambda context: nullcontext(),
     ) -> None:
-        self._load: Callable[[], Library] = load or (lambda: Cupti(cupti.find()))
+        self._load: Callable[[], Cupti] = load or (lambda: Cupti(cupti.find()))
         self._watch, self._inside = watch, inside
-        self._library: Library | None = None
+        self._library: Cupti | None = None
         self._modules = Modules()
         self._period = 0
         self._paused = self._used = self._registered = False
@@ -265,7 +249,7 @@ class PcSampler:
                 if str(error) not in self._problems:
                     self._problems.append(str(error))
 
-    def _begin_anew(self, library: Library) -> None:
+    def _begin_anew(self, library: Cupti) -> None:
         """CUPTI then learns of all loaded modules at its next use. Else it attributes no samples to modules that were
         loaded since its first use while their context was not enabled.
         """
@@ -273,7 +257,7 @@ class PcSampler:
         with suppress(DriverError, UnsupportedError):  # it was not used
             library.finalize()
 
-    def _register(self, library: Library) -> None:
+    def _register(self, library: Cupti) -> None:
         """See modules from now on. After a context is enabled, because this is a use of CUPTI."""
         self._used = True
         if not self._registered:

@@ -9,7 +9,7 @@ from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import OpenPool
 
 from .device_memory import Allocation
-from .driver import DeviceFacts, Driver
+from .driver import CudaDriver, DeviceFacts
 from .keeper import Keeper
 
 
@@ -32,7 +32,7 @@ class PoolPlace:
         """The file, if kernels write into it."""
         return self.file if self.keeper is None else None
 
-    def release(self, driver: Driver) -> None:
+    def release(self, driver: CudaDriver) -> None:
         """Free it, when everything that runs has ended."""
         if self.mapped is not None:
             driver.unregister(self.mapped.memory)
@@ -43,8 +43,9 @@ class PoolPlace:
 
 
 def surviving(
-    driver: Driver, facts: DeviceFacts, tick_ns: int, size: int, open_pool: OpenPool, control: Allocation, table: int
-) -> PoolPlace:
+    driver: CudaDriver, facts: DeviceFacts, tick_ns: int, size: int, open_pool: OpenPool, control: Allocation,
+    table: int,
+) -> PoolPlace:  # fmt: skip
     """A pool that outlives the program.
 
     Args:
@@ -80,7 +81,7 @@ def surviving(
         raise
 
 
-def _in_file(driver: Driver, file: PoolFile) -> PoolPlace:
+def _in_file(driver: CudaDriver, file: PoolFile) -> PoolPlace:
     """At the same address for kernels and for this process."""
     try:
         driver.register(file.memory)

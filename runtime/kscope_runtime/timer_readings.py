@@ -12,7 +12,7 @@ import time
 from kscope.capture.capture_data import TimerReading
 
 from .clocks import KERNEL_TIMEOUT_S
-from .driver import Driver
+from .driver import CudaDriver
 
 COUNT = 64
 """Launches at each end of a session: the timer's step and the launch's delay differ, and the best ones count."""
@@ -43,7 +43,7 @@ PTX = ".version 6.3\n.target sm_75\n.address_size 64\n" + "".join(
 class TimerReadings:
     """The launches of a session, in the context current at creation."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self._bytes = driver.pinned(8 * COUNT * len(_NAMES))
         self._words = self._bytes.view("<u8").reshape(len(_NAMES), COUNT)

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 
 from kscope.errors import DriverError
 
-from .driver import Driver
+from .driver import CudaDriver
 
 _POLL_S = 0.05
 """How often the wait looks for Ctrl-C."""
 
 
-def waited(driver: Driver, inside: Callable[[], AbstractContextManager[None]]) -> DriverError | None:
+def waited(driver: CudaDriver, inside: Callable[[], AbstractContextManager[None]]) -> DriverError | None:
     """Wait for all work of a context, in a thread, so that Ctrl-C ends our wait. inside: makes the context current.
 
     Returns:

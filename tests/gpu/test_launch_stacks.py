@@ -39,7 +39,7 @@ def added(launch: Callable[[int], None], what: str, table: Table) -> None:
     with kscope.profile(launch_stacks=True):
         for batch in range(400):
             for on in (batch % 2 == 0, batch % 2 == 1):
-                LINES.enabled = on
+                LINES.record(on)
                 begin = time.perf_counter_ns()
                 for at in range(20):
                     launch(at)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import kscope
 import kscope_sim
 from kscope import native
-from kscope.capture import expand, layout, wire
+from kscope.capture import heads, layout, wire
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.capture.pools import (
     batch_check,
@@ -287,7 +287,7 @@ def test_a_running_program_changes_nothing_of_a_capture_while_it_is_made(
     path.write_bytes(good)
     monkeypatch.setattr(processes, "is_running", lambda *process: True)
     expected = pool_capture.capture_of(pool_reading.open_pool(path)).devices[0].lines
-    valid, pool = expand.valid, pool_reading.open_pool(path)
+    valid, pool = heads.valid, pool_reading.open_pool(path)
 
     def then_another_slab(*checked: Any) -> Any:
         found = valid(*checked)
@@ -297,7 +297,7 @@ def test_a_running_program_changes_nothing_of_a_capture_while_it_is_made(
                 file.write(b"\0\0\0\x18")
         return found
 
-    monkeypatch.setattr(expand, "valid", then_another_slab)
+    monkeypatch.setattr(heads, "valid", then_another_slab)
     assert np.array_equal(pool_capture.capture_of(pool).devices[0].lines, expected)
 
 
@@ -305,13 +305,13 @@ def test_an_entry_that_is_completed_while_it_is_read_is_there_whole_or_not_at_al
     file: PoolFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.modules([META])
-    pool, reads = pool_reading.open_pool(file.path), list[int]()
+    pool, reads, head = pool_reading.open_pool(file.path), list[int](), pool_layout.ENTRY_HEAD
 
     def read(data: memoryview, at: int) -> dict[str, Any]:
         reads.append(at)
-        return pool_layout.ENTRY_HEAD.read(bytes(16) if len(reads) == 1 else data, 0 if len(reads) == 1 else at)
+        return head.read(bytes(16) if len(reads) == 1 else data, 0 if len(reads) == 1 else at)
 
-    monkeypatch.setattr(pool_reading, "ENTRY_HEAD", SimpleNamespace(read=read, itemsize=16))
+    monkeypatch.setattr(pool_layout, "ENTRY_HEAD", SimpleNamespace(read=read, itemsize=16))
     assert pool_reading.journal(pool) == []
     assert [entry["kind"] for entry in pool_reading.journal(pool)] == ["device", "module"]
 

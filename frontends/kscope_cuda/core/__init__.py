@@ -10,8 +10,6 @@ cuda.core's classes are compiled code without hook points, so compile() replaces
 ``Program(source, "c++", options).compile("cubin")``, and arm() the hook on loading.
 """
 
-from __future__ import annotations
-
 from .frontend import CoreFrontend
 from .program import arm, compile
 

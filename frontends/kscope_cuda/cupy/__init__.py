@@ -1,7 +1,5 @@
 """CuPy 14: regions in RawKernel, RawModule, cupyx.jit.rawkernel, ElementwiseKernel and ReductionKernel."""
 
-from __future__ import annotations
-
 from .frontend import CupyFrontend, teach
 
 __all__ = ["CupyFrontend", "teach"]

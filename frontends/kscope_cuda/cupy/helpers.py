@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from kscope.errors import UsageError
 from kscope.language.device import HELPERS
 from kscope.ptx import READINGS, Reading
+from kscope.util import stacks
 
 from . import hook_points
 from .hook_points import expressions
@@ -38,14 +38,11 @@ def remove() -> None:
 
 def refuse(name: str) -> None:
     """Raise UsageError if CuPy's translator calls the helper as a Python function, as it does without the hook."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == hook_points.translator.__name__:
-            raise UsageError(
-                f"kscope.{name}() in a cupyx.jit kernel: CuPy can translate it only while recording is enabled; to "
-                "launch the kernel plain, call this once: from kscope_cuda.cupy import teach; teach()"
-            )
-        frame = frame.f_back
+    if any(frame.f_globals.get("__name__") == hook_points.translator.__name__ for frame in stacks.own()):
+        raise UsageError(
+            f"kscope.{name}() in a cupyx.jit kernel: CuPy can translate it only while recording is enabled; to "
+            "launch the kernel plain, call this once: from kscope_cuda.cupy import teach; teach()"
+        )
 
 
 class _Helper(expressions.BuiltinFunc):

@@ -18,7 +18,7 @@ import numpy as np
 from ...marks import operations
 from ...tracedata.data import TraceData
 from ...util.arrays import Bools, Int64
-from ...util.runs import group_equal, ordinals
+from ...util.runs import group_equal, inverse, least_of, most_of, ordinals
 from . import events as be
 
 READ = ".read"
@@ -112,12 +112,9 @@ def committed(trace: TraceData) -> Committed:
     phase_key, phase = np.unique(key, return_inverse=True)
     phase = phase.ravel()
     order = np.lexsort((np.arange(len(phase_key)), _first_of(phase, len(phase_key))))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    phase, phase_key = place[phase], phase_key[order]
+    phase, phase_key = inverse(order)[phase], phase_key[order]
     first_commit = _first_of(phase, len(phase_key))
-    last_commit = np.zeros(len(phase_key), np.int64)
-    np.maximum.at(last_commit, phase, np.arange(len(commits)))
+    last_commit = most_of(phase, np.arange(len(commits)), len(phase_key), 0)
     done = phase_key < len(waits)
     landed = np.full(len(phase_key), be.UNKNOWN)
     landed[done] = end[waits[phase_key[done]]]
@@ -173,18 +170,14 @@ def _mixed(trace: TraceData, record: Int64, stream: Int64, is_wait: Bools, bits:
     """Which streams are of warps that commit groups of one sort with different numbers of lanes."""
     _, _, sort = group_equal(trace.track[record].astype(np.int64) * len(_OF) + of_stream[stream])
     count, lanes = int(sort.max(initial=-1)) + 1, bits >> operations.LANES_SHIFT & 31
-    least, most = np.full(count, 31), np.zeros(count, np.int64)
-    np.minimum.at(least, sort[~is_wait], lanes[~is_wait])
-    np.maximum.at(most, sort[~is_wait], lanes[~is_wait])
+    least, most = (of(sort[~is_wait], lanes[~is_wait], count, empty) for of, empty in ((least_of, 31), (most_of, 0)))
     mixed = np.zeros(len(of_stream), bool)
     mixed[stream] = (least < most)[sort]
     return mixed
 
 
 def _first_of(phase: Int64, count: int) -> Int64:
-    first = np.full(count, len(phase))
-    np.minimum.at(first, phase, np.arange(len(phase)))
-    return first
+    return least_of(phase, np.arange(len(phase)), count, len(phase))
 
 
 def _slots(stream: Int64, first: Int64, landed: Int64, of_stream: Int64) -> tuple[Int64, Int64]:
@@ -199,7 +192,5 @@ def _slots(stream: Int64, first: Int64, landed: Int64, of_stream: Int64) -> tupl
     begun = np.empty(2 * len(stream), np.int64)
     begun[order] = np.cumsum(is_begin[order])
     together = begun[len(stream) :] - np.arange(len(stream))
-    most = np.ones(len(_OF), np.int64)
-    np.maximum.at(most, of_stream[stream], np.minimum(together, _MOST_SLOTS))
-    slots = most[of_stream[stream]]
+    slots = most_of(of_stream[stream], np.minimum(together, _MOST_SLOTS), len(_OF), 1)[of_stream[stream]]
     return number % slots, number // slots

@@ -11,6 +11,7 @@ from ...capture.layout import Kind
 from ...tracedata.data import T, TraceData
 from ...tracedata.region import Region
 from ...util.arrays import Float, Int64
+from ...util.runs import inverse
 from .committed import label
 from .events import recorded
 from .phases import NO_PHASE, Phases, phases
@@ -90,8 +91,7 @@ def with_phases(trace: T) -> tuple[T, Drawn]:
     # records of a warp keep their order, and a phase comes after those that ended before it
     place = np.concatenate([own, _places(trace, found.row, end_ticks)])
     order = np.lexsort((ends, track, np.arange(len(track)) >= len(trace), place))
-    at = np.empty(len(order), np.int64)
-    at[order] = np.arange(len(order))
+    at = inverse(order)
     columns: dict[str, Any] = {
         "region": np.concatenate([trace.region, number.astype(np.uint16)])[order],
         "track": track[order],

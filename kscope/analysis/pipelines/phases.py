@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ...capture.model import Problem
 from ...tracedata.data import TraceData
 from ...util.arrays import Bools, Float, Int64
+from ...util.runs import least_of, most_of, numbered
 from . import events as be
 from .committed import Committed, committed
 from .events import Events, Homes
@@ -145,13 +146,11 @@ def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) ->
     # copies: of the phase that the last operation that expects bytes belongs to, or of the next, if that one is over
     copies = np.flatnonzero((found.operation == be.COPY) & known)
     number[copies] = _last_expecting(found, of, number, done, copies)
-    sizes = np.zeros(len(groups.needed), np.int64)
-    np.maximum.at(sizes, of[fits], number[fits] + 2)
+    sizes = most_of(of[fits], number[fits] + 2, len(groups.needed), 0)
     base = np.cumsum(sizes) - sizes
     at = np.where(fits & (number >= 0), base[of] + number, NO_PHASE)
-    landed = np.full(int(sizes.sum()), _NEVER)
     mine = np.flatnonzero(is_wait & (at >= 0))
-    np.minimum.at(landed, at[mine], found.end[mine])
+    landed = least_of(at[mine], found.end[mine], int(sizes.sum()), _NEVER)
     over = copies[landed[at[copies]] <= found.start[copies]]
     at[over] += 1
     return _table(trace, homes, found, groups, sizes, at, landed, is_wait, arrives, fits)
@@ -187,8 +186,7 @@ def _stood(trace: TraceData, found: Committed, ended: Bools) -> Bools:
     """(p,) whether the wait that ended a phase had stood still."""
     took = trace.dur_cycles[found.wait_record]
     kernel = trace.warps.kernel[trace.track[found.wait_record]]
-    shortest = np.full(len(trace.kernels), _NEVER)
-    np.minimum.at(shortest, kernel, np.maximum(took, 0))
+    shortest = least_of(kernel, np.maximum(took, 0), len(trace.kernels), _NEVER)
     stood = took > np.clip(_TIMES * shortest[kernel], _LEAST, _MOST)
     exact = np.zeros(len(found.row), bool)
     exact[found.wait_phase[stood & (found.wait_phase >= 0)]] = True
@@ -211,15 +209,13 @@ def _table(
     home = found.home[groups.first][group]
     signals = np.flatnonzero(~is_wait & (at >= 0) & (found.operation != be.INIT))
     where, operation = at[signals], found.operation[signals]
-    first, issued = np.full(count, _NEVER), np.full(count, -_NEVER)
-    np.minimum.at(first, where, found.start[signals] - found.slack[signals])
-    np.maximum.at(issued, where, found.start[signals] - found.slack[signals])
+    begin = found.start[signals] - found.slack[signals]
+    first, issued = least_of(where, begin, count, _NEVER), most_of(where, begin, count, -_NEVER)
     copies, brought = found.copies[signals], found.copied[signals]
     unsized = np.bincount(where, (copies > 0) & (brought < 0), count) > 0
     copied = np.where(unsized, be.UNKNOWN, np.bincount(where, np.maximum(brought, 0), count).astype(np.int64))
     used = np.flatnonzero(np.bincount(where, minlength=count))
-    place = np.full(count + 1, NO_PHASE)
-    place[used] = np.arange(len(used))
+    place = numbered(used, count + 1, NO_PHASE)
     waits = np.flatnonzero(is_wait)
     wait_phase = place[at[waits]]
     exact = _exact(trace, found, waits, wait_phase, issued[used], landed[used])
@@ -263,8 +259,7 @@ def _exact(
         return exact
     kernel = trace.warps.kernel[trace.track[found.record[waits]]]
     took = found.end[waits] - found.start[waits]
-    shortest = np.full(len(trace.kernels), _NEVER)
-    np.minimum.at(shortest, kernel, took)
+    shortest = least_of(kernel, took, len(trace.kernels), _NEVER)
     mine = phase >= 0
     still = took > np.maximum(_TIMES * shortest[kernel], _LEAST)
     still[mine] |= found.start[waits][mine] < issued[phase[mine]]

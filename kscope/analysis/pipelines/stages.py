@@ -19,7 +19,7 @@ from ...tracedata.data import TraceData
 from ...tracedata.info import info
 from ...tracedata.kernel_names import kernel_names
 from ...util.arrays import Float, Int64
-from ...util.runs import count_distinct, extents, group_equal
+from ...util.runs import count_distinct, extents, group_equal, least_of, most_of
 from ..roles import Roles, roles
 from . import faults
 from .data import KernelPipeline, Pipelines, RingStats, RoleWaits
@@ -150,10 +150,9 @@ def _steps(trace: TraceData, found: Phases, ring: Ring) -> float:
 def _bubbles(trace: TraceData, found: Phases, ring: Ring) -> Float:
     """(p,) how long all waiters of a phase waited together, but for each block's first phase."""
     record, phase = found.wait_record[ring.waits], found.wait_phase[ring.waits]
-    last_begin, first_end = np.full(len(found), -np.inf), np.full(len(found), np.inf)
     begin = trace.start_ns[record]
-    np.maximum.at(last_begin, phase, begin)
-    np.minimum.at(first_end, phase, begin + np.nan_to_num(trace.dur_ns[record]))
+    last_begin = most_of(phase, begin, len(found), -np.inf)
+    first_end = least_of(phase, begin + np.nan_to_num(trace.dur_ns[record]), len(found), np.inf)
     mine = ring.phases
     if ring.groups:  # of one warp: others may work
         return np.zeros(len(mine))

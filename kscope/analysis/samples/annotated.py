@@ -10,6 +10,7 @@ import numpy as np
 from ...capture.samples import Samples
 from ...machine_code.moved import user_place
 from ...tracedata.data import TraceData
+from ...util.grouping import grouped
 from ..summary import summarize
 from .reasons import ISSUED
 from .stalls import innermost
@@ -134,11 +135,8 @@ def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
 
 def _times(trace: TraceData) -> dict[str, list[RegionTime]]:
     """Regions by "file:line" of their first mark."""
-    found: dict[str, list[RegionTime]] = {}
-    for row in summarize(trace).regions if len(trace) else ():
-        if row.where:
-            found.setdefault(row.where, []).append(RegionTime(row.region, row.mean_ns, row.share))
-    return found
+    rows = summarize(trace).regions if len(trace) else ()
+    return grouped((row.where, RegionTime(row.region, row.mean_ns, row.share)) for row in rows if row.where)
 
 
 def _file(

@@ -19,6 +19,7 @@ from ...machine_code.moved import WeighedCode, parts
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names, of_kernels
 from ...util.arrays import Int64
+from ...util.grouping import grouped
 from ..shown import Shown
 from ..warp_regions import SPANS
 from .sampled_time import own_times
@@ -140,10 +141,7 @@ def doubts(trace: TraceData, samples: Samples) -> Iterator[str]:
 def _each(trace: TraceData, samples: Samples, compared: Callable[[str, int, list[int]], list[Crossed]]) -> Crosscheck:
     """The rows of all kernels; compared() takes a kernel's name, its index, and its functions with code."""
     rows, problems = list[Crossed](), list[str]()
-    by_id: dict[int, list[int]] = {}
-    for number, function in enumerate(samples.functions):
-        if function.kernel is not None:
-            by_id.setdefault(function.kernel, []).append(number)
+    by_id = grouped((one.kernel, number) for number, one in enumerate(samples.functions))
     for index, (name, number) in enumerate(zip(kernel_names(trace), of_kernels(trace), strict=True)):
         own = by_id.get(number, [])
         known = [one for one in own if samples.functions[one].at]
@@ -237,10 +235,7 @@ def _parts(
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    found = Counter[str]()
-    for part in parts:
-        found.update(part)
-    return found
+    return sum(map(Counter, parts), Counter[str]())
 
 
 def _named(found: dict[str, int]) -> tuple[str, ...]:

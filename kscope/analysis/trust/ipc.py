@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ...tracedata.data import TraceData
+from ...util.grouping import grouped
 from ...util.text import counted, number_ranges
 from .cutracer import Counts, Event, LogLaunch
 
@@ -101,9 +102,7 @@ class Source:
 
 def of_events(events: Iterable[Event], launch: LogLaunch, anchors: tuple[int, int] = CHROME_ANCHORS) -> Source:
     """Regions of a Chrome trace, numbered in order of time on each warp."""
-    per_block, warps = launch.warps_per_block, dict[int, list[Event]]()
-    for event in events:
-        warps.setdefault(event.cta * per_block + event.warp, []).append(event)
+    warps = grouped((event.cta * launch.warps_per_block + event.warp, event) for event in events)
     found, nested = dict[int, list[tuple[int, Event]]](), list[int]()
     for warp, mine in warps.items():
         mine.sort(key=lambda event: event.timestamp_ns)
@@ -230,10 +229,7 @@ def _thinned(trace: TraceData, rows: np.ndarray) -> bool:
 
 
 def _by_name(rows: Iterable[Row]) -> tuple[RegionIpc, ...]:
-    names: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.ipc is not None:
-            names.setdefault(row.name, []).append(row)
+    names = grouped((row.name, row) for row in rows if row.ipc is not None)
     found = []
     for name, mine in sorted(names.items()):
         ratios = [row.ipc for row in mine if row.ipc is not None]

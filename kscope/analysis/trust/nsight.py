@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...errors import MissingError
 from ...util.cuda_home import cuda_folders
+from ...util.grouping import grouped
 
 TIME, REGISTERS, STATIC, DYNAMIC, EXECUTED = METRICS = (
     "gpu__time_duration.sum", "launch__registers_per_thread", "launch__shared_mem_per_block_static",
@@ -121,7 +122,5 @@ def _number(text: str, unit: str, time: bool) -> float | None:
 
 def longest(launches: Iterable[Launch]) -> list[Launch]:
     """Launches of one kernel with the grid and block that took the most time in total."""
-    shapes: dict[tuple[object, ...], list[Launch]] = {}
-    for one in launches:
-        shapes.setdefault((one.grid, one.block, one.dynamic_shared), []).append(one)
+    shapes = grouped(((one.grid, one.block, one.dynamic_shared), one) for one in launches)
     return max(shapes.values(), key=lambda group: sum(one.ns or 0.0 for one in group), default=[])

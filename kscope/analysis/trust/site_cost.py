@@ -12,6 +12,7 @@ from ...errors import KscopeError
 from ...instrument.selection.catalog import KernelSites, Site
 from ...machine_code import code_map, moved, tools
 from ...machine_code.sass import functions, sites
+from ...util.grouping import grouped
 from ..warp_regions import SPANS
 from .perturbation import Perturbation, perturbation
 
@@ -87,9 +88,7 @@ def cost(kernel: KernelSites) -> Cost:
                 misplaced = () if paths is None else _misplaced(kernel, *(one.read_bytes() for one in paths))
             except KscopeError as error:  # no disassembler: the sites are known all the same
                 unknown = str(error)
-    groups: dict[tuple[str, tuple[str, ...], str], list[Site]] = {}
-    for site in kernel.sites:
-        groups.setdefault((site.region, site.loops, site.group), []).append(site)
+    groups = grouped(((site.region, site.loops, site.group), site) for site in kernel.sites)
     rows = tuple(
         Row(region, _all(found), loops, group, len(found), *code.get(region, ((), False)))
         for (region, loops, group), found in groups.items()

@@ -14,6 +14,7 @@ from ..clock_rows import Layouts
 from ..expand import Expander
 from ..heads import finished
 from ..model import Problem
+from ..notes import note
 from .pool_arrays import book, kept, units
 from .pool_reading import Pool, journal, modules, slabs
 
@@ -36,9 +37,8 @@ def capture_of(pool: Pool) -> CaptureData:
     lines = np.concatenate([before, expander.expand(every, at, entry, stripe, position)])
     open_ = int((~finished(heads)).sum())
     problems = [_cut(pool, open_), *expander.problems()]
-    if lost:
-        text = f"{counted(lost, 'batch')} of drained records were overwritten: the pool file keeps the newest"
-        problems.append(Problem("overwritten", text, lost))
+    text = " of drained records were overwritten: the pool file keeps the newest"
+    note(problems, "overwritten", lost, "batch", text)
     problems += [
         Problem("driver", str(one["text"])) for one in entries if one.get("kind") == "problem" and "text" in one
     ]

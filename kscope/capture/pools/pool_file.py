@@ -25,31 +25,7 @@ from ...util import processes
 from ...util.portable import dump_json
 from .. import layout, metadata, wire
 from ..model import ModuleMeta
-from . import batch_check, held_memory
-from .pool_layout import (
-    BATCH,
-    BOOK_AT,
-    BOOK_BYTES,
-    ENDED,
-    ENTRY,
-    ENTRY_HEAD,
-    FIRST,
-    HEADER,
-    JOURNAL_AT,
-    JOURNAL_BYTES,
-    KEPT_AT,
-    KEPT_SHARE,
-    LAUNCH_BYTES,
-    LAUNCHES,
-    LAUNCHES_AT,
-    LEAST_KEPT,
-    MOST_KEPT,
-    PAGE,
-    RECORDING,
-    STATE,
-    STATE_AT,
-    header_check,
-)
+from . import batch_check, held_memory, pool_layout
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -74,12 +50,13 @@ class PoolDevice:
 
 def kept_bytes(pool: int) -> int:
     """The size of the ring of drained slabs beside a pool of that size."""
-    return max(LEAST_KEPT, min(MOST_KEPT, pool // KEPT_SHARE)) // layout.LINE * layout.LINE
+    size = max(pool_layout.LEAST_KEPT, min(pool_layout.MOST_KEPT, pool // pool_layout.KEPT_SHARE))
+    return size // layout.LINE * layout.LINE
 
 
 def file_bytes(pool: int) -> int:
     """The size of a file with a pool of that size."""
-    return _page(KEPT_AT + kept_bytes(pool)) + _page(pool)
+    return _page(pool_layout.KEPT_AT + kept_bytes(pool)) + _page(pool)
 
 
 class PoolFile:
@@ -126,34 +103,36 @@ class PoolFile:
         finally:
             os.close(file)
         self._bytes = self.memory = np.frombuffer(self._map, np.uint8)
-        pool_at = _page(KEPT_AT + kept)
+        pool_at = _page(pool_layout.KEPT_AT + kept)
         self.pool = self._bytes[pool_at : pool_at + size]
-        self.book = self._bytes[BOOK_AT : BOOK_AT + BOOK_BYTES].view(wire.LAUNCH)
-        self._kept = self._bytes[KEPT_AT : KEPT_AT + kept]
-        self._state = self._bytes[STATE_AT : STATE_AT + STATE.itemsize].view(STATE)
+        self.book = self._bytes[pool_layout.BOOK_AT : pool_layout.BOOK_AT + pool_layout.BOOK_BYTES].view(wire.LAUNCH)
+        self._kept = self._bytes[pool_layout.KEPT_AT : pool_layout.KEPT_AT + kept]
+        state_at, state = pool_layout.STATE_AT, pool_layout.STATE
+        self._state = self._bytes[state_at : state_at + state.itemsize].view(state)
         self._lock = threading.Lock()
         self._entries = self._used = self._put = 0
         self._noted: dict[int, ModuleMeta] = {}
-        self._state["state"] = RECORDING
-        header = np.zeros(1, HEADER)
-        header["magic"], header["pid"], header["device"], header["epoch"] = FIRST, os.getpid(), device.ordinal, epoch
+        self._state["state"] = pool_layout.RECORDING
+        header = np.zeros(1, pool_layout.HEADER)
+        header["magic"], header["pid"] = pool_layout.FIRST, os.getpid()
+        header["device"], header["epoch"] = device.ordinal, epoch
         header["sms"], header["max_clock_khz"], header["tick_ns"] = device.sms, device.max_clock_khz, device.tick_ns
         header["born"], header["boot"] = processes.born(os.getpid()), processes.boot().encode()
-        header["kept_at"], header["kept_bytes"], header["pool_at"], header["pool_bytes"] = KEPT_AT, kept, pool_at, size
-        header["is_copy"] = is_copy
-        header["check"] = header_check(header.tobytes())
-        self._bytes[: HEADER.itemsize] = header.view(np.uint8)
+        header["kept_at"], header["kept_bytes"] = pool_layout.KEPT_AT, kept
+        header["pool_at"], header["pool_bytes"], header["is_copy"] = pool_at, size, is_copy
+        header["check"] = pool_layout.header_check(header.tobytes())
+        self._bytes[: pool_layout.HEADER.itemsize] = header.view(np.uint8)
         self.note("device", {"ordinal": device.ordinal, "name": device.name})
 
     def note(self, kind: str, data: dict[str, Any]) -> None:
         """Append an entry to the journal."""
         payload = dump_json({"kind": kind, **data})
         with self._lock:
-            end = self._used + ENTRY_HEAD.itemsize + _aligned(len(payload))
-            if end > JOURNAL_BYTES:
+            end = self._used + pool_layout.ENTRY_HEAD.itemsize + _aligned(len(payload))
+            if end > pool_layout.JOURNAL_BYTES:
                 self._state["journal_left_out"] += 1
                 return
-            self._entry(JOURNAL_AT + self._used, ENTRY, self._entries, payload)
+            self._entry(pool_layout.JOURNAL_AT + self._used, pool_layout.ENTRY, self._entries, payload)
             self._entries, self._used = self._entries + 1, end
 
     def modules(self, metas: Sequence[ModuleMeta]) -> None:
@@ -171,7 +150,8 @@ class PoolFile:
             rows = list(stack)
             while len(payload := dump_json({"kernel": kernel, "time": time_ns, "stack": rows})) > _MOST_LAUNCH and rows:
                 rows.pop()
-            self._entry(LAUNCHES_AT + number % LAUNCHES * LAUNCH_BYTES, ENTRY, number, payload)
+            at = pool_layout.LAUNCHES_AT + number % pool_layout.LAUNCHES * pool_layout.LAUNCH_BYTES
+            self._entry(at, pool_layout.ENTRY, number, payload)
             self._state["launched"] = number + 1 & 0xFFFFFFFF
 
     def keep(self, lines: npt.NDArray[np.uint32]) -> None:
@@ -188,7 +168,8 @@ class PoolFile:
                 at, first = self._put, self._put + layout.LINE
                 self._kept[at:first] = 0  # what follows is not a batch until it is complete
                 check = _copied(data, self._kept[first : first + len(data)])
-                self._kept[at : at + ENTRY_HEAD.itemsize] = _head(BATCH, number, len(data), check)
+                head = _head(pool_layout.BATCH, number, len(data), check)
+                self._kept[at : at + len(head)] = head
                 self._put = first + len(data)
             self._state["batches"] = number + 1
 
@@ -203,7 +184,7 @@ class PoolFile:
 
     def end(self, *, remove: bool) -> None:
         """Mark the session as ended. remove: delete the file, because the capture has been saved."""
-        self._state["state"] = ENDED
+        self._state["state"] = pool_layout.ENDED
         if remove:
             self.path.unlink(missing_ok=True)
         at_end, self.at_end = self.at_end, None
@@ -211,7 +192,7 @@ class PoolFile:
             at_end()
 
     def _entry(self, at: int, magic: int, number: int, payload: bytes) -> None:
-        first = at + ENTRY_HEAD.itemsize
+        first = at + pool_layout.ENTRY_HEAD.itemsize
         data = np.frombuffer(payload, np.uint8)
         self._bytes[at:first] = 0
         self._bytes[first : first + len(data)] = data
@@ -219,7 +200,7 @@ class PoolFile:
 
 
 _POPULATE_WRITE = 23  # of linux/mman.h; Python has no name for it
-_MOST_LAUNCH = LAUNCH_BYTES - ENTRY_HEAD.itemsize
+_MOST_LAUNCH = pool_layout.LAUNCH_BYTES - pool_layout.ENTRY_HEAD.itemsize
 
 
 def _allocated(file: int, size: int) -> mmap.mmap:
@@ -244,7 +225,7 @@ def _has_room(found: os.statvfs_result, size: int) -> bool:
 
 
 def _head(magic: int, number: int, size: int, check: int) -> Bytes:
-    head = np.zeros(1, ENTRY_HEAD)
+    head = np.zeros(1, pool_layout.ENTRY_HEAD)
     head["magic"], head["bytes"], head["number"], head["check"] = magic, size, number & 0xFFFFFFFF, check
     return head.view(np.uint8)
 
@@ -265,13 +246,14 @@ def _aligned(size: int) -> int:
 
 
 def _page(size: int) -> int:
-    return -(-size // PAGE) * PAGE
+    return -(-size // pool_layout.PAGE) * pool_layout.PAGE
 
 
 def is_pool_file(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins as a pool file does; False if it cannot be read."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(FIRST)) == FIRST
+            is_file, first = stat.S_ISREG(os.fstat(file.fileno()).st_mode), pool_layout.FIRST
+            return is_file and file.read(len(first)) == first
     except OSError:
         return False

@@ -19,25 +19,7 @@ from ...errors import FormatError, UsageError
 from ...util import processes
 from .. import layout, metadata, wire
 from ..model import ModuleMeta
-from . import batch_check
-from .pool_layout import (
-    BATCH,
-    BOOK_AT,
-    BOOK_BYTES,
-    ENDED,
-    ENTRY,
-    ENTRY_HEAD,
-    FIRST,
-    HEADER,
-    JOURNAL_AT,
-    JOURNAL_BYTES,
-    LAUNCH_BYTES,
-    LAUNCHES,
-    LAUNCHES_AT,
-    STATE,
-    STATE_AT,
-    header_check,
-)
+from . import batch_check, pool_layout
 
 
 @dataclass(frozen=True)
@@ -84,12 +66,12 @@ class Pool:
     @property
     def state(self) -> dict[str, int]:
         """STATE, as it is now."""
-        return STATE.read(self.data, STATE_AT)
+        return pool_layout.STATE.read(self.data, pool_layout.STATE_AT)
 
     @property
     def has_ended(self) -> bool:
         """True if the session ended by itself: its records are in a capture."""
-        return self.state["state"] == ENDED
+        return self.state["state"] == pool_layout.ENDED
 
     @property
     def is_copy(self) -> bool:
@@ -99,7 +81,7 @@ class Pool:
     @property
     def book(self) -> memoryview:
         """The launch table: wire.SLOTS of wire.LAUNCH."""
-        return self.data[BOOK_AT : BOOK_AT + BOOK_BYTES]
+        return self.data[pool_layout.BOOK_AT : pool_layout.BOOK_AT + pool_layout.BOOK_BYTES]
 
     @property
     def pool(self) -> memoryview:
@@ -130,14 +112,14 @@ def open_pool(path: str | os.PathLike[str]) -> Pool:
         info = os.fstat(file)
         if info.st_uid != os.geteuid():
             raise UsageError(f"{name}: belongs to another user (uid {info.st_uid}); only that user may read it")
-        if not stat.S_ISREG(info.st_mode) or info.st_size < BOOK_AT + BOOK_BYTES:
+        if not stat.S_ISREG(info.st_mode) or info.st_size < pool_layout.BOOK_AT + pool_layout.BOOK_BYTES:
             raise FormatError(f"{name}: not a pool file of kscope; expected one that a session with survive= made")
         data = memoryview(mmap.mmap(file, info.st_size, prot=mmap.PROT_READ))
     finally:
         os.close(file)
-    first = bytes(data[: HEADER.itemsize])
-    header = HEADER.read(first)
-    if header["magic"] != FIRST or header["check"] != header_check(first):
+    first = bytes(data[: pool_layout.HEADER.itemsize])
+    header = pool_layout.HEADER.read(first)
+    if header["magic"] != pool_layout.FIRST or header["check"] != pool_layout.header_check(first):
         raise FormatError(f"{name}: not a pool file of kscope, of another version, or not completely written")
     for what in ("kept", "pool"):
         at, size = header[f"{what}_at"], header[f"{what}_bytes"]
@@ -153,24 +135,24 @@ def _part(data: memoryview, header: dict[str, Any], what: str, unit: int) -> mem
 
 def journal(pool: Pool) -> list[dict[str, Any]]:
     """The entries of the journal, in order, up to the first one that is not complete."""
-    found, at, end = list[dict[str, Any]](), JOURNAL_AT, JOURNAL_AT + JOURNAL_BYTES
-    while at + ENTRY_HEAD.itemsize <= end:
-        head = ENTRY_HEAD.read(pool.data, at)
+    found, at, end = list[dict[str, Any]](), pool_layout.JOURNAL_AT, pool_layout.JOURNAL_AT + pool_layout.JOURNAL_BYTES
+    while at + pool_layout.ENTRY_HEAD.itemsize <= end:
+        head = pool_layout.ENTRY_HEAD.read(pool.data, at)
         payload = _payload(pool.data, head, at, end) if head["number"] == len(found) else None
         if payload is None:
             break
         found.append(payload)
-        at += ENTRY_HEAD.itemsize + -(-head["bytes"] // 16) * 16
+        at += pool_layout.ENTRY_HEAD.itemsize + -(-head["bytes"] // 16) * 16
     return found
 
 
 def launches(pool: Pool) -> list[HostLaunch]:
     """The last launches of the host, the newest first."""
     found = []
-    for slot in range(LAUNCHES):
-        at = LAUNCHES_AT + slot * LAUNCH_BYTES
-        head = ENTRY_HEAD.read(pool.data, at)
-        match _payload(pool.data, head, at, at + LAUNCH_BYTES):
+    for slot in range(pool_layout.LAUNCHES):
+        at = pool_layout.LAUNCHES_AT + slot * pool_layout.LAUNCH_BYTES
+        head = pool_layout.ENTRY_HEAD.read(pool.data, at)
+        match _payload(pool.data, head, at, at + pool_layout.LAUNCH_BYTES):
             case {"kernel": int(kernel), "time": int(time), "stack": list(stack)}:
                 frames = [
                     (str(one[0]), int(one[1]), str(one[2])) for one in stack if isinstance(one, list) and len(one) == 3
@@ -183,8 +165,8 @@ def launches(pool: Pool) -> list[HostLaunch]:
 
 def _payload(data: memoryview, head: dict[str, Any], at: int, end: int) -> dict[str, Any] | None:
     """The entry at `at`, None unless it is complete. head: its ENTRY_HEAD, read once: the process may replace it."""
-    first = at + ENTRY_HEAD.itemsize
-    if head["magic"] != ENTRY or head["bytes"] > end - first:
+    first = at + pool_layout.ENTRY_HEAD.itemsize
+    if head["magic"] != pool_layout.ENTRY or head["bytes"] > end - first:
         return None
     text = bytes(data[first : first + head["bytes"]])
     if zlib.crc32(text) != head["check"]:
@@ -241,9 +223,9 @@ def batches(pool: Pool) -> tuple[list[memoryview], int]:
     found, lines, at = dict[int, memoryview](), pool.kept, 0
     state, count = pool.state, len(pool.kept) // layout.LINE
     while at < count:
-        head = ENTRY_HEAD.read(lines, at * layout.LINE)
+        head = pool_layout.ENTRY_HEAD.read(lines, at * layout.LINE)
         behind = at + 1 + head["bytes"] // layout.LINE
-        if head["magic"] == BATCH and head["bytes"] % layout.LINE == 0 and behind <= count:
+        if head["magic"] == pool_layout.BATCH and head["bytes"] % layout.LINE == 0 and behind <= count:
             body = lines[(at + 1) * layout.LINE : behind * layout.LINE]
             if batch_check.check(body) == head["check"]:
                 found[head["number"]] = body
@@ -258,7 +240,7 @@ def batches(pool: Pool) -> tuple[list[memoryview], int]:
 def _next_batch(lines: memoryview, at: int) -> int:
     """The next line that looks like the beginning of a batch; the number of lines if there is none."""
     if native.available():
-        return native.call("seek", lines, len(lines) // layout.LINE, at, BATCH)
+        return native.call("seek", lines, len(lines) // layout.LINE, at, pool_layout.BATCH)
     from . import search_in_numpy
 
     return search_in_numpy.next_batch(lines, at)

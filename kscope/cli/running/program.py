@@ -78,19 +78,25 @@ def in_session(execute: Callable[[], object], session: Session, path: Path, opti
 
 def launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
     """Run a launcher, whose children record."""
-    raised: list[BaseException] = []
     before = dict(os.environ)
     os.environ.update(launched.environment(options.typed, options.args))
+    try:
+        return ended(attempted(execute, options))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def attempted(execute: Callable[[], object], options: argparse.Namespace) -> list[BaseException]:
+    """Run the program without a session; returns what it raised."""
+    raised: list[BaseException] = []
     try:
         with as_interpreter(options):
             watch(execute, raised)
     except BaseException as error:
         if error not in raised:
             raise
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    return ended(raised)
+    return raised
 
 
 def saved(session: Session, path: Path) -> Path:

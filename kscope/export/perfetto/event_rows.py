@@ -29,32 +29,21 @@ import numpy.typing as npt
 
 from ...util.arrays import U32, U64, Bytes, Int64
 from ..timeline import Timeline
+from . import tracks
 from .arrow_ends import padded
 from .row_words import MOST_CYCLES, SORTS, clocks, cycles, filler, set_exact, times, values
-from .tracks import (
-    BEGIN,
-    COUNTER,
-    CYCLES,
-    END,
-    FIRST_TRACK,
-    INSTANT,
-    SEQUENCE,
-    START_NS,
-    TIMER_NS,
-    WHERE,
-    Names,
-    varint,
-)
+from .tracks import Names, varint
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 FEW_NAMES, FEW_TRACKS = 1 << 14, 1 << 21
 """Limits of varints of two and three bytes."""
-_SEQUENCE = 0x50 | (SEQUENCE | 0x80) << 8 | 0x8080 << 16
+_SEQUENCE = 0x50 | (tracks.SEQUENCE | 0x80) << 8 | 0x8080 << 16
 _EVENT = 19  # bytes before the event itself
-_NAMELESS, _NAMELESS_END = 0x00808080 | COUNTER, 0x00808080 | END
-_PLACED_END, _EXACT = 0x58 << 24 | (END << 8 | 0x48) << 8 | END, 0x29 << 24 | START_NS << 16 | 0x080B
-_CYCLES, _TIMER = CYCLES << 24 | 0x080A22, TIMER_NS << 24 | 0x080A22
+_NAMELESS, _NAMELESS_END = 0x00808080 | tracks.COUNTER, 0x00808080 | tracks.END
+_PLACED_END = 0x58 << 24 | (tracks.END << 8 | 0x48) << 8 | tracks.END
+_EXACT = 0x29 << 24 | tracks.START_NS << 16 | 0x080B
+_CYCLES, _TIMER = tracks.CYCLES << 24 | 0x080A22, tracks.TIMER_NS << 24 | 0x080A22
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +65,7 @@ class RowEncoder:
         self._exact = None if timeline.exact is None else timeline.exact.view(np.uint64)
         args = self._exact is not None
         self._name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
-        self._track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
+        self._track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(tracks.FIRST_TRACK)
         self._many = len(names.text) >= FEW_NAMES or names.tracks >= FEW_TRACKS
         self._where = _lines(names) if args and names.lines else None
         self.words = 7 + 3 * args + 2 * (self._where is not None) + 4 * (names.values is not None) + 3 * self._many
@@ -84,7 +73,7 @@ class RowEncoder:
         name, track = times(name) & np.uint32(0x7FFF), times(track) & np.uint32(0x7FFFFF)
         self._packet = self.words * 4 - 2
         lead = np.uint32(0x5A << 8 | (self._packet - 17) << 16 | 0x48 << 24)
-        self._named = _pair(lead, np.uint32(BEGIN | 0x50 << 8) | name << np.uint32(16))
+        self._named = _pair(lead, np.uint32(tracks.BEGIN | 0x50 << 8) | name << np.uint32(16))
         self._ended = _pair(lead, np.uint32(_PLACED_END if args else _NAMELESS_END))
         place = np.uint32(0x58) | track << np.uint32(8)
         self._placed = _pair(place, _clocks(timeline, names))
@@ -105,7 +94,7 @@ class RowEncoder:
         _put(out, 4, self._named.take(name))
         if kind is not None:
             points = np.flatnonzero((kind == Names.POINT) | (kind == Names.POINT_VALUE))
-            out[points, 5] += np.uint32(INSTANT - BEGIN)
+            out[points, 5] += np.uint32(tracks.INSTANT - tracks.BEGIN)
             out[np.flatnonzero(kind == Names.COUNTER), 5] = _NAMELESS
         if self._exact is None:
             out[:, 6] = self._placed.take(track).astype(np.uint32)
@@ -128,7 +117,7 @@ class RowEncoder:
             place += 4
         if self._many:
             nameless = None if kind is None else np.flatnonzero(kind == Names.COUNTER)
-            self._wide_ids(out[:, place:], name, track, nameless, COUNTER)
+            self._wide_ids(out[:, place:], name, track, nameless, tracks.COUNTER)
 
     def ends(self, columns: Columns, at: Int64, items: Int64, out: U32) -> None:
         """Fill rows (m, words) with ends; arguments as in begins()."""
@@ -141,13 +130,13 @@ class RowEncoder:
             _put(out, 8, columns.exact.take(at))
             place = 10
         if self._where is not None:
-            out[:, place : place + 2] = filler(np.array(END, np.uint32))
+            out[:, place : place + 2] = filler(np.array(tracks.END, np.uint32))
             place += 2
         if self._names.values is not None:
-            out[:, place : place + 4] = filler(np.array(END, np.uint32))
+            out[:, place : place + 4] = filler(np.array(tracks.END, np.uint32))
             place += 4
         if self._many:
-            self._wide_ids(out[:, place:], None, track, np.arange(len(at)), END)
+            self._wide_ids(out[:, place:], None, track, np.arange(len(at)), tracks.END)
 
     def set_times(self, out: U32, now: U64) -> None:
         """Fill words 0 to 3 of rows: `now` (m,) UNIX ns, below 2^63."""
@@ -208,7 +197,7 @@ def _cycles(ticks: Int64, kind: Bytes | None, out: U32) -> None:
     _put(out, 8, cycles(ticks))
     if int(ticks.view(np.uint64).max(initial=0)) >= MOST_CYCLES:
         without = np.flatnonzero(ticks.view(np.uint64) >= MOST_CYCLES)
-        sort = np.uint32(BEGIN) if kind is None else SORTS[kind[without]]
+        sort = np.uint32(tracks.BEGIN) if kind is None else SORTS[kind[without]]
         out[without, 7:10] = np.reshape(filler(np.asarray(sort)), (-1, 1))
 
 
@@ -226,7 +215,8 @@ def _lines(names: Names) -> U64:
     sorts = np.array(names.sorts, np.uint32)
     words = _pair(filler(sorts), filler(sorts))
     for name, line in names.lines.items():
-        words[name] = (0x88 | 0x01 << 8 | (line & 127 | 128) << 16 | line >> 7 << 24) << 32 | WHERE << 24 | 0x080622
+        number = 0x88 | 0x01 << 8 | (line & 127 | 128) << 16 | line >> 7 << 24
+        words[name] = number << 32 | tracks.WHERE << 24 | 0x080622
     return words
 
 

@@ -47,8 +47,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step, beside: Beside | None 
     file.writelines(head(timeline, names, beside))
     file.writelines(arrivals(timeline))
     for window in chain(begun, windows):
-        for piece in window.pieces:
-            file.write(piece)
+        file.writelines(window.pieces)
         events += window.events
         done = len(timeline.trace) * events // all_events
         step(done - reported)

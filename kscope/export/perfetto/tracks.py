@@ -20,6 +20,7 @@ from ...capture.layout import Kind
 from ...tracedata.info import info
 from ...tracedata.values import Integers
 from ...util.arrays import Bools, Bytes, Float, Int64
+from ...util.grouping import grouped
 from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
@@ -263,10 +264,8 @@ def _below_launches(timeline: Timeline, drawn: Hierarchy) -> Int64:
 
 def _held(timeline: Timeline, names: Names) -> dict[int, list[tuple[int, int]]]:
     """(uuid, region) of the counters of each track that has some."""
-    held: dict[int, list[tuple[int, int]]] = {}
-    for number, (track, region) in enumerate(names.counters):
-        held.setdefault(track, []).append((FIRST_TRACK + timeline.tracks + number, region))
-    return held
+    counters = enumerate(names.counters, FIRST_TRACK + timeline.tracks)
+    return grouped((track, (uuid, region)) for uuid, (track, region) in counters)
 
 
 def _problems(timeline: Timeline, uuid: int, gpu: int | None, rank: int) -> Iterator[bytes]:

@@ -65,9 +65,9 @@ class Kinds:
     def _noted(self, kind: str, at: ast.stmt, body: Block, loops: tuple[str, ...]) -> ast.expr:
         name = auto.name(kind, self.file, at.lineno)
         first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
-        where = f"{self.file}:{first}" + (f"-{last}" if last != first else "")
-        self.sites.append(Site(name, kind, where, loops, operations=len(body)))
-        return self.item(Lines(name, self.file, first, last, "auto"))
+        lines = Lines(name, self.file, first, last, "auto")
+        self.sites.append(Site(name, kind, lines.where, loops, operations=len(body)))
+        return self.item(lines)
 
     def _kinds(self, statement: ast.stmt, named: set[str]) -> tuple[str, ...]:
         if isinstance(statement, _LOOPS):

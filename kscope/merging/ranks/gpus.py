@@ -24,6 +24,7 @@ from ...errors import UsageError
 from ...trace import Trace, decode
 from ...util.arrays import Float, Int64
 from ...util.parallel import one_thread, workers
+from ...util.runs import most_of, numbered
 from ...util.text import number_ranges
 from ..launch_times import launch_times
 from .clock_files import Compared, compared, offsets
@@ -139,13 +140,11 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
     host = host if isinstance(host, str) else ""
     beside, ahead = compared(Path(file)), offsets(Path(file), host)
     warps, times = trace.warps, launch_times(trace)
-    error = np.zeros(len(trace.launches))
-    np.maximum.at(error, warps.launch, warps.ends_error_ns)
+    error = most_of(warps.launch, warps.ends_error_ns, len(trace.launches), 0.0)
     found = warp_regions(trace)
     key = warps.launch[found.track] * max(1, len(found.names)) + found.name
     cells, cell = np.unique(key, return_inverse=True)
-    own = np.zeros(len(cells))
-    np.maximum.at(own, cell.ravel(), found.own * warps.tick_ns[found.track])
+    own = most_of(cell.ravel(), found.own * warps.tick_ns[found.track], len(cells), 0.0)
     of_launch, of_region = np.divmod(cells, max(1, len(found.names)))
     names = {name: at for at, name in enumerate(trace.kernels)}
     kernel = np.array([names[one.kernel] for one in trace.launches], np.int64)
@@ -153,8 +152,7 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
     for number, one in enumerate(capture.devices):
         at = np.flatnonzero((times.device == number) & times.recorded)
         at = at[np.argsort(times.first[at], kind="stable")]
-        place = np.full(len(times.first), -1, np.int64)
-        place[at] = np.arange(len(at))
+        place = numbered(at, len(times.first), -1)
         mine = place[of_launch] >= 0
         offset = host_offset(one)
         syncs = [(sync.host_before, sync.globaltimer + offset, sync.host_after) for sync in one.syncs]

@@ -19,7 +19,7 @@ from stacked import launching, numbers, package, programs, through
 
 from kscope import native
 from kscope.instrument.launch_lines import LaunchLines
-from kscope.instrument.launch_places import PlacesInPython
+from kscope.instrument.launch_places import Places
 
 compiled = pytest.mark.skipif(native.module() is None, reason="kscope was installed without a C compiler or headers")
 
@@ -56,7 +56,7 @@ def test_c_and_python_find_the_same_lines(launches: list[tuple[int, int, int, La
 def test_without_c_python_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KSCOPE_NATIVE", "0")
     lines = LaunchLines()
-    assert isinstance(lines._places, PlacesInPython)
+    assert isinstance(lines._places, Places)
 
 
 def test_new_code_at_the_address_of_freed_code_is_a_new_place(lines: LaunchLines) -> None:

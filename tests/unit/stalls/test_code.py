@@ -17,9 +17,9 @@ from kscope.errors import FormatError, MissingError
 from kscope.instrument.backend import Backend
 from kscope.instrument.sampled import SampledCode
 from kscope.machine_code import code_map, sass, source_lines, tools
-from kscope.machine_code.live_registers import live_registers
 from kscope.machine_code.open_regions import open_regions
 from kscope.machine_code.sass import Site
+from kscope.machine_code.source_lines import live_registers
 from kscope.session.kernel_filter import Patterns
 from kscope.session.stalls import collected, problems
 

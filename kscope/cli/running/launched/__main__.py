@@ -1,7 +1,5 @@
 """`kscope` in a child of a launcher, whose sys.path does not get this folder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

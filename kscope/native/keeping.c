@@ -41,7 +41,7 @@ void begin_keeping(struct pass *pass, int64_t batch, const uint32_t *lines, int6
                                               keeping->checks};
     }
     begin_parallel(&keeping->work, copy_part, &keeping->copy, keeping->head ? parts : 0,
-                   steps_of(pass->threads, THREADS_SHARE));
+                   steps_of(pass->threads, THREADS_SHARE), 0);
     pass->keeping = keeping;
 }
 

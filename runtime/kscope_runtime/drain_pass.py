@@ -62,7 +62,7 @@ class Passes:
         self._writer = Writer()
         self._compiled: CompiledPass | None = None
         if self._calls.points is not None:
-            limits = device.driver.pinned(4 * device.stripes)
+            limits = device.driver.pinned(4 * device.stripes).view("<u4")
             pinned = {"before": self._before, "control": self._control, "limits": limits}
             self._compiled = CompiledPass(device, self._staging, self._calls, self._writes, pinned)
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of

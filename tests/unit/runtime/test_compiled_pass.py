@@ -177,6 +177,27 @@ def test_room_is_published_while_a_pass_goes_on(rig: Rig, monkeypatch: pytest.Mo
     assert any(room and lines < all_lines for room, lines in published), "launches waited for the last batch"
 
 
+def test_limits_are_written_after_the_clears_also_when_positions_have_wrapped(rig: Rig) -> None:
+    """A batch is freed before it is cleared, and then the limits of a ring out of use must be written at once."""
+    rig.run(80)
+    stripes, waits, clear = rig.bench.memory.stripes, iter(range(100)), list[tuple[int, bool]]()
+
+    def look() -> None:
+        if next(waits) == 3:  # of the reading after the first batch
+            for word in ("head", "skipped"):
+                rig.bench.memory.atom_add(3, word, (1 << 31) + 100)
+        for stripe in stripes[:3]:
+            ring = rig.bench.gpu.view(int(stripe["base"]), 64 * wire.UNIT).reshape(64, -1)
+            free = np.arange(int(stripe["head"]), int(stripe["limit"])) & 63
+            clear.append((len(free), not ring[free].any()))
+
+    rig.points.meanwhile = look
+    rig.once()
+    rig.points.meanwhile = lambda: None
+    assert rig.passes.state.turned.tolist() == [False, False, False, True, False]
+    assert max(clear)[0] == 64 and all(one for _, one in clear), "memory that was not clear could be claimed"
+
+
 def test_more_lines_than_were_reserved_find_room(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena, "_LOOK", 0)
     monkeypatch.setattr(arena, "_LOOKS", 1 << 40)

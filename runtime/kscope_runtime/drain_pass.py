@@ -124,7 +124,7 @@ class Passes:
         """Wait until once() may find something to take. Returns False at once if it must be called as often as the
         pauses say: where other readers depend on passes, or little room is left. Arguments: as for Watch.wait().
         """
-        if not self.watches or self.device.file is not None or not self.forecast.is_quiet():
+        if not self.watches or self.device.mapped is not None or not self.forecast.is_quiet():
             return False
         head, entries = self._control["head"], self._launches.ahead()
         return self._watch.wait(self.state, share, head, entries, wake, pauses, most)

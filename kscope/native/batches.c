@@ -90,15 +90,18 @@ static int copy_launches(const struct pass *pass, const struct columns *now, int
     return all.learning;
 }
 
-/* Find the slabs and their launches. Changes nothing but columns. */
-static int64_t search(const struct pass *pass, const uint32_t *units, int64_t parts, int64_t *slabs)
+/* Find the slabs and their launches. Changes nothing but columns. The driver is called meanwhile. */
+static int64_t search(struct pass *pass, const uint32_t *units, int64_t parts, int64_t *slabs)
 {
     const struct columns *const now = pass->columns + pass->batch % SETS;
     int64_t overrun = 0, counts[2];
-    *slabs = ks_claims(units, parts, now->first, pass->least_log2, pass->most_log2, pass->settled, pass->threads, now->at,
-                       now->log2, now->closed, now->over, now->opens, &overrun);
-    if (*slabs < 0)
+    struct claims claims = {.units = units, .least_log2 = pass->least_log2, .most_log2 = pass->most_log2,
+                            .settled = pass->settled, .at = now->at, .log2 = now->log2, .closed = now->closed,
+                            .over = now->over, .parts = parts, .first = now->first};
+    if (begin_claims(&claims, pass->threads))
         return -1;
+    go_on(pass);
+    *slabs = finish_claims(&claims, now->opens, &overrun);
     if (overrun)
         return UNUSUAL;
     const double stale = pass->last ? -INFINITY : seconds() - pass->stale;
@@ -155,7 +158,7 @@ int64_t take_batch(struct pass *pass)
     finish_writing(pass);
     pass->writing = writing;
     const int64_t threads = worth(pass->threads, now->line[steps], LEAST_LINES);
-    begin_parallel(&writing->work, write_step, &writing->slabs, steps, threads > 1 ? threads : 0);
+    begin_parallel(&writing->work, write_step, &writing->slabs, steps, threads > 1 ? threads : 0, 0);
     pass->used += now->line[steps];
     pass->last = 0;
     return DONE;

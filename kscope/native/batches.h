@@ -70,8 +70,8 @@ struct pass {
     int64_t kept_bytes, put;
     uint64_t *kept_batches;
     /* progress: the next batch, copies that were requested, whether the batch's has arrived, whether entries that are
-       missing will stay so */
-    int64_t batch, fetched, ready, last;
+       missing will stay so, and the batch that is to be cleared, or -1 */
+    int64_t batch, fetched, ready, last, pending;
     /* results: lines, units that were freed, slabs as ks_plan() counts them, whether the pool has room, the last reading
        and the call that failed */
     int64_t used, freed, unnumbered, has_room;
@@ -94,7 +94,10 @@ void finish_writing(struct pass *pass);
 void begin_keeping(struct pass *pass, int64_t batch, const uint32_t *lines, int64_t count);
 void finish_keeping(struct pass *pass);
 
-/* Clear a batch and let its memory be claimed again. All tails move before the first call that may fail. */
+/* Request the next copy, and clear the batch before. */
+void go_on(struct pass *pass);
+
+/* Free a batch, clear it, and let its memory be claimed again. All tails move before the first call that may fail. */
 void release(struct pass *pass, int64_t batch);
 
 double seconds(void);

@@ -91,18 +91,29 @@ static int can_fold(void)
 }
 #endif
 
-uint32_t crc32_of(const void *bytes, int64_t count)
+static uint32_t crc32_by(const uint8_t *bytes, int64_t count, int folds)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const int64_t first = can_fold() ? count / FOLDED * FOLDED : 0;
+    const int64_t first = folds ? count / FOLDED * FOLDED : 0;
     uint32_t value = ~(uint32_t)0;
     if (first)
         value = by_folding(bytes, first, value);
     if (first < count) {
         pthread_once(&once, fill_tables);
-        value = by_tables((const uint8_t *)bytes + first, count - first, value);
+        value = by_tables(bytes + first, count - first, value);
     }
     return ~value;
+}
+
+uint32_t crc32_of(const void *bytes, int64_t count)
+{
+    return crc32_by(bytes, count, can_fold());
+}
+
+/* zlib's CRC-32, by tables alone if wanted. */
+int64_t ks_crc32(const uint8_t *bytes, int64_t count, int64_t tables_alone)
+{
+    return crc32_by(bytes, count, !tables_alone && can_fold());
 }
 
 void copy_part(void *context, int64_t index)

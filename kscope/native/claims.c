@@ -11,23 +11,6 @@
 enum { CHUNK_UNITS = 1 << 14 }; /* half a MiB, which fits into a core's second cache */
 enum { STEP = 1 << 10, LEAST_SLABS = 1 << 11 }; /* slabs that a thread looks at, at a time, and that are worth one */
 
-struct chunk {
-    int64_t from, to, stop; /* units that a slab may begin at, and where its part ends */
-    int64_t room, found;    /* first place in the columns, and slabs */
-    int64_t end;            /* of the last one */
-    int64_t overrun;        /* slabs with more records than room */
-};
-
-struct search {
-    const uint32_t *units;
-    int64_t least_log2, most_log2;
-    int known; /* whether it is known which warps ended long ago: those before `steps` */
-    uint32_t steps;
-    struct chunk *chunks;
-    uint32_t *at;
-    uint8_t *log2, *closed, *over;
-};
-
 /* Whether the first `needed` records after a head have arrived: an id is never 0, and memory is cleared before use. */
 static int arrived(const uint32_t *head, int64_t needed)
 {
@@ -37,8 +20,9 @@ static int arrived(const uint32_t *head, int64_t needed)
     return 1;
 }
 
-static void search_from(const struct search *search, struct chunk *chunk, int64_t unit)
+static void search_from(const struct claims *search, struct chunk *chunk, int64_t unit)
 {
+    const uint32_t steps = (uint32_t)(search->settled >> TIME_SHIFT);
     int64_t place = chunk->room, end = unit, overrun = 0; /* written once: other threads use the chunks beside it */
     while (unit < chunk->to) {
         const uint32_t *const head = search->units + unit * UNIT_WORDS;
@@ -49,7 +33,7 @@ static void search_from(const struct search *search, struct chunk *chunk, int64_
             continue;
         }
         const int64_t capacity = (int64_t)1 << log2, count = head[COUNT];
-        const int early = search->known && (int32_t)(search->steps - head[END_TIME]) > 0;
+        const int early = search->settled && (int32_t)(steps - head[END_TIME]) > 0;
         search->at[place] = (uint32_t)unit;
         search->log2[place] = (uint8_t)log2;
         if (search->closed) {
@@ -66,12 +50,12 @@ static void search_from(const struct search *search, struct chunk *chunk, int64_
 
 static void search_chunk(void *context, int64_t index)
 {
-    const struct search *const search = context;
+    const struct claims *const search = context;
     search_from(search, search->chunks + index, search->chunks[index].from);
 }
 
 /* Close the gaps between the chunks' slabs. */
-static int64_t gather(const struct search *search, struct chunk *chunk, int64_t end, int64_t to)
+static int64_t gather(const struct claims *search, struct chunk *chunk, int64_t end, int64_t to)
 {
     /* only in damaged memory does a slab before contain what looks like a head */
     if (chunk->found && search->at[chunk->room] < end)
@@ -86,6 +70,42 @@ static int64_t gather(const struct search *search, struct chunk *chunk, int64_t 
     return to + chunk->found;
 }
 
+int begin_claims(struct claims *search, int64_t threads)
+{
+    const int64_t *const first = search->first;
+    const int64_t most = (first[search->parts] - first[0]) / CHUNK_UNITS + search->parts;
+    int64_t count = 0;
+    search->chunks = kept_memory(sizeof *search->chunks * (size_t)(most + 1));
+    if (!search->chunks)
+        return -1;
+    for (int64_t part = 0; part < search->parts; part++)
+        for (int64_t from = first[part]; from < first[part + 1]; from += CHUNK_UNITS, count++) {
+            const int64_t stop = first[part + 1], to = from + CHUNK_UNITS < stop ? from + CHUNK_UNITS : stop;
+            search->chunks[count] = (struct chunk){from, to, stop, (from - first[0]) / 3 + count, 0, 0, 0};
+        }
+    search->count = count;
+    begin_parallel(&search->work, search_chunk, search, count, (threads < count ? threads : count) - 1, 1);
+    return 0;
+}
+
+int64_t finish_claims(struct claims *search, int64_t *opens, int64_t *overrun)
+{
+    const struct chunk *const chunks = search->chunks;
+    int64_t found = 0, end = 0, index = 0;
+    finish_parallel(&search->work);
+    *overrun = 0;
+    for (int64_t part = 0; part < search->parts; part++) {
+        opens[part] = found;
+        for (; index < search->count && chunks[index].from < search->first[part + 1]; index++) {
+            found = gather(search, search->chunks + index, end, found);
+            end = chunks[index].end > end ? chunks[index].end : end;
+            *overrun += chunks[index].overrun;
+        }
+    }
+    opens[search->parts] = found;
+    return found;
+}
+
 /* Slabs in parts of stripes.
    first: (parts + 1,) units where parts begin. settled: records of warps that ended before it have arrived, ns; 0: none
    is known to. at to over: columns of the slabs, room for one per three units, per part and per CHUNK_UNITS, and one
@@ -95,31 +115,9 @@ int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, in
                   int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
                   int64_t *opens, int64_t *overrun)
 {
-    const uint32_t steps = (uint32_t)(settled >> TIME_SHIFT);
-    const int64_t most = (first[parts] - first[0]) / CHUNK_UNITS + parts;
-    struct chunk *const chunks = kept_memory(sizeof *chunks * (size_t)(most + 1));
-    if (!chunks)
-        return -1;
-    struct search search = {units, least_log2, most_log2, settled != 0, steps, chunks, at, log2, closed, over};
-    int64_t count = 0;
-    for (int64_t part = 0; part < parts; part++)
-        for (int64_t from = first[part]; from < first[part + 1]; from += CHUNK_UNITS, count++) {
-            const int64_t stop = first[part + 1], to = from + CHUNK_UNITS < stop ? from + CHUNK_UNITS : stop;
-            chunks[count] = (struct chunk){from, to, stop, (from - first[0]) / 3 + count, 0, 0, 0};
-        }
-    in_parallel(search_chunk, &search, count, threads);
-    int64_t found = 0, end = 0, index = 0;
-    *overrun = 0;
-    for (int64_t part = 0; part < parts; part++) {
-        opens[part] = found;
-        for (; index < count && chunks[index].from < first[part + 1]; index++) {
-            found = gather(&search, chunks + index, end, found);
-            end = chunks[index].end > end ? chunks[index].end : end;
-            *overrun += chunks[index].overrun;
-        }
-    }
-    opens[parts] = found;
-    return found;
+    struct claims search = {.units = units, .least_log2 = least_log2, .most_log2 = most_log2, .settled = settled, .at = at,
+                            .log2 = log2, .closed = closed, .over = over, .parts = parts, .first = first};
+    return begin_claims(&search, threads) ? -1 : finish_claims(&search, opens, overrun);
 }
 
 enum { SLOT_BITS = 16, SLOTS = 1 << SLOT_BITS, LOG2_SHIFT = 10 };

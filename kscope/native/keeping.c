@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { LINE_BYTES = LINE_WORDS * 4, BATCH_MAGIC = 0x4B53424B, PART_WORDS = 1 << 15 };
-enum { THREADS_SHARE = 2 }; /* fewer threads than write slabs, which takes longer */
+enum { THREADS_SHARE = 2 }; /* fewer threads than write slabs */
 
 struct keeping {
     struct work work;
@@ -40,8 +40,8 @@ void begin_keeping(struct pass *pass, int64_t batch, const uint32_t *lines, int6
                                               (uint64_t *)(void *)(keeping->head + LINE_BYTES), words, PART_WORDS,
                                               keeping->checks};
     }
-    begin_parallel(&keeping->work, copy_part, &keeping->copy, keeping->head ? parts : 0,
-                   steps_of(pass->threads, THREADS_SHARE));
+    const int64_t threads = pass->threads > 1 ? steps_of(pass->threads, THREADS_SHARE) : 0;
+    begin_parallel(&keeping->work, copy_part, &keeping->copy, keeping->head ? parts : 0, threads, 0);
     pass->keeping = keeping;
 }
 

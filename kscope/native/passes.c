@@ -60,6 +60,35 @@ static void write_limits(struct pass *pass)
     call(pass, pass->write_column, address(copy), pass->writes, 0, 0);
 }
 
+/* Clear the memory of a batch and let it be claimed again. */
+static void clear(struct pass *pass, int64_t batch)
+{
+    const int64_t from = pass->bounds[batch], parts = pass->bounds[batch + 1] - from;
+    const int64_t *const free = pass->columns[batch % SETS].free;
+    int64_t total = 0;
+    call(pass, pass->synchronize, pass->writes, 0, 0, 0); /* the limits of the batch before */
+    for (int64_t p = 0; p < parts; p++) {
+        total += free[p];
+        const int64_t units = free[p] < pass->units[from + p] ? free[p] : pass->units[from + p];
+        uint64_t at[2], bytes[2];
+        const int count = ranges_of(pass, pass->stripe[from + p], pass->tail[from + p], units, at, bytes);
+        for (int one = 0; one < count; one++)
+            for (uint64_t done = 0, more; done < bytes[one]; done += more) {
+                more = bytes[one] - done < (uint64_t)pass->zeros_bytes ? bytes[one] - done : (uint64_t)pass->zeros_bytes;
+                call(pass, pass->write, at[one] + done, pass->zeros, more, pass->writes);
+            }
+    }
+    if (total)
+        write_limits(pass);
+}
+
+static void clear_pending(struct pass *pass)
+{
+    if (pass->pending >= 0)
+        clear(pass, pass->pending);
+    pass->pending = -1;
+}
+
 static uint32_t not_below(uint32_t position, uint32_t tail)
 {
     return (int32_t)(position - tail) < 0 ? tail : position;
@@ -75,7 +104,7 @@ static int see(struct pass *pass)
         const int over = (int32_t)(pass->then[i] - head) < 0;
         pass->clean[i] = over ? head : not_below(pass->clean[i], tail);
         pass->proven[i] = not_below(pass->proven[i], tail);
-        pass->then[i] = pass->limit[i];
+        pass->then[i] = pass->limits[i]; /* as last written: those of batches that are to be cleared are not */
         pass->turned[i] |= head - tail > FAR;
         turned |= pass->turned[i];
         ring = pass->ring[i];
@@ -110,12 +139,13 @@ static void read_stripes(struct pass *pass)
         pass->next = next < 0 ? pass->next : next;
     }
     if (see(pass)) {
+        clear_pending(pass); /* before its limits are written */
         call(pass, pass->synchronize, pass->writes, 0, 0, 0);
         write_limits(pass);
     }
 }
 
-/* Wait for the batch's copy, read the stripes if a batch was freed before, and request the next copy. */
+/* Wait for the batch's copy, and read the stripes if it is not the first one. */
 static void arrive(struct pass *pass)
 {
     if (pass->fetched <= pass->batch)
@@ -124,12 +154,11 @@ static void arrive(struct pass *pass)
         read_stripes(pass);
     else
         call(pass, pass->synchronize, pass->stream, 0, 0, 0);
-    if (pass->batch + 1 < pass->batches)
-        fetch(pass, pass->batch + 1);
     pass->ready = 1;
 }
 
-void release(struct pass *pass, int64_t batch)
+/* Move the tails of a batch. */
+static void free_batch(struct pass *pass, int64_t batch)
 {
     const int64_t from = pass->bounds[batch], parts = pass->bounds[batch + 1] - from;
     const int64_t *const free = pass->columns[batch % SETS].free;
@@ -149,24 +178,25 @@ void release(struct pass *pass, int64_t batch)
         total += free[p];
     }
     pass->freed += total;
-    call(pass, pass->synchronize, pass->writes, 0, 0, 0); /* the limits of the batch before */
-    for (int64_t p = 0; p < parts; p++) {
-        const int64_t units = free[p] < pass->units[from + p] ? free[p] : pass->units[from + p];
-        uint64_t at[2], bytes[2];
-        const int count = ranges_of(pass, pass->stripe[from + p], pass->tail[from + p], units, at, bytes);
-        for (int one = 0; one < count; one++)
-            for (uint64_t done = 0, more; done < bytes[one]; done += more) {
-                more = bytes[one] - done < (uint64_t)pass->zeros_bytes ? bytes[one] - done : (uint64_t)pass->zeros_bytes;
-                call(pass, pass->write, at[one] + done, pass->zeros, more, pass->writes);
-            }
-    }
-    if (total)
-        write_limits(pass);
 }
 
-/* Wait until everything is written and kept. */
+void release(struct pass *pass, int64_t batch)
+{
+    free_batch(pass, batch);
+    clear(pass, batch);
+}
+
+void go_on(struct pass *pass)
+{
+    if (pass->batch + 1 < pass->batches && pass->fetched == pass->batch + 1)
+        fetch(pass, pass->batch + 1);
+    clear_pending(pass);
+}
+
+/* Wait until everything is written and kept, and freed. */
 static void settle(struct pass *pass)
 {
+    clear_pending(pass);
     finish_writing(pass);
     finish_keeping(pass);
 }
@@ -190,8 +220,10 @@ int64_t ks_batches(struct pass *pass)
             arrive(pass);
         if (pass->failed)
             return failure(pass);
-        if (pass->has_room != had_room || seconds() - began > MOST_S)
+        if (pass->has_room != had_room || seconds() - began > MOST_S) {
+            go_on(pass);
             return NEWS;
+        }
         const int64_t status = take_batch(pass);
         if (status == UNUSUAL || status < 0) {
             settle(pass);
@@ -199,9 +231,12 @@ int64_t ks_batches(struct pass *pass)
         }
         if (status)
             return pass->failed ? failure(pass) : status;
-        if (!pass->kept)
-            release(pass, pass->batch);
+        if (!pass->kept) {
+            free_batch(pass, pass->batch);
+            pass->pending = pass->batch; /* to clear it, threads need not wait */
+        }
     }
+    clear_pending(pass);
     if (pass->kept) /* which frees the last batches */
         settle(pass);
     if (!pass->failed)

@@ -3,11 +3,32 @@
 
 /* Functions that are also called from other sources; each is explained where it is defined. */
 
-#include "native.h"
+#include "threads.h"
 
-int64_t ks_claims(const uint32_t *units, int64_t parts, const int64_t *first, int64_t least_log2, int64_t most_log2,
-                  int64_t settled, int64_t threads, uint32_t *at, uint8_t *log2, uint8_t *closed, uint8_t *over,
-                  int64_t *opens, int64_t *overrun);
+/* A search for slabs, see ks_claims(): from the beginning to the end the caller may do other things, but not use
+   kept_memory(). settled: of warps that ended before it, records have arrived; 0 if none is known to have ended. */
+struct chunk {
+    int64_t from, to, stop; /* units that a slab may begin at, and where its part ends */
+    int64_t room, found;    /* first place in the columns, and slabs */
+    int64_t end;            /* of the last one */
+    int64_t overrun;        /* slabs with more records than room */
+};
+
+struct claims {
+    const uint32_t *units;
+    int64_t least_log2, most_log2, settled;
+    uint32_t *at;
+    uint8_t *log2, *closed, *over;
+    int64_t parts;
+    const int64_t *first;
+    struct chunk *chunks;
+    int64_t count;
+    struct work work;
+};
+
+int begin_claims(struct claims *search, int64_t threads);
+int64_t finish_claims(struct claims *search, int64_t *opens, int64_t *overrun);
+
 int64_t ks_entries(const uint32_t *units, int64_t slabs, const uint32_t *at, const uint8_t *closed, int64_t epoch,
                    int64_t reread, const uint8_t *grid, const uint8_t *log2, const double *read_at, double stale, int64_t last,
                    int64_t threads, int32_t *entry, uint8_t *missing, int32_t *rows, int64_t *counts);

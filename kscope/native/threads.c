@@ -17,7 +17,7 @@ enum { MOST_THREADS = 64, IDLE_S = 1, WOKEN = 2 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, ended = PTHREAD_COND_INITIALIZER;
 static _Atomic(struct work *) queue; /* calls that want threads, the newest one first; others may read it as a hint */
-static int64_t threads_alive, threads_busy, threads_lent; /* lent: to work that no caller waits for yet */
+static int64_t threads_alive, threads_busy, threads_lent; /* lent: to work that no caller waits for soon */
 static int forking;
 
 static pthread_key_t kept_key;
@@ -83,7 +83,7 @@ static void take_jobs(struct work *work);
 static void join_newest(void)
 {
     struct work *const work = queue;
-    const int lent = !work->is_waited_for;
+    const int lent = !work->soon;
     threads_lent += lent;
     work->working++;
     if (!--work->places)
@@ -103,10 +103,10 @@ static void take_jobs(struct work *work)
     for (int64_t index; (index = atomic_fetch_add(&work->next, 1)) < work->jobs;) {
         work->job(work->context, index);
         const struct work *const newest = queue; /* only compared: it may be over */
-        if (work->is_waited_for || !newest || newest == work)
+        if (work->soon || !newest || newest == work)
             continue;
         pthread_mutex_lock(&lock);
-        if (queue && atomic_load(&queue)->is_waited_for)
+        if (queue && atomic_load(&queue)->soon)
             join_newest();
         pthread_mutex_unlock(&lock);
     }
@@ -176,25 +176,21 @@ static void start_threads(int64_t count)
     pthread_attr_destroy(&detached);
 }
 
-static void begin(struct work *work)
+void begin_parallel(struct work *work, void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads, int soon)
 {
+    *work = (struct work){.job = job, .context = context, .jobs = jobs, .soon = soon};
+    work->places = threads < jobs ? threads : jobs;
     pthread_cond_init(&work->finished, NULL);
     if (work->places <= 0)
         return;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
-    start_threads(work->is_waited_for ? work->places - threads_lent : work->places); /* those that are lent will come */
+    start_threads(soon ? work->places - threads_lent : work->places); /* those that are lent will come */
     work->later = queue;
     queue = work;
     wake_some();
     pthread_mutex_unlock(&lock);
-}
-
-void begin_parallel(struct work *work, void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
-{
-    *work = (struct work){.job = job, .context = context, .jobs = jobs, .places = threads < jobs ? threads : jobs};
-    begin(work);
 }
 
 void finish_parallel(struct work *work)
@@ -210,8 +206,7 @@ void finish_parallel(struct work *work)
 
 void in_parallel(void (*job)(void *, int64_t), void *context, int64_t jobs, int64_t threads)
 {
-    struct work work = {.job = job, .context = context, .jobs = jobs, .is_waited_for = 1};
-    work.places = (threads < jobs ? threads : jobs) - 1;
-    begin(&work);
+    struct work work;
+    begin_parallel(&work, job, context, jobs, (threads < jobs ? threads : jobs) - 1, 1);
     finish_parallel(&work);
 }

@@ -10,20 +10,20 @@
 /* Call job(context, 0) to job(context, jobs - 1), on this thread and on up to `threads` - 1 others. */
 void in_parallel(void (*job)(void *context, int64_t index), void *context, int64_t jobs, int64_t threads);
 
-/* The same, but the caller does other things until finish_parallel(). If it calls in_parallel() meanwhile, threads go over
-   to that after the job that they are at: it is waited for. */
+/* The same, but the caller does other things until finish_parallel(). soon: it will wait soon, as in_parallel() does. To
+   such work threads come over from other work, after the job that they are at. */
 struct work {
     void (*job)(void *, int64_t);
     void *context;
     int64_t jobs;
     atomic_int_fast64_t next;
     int64_t places, working; /* for threads that may still join; threads that have not finished */
-    int is_waited_for;
+    int soon;
     struct work *later;
     pthread_cond_t finished;
 };
 void begin_parallel(struct work *work, void (*job)(void *context, int64_t index), void *context, int64_t jobs,
-                    int64_t threads);
+                    int64_t threads, int soon);
 
 /* Do what no thread has begun, and wait for what they have. */
 void finish_parallel(struct work *work);

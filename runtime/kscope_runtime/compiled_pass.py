@@ -114,7 +114,7 @@ class CompiledPass:
         self._point(self._used)
         self._set(
             batches=len(batches), epoch=launches.epoch, rate=expander.rate, first_turn=expander.first_turn,
-            kernels=len(known.kernels), settled=settled, threads=native.threads(),
+            kernels=len(known.kernels), settled=settled, threads=native.threads(), pending=-1,
             **dict.fromkeys(("batch", "fetched", "ready", "last", "freed", "failed", "reading"), 0),
             **dict.fromkeys(("kept", "writing", "keeping"), 0),
         )  # fmt: skip
@@ -123,6 +123,7 @@ class CompiledPass:
             self._point({"kept": ring, "kept_batches": count})
             self._set(kept_bytes=len(ring), put=put)
         self.stuck[:] = False
+        self._columns["limits"][:] = state.limit
         self._batches, self._launches, self._expander = batches, launches, expander
 
     def run(

@@ -62,7 +62,7 @@ class Passes:
         self._writer = Writer()
         self._compiled: CompiledPass | None = None
         if self._calls.points is not None:
-            limits = device.driver.pinned(4 * device.stripes)
+            limits = device.driver.pinned(4 * device.stripes).view("<u4")
             pinned = {"before": self._before, "control": self._control, "limits": limits}
             self._compiled = CompiledPass(device, self._staging, self._calls, self._writes, pinned)
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
@@ -124,7 +124,7 @@ class Passes:
         """Wait until once() may find something to take. Returns False at once if it must be called as often as the
         pauses say: where other readers depend on passes, or little room is left. Arguments: as for Watch.wait().
         """
-        if not self.watches or self.device.file is not None or not self.forecast.is_quiet():
+        if not self.watches or self.device.mapped is not None or not self.forecast.is_quiet():
             return False
         head, entries = self._control["head"], self._launches.ahead()
         return self._watch.wait(self.state, share, head, entries, wake, pauses, most)

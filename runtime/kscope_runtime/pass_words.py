@@ -44,7 +44,7 @@ _FIELDS = (
     (_ADDRESS, "kept"),
     (_INTEGER, "kept_bytes", "put"),
     (_ADDRESS, "kept_batches"),
-    (_INTEGER, "batch", "fetched", "ready", "last", "used", "freed", "unnumbered", "has_room"),
+    (_INTEGER, "batch", "fetched", "ready", "last", "pending", "used", "freed", "unnumbered", "has_room"),
     (_REAL, "reading"),
     (_ADDRESS, "failed"),
     (_INTEGER, "result"),

@@ -133,6 +133,9 @@ def test_compiled_checksums_are_zlibs(words: int) -> None:
     native.call("copy_checked", data, to, words, 100, checks, 2)
     assert (to == data).all()
     assert checks.tolist() == [zlib.crc32(data[at : at + 800]) for at in range(0, len(data), 800)]
+    for size in (len(data), len(data) - 3):
+        for tables_alone in (0, 1):
+            assert native.call("crc32", data, size, tables_alone) == zlib.crc32(data[:size])
 
 
 @given(st.integers(0, 64 * 9000 - 1), st.integers(1, 255))

@@ -12,29 +12,40 @@ from .fake import FakeDriver
 
 
 class Points:
-    """The driver's functions for compiled code. meanwhile: called in each wait. result: of waits."""
+    """The driver's functions for compiled code. meanwhile: called in each wait. result: of waits. lasts: so many calls
+    succeed before the context breaks; None for all."""
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], object] = lambda: None
         self.result, self.waits, self.calls = 0, 0, list[str]()
+        self.lasts: int | None = None
 
     def of(self, driver: FakeDriver) -> EntryPoints | None:
         if not native.available():
             return None
         gpu = driver.gpus[0]
 
+        def breaks(name: str) -> bool:
+            self.calls.append(name)
+            if self.lasts is not None and len(self.calls) > self.lasts:
+                driver.broken = ("CUDA_ERROR_LAUNCH_FAILED", 719)
+            return driver.broken is not None
+
         def read(to: int, source: int, size: int, stream: int) -> int:
-            self.calls.append("read")
+            if breaks("read"):
+                return 719
             ctypes.memmove(to, gpu.view(source, size).ctypes.data, size)
             return 0
 
         def write(to: int, source: int, size: int, stream: int) -> int:
-            self.calls.append("write")
+            if breaks("write"):
+                return 719
             ctypes.memmove(gpu.view(to, size).ctypes.data, source, size)
             return 0
 
         def write_column(about: int, stream: int, *_: int) -> int:
-            self.calls.append("write_column")
+            if breaks("write_column"):
+                return 719
             words = (ctypes.c_uint64 * 16).from_address(about)
             assert words[2] & 0xFFFFFFFF == 1 and words[9] & 0xFFFFFFFF == 2
             for row in range(words[15]):
@@ -43,7 +54,8 @@ class Points:
             return 0
 
         def synchronize(stream: int, *_: int) -> int:
-            self.calls.append("synchronize")
+            if breaks("synchronize"):
+                return 719
             self.waits += 1
             self.meanwhile()
             if driver.meanwhile:
@@ -51,7 +63,8 @@ class Points:
             return self.result
 
         def ready(stream: int, *_: int) -> int:
-            self.calls.append("ready")
+            if breaks("ready"):
+                return 719
             return self.result
 
         kind = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 4)

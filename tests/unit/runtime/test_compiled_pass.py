@@ -36,7 +36,7 @@ BATCH = 4096  # bytes: two rings
 class Rig:
     """An armed GPU. statuses: why compiled calls returned. by_hand: batches that were taken step by step."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, salvaged: bool = False) -> None:
         self.points, self.statuses, self.by_hand = Points(), list[Status](), 0
         monkeypatch.setattr("kscope_runtime.staging.BATCH", BATCH)
         monkeypatch.setattr(FakeDriver, "entry_points", lambda driver: self.points.of(driver))
@@ -52,7 +52,7 @@ class Rig:
 
         monkeypatch.setattr(CompiledPass, "_go", gone)
         monkeypatch.setattr(Passes, "_batch", by_hand)
-        self.bench = Bench().arm()
+        self.bench = Bench(salvaged=salvaged).arm()
         self.passes = self.bench.drain._passes
 
     def run(self, count: int, records: int = 2, grid: int = 0, log2: int = 2) -> None:
@@ -177,6 +177,27 @@ def test_room_is_published_while_a_pass_goes_on(rig: Rig, monkeypatch: pytest.Mo
     assert any(room and lines < all_lines for room, lines in published), "launches waited for the last batch"
 
 
+def test_limits_are_written_after_the_clears_also_when_positions_have_wrapped(rig: Rig) -> None:
+    """A batch is freed before it is cleared, and then the limits of a ring out of use must be written at once."""
+    rig.run(80)
+    stripes, waits, clear = rig.bench.memory.stripes, iter(range(100)), list[tuple[int, bool]]()
+
+    def look() -> None:
+        if next(waits) == 3:  # of the reading after the first batch
+            for word in ("head", "skipped"):
+                rig.bench.memory.atom_add(3, word, (1 << 31) + 100)
+        for stripe in stripes[:3]:
+            ring = rig.bench.gpu.view(int(stripe["base"]), 64 * wire.UNIT).reshape(64, -1)
+            free = np.arange(int(stripe["head"]), int(stripe["limit"])) & 63
+            clear.append((len(free), not ring[free].any()))
+
+    rig.points.meanwhile = look
+    rig.once()
+    rig.points.meanwhile = lambda: None
+    assert rig.passes.state.turned.tolist() == [False, False, False, True, False]
+    assert max(clear)[0] == 64 and all(one for _, one in clear), "memory that was not clear could be claimed"
+
+
 def test_more_lines_than_were_reserved_find_room(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena, "_LOOK", 0)
     monkeypatch.setattr(arena, "_LOOKS", 1 << 40)
@@ -278,6 +299,32 @@ def test_a_driver_that_fails_leaves_the_file_whole(file: PoolFile, rig: Rig) -> 
     assert len(lines) and np.array_equal(kept(file), lines)
     left = int((rig.bench.memory.stripes["head"] - rig.passes.state.tail).astype(np.int64).sum()) * wire.UNIT
     assert left == (80 - rig.found().total()) * SLAB
+
+
+@pytest.mark.parametrize("in_file", [False, True], ids=["ordinary", "in a file"])
+def test_a_context_that_breaks_at_any_call_neither_loses_nor_duplicates_records(
+    in_file: bool, by_hand: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    while True:
+        with monkeypatch.context() as patch:
+            rig = Rig(patch, salvaged=True)
+            rig.bench.driver.check = raised  # type: ignore[method-assign]  # as the real one's
+            rig.run(24)
+            if in_file:
+                made = PoolFile(tmp_path / f"{calls}.pool", PoolDevice(0, "", RINGS), 1, 1 << 20, is_copy=True)
+                patch.setattr(Device, "file", made)
+            rig.points.lasts = len(rig.points.calls) + calls
+            try:
+                rig.once()
+                break
+            except DriverError:
+                before = rig.bench.drain.lines().copy()
+        (device,) = rig.bench.backend.collect(wait=True)
+        assert keys(device.lines) == expected(24), f"broken after {calls} calls"
+        assert not in_file or np.array_equal(kept(made), before)
+        calls += 1
+    assert calls > 20
 
 
 def raised(call: str, result: int) -> None:

@@ -135,9 +135,18 @@ def test_passes_follow_each_other_where_the_wait_would_miss_something(
         for kernel in range(8):
             bench.drain._passes.forecast.launched(kernel, 0.0)
     else:  # its readers know the launches that passes have read
-        monkeypatch.setattr(type(bench.drain.device), "file", object())
+        monkeypatch.setattr(type(bench.drain.device), "mapped", object())
     waits = points.waits
     assert not watch(bench) and points.waits == waits
+
+
+def test_a_pool_that_is_copied_to_its_file_is_watched(
+    bench: Bench, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its readers see the launches on the device."""
+    monkeypatch.setattr(type(bench.drain.device), "file", object())
+    waits = points.waits
+    assert watch(bench, most=0.0) and points.waits > waits
 
 
 def test_a_launch_without_room_ends_the_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,14 +115,22 @@ def using(*numbers: int) -> registers.Pool:
 
 def test_uniform_registers_are_two_in_a_row_that_the_kernel_leaves_and_others() -> None:
     """Where there are no others, only the descriptor is in them: stores need it."""
-    state = using(0, 2, 3, 62).owned((), {}).state
-    assert (state.base, state.descriptor, state.uniform) == ("UR2", 2, frozenset({0, 2, 3, 62}))
-    assert "UR2" in state.place(0) and not state.warp_wide - state.uniform
-    few = using(1, 8, 9).owned((), {}).state
+    state = using(4, 12, 13, 61).owned((), {}).state
+    assert (state.base, state.descriptor, state.uniform) == ("UR12", 12, frozenset({4, 12, 13, 61}))
+    assert "UR12" in state.place(0) and not state.warp_wide - state.uniform
+    assert using(12, 13, 18, 19, 61).owned((), {}).state.uniform == {12, 13, 19, 61}
+    odd = using(4, 8, 14, 15, 61).owned((), {}).state
+    assert (odd.descriptor, odd.uniform) == (14, frozenset())
+    few = using(4, 8, 9).owned((), {}).state
     assert (few.descriptor, few.uniform, few.warp_wide) == (8, frozenset(), frozenset({8, 9}))
     assert few.place(0).startswith("desc[UR8]")
     with pytest.raises(UnsupportedError, match="no two uniform registers in a row"):
-        using(1, 2, 4, 62).owned((), {})
+        using(4, 6, 9).owned((), {})
+
+
+def test_uniform_registers_that_ptxas_never_uses_stay_unused() -> None:
+    with pytest.raises(UnsupportedError, match="no two uniform registers in a row"):
+        using(0, 1, 2, 3, 62).owned((), {})
 
 
 def test_a_claim_leaves_the_descriptor_to_the_stores_behind_it() -> None:

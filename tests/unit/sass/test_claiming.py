@@ -10,7 +10,7 @@ from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.machine_code.elf import read
-from kscope.sass.checks import hazards
+from kscope.sass.checks import checking, hazards
 from kscope.sass.cubin import insert
 from kscope.sass.cubin.control import Control, control, controlled
 from kscope.sass.cubin.insertion import Insertion
@@ -131,6 +131,15 @@ def test_uniform_registers_are_two_in_a_row_that_the_kernel_leaves_and_others() 
 def test_uniform_registers_that_ptxas_never_uses_stay_unused() -> None:
     with pytest.raises(UnsupportedError, match="no two uniform registers in a row"):
         using(0, 1, 2, 3, 62).owned((), {})
+
+
+@pytest.mark.parametrize(("number", "known"), [(2, False), (4, True)])
+def test_nvdisasm_must_know_each_uniform_register_of_an_inserted_instruction(number: int, known: bool) -> None:
+    """It reads the text of UR2, but that is in no table of its registers."""
+    new = writing.new(f"R2UR UR{number}, R8")
+    assert new.seen is not None
+    read = new.seen if known else replace(new.seen, writes=frozenset())
+    assert checking._is_intended(new, read) is known
 
 
 def test_a_claim_leaves_the_descriptor_to_the_stores_behind_it() -> None:

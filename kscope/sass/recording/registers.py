@@ -22,8 +22,9 @@ _ALIGNED = 4
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
 _UNIFORM = tuple(range(61, 3, -1))
-"""Uniform registers that may be used: ptxas uses UR0 to UR3 and UR62 in no kernel for sm_90, and a kernel that did ended
-with an illegal instruction on an H200.
+"""Uniform registers that may be used. ptxas uses UR0 to UR3 and UR62 in no kernel for sm_90.
+
+A kernel that did ended with an illegal instruction on an H200.
 """
 NUMBERS, _PREDICATES = 255, 7
 """Registers, and predicates, of a thread."""

@@ -144,6 +144,8 @@ def test_a_persistent_triton_matmul_has_a_phase_per_step(table: Table, apart: bo
 
     from .pipeline_kernels import TILES, multiply
 
+    if apart and placement == "schedule" and tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
+        pytest.skip("Triton 3.6 leaves no uniform registers in its machine code")
     size = 2048
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)

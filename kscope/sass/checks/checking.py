@@ -69,10 +69,17 @@ def other_operands(
 
 
 def _is_intended(new: New, one: Instruction) -> bool:
-    """Whether nvdisasm reads what was meant: by its proof, or by the text that it was assembled from."""
+    """Whether nvdisasm reads what was meant: by its proof, or by the text that it was assembled from.
+
+    Its table of registers has none that the architecture does not have.
+    """
     if new.proof is not None:
         return new.proof(one)
-    return new.seen is None or _text(new.seen) == _text(one)
+    return new.seen is None or (_text(new.seen) == _text(one) and _uniform(new.seen) <= _uniform(one))
+
+
+def _uniform(one: Instruction) -> frozenset[str]:
+    return frozenset(name for name in one.reads | one.writes if name.startswith("UR"))
 
 
 def _text(one: Instruction) -> tuple[object, ...]:

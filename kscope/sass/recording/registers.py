@@ -17,10 +17,15 @@ from .narrow import found as narrow_part
 from .regions import Key, Record
 from .state import State
 
+_ALIGNED = 4
+"""Divides the numbers of uniform registers with a slab's address that have run on a device."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
-_UNIFORM = (*range(61, 3, -1), 62, 3, 2, 1, 0)
-"""Uniform registers, those first that ptxas uses on sm_90."""
+_UNIFORM = tuple(range(61, 3, -1))
+"""Uniform registers that may be used. ptxas uses UR0 to UR3 and UR62 in no kernel for sm_90.
+
+A kernel that did ended with an illegal instruction on an H200.
+"""
 NUMBERS, _PREDICATES = 255, 7
 """Registers, and predicates, of a thread."""
 _RECENT = 13
@@ -197,7 +202,7 @@ class Pool:
         lasting = list(free)
         predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
         pair, others = self._uniform()
-        uniform = self.alone and len(others) > self.sized
+        uniform = self.alone and pair % _ALIGNED == 0 and len(others) > self.sized
         address = _take(lasting, 1 if uniform else 2, self.function, most)
         constant = iter([f"UR{one}" for one in (pair, *others)] if uniform else self._lasting(lasting, most))
         base, offset, clocks = next(constant), _take(lasting, 1, self.function, most), next(constant)
@@ -215,9 +220,10 @@ class Pool:
         They belong to the whole warp: where lanes diverge, one that has no value on a path has one on another.
         """
         free = [number for number in _UNIFORM if f"UR{number}" not in self.used]
-        pair = next((number for number in free if number % 2 == 0 and number + 1 in free), None)
-        if pair is None:
+        pairs = [number for number in free if number % 2 == 0 and number + 1 in free]
+        if not pairs:
             raise UnsupportedError(f"{self.function.name} leaves no two uniform registers in a row")
+        pair = next((number for number in pairs if number % _ALIGNED == 0), pairs[0])
         return pair, [number for number in free if number not in (pair, pair + 1)]
 
     def _lasting(self, free: list[int], most: int) -> Iterator[str]:

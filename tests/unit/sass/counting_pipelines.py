@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from unittest.mock import patch
 
+from kscope.errors import UnsupportedError
 from kscope.sass.checks import checking
 from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
@@ -90,7 +91,12 @@ def main() -> None:
 
     kernels = {"Gluon": gluon(), "persistent": persistent(False), "warp-specialized": persistent(True)}
     for name, text in kernels.items():
-        for number, parts in enumerate(loops(text, get_ptxas(90).path)):
+        try:
+            found = list(loops(text, get_ptxas(90).path))
+        except UnsupportedError as error:
+            print(f"{name}: {error}")
+            continue
+        for number, parts in enumerate(found):
             total = Added(*(sum(getattr(one, key) for _, one in parts) for key in vars(Added())))
             print(f"{name}, loop {number}: {total}")
             for event, added in parts:

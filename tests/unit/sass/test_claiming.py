@@ -10,7 +10,7 @@ from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.machine_code.elf import read
-from kscope.sass.checks import hazards
+from kscope.sass.checks import checking, hazards
 from kscope.sass.cubin import insert
 from kscope.sass.cubin.control import Control, control, controlled
 from kscope.sass.cubin.insertion import Insertion
@@ -115,14 +115,31 @@ def using(*numbers: int) -> registers.Pool:
 
 def test_uniform_registers_are_two_in_a_row_that_the_kernel_leaves_and_others() -> None:
     """Where there are no others, only the descriptor is in them: stores need it."""
-    state = using(0, 2, 3, 62).owned((), {}).state
-    assert (state.base, state.descriptor, state.uniform) == ("UR2", 2, frozenset({0, 2, 3, 62}))
-    assert "UR2" in state.place(0) and not state.warp_wide - state.uniform
-    few = using(1, 8, 9).owned((), {}).state
+    state = using(4, 12, 13, 61).owned((), {}).state
+    assert (state.base, state.descriptor, state.uniform) == ("UR12", 12, frozenset({4, 12, 13, 61}))
+    assert "UR12" in state.place(0) and not state.warp_wide - state.uniform
+    assert using(12, 13, 18, 19, 61).owned((), {}).state.uniform == {12, 13, 19, 61}
+    odd = using(4, 8, 14, 15, 61).owned((), {}).state
+    assert (odd.descriptor, odd.uniform) == (14, frozenset())
+    few = using(4, 8, 9).owned((), {}).state
     assert (few.descriptor, few.uniform, few.warp_wide) == (8, frozenset(), frozenset({8, 9}))
     assert few.place(0).startswith("desc[UR8]")
     with pytest.raises(UnsupportedError, match="no two uniform registers in a row"):
-        using(1, 2, 4, 62).owned((), {})
+        using(4, 6, 9).owned((), {})
+
+
+def test_uniform_registers_that_ptxas_never_uses_stay_unused() -> None:
+    with pytest.raises(UnsupportedError, match="no two uniform registers in a row"):
+        using(0, 1, 2, 3, 62).owned((), {})
+
+
+@pytest.mark.parametrize(("number", "known"), [(2, False), (4, True)])
+def test_nvdisasm_must_know_each_uniform_register_of_an_inserted_instruction(number: int, known: bool) -> None:
+    """It reads the text of UR2, but that is in no table of its registers."""
+    new = writing.new(f"R2UR UR{number}, R8")
+    assert new.seen is not None
+    read = new.seen if known else replace(new.seen, writes=frozenset())
+    assert checking._is_intended(new, read) is known
 
 
 def test_a_claim_leaves_the_descriptor_to_the_stores_behind_it() -> None:

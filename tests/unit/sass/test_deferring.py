@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kscope.capture import layout
+from kscope.errors import UnsupportedError
 from kscope.sass.checks import hazards
 from kscope.sass.cubin.control import control
 from kscope.sass.cubin.insertion import New
@@ -207,7 +208,13 @@ def test_behind_a_wait_for_products_only_clocks_and_operands_are_read(text: Call
     from triton.backends.nvidia.compiler import get_ptxas
 
     checked = 0
-    for parts in loops(text(), get_ptxas(90).path):
+    try:
+        found = list(loops(text(), get_ptxas(90).path))
+    except UnsupportedError as error:
+        if "no two uniform registers" not in str(error):  # Triton 3.6's code uses nearly all of them
+            raise
+        pytest.skip(str(error))
+    for parts in found:
         names = [name for name, _ in parts]
         if "wait for products" not in names:
             continue

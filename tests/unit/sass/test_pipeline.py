@@ -169,7 +169,12 @@ def test_warps_of_a_persistent_matmul_record_what_they_do(apart: bool) -> None:
     """But for waits for groups under a predicate, and for what ptxas makes of other statements. A part of the
     specialized one has so few registers that all of them are in use elsewhere.
     """
-    results = run(persistent(apart), 384 if apart else 256, [0, 2] if apart else [])
+    try:
+        results = run(persistent(apart), 384 if apart else 256, [0, 2] if apart else [])
+    except UnsupportedError as error:
+        if "no two uniform registers" not in str(error):  # Triton 3.6's code uses nearly all of them
+            raise
+        pytest.skip(str(error))
     for did, stored in results:
         rest = iter(did)
         assert all(any(one == other for other in rest) for one in stored)

@@ -93,11 +93,6 @@ def places(function: Function, insertion: Insertion) -> dict[int, int]:
     return _laid_out(function, tuple(_items(function, insertion))).places
 
 
-def labels(function: Function, insertion: Insertion) -> dict[str, int]:
-    """Where the labels of inserted instructions are in the new code."""
-    return _laid_out(function, tuple(_items(function, insertion))).labels
-
-
 _Item = Instruction | New
 
 

@@ -68,11 +68,6 @@ class _Reader:
             if not byte & 0x80:
                 return value - (1 << shift) if signed and byte & 0x40 else value
 
-    def text(self) -> str:
-        end = self.data.index(b"\0", self.at)
-        text, self.at = self.data[self.at : end].decode("utf-8", "replace"), end + 1
-        return text
-
 
 @dataclass(frozen=True)
 class _Unit:
@@ -146,21 +141,6 @@ def rows(content: bytes) -> Iterator[Row]:
                 line += unit.base + (kind - unit.first) % unit.range
             if kind == _COPY or kind >= unit.first:
                 yield Row(sequence, at, file, line, context)
-
-
-def files(content: bytes) -> tuple[str, ...]:
-    """Names of the files of the first table; their numbers count from 1."""
-    for unit in _units(content):
-        reader = _Reader(content, unit.begin + 15 + unit.first - 1)
-        while reader.text():
-            pass
-        found = list[str]()
-        while name := reader.text():
-            found.append(name)
-            for _ in range(3):
-                reader.number()
-        return tuple(found)
-    return ()
 
 
 def moved(content: bytes, places: Mapping[int, Place]) -> tuple[bytes, dict[int, int]]:

@@ -101,9 +101,15 @@ def version(entry: Entry) -> tuple[str, str]:
         return "", ""
 
 
-def _resolve(target: str) -> Any:
+def _made(target: str, failed: str, remedy: str) -> Any:
+    """An instance of the class that `target`, package:name, refers to. Raises MissingError."""
     package, _, attribute = target.partition(":")
-    return getattr(import_module(package), attribute)
+    try:
+        return getattr(import_module(package), attribute)()
+    except MissingError:  # its message already names what is missing
+        raise
+    except ImportError as error:
+        raise MissingError(f"{failed} ({error}): {remedy}") from error
 
 
 def frontend(name: str) -> Frontend:
@@ -118,27 +124,17 @@ def frontend(name: str) -> Frontend:
         if name not in known:
             raise UsageError(f"frontend {name!r}: known ones are {', '.join(sorted(known))}")
         entry = known[name]
-        try:
-            _frontends.setdefault(name, _resolve(entry.target)())  # another thread may have been faster
-        except MissingError:  # its message already names what is missing
-            raise
-        except ImportError as error:
-            remedy = install_command(entry.extra) if entry.extra else f"check {entry.target}"
-            raise MissingError(f"the {name} frontend cannot be loaded ({error}): {remedy}") from error
+        remedy = install_command(entry.extra) if entry.extra else f"check {entry.target}"
+        made = _made(entry.target, f"the {name} frontend cannot be loaded", remedy)
+        _frontends.setdefault(name, made)  # another thread may have been faster
     return _frontends[name]
 
 
 def backend(name: str) -> Backend:
     """The backend `name`, loaded on first use. Raises MissingError if its driver is not installed."""
     if name not in _backends:
-        try:
-            _backends.setdefault(name, _resolve(BACKENDS[name])())  # another thread may have been faster
-        except MissingError:  # its message already names what is missing
-            raise
-        except ImportError as error:
-            raise MissingError(
-                f"recording on a GPU needs cuda-bindings ({error}): {install_command('cuda')}"
-            ) from error
+        made = _made(BACKENDS[name], "recording on a GPU needs cuda-bindings", install_command("cuda"))
+        _backends.setdefault(name, made)  # another thread may have been faster
     return _backends[name]
 
 

@@ -18,10 +18,10 @@ from typing import Generic, TypeVar
 from ..ptx.cfg import Block, Function
 
 Event = TypeVar("Event")
-_GUARD = r"\s*(?:@!?\s*[%\w$]+\s+)?"
+GUARD = r"\s*(?:@!?\s*[%\w$]+\s+)?"
 _BARRIER = "mbarrier"
 _ISSUES = tuple(
-    (re.compile(_GUARD + rf"({instruction})(?![\w:])"), frozenset(waits))
+    (re.compile(GUARD + rf"({instruction})(?![\w:])"), frozenset(waits))
     for instruction, *waits in (
         (r"cp\.async(?=\.c[ag]\b)", "cp.async", _BARRIER),
         (
@@ -38,7 +38,7 @@ _ISSUES = tuple(
 )
 """Asynchronous instructions, and the kinds of waits for them."""
 _WAITS = tuple(
-    (re.compile(_GUARD + instruction), kind)
+    (re.compile(GUARD + instruction), kind)
     for instruction, kind in (
         (r"cp\.async\.wait_(?:group|all)\b", "cp.async"),
         (r"cp\.async\.bulk\.wait_group\b", "cp.async.bulk"),
@@ -48,7 +48,7 @@ _WAITS = tuple(
         (r"tcgen05\.wait::st\b", "tcgen05::st"),
     )
 )
-_KNOWN = re.compile(_GUARD + r"(?:cp|multimem|st|red|mbarrier|wgmma|tcgen05)\.")
+_KNOWN = re.compile(GUARD + r"(?:cp|multimem|st|red|mbarrier|wgmma|tcgen05)\.")
 """Beginning of every instruction above."""
 _ASYNC = re.compile(r"async|tcgen05")
 """In the text of every asynchronous instruction."""

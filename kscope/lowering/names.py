@@ -21,10 +21,9 @@ ANY = "any"
 
 def unified(function: cfg.Function) -> cfg.Function:
     """The function, with constants of 64 bits where another value of the name has so many."""
-    wide: dict[str, ValueType] = {}
-    for mark in function.marks:
-        if mark.type is not None and is_wide(mark.type):
-            wide[mark.name] = mark.type
+    wide: dict[str, ValueType] = {
+        mark.name: mark.type for mark in function.marks if mark.type is not None and is_wide(mark.type)
+    }
     if not wide:
         return function
     statements = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from ..machine_code.occupancy import LARGEST, SMS
 from ..ptx import cfg
@@ -54,10 +55,7 @@ def _warps(text: str) -> Iterator[tuple[str, int]]:
         threads = _THREADS.search(head)
         if threads is None or _BOUND.search(head):
             continue
-        count = 1
-        for size in threads[1].split(","):
-            count *= int(size)
-        yield function.name, -(-count // 32)
+        yield function.name, -(-prod(map(int, threads[1].split(","))) // 32)
 
 
 def by_registers(limits: Mapping[str, Limits]) -> bool:

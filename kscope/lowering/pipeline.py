@@ -29,6 +29,7 @@ from . import source_lines, wait_loops
 from .group_bytes import group_bytes
 from .known_registers import Registers
 from .pipeline_instructions import Instruction
+from .text_edits import edited
 
 _KNOWN = re.compile(r"mbarrier\.|cp\.async\.|(?:st|red)\.async|multimem\.cp|tcgen05\.commit|wgmma\.(?:commit|wait)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([%\w$]+)\s+)?([\w.:]+)\s*(.*);", re.S)
@@ -66,7 +67,7 @@ def marked(text: str, names: Mapping[str, str], selection: Selection) -> Marked:
     if not _KNOWN.search(text):
         return Marked(text)
     files = source_lines.files(text)
-    edits: list[tuple[int, str]] = []
+    edits: list[tuple[int, int, str]] = []
     places: dict[str, str] = {}
     problems: list[Problem] = []
     for function in cfg.functions(text):
@@ -82,11 +83,7 @@ def marked(text: str, names: Mapping[str, str], selection: Selection) -> Marked:
         elif function.kind == "func" and _KNOWN.search(text, function.open, function.close):
             why = f"operations on barriers in {name} are not recorded: the function is not inlined"
             problems.append(Problem("pipeline", why))
-    out, at = [], 0
-    for place, comment in edits:
-        out += [text[at:place], comment]
-        at = place
-    return Marked("".join([*out, text[at:]]) if edits else text, places, tuple(problems))
+    return Marked(edited(text, edits) if edits else text, places, tuple(problems))
 
 
 @dataclass(frozen=True)
@@ -139,12 +136,10 @@ class _Function:
     def group_bytes(self) -> dict[int, int]:
         return group_bytes(self.function, cfg.blocks(self.function))
 
-    def edits(self) -> Iterator[tuple[int, str]]:
-        """Comments and the offsets that they go to, in order."""
-        opened, first = (
-            -1,
-            (0, 0),
-        )  # the outermost brace, and the line of its first statement: the next ones are counted
+    def edits(self) -> Iterator[tuple[int, int, str]]:
+        """Comments to insert, see edited()."""
+        # the outermost brace, and the line of its first statement: the next ones are counted
+        opened, first = -1, (0, 0)
         number = 0  # in the assembly's own text
         found_marks: list[_Placed] = []
         for i, statement in enumerate(self.function.statements):
@@ -169,7 +164,7 @@ class _Function:
             for before, mark in operation.marks():
                 found_marks.append(_Placed(i, around[0] if before else around[1], before, mark))
         for one in self._merged(found_marks):
-            yield one.place, f"{'' if one.before else chr(10) + chr(9)}{one.mark.comment()}\n\t"
+            yield one.place, one.place, f"{'' if one.before else chr(10) + chr(9)}{one.mark.comment()}\n\t"
 
     def _merged(self, found: list[_Placed]) -> list[_Placed]:
         """Copies that follow an operation on the same barrier, in the same lanes, are part of its record; and a commit

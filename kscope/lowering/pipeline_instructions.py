@@ -57,9 +57,7 @@ class Instruction:
             fixed = {} if ".noinc" in code else {"count": 0}
             yield self._point("follow", arguments[0], code, when, **fixed)
         elif code.startswith("tcgen05.commit"):
-            several = {"multicast": 1} if "multicast::cluster" in code else {}
-            yield self._point("follow", arguments[0], code, when, **several)
-            self._several(code)
+            yield self._point("follow", arguments[0], code, when, **self._several(code))
         elif "complete_tx::bytes" in code:
             yield from self._copy(code, words, arguments, when)
 
@@ -132,20 +130,20 @@ class Instruction:
         size = arguments[2] if bulk and "tensor" not in words else None
         known = self.registers.number(size) if size else None
         fixed: dict[str, int] = {} if known is None else {"bytes": known}
-        if "multicast::cluster" in code:
-            fixed["multicast"] = 1
-            self._several(code)
+        fixed |= self._several(code)
         yield self._point("copy", arguments[places[2 if bulk else 1]], code, when, **fixed)
         if size and "bytes" not in fixed:
             yield self._bytes(size, when)
 
-    def _several(self, code: str) -> None:
-        """Note what is not known of an instruction that several blocks see."""
-        if "multicast::cluster" in code:
-            self.missed(
-                f"{code} completes at barriers of several blocks, but is recorded only for the block that its address"
-                " names: when the other blocks' copies were issued is unknown"
-            )
+    def _several(self, code: str) -> dict[str, int]:
+        """What is in the name of an instruction that several blocks see; notes what is not known of it."""
+        if "multicast::cluster" not in code:
+            return {}
+        self.missed(
+            f"{code} completes at barriers of several blocks, but is recorded only for the block that its address"
+            " names: when the other blocks' copies were issued is unknown"
+        )
+        return {"multicast": 1}
 
     def _point(
         self, operation: Operation, barrier: str, code: str, when: str | None, **fixed: int

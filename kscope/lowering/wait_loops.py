@@ -42,7 +42,6 @@ def around(function: cfg.Function, wait: int) -> tuple[int, int] | None:
         return None
     if statements[last].name == label.name:
         end = statements[last].end
-        jumps = 1
     else:
         if last + 2 >= len(statements):
             return None
@@ -51,8 +50,8 @@ def around(function: cfg.Function, wait: int) -> tuple[int, int] | None:
             return None
         if done.name != statements[last].name or _jumps_to(function, done) != 1:
             return None
-        end, jumps = done.end, 1
-    return (label.start, end) if _jumps_to(function, label) == jumps else None
+        end = done.end
+    return (label.start, end) if _jumps_to(function, label) == 1 else None
 
 
 def _jumps_to(function: cfg.Function, label: cfg.Statement) -> int:

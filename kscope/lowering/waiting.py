@@ -12,19 +12,18 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..ptx.cfg import Block, Function
-from .async_issue import Code
+from .async_issue import GUARD, Code
 
-_GUARD = r"\s*(?:@!?\s*[%\w$]+\s+)?"
 _OTHERS = re.compile(
-    _GUARD + r"(?:mbarrier\.(?:try|test)_wait|(?:bar|barrier)\b(?:\.cta|\.cluster)?\.?(?:sync|red|wait)\b"
+    GUARD + r"(?:mbarrier\.(?:try|test)_wait|(?:bar|barrier)\b(?:\.cta|\.cluster)?\.?(?:sync|red|wait)\b"
     r"|griddepcontrol\.wait|nanosleep|trap|brkpt)"
 )
 _OWN = re.compile(
-    _GUARD + r"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait"
+    GUARD + r"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait"
     r"|(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;)"
 )
 """What ends by itself unless something else hangs."""
-_POLLS = re.compile(_GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.)")
+_POLLS = re.compile(GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.)")
 """In a loop they wait for another thread."""
 
 

@@ -44,12 +44,10 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """One relocation with addend: where in the section, the symbol's number, the kind, what is added."""
+    """One relocation: where in the section, and the symbol's number."""
 
     at: int
     symbol: int
-    kind: int
-    addend: int
 
 
 @dataclass(frozen=True)
@@ -193,11 +191,8 @@ def write(elf: Elf, contents: Mapping[str, bytes], infos: Mapping[str, int] | No
 
 
 def _entries(section: Section) -> list[Relocation]:
-    if section.kind == _RELA:
-        found = _RELOCATION.iter_unpack(section.content)
-    else:
-        found = ((at, info, 0) for at, info in struct.iter_unpack("<QQ", section.content))
-    return [Relocation(at, info >> 32, info & 0xFFFFFFFF, addend) for at, info, addend in found]
+    form = _RELOCATION if section.kind == _RELA else struct.Struct("<QQ")
+    return [Relocation(at, info >> 32) for at, info, *_ in form.iter_unpack(section.content)]
 
 
 def _cut(data: bytes, offset: int, size: int) -> bytes:

@@ -97,13 +97,11 @@ class Sites:
     """Regions of a function, in order of address.
 
     Attributes:
-        function: its name.
         sites: the places of its regions.
         unresolved: regions whose clock reads could not be traced.
         stores: addresses of the stores of records.
     """
 
-    function: str
     sites: tuple[Site, ...]
     unresolved: tuple[str, ...]
     stores: frozenset[int] = frozenset()
@@ -184,7 +182,7 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
             entered = any(code[begin].at < jump <= code[end].at for jump in jumps)
             found.append(Site(region, code[begin].at, code[end].at, len(inside), not branches and not entered))
     ordered = tuple(sorted(found, key=lambda site: site.begin))
-    return Sites(function.name, ordered, tuple(unresolved), frozenset(stores))
+    return Sites(ordered, tuple(unresolved), frozenset(stores))
 
 
 def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:

@@ -193,10 +193,8 @@ def _ended(call: Statement, final: frozenset[str], text: str) -> Statement:
 
 def _without_idle_labels(statements: list[Statement], text: str) -> list[Statement]:
     """The statements without labels that no statement names, such as debug labels, where control cannot arrive."""
-    named: set[str] = set()
-    for s in statements:
-        if s.sort not in ("label", "mark"):
-            named.update(_WORD.findall(text, s.start, s.end))
+    others = [s for s in statements if s.sort not in ("label", "mark")]
+    named = {word for s in others for word in _WORD.findall(text, s.start, s.end)}
     return [s for s in statements if s.sort != "label" or s.name in named]
 
 

@@ -1,8 +1,8 @@
-"""Types of columns, as functions and dataclasses annotate them, and the distinct values of one."""
+"""Types of columns, as functions and dataclasses annotate them."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,3 @@ Bytes = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 Column = TypeVar("Column", bound=npt.NDArray[Any])
-
-
-def distinct(values: Column) -> Column:
-    """The values, each once, ascending. As np.unique(), which loads numpy.ma: as much code as the rest of numpy."""
-    ordered = np.sort(values)
-    first = np.ones(len(ordered), bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return cast("Column", ordered[first])

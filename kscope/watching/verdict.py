@@ -115,11 +115,6 @@ class Verdict:
     host_launches: tuple[tuple[str, HostLaunch], ...]
     problems: tuple[str, ...] = field(default=())
 
-    @property
-    def unfinished(self) -> int:
-        """Warps that have not finished."""
-        return sum(launch.unfinished for launch in self.launches)
-
 
 class _Names:
     """The names in a pool's modules."""

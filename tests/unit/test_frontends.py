@@ -31,7 +31,7 @@ def test_concurrent_loads_return_one_instance(ask: Callable[[str], object], monk
 
     monkeypatch.setattr(registry, "_frontends", {})
     monkeypatch.setattr(registry, "_backends", {})
-    monkeypatch.setattr(registry, "_resolve", lambda target: Slow)
+    monkeypatch.setattr(registry, "_made", lambda *about: Slow())
     got.append(ask("cuda"))
     assert got[0] is got[1] is ask("cuda")
 

@@ -53,7 +53,7 @@ def test_the_bit_fields_of_a_word_fill_it(pictures: ModuleType) -> None:
 
 
 COMPUTED = {
-    "kscope/decoding/slabs.py": r'_add_problem\(\s*\w+,\s*"(\w+)"',
+    "kscope/capture/notes.py": None,  # the kinds of note(), see below
     "kscope/instrument/selection/auto.py": r'UNMATCHED = "(\w+)"',
     "kscope/lowering/usage.py": r'kind = "(\w+)" if .* else "(\w+)"',
     "kscope/readers/columns.py": None,  # the kinds of notes.add() and notes.count(), see below
@@ -68,7 +68,7 @@ def kinds_in_the_code() -> set[str]:
     for folder in ("kscope", "runtime", "frontends"):
         for path in (ROOT / folder).rglob("*.py"):
             source, name = path.read_text(), str(path.relative_to(ROOT))
-            kinds.update(re.findall(r'notes\.(?:count|add)\(\s*"(\w+)"', source))
+            kinds.update(re.findall(r'(?:notes\.(?:count|add)\(|\bnote\([\w.]+,)\s*"(\w+)"', source))
             nodes = ast.walk(ast.parse(source)) if "Problem" in source else ()
             calls = [node for node in nodes if isinstance(node, ast.Call)]
             named = [(call, {vars(call.func).get("id"), vars(call.func).get("attr")}) for call in calls]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import FormatError, UnsupportedError
 
@@ -110,6 +110,17 @@ def write(attributes: Sequence[Attribute]) -> bytes:
         + one.payload
         for one in attributes
     )
+
+
+def with_registers(content: bytes, count: Callable[[int, int], int]) -> bytes:
+    """The section of all kernels with other numbers of registers; `count` takes a symbol's number and its registers."""
+    made = list[Attribute]()
+    for one in read(content):
+        if one.number == REGISTERS:
+            symbol, before = (int.from_bytes(part, "little") for part in (one.payload[:4], one.payload[4:]))
+            one = replace(one, payload=one.payload[:4] + count(symbol, before).to_bytes(4, "little"))
+        made.append(one)
+    return write(made)
 
 
 def addresses(attribute: Attribute) -> tuple[int, ...]:

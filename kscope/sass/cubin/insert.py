@@ -93,11 +93,6 @@ def places(function: Function, insertion: Insertion) -> dict[int, int]:
     return _laid_out(function, tuple(_items(function, insertion))).places
 
 
-def labels(function: Function, insertion: Insertion) -> dict[str, int]:
-    """Where the labels of inserted instructions are in the new code."""
-    return _laid_out(function, tuple(_items(function, insertion))).labels
-
-
 _Item = Instruction | New
 
 
@@ -188,13 +183,7 @@ def _infos(
     shared, registers = file.find(".nv.info"), insertion.registers
     if shared is not None and registers is not None:
         symbol = _symbol(file, function)
-        changed = [
-            replace(one, payload=one.payload[:4] + registers.to_bytes(4, "little"))
-            if one.number == info.REGISTERS and int.from_bytes(one.payload[:4], "little") == symbol
-            else one
-            for one in info.read(shared.content)
-        ]
-        contents[".nv.info"] = info.write(changed)
+        contents[".nv.info"] = info.with_registers(shared.content, lambda at, n: registers if at == symbol else n)
     return contents
 
 

@@ -30,14 +30,12 @@ class Row:
         sequence: number of the sequence, one per function.
         at: address.
         file, line: the source; file is the number in the table's header, 0 at the end of a sequence.
-        context: number, from 1, of the row that has the call into which this was inlined; 0 if it was not.
     """
 
     sequence: int
     at: int
     file: int
     line: int
-    context: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,6 @@ class _Reader:
             shift += 7
             if not byte & 0x80:
                 return value - (1 << shift) if signed and byte & 0x40 else value
-
-    def text(self) -> str:
-        end = self.data.index(b"\0", self.at)
-        text, self.at = self.data[self.at : end].decode("utf-8", "replace"), end + 1
-        return text
 
 
 @dataclass(frozen=True)
@@ -124,7 +117,7 @@ def rows(content: bytes) -> Iterator[Row]:
     """The rows of a section of line tables, in the order of the file."""
     sequence = -1
     for unit in _units(content):
-        at, file, line, context = 0, 1, 1, 0
+        at, file, line = 0, 1, 1
         for op in _ops(content, unit):
             reader, at = _Reader(op.code, 1), at + op.advance
             kind = op.code[0]
@@ -137,30 +130,13 @@ def rows(content: bytes) -> Iterator[Row]:
                 what = reader.byte()
                 if what == _ADDRESS:
                     at, sequence = int.from_bytes(op.code[-8:], "little"), sequence + 1
-                elif what == _INLINED:
-                    context = reader.number()
                 elif what == _END:
                     yield Row(sequence, at, 0, line)
-                    file, line, context = 1, 1, 0
+                    file, line = 1, 1
             elif kind >= unit.first:
                 line += unit.base + (kind - unit.first) % unit.range
             if kind == _COPY or kind >= unit.first:
-                yield Row(sequence, at, file, line, context)
-
-
-def files(content: bytes) -> tuple[str, ...]:
-    """Names of the files of the first table; their numbers count from 1."""
-    for unit in _units(content):
-        reader = _Reader(content, unit.begin + 15 + unit.first - 1)
-        while reader.text():
-            pass
-        found = list[str]()
-        while name := reader.text():
-            found.append(name)
-            for _ in range(3):
-                reader.number()
-        return tuple(found)
-    return ()
+                yield Row(sequence, at, file, line)
 
 
 def moved(content: bytes, places: Mapping[int, Place]) -> tuple[bytes, dict[int, int]]:

@@ -82,15 +82,8 @@ def _bounded(data: bytes, file: elf.Elf) -> bytes:
     section = file.find(".nv.info")
     if section is None:
         return data
-    attributes = [
-        replace(
-            one, payload=one.payload[:4] + min(int.from_bytes(one.payload[4:], "little"), _MOST).to_bytes(4, "little")
-        )
-        if one.number == info.REGISTERS
-        else one
-        for one in info.read(section.content)
-    ]
-    return data[: section.offset] + info.write(attributes) + data[section.offset + len(section.content) :]
+    content = info.with_registers(section.content, lambda symbol, count: min(count, _MOST))
+    return data[: section.offset] + content + data[section.offset + len(section.content) :]
 
 
 @cache

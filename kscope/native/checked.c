@@ -110,7 +110,7 @@ uint32_t crc32_of(const void *bytes, int64_t count)
     return crc32_by(bytes, count, can_fold());
 }
 
-/* zlib's CRC-32, by tables alone if wanted. */
+/* zlib's CRC-32, with accelerated = 0 by tables alone. */
 int64_t ks_crc32(const uint8_t *bytes, int64_t count, int64_t tables_alone)
 {
     return crc32_by(bytes, count, !tables_alone && can_fold());

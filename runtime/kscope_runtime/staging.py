@@ -91,7 +91,7 @@ class Staging:
         return units
 
     def copies(self, batches: Batches, calls: DriverCalls) -> Iterator[tuple[Pieces, Units]]:
-        """Yield batches and their copies, in turn of the places; the next one is on its way."""
+        """Yield batches and their copies, each in the next place; one more is on its way."""
         copies: list[Units] = []
         for index in range(len(batches)):
             if not index:
@@ -103,7 +103,7 @@ class Staging:
             yield batches[index], copies[index]
 
     def copied(self, batch: Pieces, index: int) -> Units:
-        """The memory for a copy of parts. index: of the batch, which are in turn of the places."""
+        """The memory for a copy of parts. index: of the batch, each in the next place."""
         return np.asarray(self.place(index % PLACES)[: int(batch.first[-1])])
 
     def place(self, place: int) -> Units:

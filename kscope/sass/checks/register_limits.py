@@ -1,4 +1,4 @@
-"""How many registers a thread has at each instruction: USETMAXREG gives some back, or asks for more."""
+"""How many registers a thread has at each instruction: USETMAXREG gives some back, or requests more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..cubin.instructions import BYTES, Function, Instruction
 from .hazards import successors
 
 ALL = 256
-_NAME, _GIVES_BACK, _ASKS = "USETMAXREG", "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"
+_NAME, _GIVES_BACK, _REQUESTS = "USETMAXREG", "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"
 
 
 def limits(function: Function) -> dict[int, int]:
@@ -53,10 +53,10 @@ def _granted(by_address: Mapping[int, Instruction], branch: Instruction) -> int 
     if branch.name != "BRA" or branch.guard[:2] != "@!" or branch.target is None or branch.target > branch.at:
         return None
     inside = [by_address[at] for at in range(branch.target, branch.at, BYTES)]
-    asks = [one for one in inside if one.code.startswith(_ASKS) and not one.conditional]
+    requests = [one for one in inside if one.code.startswith(_REQUESTS) and not one.conditional]
     sets = [one for one in inside if branch.guard[2:] in one.writes]
-    if len(asks) == len(sets) == 1 and asks[0].operands[0] in sets[0].reads and asks[0].at < sets[0].at:
-        return _number(asks[0])
+    if len(requests) == len(sets) == 1 and requests[0].operands[0] in sets[0].reads and requests[0].at < sets[0].at:
+        return _number(requests[0])
     return None
 
 

@@ -1,4 +1,4 @@
-"""The marks of auto="pipeline" in machine code: each stands at the instruction of its own operation.
+"""The marks of auto="pipeline" in machine code: each stands at the instruction of its operation.
 
 ptxas keeps operations on barriers, and its line table names the statement of each. So a mark needs no landmark: its
 operation is one. The value of a record is in that instruction's operands.

@@ -62,7 +62,7 @@ def _numbers(
     together: frozenset[frozenset[regions.Key]],
     apart: frozenset[regions.Key],
 ) -> dict[regions.Key, int]:
-    """A number for each record; some have registers of their own.
+    """A number for each record; some have separate registers.
 
     The others then share as few as they need: they are in no loop of a pipeline, or where a thread has few registers.
     """

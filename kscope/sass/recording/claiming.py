@@ -237,7 +237,7 @@ def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[N
 
 
 def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]:
-    """The ids and values of records that have registers of their own; of others, marks write all words."""
+    """The ids and values of records that have separate registers; of others, marks write all words."""
     keys = {quad: key for key, quad in allocation.quads.items()}
     return [
         replace(

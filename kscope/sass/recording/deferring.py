@@ -174,7 +174,7 @@ def planned(
 
 
 def candidates(machine: Machine, placed: Sequence[_Mark], pipeline: Set[int]) -> frozenset[Key]:
-    """The records that may be stored elsewhere, if each has registers of its own. pipeline: numbers of such marks."""
+    """The records that may be stored elsewhere, if each has separate registers. pipeline: numbers of such marks."""
     return frozenset(
         one.record.key
         for one in placed
@@ -183,7 +183,7 @@ def candidates(machine: Machine, placed: Sequence[_Mark], pipeline: Set[int]) ->
 
 
 def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
-    """The plan in which operations of one line in one loop have records of their own: they may be left together.
+    """The plan in which operations of one line in one loop have separate records: they may be left together.
 
     Args:
         machine: the kernel.
@@ -232,12 +232,12 @@ def _stores(one: Instruction | None) -> bool:
 
 
 def _able(site: Site) -> bool:
-    """Whether all that a record needs is known by the end of its own instruction."""
+    """Whether all that a record needs is known by the end of its instruction."""
     return site.pipeline and site.word is None and _plain(site)
 
 
 def _plain(mark: _Mark) -> bool:
-    """Whether the lanes of a record are known by the end of its own instruction."""
+    """Whether the lanes of a record are known by the end of its instruction."""
     source = mark.spot.source
     guarded = source is not None and (source.voted or source.guard.lstrip("@!").startswith("UP"))
     return not (mark.spot.guard or mark.spot.after or mark.record.conditional or guarded) and mark.act != "enter"
@@ -254,7 +254,7 @@ class _Where:
         always: its mark runs behind the first of `stores` in each iteration, in the same block.
         written: the registers that the loop writes.
         ends: it is stored where the iteration ends.
-        depth: how many blocks, and how many bytes of its own one, are in front of it in each iteration.
+        depth: how many blocks, and how many bytes of its block, are in front of it in each iteration.
     """
 
     stores: tuple[int, ...]

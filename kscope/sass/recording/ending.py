@@ -42,7 +42,7 @@ def read_before(function: Function, at: int, state: State, replaced: Collection[
 def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
     """In front of an exit: recording threads that leave go to the end of the slab instead."""
     if leaves.conditional:
-        # the others pass it by; these leave by an exit of their own, because their predicate may be overwritten
+        # the others pass it by; these leave by a separate exit, because their predicate may be overwritten
         guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"
         if leaves.guard.lstrip("@!").startswith("U"):
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")

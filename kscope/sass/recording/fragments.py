@@ -1,4 +1,4 @@
-"""The texts of the protocol as machine code: ptxas assembles those of kscope/ptx/, in kernels of their own.
+"""The texts of the protocol as machine code: ptxas assembles those of kscope/ptx/, in separate kernels.
 
 So the protocol is written once, and the control codes are those of ptxas. Values come in by loads, and go out by
 stores, at addresses that nothing else has: the doors. Both are taken out of the machine code; what remains is given

@@ -48,15 +48,15 @@ def stores(some: Later, state: State, last: str, needed: Needed) -> list[New]:
         last: offset of the last place in a slab's ring: a register or a number.
         needed: predicates that the code needs there.
     """
-    asked = {site.guard.lstrip("@!") for site in some.sites if _asks(site)}
-    busy = {*needed.predicates, f"P{state.on}", *asked}
+    guards = {site.guard.lstrip("@!") for site in some.sites if _reads_guard(site)}
+    busy = {*needed.predicates, f"P{state.on}", *guards}
     free = [number for number in range(PREDICATES) if f"P{number}" not in busy]
     flags = list(_flags(some, state))
     if free or not any(_tests(site, state) for site in some.sites):
         return [*(new for one in _groups(some.sites, state, free) for new in one.stored(last)), *flags]
     if state.spare is None:
         raise UnsupportedError("every predicate is in use where a record would be stored")
-    saved = min(needed.calm - asked or needed.predicates - asked)
+    saved = min(needed.calm - guards or needed.predicates - guards)
     waits = [] if saved in needed.calm else [state.new("NOP", Control(stall=13))]
     keep = state.new(f"P2R R{state.spare}, PR, RZ, {1 << int(saved[1:]):#x}")
     give = state.new(f"ISETP.NE.U32.AND {saved}, PT, R{state.spare}, RZ, PT")
@@ -79,8 +79,8 @@ def _set(site: Site, state: State, guard: str = "") -> New:
     return about(site, _new(state, site, guard + text, flag=True))
 
 
-def _asks(site: Site) -> bool:
-    """Whether the guard of a record is asked for where it is stored; else the flag has it."""
+def _reads_guard(site: Site) -> bool:
+    """Whether a record is stored under its guard; else its flag includes the guard."""
     return bool(site.guard) and (site.flag is None or site.flagged)
 
 
@@ -92,7 +92,7 @@ def _tests(site: Site, state: State) -> tuple[str, ...]:
         found.append(f"ISETP.NE.U32.AND #, PT, R{site.flag}, RZ, {also}")
     elif state.on is None:
         found.append(f"ISETP.NE.U32.AND #, PT, R{state.lane}, RZ, PT")
-    if _asks(site):
+    if _reads_guard(site):
         both = 0x20 if "!" in site.guard else 0x80
         found.append(f"PLOP3.LUT #, PT, {'#' if found else also}, {site.guard.lstrip('@!')}, PT, {both:#x}, 0x0")
     return tuple(found)
@@ -123,7 +123,7 @@ class _Group:
             site = next(one for one in self.sites if _tests(one, state) == tests)
             for text in tests:
                 new = _new(state, site, text.replace("#", f"P{number}"), flag=site.flag is not None)
-                yield about(site, new) if _asks(site) else new
+                yield about(site, new) if _reads_guard(site) else new
         for site in self.sites:
             if site.act != "exit":
                 yield from (_new(state, site, text) for text in constants(site))

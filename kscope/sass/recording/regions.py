@@ -154,7 +154,7 @@ def _walked(text: Text, block: int, opened: tuple[str, ...]) -> Iterator[tuple[M
 
 
 def apart(records: Sequence[Record]) -> dict[Key, int]:
-    """A number for each record: all have registers of their own."""
+    """A number for each record: all have separate registers."""
     return {record.key: number for number, record in enumerate(dict.fromkeys(records))}
 
 

@@ -135,7 +135,7 @@ def waits(some: Sequence[New]) -> list[int]:
 
 
 def test_records_that_are_stored_together_wait_for_the_store_before_once() -> None:
-    """The addresses come first, each in a register of its own."""
+    """The addresses come first, each in a separate register."""
     several, state = (DRAIN, site("exit", 1, 108)), replace(STATE, addresses=(120,))
     found = stored(state, *several)
     assert texts(found) == ["ISETP", "LOP3", "@P0 IADD3", "LOP3", "@P0 IADD3", "@P0 STG", "@P0 STG"]
@@ -148,9 +148,9 @@ def test_records_that_are_stored_together_wait_for_the_store_before_once() -> No
 
 def test_a_guard_is_asked_for_where_a_record_is_stored() -> None:
     found = stored(WITH_PREDICATE, ARRIVE)
-    (asked,) = [one for one in found if one.seen and one.seen.name == "PLOP3"]
-    assert asked.seen and {"P6", "P0"} <= asked.seen.reads and asked.borrowed == {"P0"}
-    assert asked.seen.writes.isdisjoint({"P6", "P0"})
+    (plop,) = [one for one in found if one.seen and one.seen.name == "PLOP3"]
+    assert plop.seen and {"P6", "P0"} <= plop.seen.reads and plop.borrowed == {"P0"}
+    assert plop.seen.writes.isdisjoint({"P6", "P0"})
     kept = stored(WITH_PREDICATE, replace(ARRIVE, flag=121))
     assert "PLOP3" not in texts(kept) and texts(kept)[-1] == "MOV"
 

@@ -256,5 +256,7 @@ int64_t ks_pass_bytes(void)
 int64_t ks_finish(struct pass *pass)
 {
     settle(pass);
+    if (pass->batch < pass->batches) /* the next pass writes limits to the same memory */
+        call(pass, pass->synchronize, pass->writes, 0, 0, 0);
     return 0;
 }

@@ -75,7 +75,7 @@ class Arena:
         self.take(count)
         self._used -= count
         assert self._room is not None
-        known = min(len(self._room), max(self._next_look, self._used + count))
+        known = self._used if self._full else min(len(self._room), max(self._next_look, self._used + count))
         return self._room[self._used : known if self._file is None else min(known, self._mapped)]
 
     def keep(self, count: int) -> None:

@@ -173,12 +173,14 @@ class CompiledPass:
         self._set(room=len(into), used=0, unnumbered=0, next=-1 if slot is None else slot)
         if file is not None:
             self._set(put=file.ring[2])
-        status = Status(native.call("batches", self._about))
-        if file is not None:
-            file.kept_up_to(self._get("put"))
-        arena.keep(self._get("used"))
-        self._expander.unnumbered += self._get("unnumbered")
-        self._launches.next = slot if (slot := self._get("next")) >= 0 else None
+        try:
+            status = Status(native.call("batches", self._about))
+        finally:  # without memory for a batch, those before it are kept
+            if file is not None:
+                file.kept_up_to(self._get("put"))
+            arena.keep(self._get("used"))
+            self._expander.unnumbered += self._get("unnumbered")
+            self._launches.next = slot if (slot := self._get("next")) >= 0 else None
         if status is Status.FAILED:
             self._calls.check(self._get("failed"), self._get("result"))
         return status

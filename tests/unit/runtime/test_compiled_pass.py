@@ -226,6 +226,27 @@ def test_without_memory_a_pass_keeps_what_it_has_taken(rig: Rig, monkeypatch: py
     assert rig.found() == expected(80)
 
 
+def test_batches_before_one_that_found_no_memory_are_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = native.call
+
+    def without_memory(name: str, *arguments: Any) -> int:
+        result = call(name, *arguments)
+        if name == "batches":
+            raise MemoryError
+        return result
+
+    rig.run(80)
+    rig.once()  # sizes are learned step by step
+    monkeypatch.setattr(native, "call", without_memory)
+    rig.run(80)
+    with pytest.raises(MemoryError):
+        rig.once()
+    monkeypatch.setattr(native, "call", call)
+    assert rig.found() > expected(80)
+    rig.once()
+    assert rig.found() == expected(80) + expected(80)
+
+
 def test_an_error_of_the_driver_is_raised_and_nothing_is_kept_twice(rig: Rig) -> None:
     rig.run(80)
     waits = iter(range(100))

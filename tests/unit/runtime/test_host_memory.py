@@ -91,6 +91,7 @@ def test_without_a_disk_records_take_at_most_half_of_the_memory(small: None, tmp
     assert made._room.nbytes == GIB // 2
     with pytest.raises(MemoryError, match=r"0 MiB of records are on the host, 1,024 of 1,024 MiB of memory are left"):
         made.take(GIB // 2 // layout.LINE)
+    assert not len(made.reserve(0))
 
 
 def test_what_exceeds_a_quarter_of_the_memory_is_in_a_file(small: None, tmp_path: Path) -> None:

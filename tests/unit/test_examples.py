@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from host_tests import ON_GPU, of_the_host
 
 import kscope
 
@@ -24,8 +25,6 @@ NEEDS = {"cute": "cutlass", "triton": "triton", "gluon": "triton", "cupy": "cupy
 """The package that an example requires, by its file name prefix."""
 
 
-ON_GPU = any(Path("/dev").glob("nvidia[0-9]*"))
-of_the_host = pytest.mark.skipif(ON_GPU, reason="needs no GPU: make test runs it")
 SAME = {f"{language}_{kernel}" for language in (*NEEDS, "sim") for kernel in ("softmax", "gemm", "tiled_gemm")}
 IN_GPU = {"same_kernel_everywhere", "triton_megakernel", "triton_attention_backward", "cuda_tma"}
 """What tests/gpu/test_examples.py runs: SAME through the first of these."""

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from host_tests import of_the_host
 
 import kscope
 from kscope import cli
@@ -48,16 +49,19 @@ def test_every_python_block_of_the_readme_runs_unchanged(tmp_path: Path, code: s
     assert list(tmp_path.glob("*.kscope"))
 
 
+@of_the_host
 def test_every_python_block_of_the_readme_has_a_target() -> None:
     assert len(BLOCKS) == README.count("```python")
 
 
+@of_the_host
 def test_every_make_command_on_the_page_exists() -> None:
     targets = set(re.findall(r"^([a-z0-9.-]+):", (ROOT / "Makefile").read_text(), re.M))
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)`", page.read_text())}
     assert {"demo", "test"} <= named <= targets
 
 
+@of_the_host
 def test_the_lines_of_kscope_can_be_parsed() -> None:
     shown = [block for page in PAGES for block in re.findall(r"```(?:ba)?sh\n(.*?)```", page.read_text(), re.S)]
     lines = [line.partition(" #")[0] for block in shown for line in block.splitlines() if line.startswith("kscope ")]
@@ -67,6 +71,7 @@ def test_the_lines_of_kscope_can_be_parsed() -> None:
         assert callable(parser.parse_args(shlex.split(line)[1:]).command)
 
 
+@of_the_host
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_blocks_of_the_docs_use_existing_names(page: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
@@ -86,6 +91,7 @@ def _is_kscope(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "kscope"
 
 
+@of_the_host
 def test_the_readmes_costs_are_those_of_the_page_about_cost() -> None:
     page = (ROOT / "docs" / "cost.md").read_text().replace("*", "")
     known = {tuple(cells[:3]) for line in page.splitlines() if len(cells := _cells(line)) > 3}
@@ -104,6 +110,7 @@ SHOWN = {"trace": kscope.load(next((ROOT / "docs/tutorial").glob("*.kscope"))), 
 """What these names mean on every page."""
 
 
+@of_the_host
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_the_docs_call_on_a_trace_or_a_session_exists(page: Path) -> None:
     text = page.read_text()
@@ -112,6 +119,7 @@ def test_what_the_docs_call_on_a_trace_or_a_session_exists(page: Path) -> None:
         assert member in dir(SHOWN[name]) or f".{member}" in FORMATS, f"{name}.{member}"
 
 
+@of_the_host
 def test_conditions_in_the_docs_use_fields_that_exist() -> None:
     lines = [line for page in PAGES for line in page.read_text().splitlines() if "kscope assert " in line]
     conditions = [text for line in lines for text in re.findall(r'"([^"]+)"', line) if re.search("[<=>]", text)]
@@ -126,6 +134,7 @@ def test_conditions_in_the_docs_use_fields_that_exist() -> None:
         evaluate(text, value)
 
 
+@of_the_host
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_headings(page: Path) -> None:
     for name, heading in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text()):
@@ -134,6 +143,7 @@ def test_links_lead_to_headings(page: Path) -> None:
         assert heading in [one.strip().replace(" ", "-") for one in known], f"{name}#{heading}"
 
 
+@of_the_host
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.S)

@@ -49,12 +49,12 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
 def other_operands(
     function: Function, new: Collection[int], reading: Mapping[int, tuple[New, int]]
 ) -> Iterator[hazards.Hazard]:
-    """Inserted instructions that read operands of an own one where these may have other values.
+    """Inserted instructions that read operands of one of the kernel's where these may have other values.
 
     Args:
         function: the code with what was inserted.
         new: addresses of the inserted instructions.
-        reading: by the address of an instruction: itself, and the address of the own one.
+        reading: by the address of an inserted instruction: itself, and the address of the kernel's.
     """
     by_address, targets = {one.at: one for one in function.instructions}, function.targets
     for at, (one, own) in reading.items():

@@ -17,6 +17,7 @@ ALONE = {
     "test_perturb.py": "compares times",
     "test_stalls.py": "CUPTI serves one process",
     "test_stalls_loaded_before.py": "CUPTI serves one process",
+    "test_stalls_seeded.py": "CUPTI serves one process",
     "test_stalls_shares.py": "CUPTI serves one process",
     "test_torch_merge.py": "CUPTI serves one process",
     "test_triton.py::test_launches_of_a_compiled_function_wait_for_room_and_are_counted": "waits for the GPU",

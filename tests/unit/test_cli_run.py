@@ -87,6 +87,7 @@ def test_the_script_sees_its_own_arguments_name_and_path(folder: Path) -> None:
         folder / "sub",
         "import sys, beside, os",
         "print(__name__, sys.argv, os.path.basename(__file__), sys.modules['__main__'].__name__)",
+        "assert os.path.isabs(__file__) and launch.__code__.co_filename == __file__",
         "launch()",
     )
     done = _kscope("run", "-o", "x.kscope", "sub/script.py", "-o", "mine", "--records", "--", "-m", "x", cwd=folder)
@@ -293,6 +294,7 @@ def test_a_syntax_error_is_shown(folder: Path) -> None:
     done = _kscope("run", "bad.py", cwd=folder)
     assert done.returncode == 1
     assert "SyntaxError" in done.stderr
+    assert "kscope/" not in done.stderr
 
 
 def test_options_reach_the_session(folder: Path) -> None:

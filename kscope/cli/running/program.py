@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import pkgutil
 import re
 import runpy
 import shutil
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 from ...errors import UsageError
 from ...session import capture_path
@@ -117,7 +120,23 @@ def script(name: str) -> Callable[[], object]:
         raise UsageError(f"{name}: no such file{_instead_of(path)}")
     if path.is_dir() and not (path / "__main__.py").exists():
         raise UsageError(f"{name}: a folder without a __main__.py cannot be run")
-    return lambda: runpy.run_path(str(path), run_name="__main__")
+    return partial(_run, path.absolute())
+
+
+def _run(path: Path) -> None:
+    """Run a file as __main__. runpy.run_path() would replace sys.argv[0], which is the name as typed."""
+    if path.suffix == ".pyc" or pkgutil.get_importer(str(path)) is not None:  # a folder, or a zip file
+        runpy.run_path(str(path), run_name="__main__")
+        return
+    loader = SourceFileLoader("__main__", str(path))
+    code = compile(loader.get_data(str(path)), str(path), "exec", dont_inherit=True)
+    module, before = ModuleType("__main__"), sys.modules["__main__"]
+    vars(module).update(__file__=str(path), __loader__=loader, __cached__=None)
+    sys.modules["__main__"] = module
+    try:
+        exec(code, vars(module))
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _instead_of(path: Path) -> str:

@@ -269,6 +269,21 @@ def test_a_reader_names_lines_of_kernels_without_marks(path: str, capsys: pytest
     assert "no sampled instruction is from these lines" in capsys.readouterr().err
 
 
+def test_the_source_of_a_script_by_its_relative_name_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.py").write_text("import kscope_sim\n\ndef k(warp):\n    warp.work(6400)\n\nkscope_sim.launch(k, 4, 32)\n")
+    for command in (["run", "--stalls"], ["sample"]):
+        assert main([*command, "--period", "64", "job.py"]) == 0
+        assert main(["annotate", "job.kscope"]) == 0
+        assert re.search(r"100%.* 4 +warp.work\(6400\)", capsys.readouterr().out)
+        assert main(["annotate", "job.kscope", "-o", "page.html"]) == 0
+        assert main(["export", "job.kscope", "-o", "report.html"]) == 0
+        for page in ("page.html", "report.html"):
+            assert "warp.work(6400)" in Path(page).read_text()
+
+
 def test_run_records_marks_and_samples(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(

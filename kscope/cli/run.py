@@ -58,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         from ..merging.ranks import sketches  # loaded on first use
 
         sketches.empty()
+    if not launched.is_launcher(options.script, options.module):
+        program.take_output(options)
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from ...capture.samples import Samples
+from ...instrument.selection.auto import Lines
 from ...machine_code.moved import WeighedCode, parts
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names, of_kernels
@@ -25,7 +26,7 @@ from ..warp_regions import SPANS
 from .sampled_time import own_times
 from .stalls import all_warps
 
-Verdict = Literal["agrees", "moved", "empty", "partial", "perturbed", "unknown"]
+Verdict = Literal["agrees", "moved", "empty", "partial", "perturbed", "unknown", "lines"]
 
 AGREES = 0.01
 """Shares that differ by less agree, whatever the intervals."""
@@ -56,7 +57,8 @@ class Crossed:
         verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "empty": no
             instruction is between its clock readings; "partial": the shares differ, and only some warps recorded,
             while all were sampled; "perturbed": the shares differ for another reason; "unknown": its clock readings
-            were not found, it has no samples, or the shares differ and each warp has too few samples.
+            were not found, it has no samples, or the shares differ and each warp has too few samples; "lines": the
+            samples are those at source lines that the reader names, wherever they are.
         foreign: instructions inside it that belong to other lines, most sampled first.
         missing: instructions of its lines that are outside.
         moved_in: share of its samples at foreign instructions; NaN if its lines are unknown.
@@ -91,7 +93,8 @@ class Crosscheck(Shown):
     @property
     def agrees(self) -> bool:
         """Whether both measures agree in every region."""
-        return bool(self.rows) and all(row.verdict == "agrees" for row in self.rows)
+        compared = [row.verdict == "agrees" for row in self.rows if row.verdict != "lines"]
+        return bool(compared) and all(compared)
 
     @property
     def doubts(self) -> Iterator[str]:
@@ -108,12 +111,13 @@ class Crosscheck(Shown):
                 yield f"kernel {row.kernel}: region {row.region}: {what}; kscope crosscheck names them"
 
 
-def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
+def crosscheck(trace: TraceData, samples: Samples, lines: Sequence[Lines] = ()) -> Crosscheck:
     """Compare clocks with samples, for each kernel that has both.
 
     Args:
         trace: the recording.
         samples: of the same capture.
+        lines: source lines to show beside the regions; one with a region's name is beside that region's clocks.
     """
     spans = np.flatnonzero(trace.is_span)
     seen, every = own_times(trace, spans), all_warps(trace)
@@ -122,7 +126,8 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
 
     def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
         clocks = _clocks(trace, spans, seen, index, names)
-        return _kernel(name, clocks, samples, known, 0 if warps is None else int(warps[index]))
+        found = _kernel(name, clocks, samples, known, 0 if warps is None else int(warps[index]))
+        return [*found, *_lines(name, clocks, samples, known, lines)]
 
     return _each(trace, samples, rows)
 
@@ -198,6 +203,19 @@ def _kernel(
             _named(foreign), _named(missing), moved_in, moved_out,
         ))  # fmt: skip
     return rows
+
+
+def _lines(
+    name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], lines: Sequence[Lines]
+) -> Iterator[Crossed]:
+    """The rows of source lines: the shares of their samples, beside those in regions."""
+    code = [_sampled(samples, one) for one in members]
+    total = sum(one.inside(region) for region in clocks for one in code)
+    for named in lines:
+        count = sum(one.at_lines(named.covers) for one in code)
+        share = count / total if total else float("nan")
+        clock, _ = clocks.get(named.name, (float("nan"), 0.0))
+        yield Crossed(name, named.name, clock, share, float("nan"), count, "lines")
 
 
 def _verdict(

@@ -14,6 +14,7 @@ _MEANING = {
     "perturbed": "the shares differ, and no moved instruction explains it: the marks change what they measure",
     "unknown": "the clock readings were not found in the code, nothing was sampled, or the shares differ and each warp "
     "has few samples: pass a shorter period",
+    "lines": "the samples at the lines of --mark, wherever the compiler has put them; they are not compared",
 }
 
 

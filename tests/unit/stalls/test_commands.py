@@ -264,9 +264,74 @@ def test_a_reader_names_lines_of_kernels_without_marks(path: str, capsys: pytest
     )
     text = capsys.readouterr().out
     assert re.search(r"mine +[\d,]+ +6\d\.\d% .*long_scoreboard", text) and re.search(r"\bone +\d", text)
-    assert main(["crosscheck", path]) == 0
-    assert main(["stalls", path, "--mark", "mine=other.py:1-9"]) == 2
-    assert "no sampled instruction is from these lines" in capsys.readouterr().err
+    for command in ("stalls", "annotate", "crosscheck"):
+        assert main([command, path, "--mark", "mine=other.py:1-9"]) == 2
+        assert "--mark mine=other.py:1-9: no sampled instruction is from these lines" in capsys.readouterr().err
+
+
+def test_a_crosscheck_shows_the_samples_at_lines_beside_the_regions(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load, math = (f"programs.py:{programs.line(text)}" for text in ("warp.work(6000", "warp.work(3400"))
+    assert main(["crosscheck", path, "--mark", f"load={load}", "--mark", f"mine={math}"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"load +6\d\.\d% +6\d\.\d% .* lines\n", text) and re.search(r"mine +- +3\d\.\d% .* lines\n", text)
+    assert text.count("agrees") == 3 and "wherever the compiler has put them" in " ".join(text.split())
+
+
+SCRIPT = """import sys, kscope_sim
+
+def k(warp):
+    warp.work(6400)
+    warp.work(640)
+
+kscope_sim.launch(k, 4, 32)
+print(*sys.argv[1:])
+"""
+
+
+def test_a_capture_of_sample_keeps_named_lines_as_regions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT)
+    marks = ["--mark", "load=train.py:4-4", "--mark", "none=train.py:90"]
+    assert main(["sample", "--period", "64", *marks, "train.py"]) == 0
+    assert "mark none=train.py:90: no sampled instruction is from these lines" in capsys.readouterr().err
+    assert main(["stalls", "train.kscope"]) == 0
+    assert re.search(r"load +400 +90\.9%", capsys.readouterr().out)
+    assert main(["annotate", "train.kscope", "--json"]) == 0
+    [file] = json.loads(capsys.readouterr().out)["files"]
+    assert [line["regions"] for line in file["lines"]] == [["load"], ["(no region)"]]
+    assert main(["sample", "--mark", "load=4", "train.py"]) == 2
+    assert "expected NAME=FILE:FIRST-LAST" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "sample"])
+@pytest.mark.parametrize(
+    ("typed", "written", "passed"),
+    [
+        (["train.py", "-o", "s.kscope"], "s", []),
+        (["train.py", "a", "--output", "s.kscope", "-o", "t.kscope"], "s", ["a", "-o", "t.kscope"]),
+        (["train.py", "--output=s.kscope", "b"], "s", ["b"]),
+        (["-o", "own.kscope", "train.py", "-o", "s.kscope"], "own", ["-o", "s.kscope"]),
+        (["--", "train.py", "-o", "s.kscope"], "train", ["-o", "s.kscope"]),
+        (["train.py", "--", "-o", "s.kscope"], "train", ["-o", "s.kscope"]),
+        (["train.py", "a", "--", "-o", "s.kscope"], "train", ["a", "-o", "s.kscope"]),
+        (["train.py", "-o", "s.txt"], "train", ["-o", "s.txt"]),
+        (["train.py", "-o"], "train", ["-o"]),
+    ],
+)
+def test_an_output_behind_the_script_is_the_command_s_if_it_is_a_capture(
+    command: str, typed: list[str], written: str, passed: list[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT)
+    assert main([command, *typed]) == 0
+    found = capsys.readouterr().out.split()
+    assert [word for word in found if word != "--"] == passed  # which argparse drops or passes on, by its version
+    assert [one.name for one in tmp_path.glob("*.kscope")] == [f"{written}.kscope"]
 
 
 def test_the_source_of_a_script_by_its_relative_name_is_shown(

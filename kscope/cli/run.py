@@ -22,7 +22,7 @@ from ..session.job import Job
 from ..session.launcher import expanded
 from ..session.profile import profile
 from ..session.session import Session
-from ..session.states import SURVIVE_VARIABLE, disable, enable, recording, taken
+from ..session.states import SURVIVE_VARIABLE, disable, dry, enable, recording
 from .common import outputs, recording_flags
 from .common.command_parser import Command
 from .common.outputs import STRICT
@@ -122,7 +122,7 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
         enable(**compiled)
         selection = recording().selection
         try:
-            with taken():
+            with dry():
                 raised = program.attempted(execute, options)
         finally:
             disable()

@@ -48,8 +48,12 @@ def add_mark(parser: argparse.ArgumentParser, about: str = _NAMED) -> None:
     parser.add_argument("--mark", metavar="NAME=FILE:FIRST-LAST", action="append", default=[], help=about)
 
 
-def sampled(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples, list[Lines]]:
+def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filters.Undecoded, Samples, list[Lines]]:
     """A capture, its samples, of the kernels that --kernel names, and the lines of --mark.
+
+    Args:
+        options: the command line.
+        needed: whether kernels without any sample are of no use.
 
     Raises:
         UsageError: the capture has no samples, no kernel has such a name, or nothing was sampled at the lines.
@@ -59,8 +63,10 @@ def sampled(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples, li
     if samples is None:
         raise UsageError(
             f"{options.capture}: no samples of stalls; record with kscope run --stalls SCRIPT, "
-            "kscope.profile(stalls=True), or kscope sample SCRIPT"
+            f"kscope.profile(stalls=True), or kscope sample SCRIPT{'' if needed else '; --code CUBIN needs none'}"
         )
+    if needed and not samples:
+        raise UsageError(f"{options.capture}: no stall was sampled; kscope info {options.capture} says why")
     if options.kernel:
         names = [function.name for function in samples.functions]
         for glob in options.kernel:

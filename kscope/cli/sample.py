@@ -13,7 +13,7 @@ from ..instrument.options import OPTIONS
 from ..session.launcher import expanded
 from ..session.sample_session import sample as sampled
 from ..util.text import counted
-from .common import numbers, outputs
+from .common import outputs, recording_flags
 from .common.command_parser import Command
 from .common.outputs import STRICT
 from .running import launched, program
@@ -44,7 +44,7 @@ def sample(options: argparse.Namespace) -> int:
     typed = program.output(options)
     path = Path(expanded(str(typed)))
     outputs.apart("-o", path, None if options.module else options.script)
-    period = None if options.period is None else numbers.period("--period", options.period)
+    period = None if options.period is None else recording_flags.period(options.period)
     session = sampled(typed, period=period, kernel=options.kernel, mark=options.mark)
     if code := program.in_session(execute, session, path, options):
         return code

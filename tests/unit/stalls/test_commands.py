@@ -216,10 +216,16 @@ def test_run_records_marks_and_samples(tmp_path: Path, monkeypatch, capsys: pyte
     )
     assert main(["run", "--stalls", "--period", "64", "train.py"]) == 0
     assert main(["crosscheck", "train.kscope"]) == 0
-    for wrong in ("2^x", "3^4", "1k"):
-        assert main(["run", "--stalls", "--period", wrong, "train.py"]) == 2
-        assert "expected a power of two, such as 2^10" in capsys.readouterr().err
-    assert main(["run", "--stalls", "--period", "100", "train.py"]) == 2
+    capsys.readouterr()
+    for wrong in ("2^x", "3^4", "1k", "100", "0", "2^4", "2^32", "2^64"):
+        for command in (["run", "--stalls"], ["sample"]):
+            assert main([*command, "--period", wrong, "train.py"]) == 2
+            expected = (
+                f"kscope: --period {wrong}: expected a power of two from 2^5 to 2^31 cycles, such as 2^10 or 1024\n"
+            )
+            assert capsys.readouterr().err == expected
+    assert main(["run", "--period", "2^8", "train.py"]) == 2
+    assert capsys.readouterr().err == "kscope: --period 2^8: needs --stalls\n"
 
 
 def test_the_json_answers_have_their_rows(path: str, capsys: pytest.CaptureFixture[str]) -> None:

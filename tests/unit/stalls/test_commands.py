@@ -211,10 +211,16 @@ def test_the_source_of_a_script_by_its_relative_name_is_shown(
 def test_run_records_marks_and_samples(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(
-        "import kscope, kscope_sim\n\ndef k(warp):\n    with kscope.region('a'):\n        warp.work(6400)\n\n"
-        "kscope_sim.launch(k, 4, 32)\n"
+        "import kscope, kscope_sim, sys\n\ndef k(warp):\n    for _ in sys.argv:\n        with kscope.region('a'):\n"
+        "            warp.work(6400)\n\nkscope_sim.launch(k, 4, 32)\n"
     )
-    assert main(["run", "--stalls", "--period", "64", "train.py"]) == 0
+    command = ["run", "--stalls", "--period", "64", "--records", "1", "train.py"]
+    assert main([*command, *"abcdefghi"]) == 0
+    problem = r"kscope: train\.kscope: \d+ records, [\d,]+ samples \(kscope stalls train\.kscope\), 1 problem:\n"
+    assert re.match(problem, capsys.readouterr().err)
+    assert main(command) == 0
+    counts, more = "4 records, 400 samples", "kscope summary train.kscope, kscope stalls train.kscope"
+    assert capsys.readouterr().err == f"kscope: train.kscope: {counts}; {more}\n"
     assert main(["crosscheck", "train.kscope"]) == 0
     capsys.readouterr()
     for wrong in ("2^x", "3^4", "1k", "100", "0", "2^4", "2^32", "2^64"):

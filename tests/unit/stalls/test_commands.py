@@ -21,6 +21,8 @@ def test_stalls_lists_regions_with_reasons_and_what_they_mean(path: str, capsys:
     assert main(["stalls", path]) == 0
     text = capsys.readouterr().out
     assert re.search(r"load +[\d,]+ +6\d\.\d% .*long_scoreboard 100%", text)
+    assert re.search(r"issued +stalled +waits for", text)
+    assert re.search(rf"load .*\n +[\d.]+%  0x\w+ work \(programs\.py:{programs.line('warp.work(6000')}\)\n", text)
     assert "the warp waits for a load from global or local memory" in text and "coalesce" in text
 
 
@@ -31,8 +33,12 @@ def test_stalls_as_json(path: str, by: str, capsys: pytest.CaptureFixture[str]) 
     assert (found["schema"], found["by"], found["period"]) == ("kscope.stalls", by, 64)
     assert len(found["rows"]) == (1 if by == "kernel" else 2)
     if by == "region":
-        assert found["rows"][0]["executions"] == 8 * 2 * 20 and found["left_out"] == {"rows": 2}
+        assert found["rows"][0]["executions"] == 8 * 2 * 20 and found["left_out"]["rows"] == 2
         assert found["reasons"]["long_scoreboard"]["meaning"]
+        assert found["rows"][0]["stalled"] == pytest.approx(1 - found["rows"][0]["issued"])
+        first, *_ = found["rows"][0]["instructions"]
+        assert first["name"].endswith(" work") and first["where"] == f"programs.py:{programs.line('warp.work(6000')}"
+        assert 0 < first["samples"] <= found["rows"][0]["samples"]
 
 
 @pytest.mark.parametrize("more", [["--by", "line"], ["--by", "instruction"], ["--by", "kernel"], ["-o", "all.csv"]])

@@ -168,6 +168,8 @@ def test_a_capture_of_sample_keeps_named_lines_as_regions(
     assert main(["annotate", "train.kscope", "--json"]) == 0
     [file] = json.loads(capsys.readouterr().out)["files"]
     assert [line["regions"] for line in file["lines"]] == [["load"], ["(no region)"]]
+    assert main(["crosscheck", "train.kscope"]) == 1
+    assert capsys.readouterr().out == "no kernel has both records and samples\n"
     assert main(["sample", "--mark", "load=4", "train.py"]) == 2
     assert "expected NAME=FILE:FIRST-LAST" in capsys.readouterr().err
 

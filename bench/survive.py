@@ -7,7 +7,7 @@ Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that nam
 records. With --records 32, each warp keeps its last 32. A time is that of a CUDA graph of many launches, divided by the
 number of launches; between replays the pool is emptied, so no warp is lost (those that are lost are printed). Each way
 has a separate graph, because the kernels differ. A cost is the median over sessions of a session's median beside the
-mean of its two neighbours' medians without recording.
+mean of its two neighbors' medians without recording.
 """
 
 from __future__ import annotations

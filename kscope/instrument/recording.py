@@ -22,7 +22,8 @@ SURVIVE: tuple[Survive, ...] = get_args(Survive)
 AUTO_RECORDS = 256
 """Records of a slab with records="auto" and marks in loops, before launches have shown how many they make."""
 EMITTING = (
-    *("marks", "ptx", "sass", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
+    *("marks", "ptx", "sass", "lowering", "instrument/selection", "instrument/recording.py"),
+    *("language/regions.py", "language/selected.py"),
     *("capture/layout.py", "capture/wire.py", "capture/metadata.py", "capture/model.py"),
     *(f"machine_code/{name}.py" for name in ("elf", "occupancy", "segments")),
     *("util/fields.py", "util/flow.py", "util/portable.py"),

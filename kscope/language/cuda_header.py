@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
-
 from ..errors import MissingError
+from ..instrument import registry
 
 
 def cuda_include() -> str:
@@ -14,8 +12,7 @@ def cuda_include() -> str:
     Raises:
         MissingError: the installation lacks the header.
     """
-    spec = find_spec("kscope_cuda")
-    folder = Path(spec.origin).parent / "include" if spec is not None and spec.origin is not None else None
-    if folder is None or not (folder / "kscope.cuh").is_file():
-        raise MissingError("the package kscope_cuda has no kscope.cuh: reinstall kscope")
-    return str(folder)
+    package = registry.folder("cuda")
+    if package is None or not (package / "include" / "kscope.cuh").is_file():
+        raise MissingError("the frontend of CUDA C++ has no kscope.cuh: reinstall kscope")
+    return str(package / "include")

@@ -137,11 +137,11 @@ def test_instructions_of_the_header_of_marks_are_nobody_s(capture: Capture) -> N
     assert crossed(changed(capture, places=tuple(places)))["load"].verdict == "moved"
 
 
-def test_a_region_without_instructions_is_empty_and_one_without_readings_unknown(capture: Capture) -> None:
+def test_a_region_without_instructions_is_hollow_and_one_without_readings_unknown(capture: Capture) -> None:
     function = _function(capture)
     inner = [one for one in range(len(function.at)) if "inner" in function.stack(one)]
     text = [("CS2R.32 R4, SR_CLOCKLO" if one in inner else words) for one, words in enumerate(function.text)]
-    assert crossed(changed(capture, text=tuple(text)))["inner"].verdict == "empty"
+    assert crossed(changed(capture, text=tuple(text)))["inner"].verdict == "hollow"
     assert crossed(changed(capture, unresolved=("load",)))["load"].verdict == "unknown"
 
 

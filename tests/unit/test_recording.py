@@ -65,8 +65,8 @@ DATA = {
 UNEMITTED = {
     *(f"kscope.instrument.{one}" for one in ("compile_warnings", "hooks", "images", "launch_counts", "live_objects")),
     *("kscope.instrument.source_texts", "kscope.instrument.two_forms", "kscope.util.import_hook"),
-    *("kscope", "kscope.language.mistakes", "kscope.machine_code.fatbin", "kscope.session.bind"),
-    *("kscope.session.states", "kscope.capture.capture_data"),
+    *("kscope", "kscope.language.cuda_header", "kscope.language.mistakes", "kscope.machine_code.fatbin"),
+    *("kscope.session.bind", "kscope.session.states", "kscope.capture.capture_data"),
 }
 """What frontends import for other things than to emit text: hooks, loaded modules, refusals, sessions."""
 

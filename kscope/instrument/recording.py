@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
+from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import UsageError
 from ..marks.strategies import Elected, Strategy, strategy_of
 from .selection.auto import Selection
@@ -86,6 +87,19 @@ class Recording:
             )
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
+
+    def module(
+        self,
+        frontend: str,
+        kernels: tuple[KernelMeta, ...] = (),
+        regions: tuple[RegionMeta, ...] = (),
+        problems: tuple[Problem, ...] = (),
+        variables: bool = False,
+    ) -> ModuleMeta:
+        """The metadata of a module that is compiled for these options; arguments are its fields."""
+        return ModuleMeta(
+            frontend, kernels, regions, self.clock, self.fill, self.strategy.spec, problems, variables=variables
+        )
 
     def tag(self, *own: Path) -> str:
         """A cache key for compilers: equal tags promise equal emitted text.

@@ -19,7 +19,13 @@ class KscopeError(Exception):
 
 
 class UsageError(KscopeError, ValueError):
-    """An invalid call. The message has what was passed, what was expected, and what to do."""
+    """An invalid call. The message has what was passed, what was expected, and what to do.
+
+    Attributes:
+        where: the place in a kernel's source that the message begins with; None if it has none.
+    """
+
+    where: str | None = None
 
 
 class PairingError(UsageError):

@@ -228,7 +228,7 @@ class CompilerHooks:
     def _has_marks(self, library: Any) -> bool:
         if any(PREFIX in text for text in library.llvm_strs):
             return True
-        return any(linking.uses_kscope_header(path) for path in library._linking_files)
+        return any(linking.linked_uses_header(path) for path in library._linking_files)
 
 
 def _is_debug(library: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Regions whose work the compiler moved elsewhere: no instruction is left between their clock reads.
+"""Empty regions, whose work the compiler moved elsewhere: no instruction is left between their clock reads.
 
 A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it: to
 where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, for work of any length.
@@ -34,13 +34,12 @@ _PURE = re.compile(
 )
 """Arithmetic, tensor cores' too, and loads of parameters, constants, shared and read-only memory."""
 _READS_CLOCK = re.compile(r"%(?:clock|globaltimer)")
-_IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV")
 
 
 def with_problems(
     lowered: Lowered, text: str, cubin: Callable[[str], bytes | None], source: SourceInfo | None = None
 ) -> Lowered:
-    """The result of a lowering, with a problem `hollow` for each region that has no instruction.
+    """The result of a lowering, with a problem `empty` for each region that has no instruction.
 
     Args:
         lowered: the result.
@@ -71,7 +70,7 @@ def with_problems(
 def in_binaries(
     cubins: Iterable[bytes], places: Mapping[str, str], kernels: Callable[[str], Iterable[str]]
 ) -> tuple[Problem, ...]:
-    """The problems `hollow` of code that nvcc built.
+    """The problems `empty` of code that nvcc built.
 
     Args:
         cubins: the kernels, perhaps for several architectures: a region is empty if it is so in all.
@@ -93,7 +92,7 @@ def _problem(kernel: str, name: str, where: str | None, pin: str = "pin()") -> P
         "clock readings: it has no work, or the compiler moved it elsewhere, as it does with arithmetic and with the "
         f"loads of a pipelined loop; {pin} keeps the computation of a value inside"
     )
-    return Problem("hollow", text, kernel=kernel, region=name)
+    return Problem("empty", text, kernel=kernel, region=name)
 
 
 def _marked(text: str) -> Iterator[cfg.Function]:
@@ -132,8 +131,7 @@ def _sorted(function: sass.Function, names: Iterable[str]) -> tuple[set[str], se
     read = sass.sites(function, {layout.record_id(name, kind): name for name in names for kind in kinds})
     busy = set(read.unresolved)
     for site in read.sites:
-        inside = [one for one in function.instructions if site.begin < one.at < site.end]
-        if any(one.code not in _IDLE for one in inside):
+        if not sass.is_empty(one.code for one in function.instructions if site.begin < one.at < site.end):
             busy.add(site.region)
     return {site.region for site in read.sites} - busy, busy
 

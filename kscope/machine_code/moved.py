@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..capture.samples import CodeRegion, Place, SampledFunction
 from ..util.text import some
+from .sass import is_empty
 
 Weights = npt.NDArray[np.float64]
 Placement = Literal["pure", "moved", "empty", "unknown"]
@@ -25,7 +26,6 @@ HEADER = "kscope.cuh"
 MOST_MOVED = 0.2
 """Share of a region's working instructions that may belong to other lines, or be outside."""
 _MOST_NAMED = 5
-IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV", "CS2R", "CS2R.32", "S2UR", "S2R")
 _WORKING = (
     "LD", "ST", "ATOM", "RED", "UTMA", "UBLK", "HMMA", "HGMMA", "IMMA", "IGMMA", "QMMA", "QGMMA", "DMMA", "UTC", "MUFU",
     "FADD", "FMUL", "FFMA", "HADD2", "HMUL2", "HFMA2", "DADD", "DMUL", "DFMA", "SYNCS", "BAR", "SHFL", "REDUX",
@@ -166,8 +166,8 @@ class WeighedCode:
 
     def empty(self, region: str) -> bool:
         """Whether the region has no instruction but its clock reads and moves; also none of nested regions."""
-        found = [one for one, stack in enumerate(self._stack) if region in stack]
-        return all(_opcode(self.function.text[one]) in IDLE for one in found)
+        inside = (one for one, stack in enumerate(self._stack) if region in stack)
+        return is_empty(_opcode(self.function.text[one]) for one in inside)
 
     def foreign(self, region: str) -> dict[str, int]:
         """Weights of instructions in the region that belong to other lines, by text."""

@@ -12,6 +12,7 @@ from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler, empty_regions, plan, register_budget
 from kscope.machine_code import tools
+from kscope.machine_code.sass import is_empty
 
 KERNEL = """.version 8.5
 .target sm_90a
@@ -76,7 +77,7 @@ def disassembler() -> None:
 @pytest.mark.usefixtures("disassembler")
 def test_a_region_whose_work_moved_is_reported_with_the_remedy() -> None:
     (problem,) = problems(loop(region(MOVED)))
-    assert (problem.kind, problem.kernel, problem.region) == ("hollow", "k", "work")
+    assert (problem.kind, problem.kernel, problem.region) == ("empty", "k", "work")
     assert "region 'work' has no instruction between its clock readings" in problem.text
     assert "pin() keeps the computation of a value inside" in problem.text
 
@@ -87,6 +88,13 @@ def test_selected_lines_are_checked_and_operations_that_a_kind_selected_are_not(
     origin: str, reported: list[str]
 ) -> None:
     assert [one.region for one in problems(loop(region(MOVED).replace(" with", f" {origin}")))] == reported
+
+
+@pytest.mark.usefixtures("disassembler")
+def test_a_region_that_only_reads_a_special_register_has_no_work() -> None:
+    body = region("    mov.u32 %r4, %ctaid.x;\n") + "    st.global.u32 [%rd1+8], %r4;\n"
+    assert [one.region for one in problems(body)] == ["work"]
+    assert is_empty(["S2R", "CS2R.32", "MOV"]) and not is_empty(["S2R", "FFMA"])
 
 
 READ_ONLY = "    ld.global.nc.f32 %f3, [%rd1+16];\n"

@@ -37,8 +37,8 @@ def _disassembler() -> None:
 def test_regions_without_an_instruction_are_named_with_their_line(options: tuple[str, ...]) -> None:
     library = Library.image(compiled(kernel(BODY), IN_PLACE, *options, to="fatbin"))
     assert [(one.kind, one.kernel, one.region) for one in library.problems] == [
-        ("hollow", "k", "empty"),
-        ("hollow", "k", "moved"),
+        ("empty", "k", "empty"),
+        ("empty", "k", "moved"),
     ]
     assert "kernel k: region 'empty' (unit.cu:6) has no instruction" in library.problems[0].text
     assert "KSCOPE_PIN() keeps the computation of a value inside" in library.problems[0].text

@@ -33,8 +33,8 @@ def chosen(
 
     tries: list[Callable[[], registers.Allocation]] = [
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset(one.key for one in found))),
+        lambda: pool.owned(found, _numbers(pool, found, together, apart, 2)),
         lambda: pool.owned(found, _numbers(pool, found, together, apart)),
-        lambda: pool.owned(found, _numbers(pool, found, together, apart - _few(pool, found))),
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset())),
         lambda: pool.lent(pool.spans, together),
     ]
@@ -61,20 +61,20 @@ def _numbers(
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
     apart: frozenset[regions.Key],
+    more: int = 1,
 ) -> dict[regions.Key, int]:
-    """A number for each record; some have separate registers.
+    """A number for each record; some have separate registers, unless a thread has few there.
 
-    The others then share as few as they need: they are in no loop of a pipeline, or where a thread has few registers.
+    The others then share as few as they need: they are in no loop of a pipeline. more: sets of registers, beside those
+    that are needed, where a thread has few.
     """
     few = _few(pool, found)
-    own = [one for one in found if one.key in apart]
-    numbers, rest = regions.apart(own), [one for one in found if one.key not in apart]
-    for some, more in (
-        ([one for one in rest if one.key in few], 1),
-        ([one for one in rest if one.key not in few], not own),
-    ):
+    own = [one for one in found if one.key in apart and one.key not in few]
+    rest = [one for one in found if one.key not in few and one not in own]
+    numbers = regions.apart(own)
+    for some, spare in (([one for one in found if one.key in few], more), (rest, 0 if own else 1)):
         many = max(numbers.values(), default=-1) + 1
-        shared = regions.shared(some, together, int(more)) if some else {}
+        shared = regions.shared(some, together, spare) if some else {}
         numbers |= {key: many + number for key, number in shared.items()}
     return numbers
 

@@ -102,9 +102,24 @@ def test_a_predicate_that_the_loop_overwrites_is_kept_in_a_flag(left: str) -> No
     assert not planned(machine(left, "ISETP.NE.U32.AND P0, PT, R2, RZ, PT"), ARRIVE, most=105).stores
 
 
-def test_records_that_share_registers_are_stored_at_their_marks() -> None:
-    found = planned(machine("0x1"), DRAIN, site("exit", 1, 112, "other"))
-    assert not found.stores and not any(one.later for one in found.sites)
+def test_records_whose_registers_another_one_uses_meanwhile_are_stored_at_their_marks() -> None:
+    other = site("exit", 1, 112, "other")
+    assert [one.later for one in planned(machine("0x1"), DRAIN, other).sites] == [True, False]
+    assert [one.later for one in planned(machine("0x0"), DRAIN, other).sites] == [False, True]
+
+
+def test_records_of_a_producer_are_stored_behind_the_copies_in_front_of_the_next_wait() -> None:
+    again = "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2"
+    code = listed(
+        *("NOP", "NOP", "UTMALDG.2D [UR16], [UR20]", "NOP", again, "@!P0 BRA `(again)", "NOP"),
+        *("UTMALDG.2D [UR16], [UR20]", "@P1 BRA `(loop)", "EXIT", again, "@!P0 BRA `(again)", "BRA `(over)"),
+        loop=1,
+        again=10,
+        over=6,
+    )
+    begin, *ends = site("enter", 4, 112), site("exit", 1, 108), site("exit", 6, 112)
+    found = planned(Machine(code, {}), ends[0], begin, ends[1])
+    assert numbers(found.stores) == {4: [108], 8: [112]}
 
 
 def test_operations_of_one_line_have_records_of_their_own_in_a_loop() -> None:

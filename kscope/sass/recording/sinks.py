@@ -1,0 +1,131 @@
+"""Where records of a pipeline are stored in a loop, see deferring.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...util.flow import reached
+from ..checks.hazards import successors
+from ..cubin.instructions import Instruction
+from ..placing.code import Machine
+from ..placing.paths import Spot
+from .regions import Record
+
+_DRAIN, _ALL = "WARPGROUP.DEPBAR", "0x0"
+_AWAITS = "SYNCS.PHASECHK"
+_COPY = "UTMALDG"
+_PIPELINED = ("WARPGROUP", _COPY)
+"""Instructions of loops in which something is under way where an iteration ends."""
+
+
+class Copy(Protocol):
+    """A copy of a mark: a site, or what becomes one."""
+
+    @property
+    def spot(self) -> Spot: ...
+    @property
+    def act(self) -> str: ...
+    @property
+    def record(self) -> Record: ...
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a record is stored.
+
+    Attributes:
+        stores: the instructions in front of which it is.
+        until: the instructions in front of which nothing else may be stored until then.
+        first: it is stored in its own iteration.
+        always: its mark runs behind the first of `stores` in each iteration, in the same block.
+        written: the registers that the loop writes.
+        ends: it is stored where the iteration ends.
+        depth: how many blocks, and how many bytes of its block, are in front of it in each iteration.
+    """
+
+    stores: tuple[int, ...]
+    until: frozenset[int]
+    first: bool
+    always: bool
+    written: frozenset[str]
+    ends: bool
+    depth: tuple[int, int]
+
+    @staticmethod
+    def of(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | None:
+        """For a mark in a loop of a pipeline; None for others."""
+        flow, blocks = machine.flow, machine.blocks
+        own = block_of(machine, mark)
+        loop = loop_of(machine, own)
+        if loop is None:
+            return None
+        head, inside = loop
+        members = [n for n in range(len(blocks)) if inside >> n & 1]
+        within = {one.at: one for n in members for one in blocks[n]}
+        again = [
+            one
+            for one in others
+            if one.record.key == mark.record.key and one.act != "enter" and inside >> block_of(machine, one) & 1
+        ]
+        if len(again) != 1 or any(one.name == "EXIT" for one in within.values()):
+            return None
+        waits = [(n, one) for n in members for one in blocks[n] if one.code.startswith(_DRAIN)]
+        written = frozenset[str]().union(*(one.writes for one in within.values()))
+        depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
+
+        def passed(last: int) -> list[int]:
+            """What runs behind the mark, up to an instruction."""
+            return list(
+                reached([mark.spot.at], lambda at: [to for to in successors(within[at]) if to in within and to != last])
+            )
+
+        if len(waits) == 1 and waits[0][1].operands[-1] == _ALL:
+            block, wait = waits[0]
+            if own != block and not (flow.dominators[own] >> block & 1 or flow.dominators[block] >> own & 1):
+                return None
+            first = mark.spot.at <= wait.at if own == block else bool(flow.dominators[block] >> own & 1)
+            leaves = sorted({blocks[to][0].at for n in members for to in flow.successors[n] if not inside >> to & 1})
+            always, until = own == block and not first, passed(wait.at)
+            if first and not _stays(within, until):
+                return None
+            stores = (wait.at,) if first else (wait.at, *leaves)
+            return Where(stores, frozenset(until), first, always, written, False, depth)
+        ends = [n for n in members if head in flow.successors[n]]
+        if len(ends) != 1 or not any(one.name in _PIPELINED for one in within.values()):
+            return None
+        code = blocks[own]
+        at, copies = code[-1].at, [one.at for one in code if one.name == _COPY and one.at > mark.spot.at]
+        if own not in ends:  # the next wait is in another block
+            if not copies:
+                return None
+            begun = (one.spot.at for one in others if one.act == "enter" and copies[-1] < one.spot.at < at)
+            at = min(begun, default=at)
+        until = passed(at)
+        if code[-1].name != "BRA" or at in until or not _stays(within, until):
+            return None
+        return Where((at,), frozenset(until), True, False, written, True, depth)
+
+
+def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:
+    """Whether only instructions of a loop follow some of it."""
+    return all(to in within for at in some for to in successors(within[at]))
+
+
+def loop_of(machine: Machine, block: int) -> tuple[int, int] | None:
+    """The loop that has a block: its first block, and all of them; None if there is none, or if another loop is in it.
+
+    A wait that is repeated is no other loop.
+    """
+    loops = [
+        (head, inside)
+        for head, inside in machine.flow.loops.items()
+        if not (inside == 1 << head and machine.blocks[head][0].code.startswith(_AWAITS))
+    ]
+    found = min((one for one in loops if one[1] >> block & 1), key=lambda one: one[1].bit_count(), default=None)
+    return found if found and not any(other & found[1] == other != found[1] for _, other in loops) else None
+
+
+def block_of(machine: Machine, mark: Copy) -> int:
+    return next(n for n, code in enumerate(machine.blocks) if code[0].at <= mark.spot.at <= code[-1].at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...errors import UnsupportedError
 from ...machine_code import elf, occupancy
@@ -20,12 +21,14 @@ def chosen(
     pool: registers.Pool,
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
-    apart: frozenset[regions.Key],
+    apart: Sequence[frozenset[regions.Key]],
     before: int,
     fitting: Fitting,
 ) -> registers.Allocation:
     """Registers with which most blocks fit on an SM: of each record's own, those of some apart from shared ones, shared
     ones, or lent ones, in this order.
+
+    apart: sets of records with separate registers, the one that is tried first first.
     """
 
     def blocks(one: registers.Allocation) -> int:
@@ -33,8 +36,11 @@ def chosen(
 
     tries: list[Callable[[], registers.Allocation]] = [
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset(one.key for one in found))),
-        lambda: pool.owned(found, _numbers(pool, found, together, apart, 2)),
-        lambda: pool.owned(found, _numbers(pool, found, together, apart)),
+        *(
+            partial(lambda some, more: pool.owned(found, _numbers(pool, found, together, some, more)), some, more)
+            for some in dict.fromkeys(apart)
+            for more in (2, 1)
+        ),
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset())),
         lambda: pool.lent(pool.spans, together),
     ]

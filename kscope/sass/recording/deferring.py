@@ -42,8 +42,8 @@ from ..placing.code import Machine
 from . import rows
 from .later import Later
 from .regions import Key, Record
-from .registers import EXTRA, RECORD, Allocation
-from .sinks import Copy, Where, block_of, loop_of
+from .registers import EXTRA, RECORD, UNIFORM, Allocation
+from .sinks import Copy, Where, block_of, instant, loop_of, plain, uniform
 from .sites import Site
 
 _STORE = "STG"
@@ -77,13 +77,20 @@ class Kinds:
     Attributes:
         ends: those of loops in which something is under way where an iteration ends.
         ahead: also those that end in front of a wait for all products, which mostly are stored there.
+        runs: those of several operations in a row.
     """
 
     ends: bool
     ahead: bool
+    runs: bool = True
+
+    def has(self, where: Where) -> bool:
+        """Whether a record that is stored at a place is one of them."""
+        return self.runs if where.run else self.ends if where.ends else self.ahead or not where.first
 
 
-ALL_KINDS = tuple(Kinds(ends, ahead) for ends in (True, False) for ahead in (True, False))
+_BOTH = (True, False)
+ALL_KINDS = tuple(Kinds(ends, ahead, runs) for runs in _BOTH for ends in _BOTH for ahead in _BOTH)
 """In the order in which they are tried."""
 
 
@@ -112,16 +119,22 @@ def planned(
         return none
     taken = {*busy, *chosen.state.registers, *(first + n for first in chosen.quads.values() for n in range(RECORD))}
     free = [number for number in range(most - EXTRA) if number not in taken]
+    used = frozenset[str]().union(*(one.reads | one.writes for one in machine.function.instructions))
+    taken_too = chosen.state.warp_wide
+    warp_flags = [number for number in UNIFORM if f"UR{number}" not in used and number not in taken_too]
     found, zeros, until = list(sites), list[int](), set[int]()
     flags, begins = dict[Key | int, int](), defaultdict[int, set[int]](set)
     stores = dict[int, list[tuple[bool, tuple[int, int], int]]]()
     for place, site in enumerate(sites):
         where = Where.of(machine, site, sites) if _able(site) else None
-        if (
-            where is None
-            or _taken(site, where, sites, chosen)
-            or not (kinds.ends if where.ends else kinds.ahead or not where.first)
-        ):
+        if where is None or _taken(site, where, sites, chosen) or not kinds.has(where):
+            continue
+        if uniform(site):
+            if not warp_flags:
+                continue
+            found[place] = replace(site, later=True, warp_flag=warp_flags.pop(0))
+            stores.setdefault(where.stores[0], []).append((where.first, where.depth, place))
+            until |= where.until
             continue
         stays = site.guard.lstrip("@!") not in where.written
         flag = None
@@ -149,7 +162,8 @@ def planned(
     least = min((room.get(at, 0) for at in stores if not chosen.narrow or at not in chosen.narrow.inside), default=0)
     many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
     addresses = tuple(one for one in free if one < least)[:many]
-    state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses)
+    flagged = tuple(one.warp_flag for one in found if one.warp_flag is not None)
+    state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses, warp_flags=flagged)
     count = max(chosen.count, max([*zeros, *addresses, 0]) + 1 + EXTRA)
     kept = {
         at: Later(tuple(found[place] for *_, place in sorted(some)), frozenset(begins[at]))
@@ -165,30 +179,37 @@ def _taken(site: Site, where: Where, sites: Sequence[Site], chosen: Allocation) 
     return any(one.quad == site.quad and one.spot.at in where.until and one is not site for one in sites)
 
 
-def candidates(machine: Machine, placed: Sequence[Copy], pipeline: Set[int]) -> frozenset[Key]:
-    """The records that may be stored elsewhere, if each has separate registers. pipeline: numbers of such marks."""
-    return frozenset(
-        one.record.key
-        for one in placed
-        if one.spot.mark in pipeline and _plain(one) and Where.of(machine, one, placed) is not None
-    )
+def candidates(machine: Machine, placed: Sequence[Copy], pipeline: Set[int]) -> tuple[frozenset[Key], frozenset[Key]]:
+    """The records that may be stored elsewhere, if each has separate registers; and those of them that are in loops.
+
+    pipeline: numbers of such marks.
+    """
+    able = [
+        (one.record.key, Where.of(machine, one, placed)) for one in placed if one.spot.mark in pipeline and plain(one)
+    ]
+    found = {key: where for key, where in able if where is not None}
+    return frozenset(found), frozenset(key for key, where in found.items() if not where.run)
 
 
 def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
-    """The plan in which operations of one line in one loop have separate records: they may be left together.
+    """The plan in which operations of one line have separate records in one loop, and in a block that is in none: they
+    may be left together.
 
     Args:
         machine: the kernel.
         plan: where records of one name have one key.
         pipeline: numbers of the marks of a pipeline.
     """
-    inside, marks = defaultdict[tuple[Key, int], set[int]](set), defaultdict[Key, set[int]](set)
+    inside, marks = defaultdict[tuple[Key, int, bool], set[int]](set), defaultdict[Key, set[int]](set)
     for one in plan.placed:
         if one.spot.mark in pipeline:
-            loop = loop_of(machine, block_of(machine, one))
+            block = block_of(machine, one)
+            loop = loop_of(machine, block)
             marks[one.record.key].add(one.spot.mark)
             if loop is not None and one.act != "enter":
-                inside[one.record.key, loop[0]].add(one.spot.mark)
+                inside[one.record.key, loop[0], True].add(one.spot.mark)
+            elif instant(one):
+                inside[one.record.key, block, False].add(one.spot.mark)
     number = dict[int, int]()
     for some in inside.values():
         number |= {mark: max(at, number.get(mark, 0)) for at, mark in enumerate(sorted(some))}
@@ -225,11 +246,4 @@ def _stores(one: Instruction | None) -> bool:
 
 def _able(site: Site) -> bool:
     """Whether all that a record needs is known by the end of its instruction."""
-    return site.pipeline and site.word is None and _plain(site)
-
-
-def _plain(mark: Copy) -> bool:
-    """Whether the lanes of a record are known by the end of its instruction."""
-    source = mark.spot.source
-    guarded = source is not None and (source.voted or source.guard.lstrip("@!").startswith("UP"))
-    return not (mark.spot.guard or mark.spot.after or mark.record.conditional or guarded) and mark.act != "enter"
+    return site.pipeline and site.word is None and plain(site)

@@ -1,4 +1,4 @@
-"""Where records of a pipeline are stored in a loop, see deferring.py."""
+"""Where records of a pipeline are stored, see deferring.py."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ _AWAITS = "SYNCS.PHASECHK"
 _COPY = "UTMALDG"
 _PIPELINED = ("WARPGROUP", _COPY)
 """Instructions of loops in which something is under way where an iteration ends."""
+_MANY = 2
+"""Operations in a row."""
+_GIVES_BACK = "USETMAXREG.DEALLOC"
 
 
 class Copy(Protocol):
@@ -42,6 +45,7 @@ class Where:
         always: its mark runs behind the first of `stores` in each iteration, in the same block.
         written: the registers that the loop writes.
         ends: it is stored where the iteration ends.
+        run: it is of several operations in a row in no loop of a pipeline.
         depth: how many blocks, and how many bytes of its block, are in front of it in each iteration.
     """
 
@@ -52,14 +56,17 @@ class Where:
     written: frozenset[str]
     ends: bool
     depth: tuple[int, int]
+    run: bool = False
 
     @staticmethod
     def of(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | None:
-        """For a mark in a loop of a pipeline; None for others."""
+        """For a mark in a loop of a pipeline, or one of several in a row; None for others."""
         flow, blocks = machine.flow, machine.blocks
         own = block_of(machine, mark)
         loop = loop_of(machine, own)
         if loop is None:
+            return _of_run(machine, mark, others)
+        if uniform(mark):
             return None
         head, inside = loop
         members = [n for n in range(len(blocks)) if inside >> n & 1]
@@ -106,6 +113,55 @@ class Where:
         if code[-1].name != "BRA" or at in until or not _stays(within, until):
             return None
         return Where((at,), frozenset(until), True, False, written, True, depth)
+
+
+def plain(mark: Copy) -> bool:
+    """Whether the lanes of a record are known by the end of its instruction."""
+    source = mark.spot.source
+    voted = source is not None and (source.voted or source.guard.startswith("@UP"))
+    return not (mark.spot.guard or mark.spot.after or mark.record.conditional or voted) and mark.act != "enter"
+
+
+def instant(mark: Copy) -> bool:
+    """Whether a mark is of an operation that takes no time: its record has one clock."""
+    return mark.act not in ("enter", "exit", "clock")
+
+
+def uniform(mark: Copy) -> bool:
+    """Whether the predicate of an operation is one of the whole warp."""
+    return mark.spot.source is not None and mark.spot.source.guard.lstrip("@!").startswith("UP")
+
+
+def _of_run(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | None:
+    """For one of several operations in a row that are in no loop of a pipeline: they are stored in front of the branch
+    that ends the last block which always follows, and follows nothing else.
+    """
+    flow, blocks, own = machine.flow, machine.blocks, block_of(machine, mark)
+    here = [one for one in others if block_of(machine, one) == own and instant(one)]
+    if not instant(mark) or len({one.spot.at for one in here}) < _MANY:
+        return None
+    chain = [own]
+    while len(ways := {to for to in flow.successors[chain[-1]] if to != chain[-1]}) == 1:
+        (to,) = ways
+        if {one for one in flow.predecessors[to] if one != to} != {chain[-1]}:
+            break
+        if any(one.name == "EXIT" or one.code.startswith(_GIVES_BACK) for one in blocks[to]):
+            break
+        chain.append(to)
+    code = [one for n in chain for one in blocks[n] if n != own or one.at >= mark.spot.at]
+    last, until = code[-1], frozenset(one.at for one in code[:-1])
+    behind = [one for one in others if one is not mark and one.spot.next in {*until, last.at}]
+    again = [block for block in chain if block in flow.successors[block]]
+    if last.name != "BRA" or mark.spot.at == last.at or chain[-1] in again:
+        return None
+    if any(block_of(machine, one) in again for one in (mark, *behind)):
+        return None
+    stored = [one for one in behind if one.act not in ("enter", "clock")]
+    if any(not instant(one) or not plain(one) or one.record.key == mark.record.key for one in stored):
+        return None
+    depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
+    written = frozenset[str]().union(*(one.writes for one in code))
+    return Where((last.at,), until, True, False, written, False, depth, True)
 
 
 def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:

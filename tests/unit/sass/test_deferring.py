@@ -122,6 +122,57 @@ def test_records_of_a_producer_are_stored_behind_the_copies_in_front_of_the_next
     assert numbers(found.stores) == {4: [108], 8: [112]}
 
 
+INIT = "@!UP{0} SYNCS.EXCH.64 URZ, [UR8+0x28000], UR12"
+RUN: tuple[Line, ...] = (
+    INIT.format(0),
+    "VOTEU.ALL UP0, P0",
+    INIT.format(1),
+    "BAR.SYNC.DEFER_BLOCKING 0x1",
+    "@!P1 BRA `(again)",
+    "NOP",
+    "@P2 BRA `(over)",
+    "NOP",
+    "EXIT",
+)
+"""Two operations in a row, a wait that is repeated, and a branch, in front of which the records are stored."""
+
+
+def initialized(
+    code: Machine, *more: Site, guards: str = "@!UP0 @!UP1", kinds: Kinds = deferring.ALL_KINDS[0]
+) -> deferring.Deferral:
+    some = [
+        replace(one, spot=replace(one.spot, source=Source(at * BYTES, uniform="UR8", guard=guard)))
+        for (at, quad), guard in zip(((0, 108), (2, 112)), guards.split(), strict=True)
+        for one in (site("instant", at, quad),)
+    ]
+    return planned(code, *some, *more, kinds=kinds)
+
+
+def test_records_of_operations_in_a_row_are_stored_where_the_code_parts() -> None:
+    """Uniform registers keep which of them the warp executed."""
+    found = initialized(Machine(listed(*RUN, again=3, over=8), {}))
+    assert numbers(found.stores) == {6: [108, 112]}
+    assert [one.warp_flag for one in found.sites] == [58, 57] == [*found.chosen.state.warp_flags]
+    assert found.chosen.state.warp_wide >= {57, 58}
+    first = found.sites[0]
+    (kept,) = later.kept(first, STATE)
+    assert kept.seen and kept.seen.operands == ("UR58", "URZ", "0x1", "UP0") and kept.borrowed == {"UP0"}
+    tests = [one.seen for one in stored(STATE, first) if one.seen and one.seen.name == "ISETP"]
+    assert [one.operands[2:4] for one in tests] == [("R102", "RZ"), ("RZ", "UR58")]
+
+
+def test_operations_in_a_row_are_recorded_at_their_marks_where_others_follow_or_they_may_run_again() -> None:
+    whole = Machine(listed(*RUN, again=3, over=8), {})
+    assert not initialized(whole, site("exit", 5, 116)).stores
+    assert not initialized(Machine(listed(*RUN, again=1, over=8), {})).stores
+    assert not initialized(Machine(listed(*RUN, again=3, over=5), {})).stores
+    assert not initialized(whole, guards="@!UP0 @UP1").stores
+    assert numbers(initialized(whole, guards="@UP0 @!UP1").stores) == {6: [112]}
+    leaves = Machine(listed(*RUN[:5], "EXIT", again=3), {})
+    assert not initialized(leaves).stores
+    assert not initialized(whole, kinds=Kinds(True, True, runs=False)).stores
+
+
 def test_operations_of_one_line_have_records_of_their_own_in_a_loop() -> None:
     """With all that the record is needed together with."""
     marks = [(0, "enter", 1), (1, "exit", 2), (2, "enter", 3), (3, "exit", 4), (4, "exit", BEHIND)]

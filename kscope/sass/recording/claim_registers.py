@@ -63,12 +63,19 @@ def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[in
     if not at:
         return {}, ()
     needed = registers.needed_predicates(function)[at]
-    if any(name.startswith("UP") for name in needed) and fragment.used("UP"):
-        raise UnsupportedError(f"{function.name} has a uniform predicate where it would claim")
     order = sorted(range(PREDICATES), key=lambda number: f"P{number}" in needed)
     used = sorted(fragment.used("P"))
     chosen = dict(zip(used, order, strict=False))
     return chosen, tuple(number for number in chosen.values() if f"P{number}" in needed)
+
+
+def warp_predicates(function: Function, fragment: Fragment, at: int) -> dict[int, int]:
+    """Other uniform predicates for a fragment's: those without a value in front of an instruction."""
+    needed, used = registers.needed_predicates(function)[at] if at else frozenset[str](), sorted(fragment.used("UP"))
+    free = [number for number in range(PREDICATES) if f"UP{number}" not in needed]
+    if len(used) > len(free):
+        raise UnsupportedError(f"{function.name} needs its uniform predicates where it would claim")
+    return dict(zip(used, free, strict=False))
 
 
 def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:

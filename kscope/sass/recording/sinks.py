@@ -140,19 +140,12 @@ def _of_run(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | Non
     here = [one for one in others if block_of(machine, one) == own and instant(one)]
     if not instant(mark) or len({one.spot.at for one in here}) < _MANY:
         return None
-    chain = [own]
-    while len(ways := {to for to in flow.successors[chain[-1]] if to != chain[-1]}) == 1:
-        (to,) = ways
-        if {one for one in flow.predecessors[to] if one != to} != {chain[-1]}:
-            break
-        if any(one.name == "EXIT" or one.code.startswith(_GIVES_BACK) for one in blocks[to]):
-            break
-        chain.append(to)
-    code = [one for n in chain for one in blocks[n] if n != own or one.at >= mark.spot.at]
+    behind_it = chain(machine, own)
+    code = [one for n in behind_it for one in blocks[n] if n != own or one.at >= mark.spot.at]
     last, until = code[-1], frozenset(one.at for one in code[:-1])
     behind = [one for one in others if one is not mark and one.spot.next in {*until, last.at}]
-    again = [block for block in chain if block in flow.successors[block]]
-    if last.name != "BRA" or mark.spot.at == last.at or chain[-1] in again:
+    again = [block for block in behind_it if block in flow.successors[block]]
+    if last.name != "BRA" or mark.spot.at == last.at or behind_it[-1] in again:
         return None
     if any(block_of(machine, one) in again for one in (mark, *behind)):
         return None
@@ -162,6 +155,19 @@ def _of_run(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | Non
     depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
     written = frozenset[str]().union(*(one.writes for one in code))
     return Where((last.at,), until, True, False, written, False, depth, True)
+
+
+def chain(machine: Machine, first: int) -> list[int]:
+    """The blocks that always follow one, and nothing else; a thread keeps its registers. A block may be repeated."""
+    flow, blocks, found = machine.flow, machine.blocks, [first]
+    while len(ways := {to for to in flow.successors[found[-1]] if to != found[-1]}) == 1:
+        (to,) = ways
+        if {one for one in flow.predecessors[to] if one != to} != {found[-1]}:
+            break
+        if any(one.name == "EXIT" or one.code.startswith(_GIVES_BACK) for one in blocks[to]):
+            break
+        found.append(to)
+    return found
 
 
 def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:

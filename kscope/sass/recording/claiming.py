@@ -26,6 +26,7 @@ from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
 from . import beginning, claim_registers, fragments, liveness, registers, timing
 from .fragments import Fragment
+from .regions import Key
 from .state import State
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
@@ -174,6 +175,7 @@ class Place:
         boards: the scoreboards of the claim.
         gate: the scoreboard of the gate's loads.
         name: what its labels end with.
+        records: those that may be written behind it; None for all.
     """
 
     known: claim_registers.Known
@@ -184,6 +186,7 @@ class Place:
     boards: Mapping[int, int]
     gate: int
     name: str = ""
+    records: frozenset[Key] | None = None
 
 
 def claimed(
@@ -195,7 +198,7 @@ def claimed(
     """
     state, function, values = allocation.state, place.known.function, fragments.between(kernel)
     label, back = f"{_LABEL}{place.name}", f"{_BACK}{place.name}"
-    uniform = claim_registers.uniform(function, claim.used("UR"), place.at, state.warp_wide)
+    uniform = claim_registers.uniform(place.known, claim.used("UR"), place.at, state.warp_wide)
     predicates, saved = claim_registers.predicates(function, claim, place.at)
     warp_wide = claim_registers.warp_predicates(function, claim, place.at)
     names = Names(place.chosen, uniform, predicates, warp_wide)
@@ -203,7 +206,7 @@ def claimed(
     if len(saved) > len(left):
         raise UnsupportedError("the kernel leaves too few registers for the claim")
     keep, give = _kept(state, saved, left)
-    ids = _ids(allocation, place.written)
+    ids = _ids(allocation, place.written, place.records)
 
     def comes(name: str, number: int) -> list[New]:
         return [] if where[name] == number else [state.new(f"MOV R{number}, R{where[name]}")]
@@ -284,16 +287,17 @@ def _open(state: State, epoch: int, gate: int, needed: frozenset[str], label: st
     ]
 
 
-def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]:
+def _ids(allocation: registers.Allocation, written: frozenset[int], records: frozenset[Key] | None = None) -> list[New]:
     """The ids and values of records that have separate registers; of others, marks write all words."""
     keys = {quad: key for key, quad in allocation.quads.items()}
+    needed = {quad for key, quad in allocation.quads.items() if records is None or key in records}
     return [
         replace(
             allocation.state.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always")
         )
         for quad, own in sorted(allocation.own.items())
         for word, value in ((1, own), (3, 0))
-        if quad + word not in written
+        if quad + word not in written and quad in needed
     ]
 
 

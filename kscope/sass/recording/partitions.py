@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ... import ptx
 from ...errors import UnsupportedError
+from ...util.flow import reached
 from ..checks import hazards
 from ..placing.code import LOADS, Machine
 from . import beginning, claim_registers, claiming, fragments, liveness, registers, sinks, timing
@@ -81,13 +82,15 @@ def placed(
     descriptor = fragments.descriptor(claim)
     begin = beginning.begun(kernel, {}, free, gates[0], control, predicate, descriptor, state.descriptor)
     parts, made = [timing.tight(some, function.arch) for some in (begin.clocks, begin.loads)], list[Claim]()
-    for number, (at, some) in enumerate(found):
+    for number, (way, (at, some)) in enumerate(zip(ways, found, strict=True)):
         written = _written(sites, {*some, *(one.at for one in entry)})
         _, every = claim_registers.free(known, at, written, frozenset())
         late = [one for one in every if one < limit and one not in begin.where.values()]
         chosen = claim_registers.blocks(claim, [], late, claiming.there(claim, kernel, state), state.registers)
         boards, *_ = claim_registers.boards(function, at)
-        place = claiming.Place(known, at, written, late, chosen, boards, gates[0], f" {number}")
+        behind = reached([way], lambda block: machine.flow.successors[block])
+        keys = frozenset(one.record.key for one in sites if sinks.block_of(machine, one) in behind)
+        place = claiming.Place(known, at, written, late, chosen, boards, gates[0], f" {number}", keys)
         test, cold, rare, highest = claiming.claimed(place, claim, kernel, allocation, begin.where)
         tested = tuple(timing.tight(test, function.arch))
         begins, loads = ((), ()) if number else map(tuple, parts)

@@ -127,7 +127,7 @@ def _sink(code: Sequence[Instruction], wait: Instruction) -> Instruction | None:
 def plain(mark: Copy) -> bool:
     """Whether the lanes of a record are known by the end of its instruction."""
     source = mark.spot.source
-    voted = source is not None and (source.voted or source.guard.startswith("@UP"))
+    voted = source is not None and source.voted
     return not (mark.spot.guard or mark.spot.after or mark.record.conditional or voted) and mark.act != "enter"
 
 

@@ -47,7 +47,7 @@ class Site:
         later: the record is stored elsewhere, see deferring.py.
         flag: a register that is not 0 while there is such a record to store; None if there always is.
         flagged: the flag is set elsewhere, and the guard is still the same where the record is stored.
-        warp_flag: a uniform register that is not 0 if the warp executed the operation, whose predicate is uniform.
+        warp_flag: a uniform register that keeps the operation's uniform predicate: 0 where that is true, else 1.
     """
 
     act: str

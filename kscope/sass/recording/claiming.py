@@ -33,8 +33,6 @@ _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 _STEP = 8 * BYTES
 """Between the places that are tried, from the last one to the entry."""
-_EVICT_FIRST = 0x12F00000
-"""The high word of what createpolicy makes of L2::evict_first, which is a store's descriptor."""
 _LABEL, _BACK = "claim", "back"
 
 
@@ -325,12 +323,4 @@ def _recording(state: State) -> list[New]:
     found = [] if state.on is None else [state.new(f"ISETP.NE.U32.AND P{state.on}, PT, {high}, RZ, PT")]
     if state.uniform:
         found.append(state.new(f"R2UR UR{int(state.base[2:]) + 1}, {high}"))
-    found += [state.new(f"MOV R{first + 1}, {high}") for first in state.pairs]
-    if state.policy is not None:
-        low = f"R{state.pairs[0]}"
-        found += [
-            state.new(f"IMAD.MOV.U32 {low}, RZ, RZ, {_EVICT_FIRST:#x}"),
-            state.new(f"R2UR UR{state.policy + 1}, {low}"),
-            state.new(f"UMOV UR{state.policy}, URZ"),
-        ]
     return found if state.mine is None else [*found, state.new(f"MOV R{state.mine}, {high}")]

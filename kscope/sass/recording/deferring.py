@@ -45,7 +45,6 @@ from .regions import Key, Record
 from .registers import EXTRA, RECORD, UNIFORM, Allocation
 from .sinks import Copy, Where, block_of, instant, loop_of, plain, uniform
 from .sites import Site
-from .state import State
 
 _STORE = "STG"
 _WORDS = (0, 2, 3)
@@ -165,25 +164,12 @@ def planned(
     addresses = tuple(one for one in free if one < least)[:many]
     flagged = tuple(one.warp_flag for one in found if one.warp_flag is not None)
     state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses, warp_flags=flagged)
-    state = (
-        state
-        if chosen.narrow is not None
-        else _evicted_first(state, [one for one in free if one < least], many, warp_flags)
-    )
-    pairs = (first + 1 for first in state.pairs)
-    count = max(chosen.count, max([*zeros, *state.addresses, *pairs, 0]) + 1 + EXTRA)
+    count = max(chosen.count, max([*zeros, *addresses, 0]) + 1 + EXTRA)
     kept = {
         at: Later(tuple(found[place] for *_, place in sorted(some)), frozenset(begins[at]))
         for at, some in stores.items()
     }
     return Deferral(found, replace(chosen, state=state, count=count), kept, frozenset(until))
-
-
-def _evicted_first(state: State, free: Sequence[int], many: int, uniform: Sequence[int]) -> State:
-    """The state with pairs of registers for addresses and a policy, if there are such registers."""
-    pairs = tuple(first for first in free if first % 2 == 0 and first + 1 in free)[: many + 1]
-    policy = next((first for first in uniform if first % 2 == 0 and first + 1 in uniform), None)
-    return state if policy is None or not pairs else replace(state, addresses=(), pairs=pairs, policy=policy)
 
 
 def _taken(site: Site, where: Where, sites: Sequence[Site], chosen: Allocation) -> bool:

@@ -142,14 +142,10 @@ class _Group:
         for site, address in zip(self.sites, self.addresses, strict=True):
             code = Control(waits=done) if self.waits and site is self.sites[0] else None
             yield _new(state, site, f"{known}LOP3.LUT R{address}, R{state.offset}, {last}, RZ, 0xc0, !PT", code)
-            if state.policy is not None:
-                yield _new(state, site, f"{known}VIADD R{address}, R{address}, {state.base}")
             count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
             yield _new(state, site, f"@P{self._on(site)} {count}")
         for site, address in zip(self.sites, self.addresses, strict=True):
             place = state.place(wire.HEAD_BYTES, f"R{address}")
-            if state.policy is not None:
-                place = f"desc[UR{state.policy}][R{address}.64+{wire.HEAD_BYTES:#x}]"
             text = f"@P{self._on(site)} STG.E.128 {place}, R{site.quad}"
             yield _new(state, site, text, Control(reads=state.scoreboard))
 
@@ -162,7 +158,7 @@ class _Group:
 
 def _groups(sites: Sequence[Site], state: State, free: Sequence[int]) -> Iterator[_Group]:
     """Records in their order, as many together as there are predicates and registers for."""
-    every = state.pairs or (state.address, *state.addresses)
+    every = (state.address, *state.addresses)
     some, tests, left, waits = list[Site](), dict[tuple[str, ...], int](), every, True
     for site in sites:
         needed = _tests(site, state)

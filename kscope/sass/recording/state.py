@@ -33,9 +33,6 @@ class State:
         zeros: registers that are 0 from the claim on, for records that are stored later, see deferring.py.
         addresses: more registers like `address`, for records that are stored together.
         warp_flags: uniform registers, of records that are stored later.
-        pairs: even registers for whole addresses of these records, in place of `addresses`; the next one has the
-            slab's high word.
-        policy: the first of two uniform registers with the descriptor of their stores: L2 evicts them first.
     """
 
     base: str
@@ -53,8 +50,6 @@ class State:
     zeros: tuple[int, ...] = ()
     addresses: tuple[int, ...] = ()
     warp_flags: tuple[int, ...] = ()
-    pairs: tuple[int, ...] = ()
-    policy: int | None = None
 
     @property
     def new(self) -> Callable[..., New]:
@@ -65,8 +60,7 @@ class State:
     def registers(self) -> frozenset[int]:
         """Every R register of these."""
         high = self.mine if self.uniform else self.address + 1
-        pairs = (first + n for first in self.pairs for n in range(2))
-        some = (self.address, high, self.offset, self.spare, self.extra, *self.zeros, *self.addresses, *pairs)
+        some = (self.address, high, self.offset, self.spare, self.extra, *self.zeros, *self.addresses)
         named = (int(one[1:]) for one in (self.base, self.clocks, self.last) if one is not None and one[0] == "R")
         return frozenset(one for one in some if one is not None) | frozenset(named)
 
@@ -76,8 +70,7 @@ class State:
         if self.base[:2] != "UR":
             return frozenset()
         first = int(self.base[2:])
-        policy = () if self.policy is None else (self.policy, self.policy + 1)
-        return frozenset({first, first + 1, *policy, *(int(one[2:]) for one in (self.clocks, self.last) if one)})
+        return frozenset({first, first + 1, *(int(one[2:]) for one in (self.clocks, self.last) if one)})
 
     @property
     def warp_wide(self) -> frozenset[int]:

@@ -4,11 +4,12 @@ A loop is as fast as what stands between its waits and what follows them: the ne
 store there delays it. So a record there only reads its clock and its operands, and is stored elsewhere.
 
 Where a loop waits for all products, the tensor cores have nothing to do from that wait to the next products. What
-ends there is stored in the next iteration, in front of the wait:
+ends there is stored in the next iteration, in front of the wait, or between the products if there are many:
 
-        HGMMA                                 the tensor cores begin
+        HGMMA, ...                            the tensor cores begin
         store what is left, if something is
         flag = 1
+        HGMMA, ...
         WARPGROUP.DEPBAR 0                    wait for them
         clock                                 a record that is left
     @P0 BRA loop

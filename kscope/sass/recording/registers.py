@@ -21,7 +21,7 @@ _ALIGNED = 4
 """Divides the numbers of uniform registers with a slab's address that have run on a device."""
 RECORD = 4
 """Registers of a record, the first of which has a number that this divides."""
-_UNIFORM = tuple(range(61, 3, -1))
+UNIFORM = tuple(range(61, 3, -1))
 """Uniform registers that may be used. ptxas uses UR0 to UR3 and UR62 in no kernel for sm_90.
 
 A kernel that did ended with an illegal instruction on an H200.
@@ -219,7 +219,7 @@ class Pool:
 
         They belong to the whole warp: where lanes diverge, one that has no value on a path has one on another.
         """
-        free = [number for number in _UNIFORM if f"UR{number}" not in self.used]
+        free = [number for number in UNIFORM if f"UR{number}" not in self.used]
         pairs = [number for number in free if number % 2 == 0 and number + 1 in free]
         if not pairs:
             raise UnsupportedError(f"{self.function.name} leaves no two uniform registers in a row")

@@ -47,6 +47,7 @@ class Site:
         later: the record is stored elsewhere, see deferring.py.
         flag: a register that is not 0 while there is such a record to store; None if there always is.
         flagged: the flag is set elsewhere, and the guard is still the same where the record is stored.
+        warp_flag: a uniform register that keeps the operation's uniform predicate: 0 where that is true, else 1.
     """
 
     act: str
@@ -66,6 +67,7 @@ class Site:
     later: bool = False
     flag: int | None = None
     flagged: bool = False
+    warp_flag: int | None = None
 
     @property
     def guard(self) -> str:

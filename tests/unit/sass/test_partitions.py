@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -19,7 +19,7 @@ pytestmark = needs_tools
 
 
 @contextmanager
-def kept() -> Iterator[list[tuple[Function, Insertion]]]:
+def kept() -> Generator[list[tuple[Function, Insertion]]]:
     """The insertions that are checked, without the check."""
     found = list[tuple[Function, Insertion]]()
     with patch.object(checking, "check", lambda data, before, insertion, holding: found.append((before, insertion))):

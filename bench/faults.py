@@ -64,7 +64,7 @@ class Trial:
         return place(self.seed)
 
     def expected(self, group: Group) -> bool:
-        """Whether a group of warps is what the fault has made of them."""
+        """True if a group of warps is what the fault has made of them."""
         at = self.place
         region, role, value = {
             "arrive": ("wait_empty", "producer", at.slot + 1),

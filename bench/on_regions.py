@@ -312,7 +312,7 @@ class Loops:
         return per_iteration(taken, config.iterations, self.repeats)
 
     def fits(self, config: Config) -> bool:
-        """Whether all blocks are on the SMs at the same time."""
+        """True if all blocks are on the SMs at the same time."""
         kernels = (f"plain_{config.plain or config.loop}_0", f"marked_{config.loop}_0")
         functions = (self.device.function(self.module, kernel) for kernel in kernels)
         return all(self.device.fits(function, config.blocks, config.block) for function in functions)

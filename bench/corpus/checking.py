@@ -102,7 +102,7 @@ def _by_run(trace: kscope.Trace) -> list[list[Any]] | None:
 
 
 def same(one: Tensors, other: Tensors) -> bool:
-    """Whether all bits agree."""
+    """True if all bits agree."""
     return len(one) == len(other) and all(
         a.shape == b.shape
         and torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))

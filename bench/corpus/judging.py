@@ -194,7 +194,7 @@ def _code(cubin: bytes) -> list[bytes]:
 
 
 def _moved(plain: bytes, before: Function) -> bool:
-    """Whether other instructions differ than those that load a constant of the module, which kscope's has moved."""
+    """True if other instructions differ than those that load a constant of the module, which kscope's has moved."""
     function = next(one for one in reading.functions(plain) if one.name == before.name)
     pairs = list(zip(function.instructions, before.instructions, strict=False))
     same = all(one.word == other.word or _OF_MODULE.search(str(other)) for one, other in pairs)

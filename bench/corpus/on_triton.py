@@ -159,7 +159,7 @@ def _try(folder: Path, name: str, kernel: Any) -> int:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether kscope raised it, not Triton of what it was given."""
+    """True if kscope raised it, not Triton of what it was given."""
     last = traceback.extract_tb(error.__traceback__)[-1].filename
     return isinstance(error, KscopeError) or "/kscope" in last
 

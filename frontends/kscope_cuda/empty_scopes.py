@@ -36,7 +36,7 @@ def refuse_empty_scopes(source: str, file: str) -> None:
 
 
 def _is_empty(tokens: Tokens, at: int, token: Token) -> bool:
-    """Whether a token is a region's macro, and its arguments, a semicolon and a closing brace follow."""
+    """True if a token is a region's macro, and its arguments, a semicolon and a closing brace follow."""
     if token.kind != "identifier" or not _MACRO.fullmatch(token.text):
         return False
     after = tokens.partners.get(at + 1, len(tokens.code))

@@ -32,7 +32,7 @@ _FILE_IN_FOLDER = re.compile(rf'(\.file\s+\d+\s+)"[^"]*/({FILE})"')
 
 
 def uses_kscope(source: str, options: Iterable[str] = ()) -> bool:
-    """Whether a source has macros, or may include a header with macros."""
+    """True if a source has macros, or may include a header with macros."""
     return MACRO in source or HEADER in source or any(cuda_include() in option for option in options)
 
 

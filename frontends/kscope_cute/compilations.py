@@ -75,12 +75,12 @@ def compile_unchanged(compile: Callable[..., R], dsl: Any, function: Any, *args:
 
 
 def is_hooked() -> bool:
-    """Whether this thread is in compile_unchanged()."""
+    """True if this thread is in compile_unchanged()."""
     return getattr(_thread, "hooked", False)
 
 
 def began_plain() -> bool:
-    """Whether this thread compiles and began before the hooks were installed."""
+    """True if this thread compiles and began before the hooks were installed."""
     return not is_hooked() and any(frame.f_code is _TRACES for frame in stacks.own())
 
 

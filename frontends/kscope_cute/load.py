@@ -199,7 +199,7 @@ def _arm(loaded_libraries: Sequence[Any]) -> _Loaded:
 
 
 def _has_marks(symbol: str, is_selected: Callable[[FunctionType], bool], bare: Container[str]) -> bool:
-    """Whether the kernel's function, or one that it calls, uses kscope or is selected.
+    """True if the kernel's function, or one that it calls, uses kscope or is selected.
 
     True if the function no longer exists: it may have used kscope.
 
@@ -232,7 +232,7 @@ def _functions(symbol: str) -> list[FunctionType]:
 
 
 def _takes(function: FunctionType, symbol: str) -> bool:
-    """Whether the rest of a symbol, after the function's name, can begin with the function's first argument.
+    """True if the rest of a symbol, after the function's name, can begin with the function's first argument.
 
     An argument without annotation is taken for a tensor, or for what it was when the function was last traced.
     """

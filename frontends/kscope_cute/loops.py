@@ -76,7 +76,7 @@ def _join(load: Any, exits: Iterable[Any]) -> None:
 
 
 def _loads(operation: Any) -> bool:
-    """Whether an operation is a TMA load or contains one."""
+    """True if an operation is a TMA load or contains one."""
     if operation.name == "cute.copy":
         return "tma_load" in str(operation.operands[0].type)
     return any(map(_loads, traced.children(operation)))
@@ -88,7 +88,7 @@ def _is_exit(operation: Any) -> bool:
 
 
 def _is_pure(operation: Any) -> bool:
-    """Whether an operation only computes values."""
+    """True if an operation only computes values."""
     if operation.name == "scf.yield":
         return True
     known = operation.name.partition(".")[0] in _PURE and len(operation.results) > 0

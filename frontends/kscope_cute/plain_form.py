@@ -63,7 +63,7 @@ class _Traced:
         return _Traced(code.getvalue(), streams)
 
     def is_captured(self, arguments: Sequence[Any]) -> bool:
-        """Whether a graph captures a launch, or may.
+        """True if a graph captures a launch, or may.
 
         Args:
             arguments: addresses of the host function's arguments.

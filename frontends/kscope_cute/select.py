@@ -89,7 +89,7 @@ class SelectionHooks:
         return self.sites.missed(self._selection)
 
     def touches(self, function: FunctionType) -> bool:
-        """Whether the selection may match something in this function."""
+        """True if the selection may match something in this function."""
         if self._selection.kinds and (function.__module__ or "").partition(".")[0] not in _LIBRARIES:
             return True
         return bool(self._selection.lines) and bool(pylines.touched(self._selection.lines, function.__code__))

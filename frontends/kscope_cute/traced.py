@@ -108,7 +108,7 @@ def placed_mark(operation: Any) -> PlacedMark | None:
 
 
 def is_pipelined(operation: Any) -> bool:
-    """Whether an operation is a loop with prefetch_stages."""
+    """True if an operation is a loop with prefetch_stages."""
     return operation.name == "scf.for" and _PIPELINED in operation.attributes
 
 

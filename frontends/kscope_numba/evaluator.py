@@ -147,7 +147,7 @@ class Evaluator:
             raise self.error(expression, f"{ast.unparse(expression)}: {type(error).__name__}: {error}") from error
 
     def _computed(self, expression: ast.expr) -> bool:
-        """Whether an expression is arithmetic of constants."""
+        """True if an expression is arithmetic of constants."""
         simple = all(isinstance(node, (*_CHAIN, ast.BinOp, ast.operator)) for node in ast.walk(expression))
         return simple and not any(map(self._is_runtime, _names(expression)))
 

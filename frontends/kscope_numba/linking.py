@@ -164,7 +164,7 @@ def objects_with_regions(linker: Any, own: int) -> Iterator[str]:
 
 
 def uses_kscope_header(linked: Any) -> bool:
-    """Whether a linked file or source is CUDA C++ that uses kscope's header."""
+    """True if a linked file or source is CUDA C++ that uses kscope's header."""
     if isinstance(linked, str):
         path = Path(linked)
         return path.suffix == ".cu" and path.is_file() and _uses_header(path.read_text(errors="replace"))
@@ -185,7 +185,7 @@ def compile_cuda_source(compile_cu: Callable[..., Any], source: Any, name: str, 
 
 
 def _uses_header(text: str | bytes, read: set[Path] | None = None) -> bool:
-    """Whether a source, or a user header that it includes, uses kscope's header. read: the headers read so far."""
+    """True if a source, or a user header that it includes, uses kscope's header. read: the headers read so far."""
     text = text.decode(errors="replace") if isinstance(text, bytes) else text
     if _MACRO in text or _HEADER in text:
         return True

@@ -315,14 +315,14 @@ _kscope_users: WeakSet[Any] = WeakSet()
 
 
 def _is_affected(function: Any, *selections: Selection) -> bool:
-    """Whether the function, or one that it reaches, uses kscope or may be touched by one of the selections."""
+    """True if the function, or one that it reaches, uses kscope or may be touched by one of the selections."""
     return _reaches_kscope(function) or any(
         bool(selection) and _reaches(function, partial(touches, selection=selection)) for selection in selections
     )
 
 
 def _reaches_kscope(function: Any) -> bool:
-    """Whether the function, or one that it reaches, uses kscope. Only True is cached: globals may be defined later."""
+    """True if the function, or one that it reaches, uses kscope. Only True is cached: globals may be defined later."""
     if function not in _kscope_users and _reaches(function, uses_kscope):
         _kscope_users.add(function)
     return function in _kscope_users

@@ -221,7 +221,7 @@ class PlainForms:
 
 
 def _has_one_form(kernel: Any) -> bool:
-    """Whether a kernel's module may have a state that a second module would not have, or needs the launch to compile.
+    """True if a kernel's module may have a state that a second module would not have, or needs the launch to compile.
 
     PTX shows variables in the module itself, and in sources that LTO makes part of it.
     """

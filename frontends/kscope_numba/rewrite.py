@@ -253,7 +253,7 @@ def cannot_rewrite(function: FunctionType, reason: str) -> UnsupportedError:
 
 
 def has_with(function: FunctionType) -> bool:
-    """Whether the function's bytecode has a `with`."""
+    """True if the function's bytecode has a `with`."""
     opens = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
     return any(one.opname in opens for code in nested(function.__code__) for one in dis.get_instructions(code))
 

@@ -63,7 +63,7 @@ def selection_for(
 
 
 def touches(function: FunctionType, selection: Selection) -> bool:
-    """Whether the selection may match something in the function's own code."""
+    """True if the selection may match something in the function's own code."""
     return bool(selection.kinds and _is_user_code(function)) or bool(
         selection.lines and pylines.touched(selection.lines, function.__code__)
     )

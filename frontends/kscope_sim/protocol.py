@@ -78,7 +78,7 @@ def add_flags(memory: Memory, thread: Thread, epoch: int, flags: int) -> None:
 
 
 def sampled(memory: Memory, thread: Thread) -> bool:
-    """Whether the gate lets this thread's warp, SM and block record."""
+    """True if the gate lets this thread's warp, SM and block record."""
     gate = memory.gate
     # warp: one bit, and often the only check
     if not int(gate["warp_mask"]) >> thread.warp & 1:
@@ -188,7 +188,7 @@ class Slab:
         self.memory.store(at, np.array(words, np.uint32))
 
     def is_anchor_due(self, end: int) -> bool:
-        """Whether an anchor is due after a record that ends here."""
+        """True if an anchor is due after a record that ends here."""
         if not self.thread.flags & layout.FLAG_ANCHORS:
             return False
         full = self.off >= layout.RECORD_BYTES << self.thread.log2_records

@@ -45,10 +45,10 @@ def source_to_submit() -> Any:
 
 
 def is_submitted() -> bool:
-    """Whether this thread compiles what was submitted to an AsyncCompileMode."""
+    """True if this thread compiles what was submitted to an AsyncCompileMode."""
     return any(frame.f_code is _SUBMITTED for frame in stacks.own())
 
 
 def any_running() -> bool:
-    """Whether any thread compiles, or launches and so may be about to."""
+    """True if any thread compiles, or launches and so may be about to."""
     return bool(stacks.threads(_BEGUN))

@@ -151,7 +151,7 @@ class Pipeline:
         self._hash.remove()
 
     def marks(self, options: Any) -> bool:
-        """Whether the kernel that this thread traces is compiled with marks. options: Triton's, of the kernel."""
+        """True if the kernel that this thread traces is compiled with marks. options: Triton's, of the kernel."""
         marked = getattr(self._thread, "marked", None)
         if marked is not None and marked.options is options:
             return True

@@ -51,12 +51,12 @@ class Forms:
 
     @property
     def resting(self) -> bool:
-        """Whether launches run plain kernels."""
+        """True if launches run plain kernels."""
         return not self._recording and not self._captures
 
     @property
     def capturing(self) -> bool:
-        """Whether any thread captures a graph."""
+        """True if any thread captures a graph."""
         return self._captures > 0
 
     def record(self, recording: bool) -> None:

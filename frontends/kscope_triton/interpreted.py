@@ -135,7 +135,7 @@ class Interpreted:
 
 
 def _interpreting() -> bool:
-    """Whether a kernel is on this thread's stack."""
+    """True if a kernel is on this thread's stack."""
     from triton.runtime import interpreter
 
     return any(frame.f_code.co_filename == interpreter.__file__ for frame in stacks.own())

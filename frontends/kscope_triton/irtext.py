@@ -167,7 +167,7 @@ def _unreadable(line: str) -> UnsupportedError:
 
 
 def _continues(line: str) -> bool:
-    """Whether the line opens another region of the previous operation: the partitions of warp_specialize."""
+    """True if the line opens another region of the previous operation: the partitions of warp_specialize."""
     return re.match(r"default\s*\{|partition\d+\(", line) is not None
 
 

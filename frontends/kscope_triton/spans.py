@@ -232,7 +232,7 @@ def _members(scope: _Scope, belongs: Belongs) -> Iterator[Place | None]:
 
 
 def _whole(operation: Operation, belongs: Belongs, around: tuple[Places, ...]) -> bool:
-    """Whether all work inside the operation belongs to the region as well."""
+    """True if all work inside the operation belongs to the region as well."""
     return all(
         place is None or (belongs((place,)) or belongs(inner.places)) is not None or operations.is_bookkeeping(inner)
         for scope in _Scope.of(operation, around)

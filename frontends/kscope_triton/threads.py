@@ -21,12 +21,12 @@ class Threads:
 
     @property
     def anywhere(self) -> bool:
-        """Whether any thread is inside."""
+        """True if any thread is inside."""
         return bool(self._depths)
 
     @property
     def here(self) -> bool:
-        """Whether this thread is. Read at every launch."""
+        """True if this thread is. Read at every launch."""
         return bool(self._depths) and threading.get_ident() in self._depths
 
     @contextmanager

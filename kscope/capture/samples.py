@@ -66,7 +66,7 @@ class CodeRegion:
     work: CodeWork | None = None
 
     def has(self, chain: Iterable[Place]) -> bool:
-        """Whether an instruction of these places belongs to the region's source lines."""
+        """True if an instruction of these places belongs to the region's source lines."""
         return any(file == self.file and self.first <= line <= self.last for file, line in chain)
 
 

@@ -142,7 +142,7 @@ class Sections:
         return self._rows(int(row["at"]), int(row["size"]), table.row, self._step(number), f"table {table.name}")
 
     def has(self, table: Table, number: int) -> bool:
-        """Whether the rows of a section have all of these fields."""
+        """True if the rows of a section have all of these fields."""
         return self._step(number) >= table.row.itemsize
 
     def _step(self, number: int) -> int:

@@ -59,11 +59,11 @@ class Names:
         )
 
     def is_half(self, word: int) -> bool:
-        """Whether an id is of a row with half of the next record's value."""
+        """True if an id is of a row with half of the next record's value."""
         return word & 15 == layout.MORE and word >> 4 in self._names
 
     def has_more(self, word: int) -> bool:
-        """Whether an id is of a record with half of its value in the row before."""
+        """True if an id is of a record with half of its value in the row before."""
         return word & 15 in _HAVE_MORE and word >> 4 in self._names
 
     def region(self, word: int) -> Region:

@@ -187,7 +187,7 @@ def intervals(slabs: Slabs, grid: Int64) -> tuple[Int64, Int64] | None:
 
 
 def _all_different(key: Int64) -> bool:
-    """Whether no number from 0 on is there twice."""
+    """True if no number from 0 on is there twice."""
     if (table := _table(key, _values(key))) is not None:
         return bool(np.count_nonzero(table) == len(key))
     return not (np.diff(np.sort(key)) == 0).any()

@@ -143,7 +143,7 @@ class Backend(ABC):
         """
 
     def is_open(self) -> bool:
-        """Whether a session is open, so that what is launched now records."""
+        """True if a session is open, so that what is launched now records."""
         return False
 
     def capture(self, stream: int) -> int | None:

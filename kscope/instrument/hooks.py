@@ -40,7 +40,7 @@ class Hook:
         self._layer: _Layer | None = None
 
     def wraps(self, owner: Any, name: str) -> bool:
-        """Whether it wraps this attribute."""
+        """True if it wraps this attribute."""
         return self._owner is owner and self._name == name
 
     def install(self) -> None:

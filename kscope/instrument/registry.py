@@ -80,7 +80,7 @@ def _announced(path: tuple[str, ...]) -> dict[str, Entry]:
 
 
 def installed(entry: Entry) -> bool:
-    """Whether the DSL is installed, without importing it."""
+    """True if the DSL is installed, without importing it."""
     try:
         return find_spec(entry.dsl) is not None
     except ModuleNotFoundError:  # its parent package is missing

@@ -65,7 +65,7 @@ class Mirror:
 
 
 def is_larger(get: Callable[[int, Any], int], one: Any, than: Any) -> bool:
-    """Whether a form needs more registers or shared memory than another, so that fewer of its blocks may fit.
+    """True if a form needs more registers or shared memory than another, so that fewer of its blocks may fit.
 
     Args:
         get: returns an attribute of a function.
@@ -89,7 +89,7 @@ class Grid:
     cooperative: bool = False
 
     def is_sized_by(self, other: Callable[[], int], instead_of: Callable[[], int]) -> bool:
-        """Whether its blocks may wait for one another, which end only if they run all at once: they do in one form
+        """True if its blocks may wait for one another, which end only if they run all at once: they do in one form
         of the kernel, and do not in the other.
 
         Such a grid is cooperative, or has the same number of blocks for each SM.

@@ -127,14 +127,14 @@ class _Reader:
                 yield node, targets[0]
 
     def _is_used(self, name: str) -> bool:
-        """Whether a variable is read for more than statements that drop it."""
+        """True if a variable is read for more than statements that drop it."""
         dropped = {id(one.value) for one in ast.walk(self._source) if isinstance(one, ast.Expr)}
         dropped |= {id(one.func) for one in ast.walk(self._source) if isinstance(one, ast.Call) and id(one) in dropped}
         reads = (one for one in ast.walk(self._source) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
         return any(one.id == name and id(one) not in dropped for one in reads)
 
     def _creates(self, expression: ast.expr | None) -> bool:
-        """Whether an expression is `kscope.region(...)`, or a scope that is called."""
+        """True if an expression is `kscope.region(...)`, or a scope that is called."""
         if not isinstance(expression, ast.Call):
             return False
         if isinstance(expression.func, ast.Name) and expression.func.id in self._kept:

@@ -147,7 +147,7 @@ class Code(Generic[Event]):
         return list(found)
 
     def _ends(self, i: int, enter: int) -> bool:
-        """Whether the region of a statement `enter` ends at a mark, or begins again."""
+        """True if the region of a statement `enter` ends at a mark, or begins again."""
         mark, opened = self.function.statements[i].mark, self.function.statements[enter].mark
         same = mark is not None and opened is not None and mark.name == opened.name
         return same and self.depths.get(i) == self.depths[enter]
@@ -158,7 +158,7 @@ class _Asynchronous(Code["_Issue | str"]):
     """A kernel with its asynchronous instructions and waits."""
 
     def is_waited_for(self, at: int, issue: _Issue, enter: int) -> bool:
-        """Whether a wait for an issue can come after it in the region."""
+        """True if a wait for an issue can come after it in the region."""
         waits = {*issue.waits, _ANYTHING}
         return any(self.events[i] in waits for i in self.until_exit(at, enter) or ())
 

@@ -55,5 +55,5 @@ def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: 
 
 
 def _holds(statement: cfg.Statement, text: str) -> bool:
-    """Whether the assembler keeps a statement in place among barriers and clock reads: an access that is not a load."""
+    """True if the assembler keeps a statement in place among barriers and clock reads: an access that is not a load."""
     return statement.sort == "access" and not _LOAD.match(text, statement.start, statement.end)

@@ -41,7 +41,7 @@ class Record:
 
     @property
     def may_stay(self) -> bool:
-        """Whether it may be stored later, by the same lanes, without a branch."""
+        """True if it may be stored later, by the same lanes, without a branch."""
         return not self.elected and self.loop is None and not self.slot.wide
 
 

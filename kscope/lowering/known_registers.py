@@ -95,7 +95,7 @@ class Registers:
         return None if when is None else self._parts(when) - {_LANE_0}
 
     def is_lane_0(self, when: str | None) -> bool:
-        """Whether a predicate holds for lane 0 of a warp at most."""
+        """True if a predicate holds for lane 0 of a warp at most."""
         return when is not None and _LANE_0 in self._parts(when)
 
     def _parts(self, when: str) -> frozenset[str]:
@@ -105,7 +105,7 @@ class Registers:
         return frozenset(found)
 
     def is_fixed(self, operand: str) -> bool:
-        """Whether the registers of an operand have one value in the whole kernel, or at least in a basic block."""
+        """True if the registers of an operand have one value in the whole kernel, or at least in a basic block."""
         return all(self._writes[register] <= 1 for register in _REGISTER.findall(operand))
 
     @cached_property

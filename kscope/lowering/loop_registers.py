@@ -55,7 +55,7 @@ class Loop:
 
     @property
     def long(self) -> bool:
-        """Whether the previous store has read its registers by the region's end. Then the clock may be read into one of
+        """True if the previous store has read its registers by the region's end. Then the clock may be read into one of
         them, and the count hides in the region's arithmetic without making it seem longer.
         """
         return self.leave - self.enter > LONG
@@ -89,7 +89,7 @@ def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
 
 
 def _is_nested(n: int, graph: Sequence[cfg.Block]) -> bool:
-    """Whether block n, a loop, is in another loop: a way leads from it through other blocks back to it."""
+    """True if block n, a loop, is in another loop: a way leads from it through other blocks back to it."""
     return n in reached((one for one in graph[n].successors if one != n), lambda one: graph[one].successors)
 
 

@@ -226,7 +226,7 @@ class _Pass:
 
 
 def _goes_on(statement: Statement) -> bool:
-    """Whether the statement leaves the kernel without the compiler's knowledge."""
+    """True if the statement leaves the kernel without the compiler's knowledge."""
     return statement.sort == "leave" and statement.name == "exit"
 
 

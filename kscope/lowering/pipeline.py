@@ -52,7 +52,7 @@ class Marked:
 
 
 def concerns(text: str, recording: Recording) -> bool:
-    """Whether a module's PTX may have something to record: marks, or operations that are selected."""
+    """True if a module's PTX may have something to record: marks, or operations that are selected."""
     return PREFIX in text or (operations.PIPELINE in recording.selection.kinds and _KNOWN.search(text) is not None)
 
 

@@ -339,7 +339,7 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
 
 
 def _is_conditional(mark: Mark, recording: Recording) -> bool:
-    """Whether a predicate register selects the lanes that record the mark."""
+    """True if a predicate register selects the lanes that record the mark."""
     if mark.how == "pipeline" and (mark.act in ("enter", "exit") or (is_of_lane_0(mark) and mark.when is None)):
         return False
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE

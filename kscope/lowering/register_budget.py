@@ -109,7 +109,7 @@ def bounded(text: str, room: Mapping[str, int]) -> str:
 
 
 def _large(text: str, usage: Usage) -> bool:
-    """Whether a kernel without directives on threads or registers needs more registers than blocks of 1,024 threads
+    """True if a kernel without directives on threads or registers needs more registers than blocks of 1,024 threads
     have.
     """
     large = {name for name, count in usage.entries if count > ROOM[0]}

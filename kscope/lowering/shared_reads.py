@@ -39,7 +39,7 @@ def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], r
 
 
 def _all_wait(marks: Sequence[Mark | None], recording: Recording) -> bool:
-    """Whether all records of a block's marks wait for its end: not too many, and no name twice."""
+    """True if all records of a block's marks wait for its end: not too many, and no name twice."""
     ended: set[str] = set()
     for mark in marks:
         if mark is None or mark.name in ended:

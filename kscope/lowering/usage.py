@@ -34,17 +34,17 @@ class Usage:
 
     @property
     def pressed(self) -> bool:
-        """Whether the text needs more registers than it gets."""
+        """True if the text needs more registers than it gets."""
         return self.setmaxnreg_ignored or self.spill_bytes > 0
 
     def no_worse(self, other: Usage) -> bool:
-        """Whether this text spills no more than the other and ignores setmaxnreg no more; registers within the limit
+        """True if this text spills no more than the other and ignores setmaxnreg no more; registers within the limit
         are free.
         """
         return (self.setmaxnreg_ignored, self.spill_bytes) <= (other.setmaxnreg_ignored, other.spill_bytes)
 
     def lowers_occupancy(self, other: Usage) -> bool:
-        """Whether this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
+        """True if this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
         mine = dict(self.entries)
         pairs = [(mine.get(name, self.registers), count) for name, count in other.entries]
         fewer = any(
@@ -54,7 +54,7 @@ class Usage:
         return fewer or not self.no_worse(other)
 
     def fell_back_to_spilling(self, plain: Usage) -> bool:
-        """Whether the assembler spills although it uses fewer registers than without records. For a kernel that does
+        """True if the assembler spills although it uses fewer registers than without records. For a kernel that does
         not fit into 255 registers it may aim at 32 warps per SM instead, and spill the rest.
         """
         return self.spill_bytes > plain.spill_bytes and self.registers < plain.registers

@@ -23,7 +23,7 @@ _WORD = re.compile(r"[\w$%]+")
 
 
 def uses_variables(text: str) -> bool:
-    """Whether a module names variables in global or constant memory. Headers declare thousands that nothing names;
+    """True if a module names variables in global or constant memory. Headers declare thousands that nothing names;
     constants in memory count, because the text does not distinguish them from variables.
 
     Args:

@@ -49,7 +49,7 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
 
 
 def _may_last(code: Code[bool], enter: int, *, every: bool) -> bool:
-    """Whether a region's code waits; every: also for what ends by itself."""
+    """True if a region's code waits; every: also for what ends by itself."""
     inside = code.until_exit(enter, enter)
     return inside is None or any(every or code.events[i] for i in inside)
 

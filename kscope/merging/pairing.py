@@ -230,7 +230,7 @@ def _in_order_of_enqueue(
 
 
 def _enqueued_in_order(trace: TraceData, kernels: Kernels, found: Int64) -> bool:
-    """Whether %gridid rises with the correlation in all pairs, per device, and there are some."""
+    """True if %gridid rises with the correlation in all pairs, per device, and there are some."""
     direct = [at for at, launch in enumerate(trace.launches) if found[at] != NONE and not launch.replay]
     direct.sort(key=lambda one: (trace.launches[one].device, trace.launches[one].grid_id))
     neighbors = [(a, b) for a, b in pairwise(direct) if trace.launches[a].device == trace.launches[b].device]

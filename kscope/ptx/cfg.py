@@ -80,7 +80,7 @@ class Statement:
 
     @property
     def flushes(self) -> bool:
-        """Whether finished records must be stored before it, because control may enter or leave here."""
+        """True if finished records must be stored before it, because control may enter or leave here."""
         return self.sort in ("label", "jump", "leave", "call")
 
 
@@ -104,7 +104,7 @@ class Function:
 
     @property
     def has_flat_blocks(self) -> bool:
-        """Whether its directives require blocks of one dimension."""
+        """True if its directives require blocks of one dimension."""
         directives = self.text[self.text.rfind(")", 0, self.open) : self.open]
         return _FLAT.search(directives) is not None
 

@@ -29,7 +29,7 @@ class Slot:
 
     @property
     def wide(self) -> bool:
-        """Whether its value has 64 bits."""
+        """True if its value has 64 bits."""
         return is_wide(self.type)
 
     @property
@@ -66,7 +66,7 @@ class Kernel:
 
     @property
     def sized(self) -> bool:
-        """Whether each warp reads the size of its slab, into ks_last and ks_units."""
+        """True if each warp reads the size of its slab, into ks_last and ks_units."""
         return self.size_offset is not None
 
     @property
@@ -81,11 +81,11 @@ class Kernel:
 
     @property
     def late(self) -> bool:
-        """Whether lanes may claim after the entry, because the first lane to get there records some mark."""
+        """True if lanes may claim after the entry, because the first lane to get there records some mark."""
         return ANY_LANE in self.specs
 
     def elects(self, spec: str | None) -> bool:
-        """Whether the first lane to get there records marks of this strategy."""
+        """True if the first lane to get there records marks of this strategy."""
         return (spec or self.recording.strategy.spec) == ANY_LANE
 
     def owner(self, spec: str | None) -> str:

@@ -32,7 +32,7 @@ class Forms(ABC):
 
     @abstractmethod
     def _within(self, what: str) -> bool:
-        """Whether the session records. Raises UsageError outside its body."""
+        """True if the session records. Raises UsageError outside its body."""
 
     @abstractmethod
     def _renew(self) -> None:

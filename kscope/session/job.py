@@ -86,7 +86,7 @@ class Job:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank compared its GPU's timer with those of others."""
+        """True if this rank compared its GPU's timer with those of others."""
         return isinstance(self._clocks, Leader) and bool(self._clocks.found)
 
     def run(self, execute: Callable[[], object]) -> None:

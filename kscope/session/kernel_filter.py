@@ -43,7 +43,7 @@ class Patterns:
         return () if any(hashed(glob) is not None for glob in self.globs) else self.globs
 
     def match(self, name: str, number: int) -> bool:
-        """Whether the kernel of that name and hash is kept."""
+        """True if the kernel of that name and hash is kept."""
         return not self.globs or any(fnmatchcase(name, glob) or hashed(glob) == number for glob in self.globs)
 
 

@@ -131,7 +131,7 @@ class Session(WithTorch, Pausing):
                 registry.frontend(name).begin()
 
     def _within(self, what: str) -> bool:
-        """Whether the session records. Raises UsageError outside its body."""
+        """True if the session records. Raises UsageError outside its body."""
         if STATE.active is not self and self.enabled:
             raise UsageError(
                 f"prof.{what}() outside the body of `with kscope.profile() as prof:`, or before prof.start()"

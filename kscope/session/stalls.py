@@ -201,7 +201,7 @@ def _kernel(symbol: str, builds: dict[str, int], modules: Sequence[ModuleMeta], 
 
 
 def _is_of(symbol: str, kernel: KernelMeta) -> bool:
-    """Whether a symbol is a kernel's. Of what nvcc compiled, only the C++ name is known: a mangled symbol contains the
+    """True if a symbol is a kernel's. Of what nvcc compiled, only the C++ name is known: a mangled symbol contains the
     identifier after its length.
     """
     if kernel.symbol or symbol == kernel.name:

@@ -149,7 +149,7 @@ class TraceData:
 
     @property
     def filtered(self) -> bool:
-        """Whether filter() or take() removed records."""
+        """True if filter() or take() removed records."""
         return self._whole is not None
 
     @property

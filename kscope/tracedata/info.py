@@ -65,7 +65,7 @@ class Info:
 
     @property
     def sampled(self) -> bool:
-        """Whether blocks were left out on purpose."""
+        """True if blocks were left out on purpose."""
         return self.blocks < self.grid_blocks and ("block" in self.sampling or "sm" in self.sampling)
 
     @property

@@ -48,7 +48,7 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
 
 
 def crosses_any(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
-    """Whether any spans of a track cross, on all cores. Arguments as for nest()."""
+    """True if any spans of a track cross, on all cores. Arguments as for nest()."""
     found: list[slice] = []
 
     def work(part: slice) -> None:

@@ -42,5 +42,5 @@ def boot() -> str:
 
 
 def is_running(pid: int, since: int, of_boot: str) -> bool:
-    """Whether the process that started then, in the boot with this id, is still there."""
+    """True if the process that started then, in the boot with this id, is still there."""
     return bool(pid) and of_boot == boot() and born(pid) == since

@@ -222,7 +222,7 @@ class _Part:
         return self.start(slab) + int(self._units[slab])
 
     def is_closed(self, slab: int) -> bool:
-        """Whether a slab is complete."""
+        """True if a slab is complete."""
         return bool(self._closed[slab])
 
     def units(self, end: int) -> int:

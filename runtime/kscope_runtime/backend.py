@@ -128,7 +128,7 @@ class CudaBackend(MeasuredBackend):
                 drain.wait_for_room(kernel)
 
     def is_open(self) -> bool:
-        """Whether the gates are open."""
+        """True if the gates are open."""
         return self._open
 
     def capture(self, stream: int) -> int | None:

@@ -304,7 +304,7 @@ def other_client() -> str:
 
 
 def torch_may_have_used_it() -> bool:
-    """Whether torch.profiler, which is not active now, may have used the library in this process."""
+    """True if torch.profiler, which is not active now, may have used the library in this process."""
     return "torch" in sys.modules
 
 

@@ -104,7 +104,7 @@ class Device:
         return b"".join(parts)
 
     def fits(self, size: int | None, open_pool: OpenPool | None = None) -> bool:
-        """Whether the pool has the requested size (None requests the default size), and is the session's file if it
+        """True if the pool has the requested size (None requests the default size), and is the session's file if it
         shall outlive the program.
         """
         if self._open_pool != open_pool:

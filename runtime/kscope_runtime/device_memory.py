@@ -80,7 +80,7 @@ def unregister(call: Call, memory: Bytes) -> None:
 
 
 def _under_sanitizer() -> bool:
-    """Whether compute-sanitizer watches this process: its initcheck breaks the context at a copy to other memory than
+    """True if compute-sanitizer watches this process: its initcheck breaks the context at a copy to other memory than
     cuMemAlloc's.
     """
     maps = Path("/proc/self/maps")

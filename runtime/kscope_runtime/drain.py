@@ -129,7 +129,7 @@ class Drain:
         return self._freed, self._passes.forecast.changed
 
     def _has_room(self, every: float) -> bool:
-        """Whether there is room: by the drain's last reading, or, if that is older than `every` seconds, by one of this
+        """True if there is room: by the drain's last reading, or, if that is older than `every` seconds, by one of this
         launch, which neither wakes nor delays anyone.
         """
         looked, room = self._passes.seen

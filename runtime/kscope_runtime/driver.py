@@ -200,7 +200,7 @@ class CudaDriver:
         return int(found[1]) if int(result) == 0 and int(found[0]) == _CAPTURED else None
 
     def ready(self, stream: int) -> bool:
-        """Whether the stream's work is done."""
+        """True if the stream's work is done."""
         result = self._cu.cuStreamQuery(stream)[0]
         if result.name == "CUDA_ERROR_NOT_READY":
             return False

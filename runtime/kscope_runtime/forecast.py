@@ -47,7 +47,7 @@ class Forecast:
         self._lock = threading.Lock()
 
     def fits(self, kernel: Hashable) -> bool:
-        """Whether one more launch of the kernel finds room after all earlier ones. A launch that claims much of the
+        """True if one more launch of the kernel finds room after all earlier ones. A launch that claims much of the
         pool must be the only one, and finds it nearly empty.
         """
         with self._lock:
@@ -67,7 +67,7 @@ class Forecast:
             return True
 
     def is_quiet(self) -> bool:
-        """Whether launches that the device has not begun claim little."""
+        """True if launches that the device has not begun claim little."""
         with self._lock:
             return self._expected - self._seen <= self._size * _LITTLE
 

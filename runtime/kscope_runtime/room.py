@@ -21,7 +21,7 @@ _LATE_S = 0.005
 
 
 def has_room(claimed: Ints, ring: U32s) -> bool:
-    """Whether at most a quarter of the pool, and of its reserve (the last stripe), is claimed."""
+    """True if at most a quarter of the pool, and of its reserve (the last stripe), is claimed."""
     return bool(4 * claimed[-1] <= ring[-1] and 4 * claimed.sum() <= ring.sum())
 
 
@@ -42,7 +42,7 @@ class PoolReading:
         self._tried = self._found = -math.inf  # start of the last reading, and of the last one with room
 
     def has_room(self, every: float, forecast: Forecast) -> bool:
-        """Whether there is room, by a reading at most `every` seconds old, made by one thread at a time, which the
+        """True if there is room, by a reading at most `every` seconds old, made by one thread at a time, which the
         forecast takes in. False if it cannot be known now.
         """
         if time.monotonic() - self._found < every:

@@ -40,7 +40,7 @@ class SlabSizes:
         self.looks = np.zeros(wire.SIZES, np.int64)
 
     def learns(self, kernels: npt.NDArray[np.uint64]) -> bool:
-        """Whether the size of one of these kernels may still shrink."""
+        """True if the size of one of these kernels may still shrink."""
         return bool((self.looks[(kernels % np.uint64(wire.SIZES)).astype(np.int64)] < LOOKS).any())
 
     def taken(

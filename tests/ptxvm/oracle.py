@@ -55,7 +55,7 @@ def strategies(marks: Iterable[Mark], recording: Recording) -> list[Strategy]:
 
 
 def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
-    """Whether the gate lets this thread's block, warp and SM record."""
+    """True if the gate lets this thread's block, warp and SM record."""
     x, y, z, _ = thread.key
     block = x + shape.grid[0] * (y + shape.grid[1] * z)
     if sampling.block is not None:

@@ -69,7 +69,7 @@ class PipelineWarp(KernelWarp):
             super()._atomg(one, active)
 
     def _elsewhere(self, one: Instruction, place: str, active: Sequence[Lane]) -> bool:
-        """Whether the kernel accesses memory of its parameters, which the test does not have."""
+        """True if the kernel accesses memory of its parameters, which the test does not have."""
         address = _address(place, active[0].registers)
         outside = address >> 32 == PARAMETER or address >> 48 != 0
         if outside:

@@ -41,7 +41,7 @@ def region(body: str, name: str = "wait", act: str = "enter", mark: str = "- - w
 
 
 def is_open(body: str, act: str = "enter", recording: Recording = SURVIVE) -> bool:
-    """Whether the region around a body is stored when it is entered."""
+    """True if the region around a body is stored when it is entered."""
     low = lower(kernel(region(body, act=act)), recording, frontend="t")
     return "ks_seq, 256" in low.text
 

@@ -72,7 +72,7 @@ def whole(rows: list[Event], outcome: Outcome) -> list[Event]:
 
 
 def in_turn(outcome: Outcome) -> bool:
-    """Whether lanes of a warp record in turn: they are one row of the trace, that of the first of them."""
+    """True if lanes of a warp record in turn: they are one row of the trace, that of the first of them."""
     return flags(outcome.marks, outcome.case.recording) & (layout.FLAG_ANY | layout.FLAG_LANES) == layout.FLAG_ANY
 
 
@@ -88,7 +88,7 @@ def joined(expected_rows: dict[Where, tuple[list[Event], int]]) -> dict[Where, t
 
 
 def inside(one: Event, other: Event) -> bool:
-    """Whether one event ended within the other, of the same name."""
+    """True if one event ended within the other, of the same name."""
     return one is not other and one.id >> 4 == other.id >> 4 and other.ticks[0] <= one.ticks[1] <= other.ticks[1]
 
 

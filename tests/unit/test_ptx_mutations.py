@@ -170,7 +170,7 @@ LOOPS: dict[str, tuple[str, str]] = {
 
 
 def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
-    """Whether the case's proofs fail on the mutated text."""
+    """True if the case's proofs fail on the mutated text."""
     if mutate(case.lowered().text) == case.lowered().text:
         return False
     try:
@@ -191,7 +191,7 @@ def changes(pattern: str, new: str) -> Callable[[str], str]:
 
 
 def some_case_notices(mutate: Callable[[str], str]) -> bool:
-    """Whether any case does, first of the battery, then of those that hypothesis draws."""
+    """True if any case does, first of the battery, then of those that hypothesis draws."""
     if any(noticed(case, mutate) for case in BATTERY):
         return True
     try:

@@ -38,7 +38,7 @@ _MODULE = function.Module.ptr
 
 
 def _is_captured(stream: Any) -> bool:
-    """Whether a launch into the stream, None for the current one, is captured by a graph, or may be."""
+    """True if a launch into the stream, None for the current one, is captured by a graph, or may be."""
     try:
         return bool(runtime.streamIsCapturing((current_stream() if stream is None else stream).ptr))
     except RuntimeError:  # the legacy stream, while another stream is captured; a capture that has failed
@@ -98,7 +98,7 @@ class PreparedKernel(function.Function):
         return plain
 
     def _must_be_marked(self, plain: PlainForm, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        """Whether the grid fits only because the plain form, which needs more of an SM, was not what sized it."""
+        """True if the grid fits only because the plain form, which needs more of an SM, was not what sized it."""
         fits, of_plain = (fitting(one, args, options) for one in (self.handle, plain.function.ptr))
         return grid_of(args, options).is_sized_by(fits, instead_of=of_plain)
 

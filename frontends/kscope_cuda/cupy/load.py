@@ -183,7 +183,7 @@ class LoaderHooks:
 
     @property
     def compiling_raw(self) -> bool:
-        """Whether this thread compiles the source of a RawKernel or RawModule."""
+        """True if this thread compiles the source of a RawKernel or RawModule."""
         return getattr(self._thread, "raw", False)
 
     def _compile_raw(self, load: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -206,7 +206,7 @@ class LoaderHooks:
     # caches of kernels
 
     def _affects(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
-        """Whether a source has macros, or the selection (or `also`) marks parts of it."""
+        """True if a source has macros, or the selection (or `also`) marks parts of it."""
         selections = (self._selection, also or Selection())
         if nvrtc.uses_kscope(source, options) or any(select.touches(source, one) for one in selections):
             return True
@@ -260,7 +260,7 @@ class LoaderHooks:
 
 @lru_cache(256)
 def _has_variables(code: str, options: tuple[str, ...]) -> bool:
-    """Whether the source, or a user's header that it includes, declares device variables."""
+    """True if the source, or a user's header that it includes, declares device variables."""
     folders = [Path(option[2:]) for option in options if option.startswith("-I")]
     texts, seen = [code], {nvrtc.HEADER}
     while texts:

@@ -26,7 +26,7 @@ class Function:
     lines: tuple[int, int]
 
     def in_kernel(self, name: str) -> bool:
-        """Whether the kernel of that name may run it: device functions belong to all."""
+        """True if the kernel of that name may run it: device functions belong to all."""
         return not self.kernel or self.name == name
 
 
@@ -104,7 +104,7 @@ def _function(tokens: Tokens, start: int, brace: int) -> tuple[str, int] | None:
 
 
 def _is_body(texts: list[str]) -> bool:
-    """Whether a brace after these tokens opens a body, not a member's initializer."""
+    """True if a brace after these tokens opens a body, not a member's initializer."""
     return ":" not in texts or texts[-1] in "([{"
 
 

@@ -91,7 +91,7 @@ def names(trace: TraceData) -> list[Named | None]:
 
 
 def recorded(trace: TraceData) -> bool:
-    """Whether a trace has records of auto="pipeline"."""
+    """True if a trace has records of auto="pipeline"."""
     return any(one is not None for one in names(trace))
 
 

@@ -46,7 +46,7 @@ def ways_to_count(found: Events, needed: int) -> list[Way]:
 
 
 def _contradicts(found: Events, waits: np.ndarray, phase: np.ndarray, reached: np.ndarray, prompt: bool) -> bool:
-    """Whether a wait began after the phase that follows its own was over."""
+    """True if a wait began after the phase that follows its own was over."""
     over = np.full(len(reached) + 2, np.iinfo(np.int64).max)
     known = phase >= 0
     np.minimum.at(over, phase[known], found.end[waits][known])

@@ -90,7 +90,7 @@ class Crosscheck(Shown):
 
     @property
     def agrees(self) -> bool:
-        """Whether both measures agree in every region."""
+        """True if both measures agree in every region."""
         return bool(self.rows) and all(row.verdict == "agrees" for row in self.rows)
 
     @property

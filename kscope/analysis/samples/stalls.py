@@ -132,7 +132,7 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
 
 
 def all_warps(trace: TraceData) -> bool:
-    """Whether all warps of the sampled kernels recorded, as far as options say."""
+    """True if all warps of the sampled kernels recorded, as far as options say."""
     partial = any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies)
     return not (trace.filtered or partial or any(trace.recorded.options.get(one) is not None for one in SELECTIVE))
 

@@ -44,7 +44,7 @@ class PoolDevice:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether its memory is the host's."""
+        """True if its memory is the host's."""
         return self.name == "simulated"
 
 
@@ -250,7 +250,7 @@ def _page(size: int) -> int:
 
 
 def is_pool_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a pool file does; False if it cannot be read."""
+    """True if a file begins as a pool file does; False if it cannot be read."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             is_file, first = stat.S_ISREG(os.fstat(file.fileno()).st_mode), pool_layout.FIRST

@@ -75,12 +75,12 @@ class Lines:
         return found
 
     def in_file(self, path: str) -> bool:
-        """Whether a source's path ends in this file, part by part."""
+        """True if a source's path ends in this file, part by part."""
         mine = [part for part in PurePath(self.file).parts if part != "."]
         return bool(mine) and list(PurePath(path).parts[-len(mine) :]) == mine
 
     def covers(self, path: str, line: int) -> bool:
-        """Whether the range contains a line of a source."""
+        """True if the range contains a line of a source."""
         return self.first <= line <= self.last and self.in_file(path)
 
     @property

@@ -112,7 +112,7 @@ def blocks(statement: ast.stmt) -> Iterator[Block]:
 
 
 def _whole(statement: ast.stmt, lines: Lines) -> bool:
-    """Whether a statement is inside the range, or contains no statements that could be inside it alone."""
+    """True if a statement is inside the range, or contains no statements that could be inside it alone."""
     return not any(blocks(statement)) or (lines.first <= _first(statement) and _last(statement) <= lines.last)
 
 

@@ -117,7 +117,7 @@ def _thirds(gpus: Sequence[RankGpu]) -> list[dict[str, Clock]]:
 
 
 def _compared(gpu: RankGpu) -> bool:
-    """Whether this is the GPU that its rank compared."""
+    """True if this is the GPU that its rank compared."""
     return gpu.compared.gpu == gpu.uuid != ""
 
 

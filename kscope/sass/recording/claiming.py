@@ -1,14 +1,4 @@
-"""Where a kernel claims its slab: the gate's load stands at the entry, the rest stands where the kernel's own loads are
-on their way.
-
-    begin   at the entry: clocks, the control block's address
-    load    where the kernel first waits for anything: loads of the gate
-    test    in front of the first wait for memory: is the gate open?
-    claim   behind the kernel's own code, and back: lanes, atomic, head
-
-Until the test, what the begin loads is in registers that the kernel does not use yet. A kernel without such a place,
-or without the registers, claims at its entry. If the gate is shut, the claim does not run.
-"""
+"""Where a kernel claims its slab: the entry reads clocks; the claim overlaps the kernel's first loads."""
 
 from __future__ import annotations
 
@@ -31,7 +21,7 @@ from .state import State
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 _STEP = 8 * BYTES
-"""Between the places that are tried, from the last one to the entry."""
+"""Distance between the places that are tried, from the last one to the entry."""
 _LABEL, _BACK = "claim", "back"
 
 
@@ -40,14 +30,14 @@ class Claim:
     """The claim of a kernel.
 
     Attributes:
-        begin: what stands at the entry.
-        load: what stands at `loaded`.
-        test: what stands at `at`.
-        behind: what stands behind the kernel: the claim.
+        begin: code at the entry.
+        load: code at `loaded`.
+        test: code at `at`.
+        behind: code after the kernel: the claim.
         aside: the parts of the claim that rarely run.
-        loaded: the instruction that the loads of the gate stand in front of.
-        at: the instruction that the test stands in front of.
-        highest: the highest number of a register that begin and claim use.
+        loaded: the instruction before which the gate is loaded.
+        at: the instruction before which the gate is tested.
+        highest: the highest register number in begin and claim.
     """
 
     begin: tuple[New, ...]
@@ -72,12 +62,20 @@ def placed(
 ) -> Claim:
     """Place the claim of a kernel.
 
+        begin   at the entry: clocks, the control block's address
+        load    at the kernel's first wait: loads of the gate
+        test    before the first wait for memory: is the gate open?
+        claim   after the kernel's code, and back: lanes, atomic, head
+
+    Until the test, the values of the begin are in registers that the kernel does not use yet. A kernel without such a
+    place, or without the registers, claims at its entry. If the gate is shut, the claim does not run.
+
     Args:
         function: its code.
         claim: the claim.
-        kernel: what their texts depend on.
+        kernel: the options of the protocol's code.
         allocation: registers of records and state.
-        opened: by the address of a region's begin, or of a mark's value: the registers that it writes.
+        opened: registers that a region's begin or a mark's value writes, by address.
         stores: the first address at which a record is stored.
         control: offset of the control block's address in constant bank 3.
         most: registers a thread that it may use.
@@ -100,12 +98,12 @@ def placed(
 
 
 def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
-    """The claim's code, which goes back to what stands behind the test: a mark may stand there, or an own instruction.
+    """The claim's code, which jumps back to the code after the test, which may begin with a mark.
 
     Args:
         claim: the claim.
-        put: what stands in front of each instruction; the one behind the test gets a label.
-        tested: how many instructions stand there up to the test.
+        put: code inserted before each instruction; the instruction after the test gets a label.
+        tested: number of instructions up to the end of the test.
     """
     here = put.get(claim.at, [])
     if tested < len(here):
@@ -115,8 +113,8 @@ def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...
 
 
 def _late(function: Function, stores: int) -> int:
-    """In front of the first wait for memory in the entry's block, if it loads before; else at the block's end; never
-    behind the first mark that stores, and never where a branch leads to, which may be a loop's.
+    """The latest place of the claim: before the first wait for memory in the entry's block if a load precedes it, else
+    at the block's end; never after the first mark that stores, and never at a branch target, which may be in a loop.
     """
     loading = set[int]()
     loaded = False
@@ -178,7 +176,7 @@ def _at(
     after = [
         *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.zeros) if one is not None),
         *_recording(state),
-        *give,  # from registers in which ids may be from here on
+        *give,  # from registers that may hold ids from here on
         *ids,
         state.new("BRA `()", Control(stall=5), to=_BACK),
     ]
@@ -202,7 +200,7 @@ def _at(
 
 
 def _predicate(function: Function, at: int) -> int:
-    """A predicate that is free in front of an instruction."""
+    """A predicate that is free before an instruction."""
     needed = registers.needed_predicates(function)[at]
     for number in range(claim_registers.PREDICATES):
         if f"P{number}" not in needed:
@@ -211,7 +209,7 @@ def _predicate(function: Function, at: int) -> int:
 
 
 def _at_rest(state: State) -> list[New]:
-    """What a lane knows if the gate is shut; in a kernel with a predicate for it, what is read nevertheless."""
+    """Code that sets the lane's state while the gate is shut; with a predicate for it, only what is read anyway."""
     if state.on is not None:
         return [state.new(f"MOV R{number}, RZ") for number in state.zeros]
     return [
@@ -250,7 +248,7 @@ def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]
 
 
 def _kept(state: State, predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
-    """Instructions that keep predicates in registers, and that bring them back."""
+    """Instructions that save predicates in registers, and those that restore them."""
     pairs = list(zip(predicates, free, strict=False))
     keep = [state.new(f"P2R R{into}, PR, RZ, {1 << one:#x}") for one, into in pairs]
     give = [state.new(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT") for one, of in pairs]

@@ -223,7 +223,7 @@ def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
 
 
 def in_order(deferral: Deferral, before: Mapping[int, Sequence[New]]) -> bool:
-    """Whether no record is stored in front of an earlier one. before: what stands in front of each instruction."""
+    """True if no record is stored in front of an earlier one. before: what stands in front of each instruction."""
     return not any(_stores(new.seen) for at in deferral.until for new in before.get(at, ()))
 
 
@@ -232,12 +232,12 @@ def _stores(one: Instruction | None) -> bool:
 
 
 def _able(site: Site) -> bool:
-    """Whether all that a record needs is known by the end of its instruction."""
+    """True if all that a record needs is known by the end of its instruction."""
     return site.pipeline and site.word is None and _plain(site)
 
 
 def _plain(mark: _Mark) -> bool:
-    """Whether the lanes of a record are known by the end of its instruction."""
+    """True if the lanes of a record are known by the end of its instruction."""
     source = mark.spot.source
     guarded = source is not None and (source.voted or source.guard.lstrip("@!").startswith("UP"))
     return not (mark.spot.guard or mark.spot.after or mark.record.conditional or guarded) and mark.act != "enter"
@@ -316,7 +316,7 @@ class _Where:
 
 
 def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:
-    """Whether only instructions of a loop follow some of it."""
+    """True if only instructions of a loop follow some of it."""
     return all(to in within for at in some for to in successors(within[at]))
 
 

@@ -1,4 +1,4 @@
-"""Which clock reads follow a barrier: those get a fence before them.
+"""Finds clock reads that follow a barrier, which get a fence before them.
 
 From sm_90 on a clock can be read in the shadow of a barrier: BAR.SYNC takes six cycles to stop the warp, and a read,
 which depends on nothing, is issued in the next cycle. It then shows when the warp arrived, not when it continued: a
@@ -21,6 +21,10 @@ _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")
 
 def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: Collection[str] = ()) -> frozenset[int]:
     """Statement indices of marks and returns that may directly follow a barrier on some path.
+
+    From sm_90 on, BAR.SYNC takes six cycles to stop the warp, and a clock read would be issued in the next cycle: it
+    would show when the warp arrived, not when it continued. On an H200 warps seemed 2,066 cycles apart after a barrier
+    where one had worked for 2,000. ptx.barrier_fence() prevents that.
 
     Directly means with nothing between them that the assembler keeps after barriers and before clock reads; it may move
     loads.

@@ -1,4 +1,4 @@
-"""The lowering pass: PTX with marks in, PTX that records out. Every frontend that has PTX uses it."""
+"""The lowering pass: turns PTX with marks into PTX that records. Every frontend with PTX uses it."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ class _Body:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
         of_statements = self.behind, self.loops, self.shared, self.sites, self.opens, self.deferral
         emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
-        if self.deferral.shadows:  # which records are stored later is known when all are
+        if self.deferral.shadows:  # which records are stored later is known after all statements
             for _ in self._edits(kernel, emitter):
                 pass
             emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements, emitter.deferred)

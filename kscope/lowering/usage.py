@@ -1,4 +1,4 @@
-"""An assembler's report on the registers of a text, and how it differs from that on the plain kernel."""
+"""An assembler's report on the registers of a text, and its difference to the plain kernel's."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def read_log(log: str) -> Usage:
 
 
 def lost_blocks(plain: Usage, marked: Usage, limits: Mapping[str, Limits]) -> Problem | None:
-    """Why a cooperative kernel gets no marks; None if as many of its blocks fit on an SM with marks as without."""
+    """A problem if a cooperative kernel gets no marks; None if as many of its blocks fit on an SM with marks as
+    without.
+    """
     for name, (before, after), _ in _blocks(plain, marked, limits):
         if after < before:
             text = (
@@ -81,7 +83,7 @@ def lost_blocks(plain: Usage, marked: Usage, limits: Mapping[str, Limits]) -> Pr
 
 
 def change(kernels: Sequence[str], plain: Usage, marked: Usage, limits: Mapping[str, Limits]) -> Problem | None:
-    """What the regions cost the kernels, or gained them, in registers; None if nothing that matters."""
+    """The registers that the regions cost the kernels, or gained them, as a problem; None if nothing that matters."""
     losses: list[str] = []
     gains: list[str] = []
     spilled = marked.spill_bytes - plain.spill_bytes

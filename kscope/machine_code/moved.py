@@ -160,7 +160,7 @@ class WeighedCode:
         return int(sum(self.weights[one] for one, stack in enumerate(self._stack) if stack[-1:] == (region,)))
 
     def empty(self, region: str) -> bool:
-        """True if the region has no instruction but its clock reads and moves; also none of nested regions."""
+        """Whether the region has no instruction but its clock reads and moves; also none of nested regions."""
         found = [one for one, stack in enumerate(self._stack) if region in stack]
         return all(_opcode(self.function.text[one]) in IDLE for one in found)
 
@@ -196,7 +196,7 @@ class WeighedCode:
         return found
 
     def _marks(self, one: int) -> bool:
-        """True if kscope's header has written the instruction, or it reads the clock."""
+        """Whether kscope's header has written the instruction, or it reads the clock."""
         return "SR_CLOCK" in self.function.text[one] or any(
             file.endswith(HEADER) for file, _ in self.function.chain(one)
         )

@@ -29,7 +29,7 @@ _Ways = tuple[tuple[_State, frozenset[str]], ...]
 
 
 def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
-    """Where a record is stored with a word that is not of it, or not of this time.
+    """Find records that are stored with a word of another record, or of another time.
 
     Args:
         function: the code with what was inserted.

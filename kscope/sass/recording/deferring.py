@@ -1,33 +1,5 @@
-"""Records of a pipeline that are stored where nothing waits for the warp.
-
-A loop is as fast as what stands between its waits and what follows them: the next products, arrivals and copies. A
-store there delays it. So a record there only reads its clock and its operands, and is stored elsewhere.
-
-Where a loop waits for all products, the tensor cores have nothing to do from that wait to the next products. What
-ends there is stored in the next iteration, in front of the wait:
-
-        HGMMA                                 the tensor cores begin
-        store what is left, if something is
-        flag = 1
-        WARPGROUP.DEPBAR 0                    wait for them
-        clock                                 a record that is left
-    @P0 BRA loop
-        store what is left                    where the loop ends
-
-In other loops, products or copies that were begun are under way where an iteration ends:
-
-        SYNCS.TRYWAIT                         wait for the copies of two iterations before
-        clock
-        HGMMA
-        WARPGROUP.DEPBAR 1                    wait for the products of the iteration before
-        clock
-        UTMALDG                               the copies begin
-        store both
-    @P0 BRA loop
-
-The flag is a register of the lane, which is 0 from the claim on. Records that are left together have one, which is set
-in front of the wait. One of a single record is set at its mark, and keeps the predicate of its operation, too, if the
-loop overwrites that.
+"""Moves stores of pipeline records off the critical path: at its mark, a record only reads its clock and operands.
+docs/design/sass.md, "Pipelines", has the rules.
 """
 
 from __future__ import annotations
@@ -73,13 +45,13 @@ class _Mark(Protocol):
 
 @dataclass(frozen=True)
 class Deferral:
-    """Records that are stored elsewhere.
+    """Records that are stored away from their marks.
 
     Attributes:
         sites: all sites; those of these records are `later`.
         chosen: registers, with those of the flags.
-        stores: by the address of an instruction, the records that are stored in front of it.
-        until: the instructions in front of which no other record may be stored, because an earlier one is left.
+        stores: the records that are stored before an instruction, by its address.
+        until: the instructions before which no other record may be stored, because an earlier one waits.
     """
 
     sites: list[Site]
@@ -90,11 +62,11 @@ class Deferral:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Which records are stored elsewhere.
+    """The loops whose records are stored elsewhere.
 
     Attributes:
-        ends: those of loops in which something is under way where an iteration ends.
-        ahead: also those that end in front of a wait for all products, which mostly are stored there.
+        ends: loops in which copies or products are under way where an iteration ends.
+        ahead: also records that end before a wait for all products, most of which are stored there.
     """
 
     ends: bool
@@ -116,14 +88,29 @@ def planned(
 ) -> Deferral:
     """Choose records of a pipeline that are stored elsewhere.
 
+    Where a loop waits for all products, the tensor cores idle from that wait to the next products. Records that end
+    there are stored in the next iteration, before its wait:
+
+            HGMMA                                 the tensor cores begin
+            store the waiting records, if any
+            flag = 1
+            WARPGROUP.DEPBAR 0                    wait for the products
+            clock                                 a record that waits
+        @P0 BRA loop
+            store the waiting records             where the loop ends
+
+    In other loops, products or copies are under way where an iteration ends, and records are stored there. The flag is
+    a register of the lane, 0 from the claim on. Records that wait together share one, set before the wait. That of a
+    single record is set at its mark, and keeps the operation's predicate if the loop overwrites it.
+
     Args:
         machine: the kernel.
         sites: copies of marks.
         chosen: the registers of records and state.
         busy: the registers that the kernel uses.
-        room: registers that a thread has had at least up to an instruction.
+        room: least registers of a thread up to an instruction.
         most: registers a thread that it may use.
-        kinds: which of them.
+        kinds: the loops to consider.
     """
     none = Deferral(list(sites), chosen, {}, frozenset())
     if not chosen.state.uniform:
@@ -154,12 +141,12 @@ def planned(
             zeros += [flag, *(site.quad + word for word in _WORDS)]
         found[place] = replace(site, later=True, flag=flag, flagged=stays and where.always)
         for at in where.stores:
-            # what is left of the iteration before comes first
+            # records of the previous iteration come first
             stores.setdefault(at, []).append((where.first, where.depth, place))
         until |= where.until
     if not stores:
         return none
-    # stores come in another order now, so that another one may have read a record's registers last
+    # stores come in another order now, so another one may have read a record's registers last
     found = [replace(one, waits=one.waits or one.act != "exit") for one in found]
     least = min((room.get(at, 0) for at in stores if not chosen.narrow or at not in chosen.narrow.inside), default=0)
     many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
@@ -183,7 +170,7 @@ def candidates(machine: Machine, placed: Sequence[_Mark], pipeline: Set[int]) ->
 
 
 def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
-    """The plan in which operations of one line in one loop have separate records: they may be left together.
+    """The plan in which operations of one line in one loop have separate records: they may wait together.
 
     Args:
         machine: the kernel.
@@ -203,7 +190,7 @@ def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
     others, by_mark = dict[int, Record](), {one.spot.mark: one for one in plan.placed}
     for key, some in marks.items():
         copy = 0
-        for mark in sorted(some, reverse=True):  # a begin is of the next end
+        for mark in sorted(some, reverse=True):  # a begin belongs to the next end
             if by_mark[mark].act != "enter":
                 copy = number.get(mark, 0)
             if copy:
@@ -223,7 +210,7 @@ def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
 
 
 def in_order(deferral: Deferral, before: Mapping[int, Sequence[New]]) -> bool:
-    """True if no record is stored in front of an earlier one. before: what stands in front of each instruction."""
+    """True if no record is stored before an earlier one. before: the code inserted before each instruction."""
     return not any(_stores(new.seen) for at in deferral.until for new in before.get(at, ()))
 
 
@@ -232,7 +219,7 @@ def _stores(one: Instruction | None) -> bool:
 
 
 def _able(site: Site) -> bool:
-    """True if all that a record needs is known by the end of its instruction."""
+    """True if everything that a record needs is known by the end of its instruction."""
     return site.pipeline and site.word is None and _plain(site)
 
 
@@ -248,13 +235,13 @@ class _Where:
     """Where a record is stored.
 
     Attributes:
-        stores: the instructions in front of which it is.
-        until: the instructions in front of which nothing else may be stored until then.
+        stores: the instructions before which it is stored.
+        until: the instructions before which nothing else may be stored until then.
         first: it is stored in its own iteration.
-        always: its mark runs behind the first of `stores` in each iteration, in the same block.
+        always: its mark follows the first of `stores` in each iteration, in the same block.
         written: the registers that the loop writes.
         ends: it is stored where the iteration ends.
-        depth: how many blocks, and how many bytes of its block, are in front of it in each iteration.
+        depth: number of blocks, and bytes of its block, before it in each iteration.
     """
 
     stores: tuple[int, ...]
@@ -267,7 +254,7 @@ class _Where:
 
     @staticmethod
     def of(machine: Machine, mark: _Mark, others: Sequence[_Mark]) -> _Where | None:
-        """For a mark in a loop of a pipeline; None for others."""
+        """Where the record of a mark in a loop of a pipeline is stored; None for others."""
         flow, blocks = machine.flow, machine.blocks
         own = _block(machine, mark)
         loop = _loop(machine, own)
@@ -288,7 +275,7 @@ class _Where:
         depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
 
         def passed(last: int) -> list[int]:
-            """What runs behind the mark, up to an instruction."""
+            """The code from the mark up to an instruction."""
             return list(
                 reached([mark.spot.at], lambda at: [to for to in successors(within[at]) if to in within and to != last])
             )
@@ -321,9 +308,9 @@ def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:
 
 
 def _loop(machine: Machine, block: int) -> tuple[int, int] | None:
-    """The loop that has a block: its first block, and all of them; None if there is none, or if another loop is in it.
+    """The loop with a block: its first block, and all of them; None if there is none, or if it contains another loop.
 
-    A wait that is repeated is no other loop.
+    A repeated wait does not count as a loop.
     """
     loops = [
         (head, inside)

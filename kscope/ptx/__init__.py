@@ -4,15 +4,20 @@ helpers (reading.py).
 A recording lane keeps its state in registers that entry() declares at the entry's function scope; later texts share
 them by name:
 
-    ks_on    .pred  this lane owns a slab           ks_s<i>  .b64  clock at the enter of slot i
-    ks_base  .b64   address of the slab             ks_e<i>  .b64  clock at its exit, until stored
-    ks_n     .b32   records so far                  ks_v<i>  .b32  its value
-                                                    ks_u<i>  .b32  the rest of a value of 64 bits (marks/wide.py)
-                                                    ks_w<i>  .pred the enter's predicate held; elected: at the enter
-                                                    ks_t<i>  .pred a wait of auto="pipeline" is going on
-    ks_seq   .b32   enters stored at once (survive=)       ks_may   .pred  may still claim (Elected(any_lane=True))
-    ks_last  .b32   last place in the ring (records="auto") ks_own   .pred  has a slab from the entry (the same)
-    ks_edge  .b32   anchors of marks in loops (anchor.py)
+    ks_on     .pred  this lane owns a slab
+    ks_base   .b64   address of the slab
+    ks_n      .b32   records so far
+    ks_s<i>   .b64   clock at the enter of slot i
+    ks_e<i>   .b64   clock at its exit, until stored
+    ks_v<i>   .b32   its value
+    ks_u<i>   .b32   the rest of a value of 64 bits (marks/wide.py)
+    ks_w<i>   .pred  the enter's predicate held; with Elected(any_lane=True) also: the lane was elected there
+    ks_t<i>   .pred  a wait of auto="pipeline" is going on
+    ks_seq    .b32   survive=: enters that were stored at once
+    ks_may    .pred  Elected(any_lane=True): this lane may still claim
+    ks_own    .pred  Elected(any_lane=True): it has a slab from the entry
+    ks_edge   .b32   marks in loops: see anchor.py
+    ks_last   .b32   marks in loops, records="auto": the last place in the ring
 
 Other registers are declared inside braces. Every name begins with `ks_`: user code has no such names, and a register
 named like a kernel crashes ptxas 13.0.

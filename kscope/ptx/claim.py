@@ -76,8 +76,8 @@ def _take(units: str) -> str:
 def claim(kernel: Kernel, opened: bool = False) -> str:
     """Check the result of attempt() and write the head; lanes without a slab stop recording.
 
-    Placed at the function's scope, where again() finds its labels, and only where the gate is open. ks_base of other
-    lanes is undefined.
+    Placed at the function's scope, where again() finds its labels. opened: only where the gate is open; ks_base of
+    other lanes is undefined.
     """
     units = kernel.units
     off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)

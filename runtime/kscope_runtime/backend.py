@@ -104,7 +104,7 @@ class CudaBackend(MeasuredBackend):
             return found
 
     def survive(self, open_pool: OpenPool | None) -> None:
-        """Where the pools of the next session are."""
+        """Set where the pools of the next session are."""
         self._open_pool = open_pool
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
@@ -118,9 +118,9 @@ class CudaBackend(MeasuredBackend):
                 self._arm(device)
 
     def pace(self, kernel: Hashable = None) -> None:
-        """Launches wait for the drain while more than a quarter of the current device's pool is claimed, or while those
-        before are expected to claim more than half of it, so that nothing is lost. Not for long: what fills the pool
-        may itself wait for this launch.
+        """Delay launches while more than a quarter of the current device's pool is claimed, or while earlier ones are
+        expected to claim more than half of it, so that nothing is lost. The delay is bounded: the work that fills the
+        pool may wait for this launch.
         """
         if self._open:
             drain = self._drains.get(self._driver.context())
@@ -153,11 +153,11 @@ class CudaBackend(MeasuredBackend):
         self._sampler.end(wait=wait)
 
     def samples(self) -> tuple[SampledCode, ...]:
-        """What was sampled since begin_samples()."""
+        """Samples since begin_samples()."""
         return self._sampler.samples()
 
     def sampling_problems(self) -> tuple[str, ...]:
-        """Why contexts were not sampled."""
+        """Reasons why contexts were not sampled."""
         return self._sampler.problems()
 
     def wait(self) -> None:
@@ -295,7 +295,7 @@ class CudaBackend(MeasuredBackend):
         )
 
     def _failed(self, drain: Drain, error: DriverError) -> None:
-        """At the first error of a device, after which every call fails: note it, and keep what the memory holds."""
+        """Note the first error of a device, after which every call fails, and keep the contents of its memory."""
         ordinal = drain.device.facts.ordinal
         with self._lock:
             if any(problem.device == ordinal for problem in self._problems):

@@ -1,6 +1,5 @@
-"""Device memory that outlives its context: it exists until no process maps it and its descriptor is closed.
-
-Every function takes cuda-bindings' module, or the driver's checked call of a function by name.
+"""Device memory that outlives its context: it exists until no process maps it and its descriptor is closed. Every
+function takes cuda-bindings' module, or the driver's checked call of a function by name.
 """
 
 from __future__ import annotations

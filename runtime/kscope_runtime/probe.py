@@ -1,4 +1,4 @@
-"""Measurements for `kscope doctor` and `kscope trust overhead`: the GPUs, their timer, and what a region costs now."""
+"""Measurements for `kscope doctor` and `kscope trust overhead`: the GPUs, their timer, and the cost of a region."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def describe(backend: Backend) -> Iterator[tuple[str, str]]:
 
 
 def region_cost(backend: Backend) -> tuple[float, float]:
-    """Measure what a region costs on the first GPU, in SM cycles.
+    """Measure the cost of a region on the first GPU, in SM cycles.
 
     Returns:
-        What a region adds to its warp around 64 dependent FMAs, and the shortest duration of an empty region.
+        Cycles that a region adds to its warp around 64 dependent FMAs, and the shortest duration of an empty region.
 
     Raises:
         DriverError: a driver call failed.

@@ -95,7 +95,7 @@ class CudaFrontend(Frontend):
         return tuple(self._libraries.values())
 
     def _differences(self, library: Library) -> set[tuple[str, str, str]]:
-        """(option, the session's, the library's) where the session's is not the default."""
+        """Options that differ, as (option, the session's, the library's), where the session's is not the default."""
         default, current = Recording(), self._recording
         options = {
             "strategy": (current.strategy.spec, default.strategy.spec),

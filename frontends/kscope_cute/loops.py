@@ -1,10 +1,4 @@
-"""Marks in loops that CuTe's compiler transforms.
-
-prefetch_stages=n: all code up to the last TMA load runs n iterations ahead. A region around loads only would begin
-ahead and end n iterations later, so its exit is moved into one operation with that load.
-
-vectorize=True: CuTe allows no marks in the loop.
-"""
+"""Marks in loops that CuTe's compiler transforms: with prefetch_stages=n or vectorize=True."""
 
 from __future__ import annotations
 
@@ -53,7 +47,11 @@ def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
 
 
 def keep_exits_with_loads(module: Any) -> None:
-    """Let regions that end after the last load of a pipelined loop, before anything but arithmetic, end with it."""
+    """Let regions that end after the last load of a pipelined loop, before anything but arithmetic, end with it.
+
+    With prefetch_stages=n, all code up to the last TMA load runs n iterations ahead. A region around loads only would
+    begin ahead and end n iterations later, so its exit is moved into one operation with that load.
+    """
     for loop in [one for one in traced.walk(module.operation) if traced.is_pipelined(one)]:
         body = traced.children(loop)
         last = max((at for at, one in enumerate(body) if _loads(one)), default=None)

@@ -1,9 +1,4 @@
-"""Unannotated kernels: adds regions in CuTe's preprocessor, which compiles each function from its syntax tree.
-
-CuTe preprocesses a function once and stores the code in it. A function with selected code is preprocessed again from
-its original code. When the selection ends, the code without marks replaces it in one step: another thread may be about
-to trace the function.
-"""
+"""Unannotated kernels: adds regions in CuTe's preprocessor, which compiles each function from its syntax tree."""
 
 from __future__ import annotations
 
@@ -50,7 +45,12 @@ _KINDS = tuple(
 
 
 class SelectionHooks:
-    """The hooks on CuTe's preprocessor, while something is selected. sites: the marked sites."""
+    """The hooks on CuTe's preprocessor, while something is selected. sites: the marked sites.
+
+    CuTe preprocesses a function once and stores the code in it. A function with selected code is preprocessed again
+    from its original code. When the selection ends, the code without marks replaces it in one step: another thread may
+    be about to trace the function.
+    """
 
     def __init__(self) -> None:
         self.sites = Sites()

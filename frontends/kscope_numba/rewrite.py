@@ -32,8 +32,9 @@ from .evaluator import Evaluator, RuntimeValue, collected
 from .source import Definition, location
 
 EmitCall = Callable[[Mark, Any, int, bool], str]
-"""Called with a mark, its value (None, a constant or a RuntimeValue), the line, and whether a predicate follows.
-Returns the name of the global to call."""
+"""Called with a mark, its value (None, a constant or a RuntimeValue), the line, and True if a predicate follows.
+Returns the name of the global to call.
+"""
 _ENDS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 _LOOP, _FINALLY = "loop", "finally"
 

@@ -1,4 +1,4 @@
-"""Unannotated kernels: decides which functions a selection touches, and wraps the selected statements in regions."""
+"""Unannotated kernels: finds the functions that a selection touches, and wraps the selected statements in regions."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class SimDevice:
     def collect(self, *, wait: bool) -> DeviceCapture:
         """All slabs claimed since arm(). wait=True also frees slabs that were never finished."""
         with self.memory.lock:
-            # in a file, what has not finished stays where a reader finds it
+            # in a file, unfinished slabs stay where a reader finds them
             self._drain(unfinished=wait and not self._running and self.memory.file is None)
             lines = self._expanded([*self._slabs, *self._held()])
         return DeviceCapture(
@@ -107,7 +107,7 @@ class SimDevice:
         )
 
     def problems(self) -> tuple[Problem, ...]:
-        """What a reader of the slabs last collected must know."""
+        """Problems for readers of the slabs last collected."""
         return self._problems
 
     def now(self) -> float:
@@ -126,7 +126,7 @@ class SimDevice:
             return machine
 
     def begin(self, machine: Machine, time: Callable[[], float], *, interpreted: bool = False) -> int:
-        """A launch on `machine` begins; `time` returns its time while it runs. Returns its grid id.
+        """Begin a launch on `machine`; `time` returns its time while it runs. Returns its grid id.
 
         Args:
             machine, time: the simulated machine, and ns after its start.
@@ -140,14 +140,14 @@ class SimDevice:
             return self._grid_id
 
     def end(self, grid_id: int) -> None:
-        """A launch has ended."""
+        """End a launch."""
         with self._lock:
             self.now_ns = max(self.now_ns, self._running.pop(grid_id)())
         with self.memory.lock:
             self._drain(unfinished=False)
 
     def drain_if_half_full(self) -> None:
-        """Free memory before a stripe runs out of it, as the drain thread does during a launch on a GPU."""
+        """Free memory before a stripe runs out of it, like the drain thread during a launch on a GPU."""
         stripes = self.memory.stripes
         room = stripes["limit"] - stripes["head"]  # uint32, modulo 2^32: larger than the ring means none
         if np.any((room > stripes["mask"] + 1) | (room < (stripes["mask"] + 1) // 2)):
@@ -159,7 +159,7 @@ class SimDevice:
             self._drain_stripe(stripe, unfinished)
 
     def _expanded(self, slabs: list[_Slab]) -> Lines:
-        """The slabs as a capture has them."""
+        """The slabs in the form of a capture."""
         expander = Expander(self._epoch, max(self._machine.rates), first_turn=0)
         lines = expander.expand(
             np.concatenate([np.zeros((0, wire.UNIT // 4), np.uint32), *(slab.units for slab in slabs)]),

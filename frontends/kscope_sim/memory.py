@@ -54,8 +54,8 @@ class Memory:
         epoch: int, sampling: Sampling, pool_bytes: int | None = None, stripes: int = STRIPES,
         open_pool: OpenPool | None = None,
     ) -> Memory:  # fmt: skip
-        """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes. open_pool: makes
-        the file that pool and table are in, if they shall outlive the program.
+        """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes. open_pool: creates
+        the file for pool and table, if they shall outlive the program.
         """
         units = (POOL_BYTES if pool_bytes is None else pool_bytes) // UNIT
         if units < 2 * _LEAST:

@@ -38,7 +38,7 @@ class Module:
     Attributes:
         name: the kernel's name.
         recording: the options.
-        marked: whether its code, or a function it names, has marks: then its warps claim at their entry, else at their
+        marked: its code, or a function it names, has marks: then its warps claim at their entry, else at their
             first mark.
         flags: its flags in the entries of launches; those of marks with their own strategies once such a mark was
             reached.

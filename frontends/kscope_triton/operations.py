@@ -1,4 +1,4 @@
-"""Triton's operations: the kind of each, and which are only arithmetic on addresses."""
+"""Triton's operations: the kind of each, and those that only compute addresses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def waits(operation: Operation) -> bool:
 
 
 def is_bookkeeping(operation: Operation) -> bool:
-    """True if an operation is only addresses, indices or constants, which no range of lines is about."""
+    """True if an operation only computes addresses, indices or constants, which no range of lines selects."""
     if operation.name.startswith("arith.") and _FLOATS.match(operation.name) and "tensor<" in operation.heading:
         return False
     if operation.name in ("ttg.local_alloc", "ttng.tmem_alloc"):  # with an operand they store

@@ -1,4 +1,4 @@
-"""Which threads are inside a body, for state that a launch reads."""
+"""Tracks the threads inside a body, for state that a launch reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Threads:
 
     @contextmanager
     def running(self) -> Generator[None, None, None]:
-        """This thread is inside in the body."""
+        """Count this thread as inside during the body."""
         self._count(1)
         try:
             yield

@@ -178,9 +178,9 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
     A gap between slabs is a claim whose head has not arrived yet, or a skipped one. It is known to be skipped
 
     * if the sums agree, head - skipped == units of all slabs ever found below head: nothing is in flight (if more is
-    claimed than a copy holds, several copies show that: drain_pass.py); or
+      claimed than a copy holds, several copies show that: drain_pass.py); or
     * if no claim was refused for lack of room, so that only the one claim over the ring's edge can have been skipped,
-    and exactly the units of this gap were.
+      and exactly the units of this gap were.
 
     A part may be free beyond its copy, because claims above the limit were refused.
 

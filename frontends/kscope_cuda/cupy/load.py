@@ -50,7 +50,7 @@ class LoaderHooks:
     Attributes:
         lock: held while a kernel is compiled and while recording is enabled or disabled, so that a kernel is compiled
             for the recording of its keys.
-        launches: what the launches of prepared kernels have in common.
+        launches: shared state of the launches of prepared kernels.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class LoaderHooks:
 
         Args:
             module: CuPy's.
-            code: what it was loaded from.
+            code: the code from which it was loaded.
             load_plain: compiles and loads the same source plain.
         """
         prepared = PreparedModule(module, self.launches)

@@ -16,7 +16,8 @@ _CONSTANT = {"constexpr", "consteval"}
 @dataclass(frozen=True)
 class Function:
     """A function with a body, from the token `brace` over `lines`. constant: it is constexpr, so it permits no
-    assembly. pointers: parameters that are pointers or arrays."""
+    assembly. pointers: parameters that are pointers or arrays.
+    """
 
     name: str
     kernel: bool

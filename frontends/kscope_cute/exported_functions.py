@@ -1,7 +1,5 @@
 """Finds TVM-FFI functions whose code is in memory without a file: compiled in this process, or loaded from object
 files. CuTe's Python does not run when one is called, and nothing lists them, so the live objects are searched.
-
-CuTe's Python does not run when one is called, and nothing lists them: they are found among the live objects.
 """
 
 from __future__ import annotations

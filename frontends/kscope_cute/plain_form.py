@@ -1,8 +1,5 @@
 """The plain forms of functions that CuTe compiled with marks, for launches outside sessions: the traced module without
 its marks, compiled by CuTe at the first such launch.
-
-A plain form is the traced module without its marks, compiled by CuTe when it is first launched. It has its own host
-code, which loads its own library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Schedules the warps of a block, one at a time, in the order of their clocks. Each warp is a host thread, so a kernel
 is a plain function, and only one runs at a time, so results are deterministic.
-
-Each warp is a host thread, so a kernel is a plain function. Only one runs at a time, so results are deterministic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Samples of the simulator, which knows the place and the reason of every cycle of a warp. An instruction is a line of
 the kernel with a reason; each warp is sampled whenever its clock has advanced by the period.
-
-An instruction is a line of the kernel with a reason. Each warp is sampled whenever its clock has advanced by the
-period.
 """
 
 from __future__ import annotations

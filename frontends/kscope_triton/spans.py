@@ -1,8 +1,5 @@
 """Selects the operations of a kernel to mark: each span of operations in one block becomes one region. A span begins
 and ends in one block, so it is entered and left on every path.
-
-A span begins and ends in one block, so it is entered and left on every path, and what the compiler does to the block it
-does to both ends.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Numbers from traces: each file one question, answered by a plain function of a Trace."""
+"""Analyses of traces: each file answers one question with a plain function of a Trace."""

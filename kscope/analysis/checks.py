@@ -6,7 +6,7 @@ kernel     matmul.time .mean_time .alive .idle (times), .records .warps .blocks 
 region     load.p99, or matmul.load.p99 where several kernels have it: count unknown share imbalance (numbers),
            warp_time wall self mean p50 p90 p99 min max first last idle (times)
 
-In a sample of the blocks, times of launches are not known: their conditions do not hold.
+If only some blocks recorded, times of launches are unknown: their conditions do not hold.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Names:
         self.summary = summarize(trace)
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}
-        """By the name in the summary: the kernel's name and hash."""
+        """By name in the summary: the kernel's name and hash."""
         self.sampled = self.summary.info is not None and self.summary.info.sampled
         self.uncounted = any(problem.kind in _UNCOUNTED for problem in self.summary.problems)
 
@@ -120,6 +120,6 @@ class _Names:
             return Quantity(float("nan"), time=True)
         if stat in KERNEL:
             return Quantity(getattr(row, KERNEL[stat]), time=True)
-        if stat == "dropped" and self.uncounted:  # whose warps were lost is not known either
+        if stat == "dropped" and self.uncounted:  # whose lost warps are unknown, too
             return Quantity(float("nan"))
         return Quantity(float(getattr(row, stat))) if stat in COUNTS else None

@@ -1,10 +1,4 @@
-"""Finds clock reads that follow a barrier, which get a fence before them.
-
-From sm_90 on a clock can be read in the shadow of a barrier: BAR.SYNC takes six cycles to stop the warp, and a read,
-which depends on nothing, is issued in the next cycle. It then shows when the warp arrived, not when it continued: a
-region around a barrier seems empty, and what follows begins too early (on an H200 warps seemed 2,066 cycles apart after
-a barrier where one had worked for 2,000). ptx.barrier_fence() is the fence.
-"""
+"""Finds clock reads that follow a barrier, which get a fence before them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Finds loops of one basic block around one region, in which a store would delay every iteration.
-
-A store keeps its registers until it has read them, some 24 cycles on an H200. If the loop's next begin reads the clock
-into one of them, it waits (12 cycles of a region around 64 FMAs, 7 of an empty one); if the address of the next load is
-computed in one of them, the load waits. In such a loop a record therefore has its own registers, into which its words
-are copied as late as possible; if the loop also loads, only if the kernel has spare registers (register_budget.py). In
-loops with waits and barriers the store is hidden, and four registers more cost such kernels 1 to 4 %.
-"""
+"""Finds loops of one basic block around one region, in which a store would delay every iteration."""
 
 from __future__ import annotations
 

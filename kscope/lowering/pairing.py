@@ -1,19 +1,4 @@
-"""Checks the pairing of enters and exits: which regions are open where, over every path of a kernel.
-
-Records exist only at an exit, so a mark that a compiler deleted, a region left open, or a name entered again while it
-is open would give no record or a wrong start. A forward pass finds each such fault before any instruction is emitted.
-
-Compilers guard pieces of a loop's body by one condition each (Triton's pipeliner does, on Blackwell):
-
-    @!%p8 bra L1;  enter load;  L1:  ...  @!%p8 bra L2;  exit load;  L2:
-
-At L1 "load" is open where %p8 is true and closed where it is false. That is no fault as long as %p8 distinguishes the
-two, so the pass keeps the conditions of each set of open names, and follows them through `or.pred` and the like, and
-through constants.
-
-A thread that leaves by `exit` inside a region (asm("exit;") in C++; kernels end with `ret`) makes no record. The
-compiler does not know that instruction and places the region's own exit after it, so the check continues there.
-"""
+"""Checks the pairing of enters and exits: which regions are open where, over every path of a kernel."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""Compares the timers of two GPUs: signals both ways through each other's memory, one thread on each.
-
-    A  reads its timer, stores i into B's memory ........................ sees i in its own, reads its timer
-    B                       sees i in its own memory, reads its timer, stores i into A's
-
-So B's reading is between A's two, in truth. Each side is a process; the other's memory is mapped by a descriptor.
-
-The kernels have their own stream, which does not synchronize with the program's, and are part of none of its graph
-captures. A GPU that has no room for one more thread, or one queue for all streams (CUDA_DEVICE_MAX_CONNECTIONS=1), runs
-them later: a side that waits for the other one gives up after a number of cycles, so that no two ranks block each
-other.
-"""
+"""Compares the timers of two GPUs: signals both ways through each other's memory, one thread on each."""
 
 from __future__ import annotations
 

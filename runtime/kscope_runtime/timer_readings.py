@@ -1,9 +1,5 @@
 """Launches of a kernel that only reads %globaltimer: the times that another profiler gives them show how its clock
 differs.
-
-The kernel's first instruction reads the timer. It then runs until the timer is SPIN ns later and ends without another
-access to memory: its end is known without a store that it would have to wait for. It stores into device memory: a
-kernel that has stored into the host's ends some 200 ns later.
 """
 
 from __future__ import annotations
@@ -42,7 +38,12 @@ PTX = ".version 6.3\n.target sm_75\n.address_size 64\n" + "".join(
 
 
 class TimerReadings:
-    """The launches of a session, in the context current at creation."""
+    """The launches of a session, in the context current at creation.
+
+    The kernel's first instruction reads the timer. It then runs until the timer is SPIN ns later and ends without
+    another access to memory: its end is known without a store that it would have to wait for. It stores into device
+    memory: a kernel that has stored into the host's ends some 200 ns later.
+    """
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver

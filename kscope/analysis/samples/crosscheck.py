@@ -1,7 +1,5 @@
-"""Two independent measures of each region: its share by the marks' clocks, and by samples.
-
-They agree if the marks measure what they say. If they do not, the compiler has moved work into the region or out of it,
-or the marks change what they measure.
+"""Two independent measures of each region: its share by the marks' clocks, and by samples. If they disagree, the
+compiler has moved work into the region or out of it, or the marks change what they measure.
 """
 
 from __future__ import annotations
@@ -35,10 +33,11 @@ _GROUPS = 20
 """Groups of warps for the interval of shares by clocks."""
 _Z = 1.96
 _LEAST = 50
-"""Fewer samples do not show that instructions were moved."""
+"""With fewer samples, moved instructions cannot be shown."""
 _LEAST_EACH = 10
-"""Samples of each warp. Samplers take warps in turns, the same ones at the same time of each launch: with fewer,
-regions in which warps of an SM do different things have other shares."""
+"""Samples of each warp. Samplers take warps in rotation, the same ones at the same time of each launch: with fewer,
+regions in which warps of an SM do different things have other shares.
+"""
 _MOST_NAMED = 5
 
 
@@ -128,7 +127,7 @@ def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
 
 
 def doubts(trace: TraceData, samples: Samples) -> Iterator[str]:
-    """As crosscheck().doubts, which need no clocks."""
+    """Same as Crosscheck.doubts(), which need no clocks."""
 
     def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
         unknown = float("nan"), float("nan")
@@ -180,7 +179,7 @@ def _clocks(
 def _kernel(
     name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], warps: int
 ) -> list[Crossed]:
-    """The rows of a kernel. warps: how many it had in all launches; 0 if only some recorded."""
+    """The rows of a kernel. warps: their number in all launches; 0 if only some recorded."""
     code = [_sampled(samples, one) for one in members]
     inside = {region: sum(one.inside(region) for one in code) for region in clocks}
     total = sum(inside.values())

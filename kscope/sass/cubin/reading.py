@@ -1,12 +1,5 @@
 """Reads the functions of a cubin from nvdisasm's output: encodings, and the registers that each instruction reads and
 writes.
-
-`nvdisasm -hex -plr` prints two lines for each instruction; the second one ends in a table, one column per register:
-
-    /*0150*/  @!P1 LDC.64 R2, c[0x0][0x210] ;    /* 0x00008400ff029b82 */   // |                  |
-                                                 /* 0x001e220000000a00 */   // | 11 : : ^ ^ : : |
-
-`v` is read, `^` written, `x` both.
 """
 
 from __future__ import annotations

@@ -57,6 +57,16 @@ def unit(block: int, text: Text, machine: Machine) -> Unit:
     iterations overwrite. So a block's marks run as often as in the text if each machine copy of its landmarks gets a
     copy of them. A block without landmarks runs as often as the others on every path through it. Loads may be left out
     if others have read the same: they count only if all copies have all of them.
+
+    Args:
+        block: its number.
+        text, machine: the kernel.
+
+    Returns:
+        The copies of it, or, if it has no landmarks or not all copies have them, those of all blocks like it.
+
+    Raises:
+        UnsupportedError: it is not certain which code runs as often as the block.
     """
     alike = text.flow.alike[text.flow.group[block]]
     refusals = list[str]()

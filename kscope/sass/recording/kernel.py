@@ -89,8 +89,8 @@ def recorded(
 
     Args:
         text: PTX with marks, and with the module's symbols.
-        kernel: what the texts of the protocol depend on.
         kernel: the options of the protocol's code.
+        assemble: ptxas, which may be called in threads.
         name: the kernel's symbol; empty: the only kernel with marks.
         others: the text's cubin in which other kernels record already; None if no kernel does.
         blocks: that fit on an SM without regard to registers; None if unknown.

@@ -1,15 +1,4 @@
-"""The critical path through a block: from the end of its last region back to a start.
-
-The user names which region's end satisfies which region's wait; nothing is guessed:
-
-    Edge("ask", "wait_ready")             the k-th wait_ready of a warp waits for the k-th ask of the block's warps
-    Edge("multiply", "wait_empty", 4)     ... for the (k - 4)-th multiply: four buffers; the first four wait for none
-
-If several warps signal, the latest counts. If both regions carry a value, values are matched instead of ordinals. A
-wait is *blocked* if its signal came after it began, or if it took more than twice the shortest wait of its name (the
-signaled work, such as a copy, was still in flight). From a blocked wait the path goes to the signal; otherwise it stays
-on its warp.
-"""
+"""The critical path through a block: from the end of its last region back to a start."""
 
 from __future__ import annotations
 

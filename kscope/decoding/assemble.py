@@ -1,4 +1,6 @@
-"""From a capture to a trace: decode every device, number its launches, name its regions, put all on one axis."""
+"""Turns a capture into a trace: decodes every device, numbers its launches, names its regions, and puts all on one
+axis.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,7 @@ def _about(capture: CaptureData, recorded: Sequence[ModuleMeta], used: Sequence[
 
 
 def _placements(recorded: Iterable[ModuleMeta]) -> dict[str, str]:
-    """Where each kernel's records are taken: in the text or in machine code."""
+    """Placement of each kernel's records: in the text or in machine code."""
     found: dict[str, set[str]] = {}
     for module in recorded:
         for kernel in module.kernels:

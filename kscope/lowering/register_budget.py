@@ -1,9 +1,4 @@
-"""Lowering within a register budget: as many pending records as the kernel has registers for.
-
-A record that waits to be stored holds two or three registers. If that makes the kernel spill or lose a setmaxnreg, a
-store in place is cheaper, which only the assembler can determine. A kernel that grows past 64 registers can no longer
-be launched with 1,024 threads. With more registers, fewer blocks may fit on an SM.
-"""
+"""Lowering within a register budget: as many pending records as the kernel has registers for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The host's copy of a device's launch table: the entry of each head's launch, read when a head first needs it.
-
-A later launch overwrites an entry 65,536 launches on, and sooner if a graph's launches, which keep their numbers, meet
-others. So the entry before it is kept, too: the head of a finished warp shows which of them is its launch's.
-"""
+"""The host's copy of a device's launch table: the entry of each head's launch, read when a head first needs it."""
 
 from __future__ import annotations
 

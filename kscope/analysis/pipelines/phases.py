@@ -1,13 +1,4 @@
-"""The phases of barriers: the arrivals, copies and waits of each phase, and when it completed.
-
-A barrier counts arrivals. A phase completes when the count of its initialization is reached and the expected bytes have
-landed; then the next phase begins. So arrivals in order of time determine the phases. A wait names a parity, and passes
-once the phase of that parity has completed: the arrivals before the end of the wait determine which phase that was.
-
-Nothing records when a phase completes. It completes after its last operation was issued, and before the first wait for
-it ended. If that wait was blocked, the upper bound is exact, except for the time that a warp takes to wake up. Where
-records are missing, phases are unknown until only one count of arrivals agrees with all waits (resynchronize.py).
-"""
+"""The phases of barriers: the arrivals, copies and waits of each phase, and when it completed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Resumes the count of arrivals at a barrier after missing records, with the counts that no wait contradicts.
-
-Two numbers are unknown: the missing arrivals of the current phase, and whether the number of missing phases is even.
-Each choice of both assigns a phase to every wait. A wait that began after the next phase had completed contradicts the
-choice, because by then the parity had changed.
-"""
+"""Resumes the count of arrivals at a barrier after missing records, with the counts that no wait contradicts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _CUDA, _NOBITS, _SYMTAB, _REL, _RELA, _FUNCTION = 190, 8, 2, 9, 4, 2
 _STEP = 128
-"""What follows a section that grew moves by multiples of it, so every alignment of a cubin is kept."""
+"""Sections after one that grew move by multiples of it, so every alignment of a cubin is kept."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """One relocation: where in the section, and the symbol's number."""
+    """One relocation: its place in the section, and the symbol's number."""
 
     at: int
     symbol: int

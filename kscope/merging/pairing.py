@@ -1,10 +1,4 @@
-"""Which launch of a capture is which kernel of another profiler's trace.
-
-Both list all launches of a kernel, so they pair by order, per device, kernel and grid. On one stream, and where kernels
-of several streams do not overlap, this is the order of begin. Those that overlap pair by the order in which they were
-enqueued (%gridid beside the correlation) if all other launches of the capture confirm that order, else not at all.
-Counts that differ are an error, never a guess.
-"""
+"""Pairs the launches of a capture with the kernels of another profiler's trace."""
 
 from __future__ import annotations
 
@@ -36,7 +30,7 @@ class Pairs:
     Attributes:
         kernel: (l,) int64, index of each launch's kernel, or NONE.
         by_order_of_enqueue: launches that overlapped on several streams.
-        unsure: launches left without a kernel because nothing decides.
+        unsure: launches left without a kernel because their order is unknown.
     """
 
     kernel: Int64
@@ -47,6 +41,11 @@ class Pairs:
 def pair(trace: TraceData, times: LaunchTimes, kernels: Kernels, kineto: Kineto) -> Pairs:
     """Pair launches with kernels.
 
+    Both list all launches of a kernel, so they pair by order, per device, kernel and grid. On one stream, and where
+    kernels of several streams do not overlap, this is the order of begin. Those that overlap pair by the order in which
+    they were enqueued (%gridid beside the correlation) if all other launches of the capture confirm that order, else
+    not at all. Counts that differ are an error.
+
     Args:
         trace: a whole trace.
         times: of its launches.
@@ -54,7 +53,7 @@ def pair(trace: TraceData, times: LaunchTimes, kernels: Kernels, kineto: Kineto)
         kineto: the file.
 
     Raises:
-        UsageError: the two do not list the same launches; the message says which kernel, and why that may be.
+        UsageError: the two do not list the same launches; the message names the kernel and possible reasons.
     """
     _refuse_filtered(trace)
     ours, theirs = _ours(trace, times), _theirs(trace, kernels)
@@ -108,8 +107,8 @@ def _by_grid_id(trace: TraceData, kernels: Kernels, launches: list[int], members
 
 
 def _apart(kernels: Kernels, members: Int64) -> list[slice]:
-    """Parts of the kernels, in order of begin, such that those of one part end before those of the next one begin. So
-    the launches of a part are all before those of the next.
+    """Parts of the kernels, in order of begin, such that those of one part end before those of the next one begin, and
+    so do their launches.
     """
     begin, latest = kernels.begin[members], np.maximum.accumulate(kernels.end[members])
     cuts = [0, *(np.flatnonzero(begin[1:] >= latest[:-1]) + 1).tolist(), len(members)]
@@ -188,7 +187,7 @@ def _compare_counts(
 
 
 def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str], int, int]]) -> str:
-    """What may explain counts that differ."""
+    """Possible reasons for counts that differ."""
     options = trace.recorded.options
     sampled = [name for name in ("block", "warp", "sm") if options.get(name)]
     if kineto.steps:

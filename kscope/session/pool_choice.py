@@ -1,9 +1,4 @@
-"""Where the records of a session with survive="auto" go, and why: by the expected number per second.
-
-A keeper's pool takes records at any rate. A file takes about 400 million a second, but needs no second process.
-The expected rate is that of one SM, times the SMs that record. One SM's rate is that of the densest earlier session
-of this process, else that of the densest kernel measured so far.
-"""
+"""Chooses where the records of a session with survive="auto" go, by the expected number per second."""
 
 from __future__ import annotations
 
@@ -29,20 +24,20 @@ _MOST_SLABS = 1 << 19
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a pool's records go, and the reason in words."""
+    """The place of a pool's records, and the reason in words."""
 
     how: Literal["shm", "keeper"]
     why: str
 
 
 class Rates:
-    """The highest rate of records per SM in this process's sessions with survive=, by device and sampled warps."""
+    """The highest rate of records per SM in this process's sessions with survive=, by device and recorded warps."""
 
     def __init__(self) -> None:
         self._of_sm: dict[tuple[str, int, tuple[int, ...] | None], float] = {}
 
     def learn(self, devices: Iterable[DeviceCapture], epoch: int, sampling: Sampling) -> None:
-        """Learn from what a session has recorded."""
+        """Learn from a session's recording."""
         for device in devices:
             sms, is_few = _recording(sampling, device.sms)
             if not sms or is_few:
@@ -59,7 +54,11 @@ RATES = Rates()
 
 
 def choice(device: PoolDevice, sampling: Sampling, strategy: Strategy, rates: Rates = RATES) -> Choice:
-    """Where survive="auto" records.
+    """Choose where survive="auto" records.
+
+    A keeper's pool takes records at any rate. A file takes about 400 million a second, but needs no second process. The
+    expected rate is that of one SM, times the SMs that record. One SM's rate is that of the densest earlier session of
+    this process, else that of the densest kernel measured so far.
 
     Args:
         device: the device.
@@ -104,7 +103,7 @@ def densest(device: DeviceCapture, epoch: int) -> float:
 
 
 def _recording(sampling: Sampling, sms: int) -> tuple[float, bool]:
-    """The most SMs that record at a time, by the blocks that record; and True if these blocks do not fill them."""
+    """The most SMs that record at a time, given the blocks that record; and True if these blocks do not fill them."""
     of_sms = float(sms if sampling.sm is None else sum(sm < sms for sm in sampling.sm))
     if sampling.block is None:
         return of_sms, False

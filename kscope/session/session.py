@@ -43,7 +43,7 @@ _EPOCHS = count(1)
 
 
 class Session(WithTorch, Pausing):
-    """The result of kscope.profile(): a context manager and a decorator, which then has the recording.
+    """The result of kscope.profile(): a context manager and a decorator, which has the recording afterwards.
 
     Attributes:
         path: the file that the capture is saved to; None for none.
@@ -112,7 +112,7 @@ class Session(WithTorch, Pausing):
         return self._trace[1]
 
     def reset(self) -> None:
-        """Start again: drop what was recorded so far and what running warps still record.
+        """Start again: drop all records so far, and those that running warps still make.
 
         A launch that waits in a stream and begins later is recorded.
 
@@ -197,7 +197,7 @@ class Session(WithTorch, Pausing):
             self._survival = Survival(self._recording, self._sampling, self._epoch, self._started, self._in_effect())
 
     def _join(self, name: str) -> None:
-        """A frontend's backend is armed, and its launches run marked kernels."""
+        """Arm a new frontend's backend, and let its launches run marked kernels."""
         frontend = registry.frontend(name)
         if frontend.backend not in self._backends:
             try:
@@ -283,7 +283,7 @@ class Session(WithTorch, Pausing):
             self._leave(KeyboardInterrupt, KeyboardInterrupt(), None)
 
     def _terminated(self) -> str:
-        """Save what the host has, in the thread of SIGTERM; returns a message."""
+        """Save the host's records, in the thread of SIGTERM; returns a message."""
         capture = self._collect(wait=False) if STATE.active is self else self._capture
         if capture is None or self.path is None or self.saved is not None:
             return ""  # another thread has ended the session: the handler is still there

@@ -28,7 +28,7 @@ class Survival:
     """The pool files of one session.
 
     Args:
-        recording: what kernels are compiled for.
+        recording: the options for which kernels are compiled.
         sampling: which blocks, warps and SMs record.
         epoch: the session.
         started: its start, UNIX time in ns.
@@ -66,7 +66,7 @@ class Survival:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Where the records of each device go, and why, ready for JSON."""
+        """The place of each device's records, and the reason, ready for JSON."""
         return {"survive": dict(self._places)}
 
     def _place(self, device: PoolDevice) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class Survival:
         return found.how, f"chosen by auto: {found.why}"
 
     def _launched(self, kernel: int) -> None:
-        """A frontend has launched a kernel."""
+        """Note a launch by a frontend."""
         if os.getpid() != self._pid:  # a forked child, which records nothing
             return
         torch_handler.register()  # it may have been imported meanwhile
@@ -100,7 +100,7 @@ class Survival:
         return False
 
     def end(self, *, keep: bool) -> None:
-        """The session has ended. Remove the files unless `keep`: a complete capture replaces them."""
+        """End the session. Remove the files unless `keep`: a complete capture replaces them."""
         LINES.report(None)
         for file in self._files:
             if os.getpid() == self._pid:

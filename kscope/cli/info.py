@@ -38,7 +38,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _rows(found: Info) -> list[tuple[str, str]]:
-    """(what, text) of the facts that are known."""
+    """The known facts as (name, text)."""
     gpus = [f"{one.name}{one.uuid and f', {one.uuid}'}" for one in found.gpus]
     rows = [
         ("recorded by", found.source),

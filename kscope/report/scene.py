@@ -1,7 +1,4 @@
-"""What a report draws: names in order, and the records of one SM at a time.
-
-A record is drawn by its code, a row of a small table: its name, its kind, and the line of its warp's row.
-"""
+"""The scene of a report: names in order, and the records of one SM at a time."""
 
 from __future__ import annotations
 

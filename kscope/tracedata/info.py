@@ -1,4 +1,6 @@
-"""How a trace was recorded: GPU, versions, command, options, and how much of its grids. Every output states it."""
+"""Facts about a recording: GPU, versions, command, options, and how much of its grids recorded. Every output states
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from .data import TraceData
 from .recorded import CLOCKS, Clock, Gpu
 
 _OWN = ("python", "numpy")
-"""Versions that the header line leaves out."""
+"""Versions that the header line omits."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,13 @@ class Info:
         date: when the session began, ISO 8601 in UTC; empty if unknown.
         command: the command line; empty if unknown.
         process: ``rank 1 of 4, process 77 on node3``; empty if unknown.
-        strategy: what recorded, such as "warp".
+        strategy: recording threads, such as "warp".
         placement: kernel -> "fence" or "schedule", or "fence and schedule" if it was compiled with each; empty if
             unknown.
         sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
-        survive: of a session with survive=: device -> where its records went, and why, such as "shm".
+        survive: with survive=: device -> the place of its records, and the reason, such as "shm".
         kernels: their names.
-        launches, warps, records: how many there are.
+        launches, warps, records: their numbers.
         lanes: recording lanes with AllThreads, else 0.
         blocks: blocks that recorded.
         grid_blocks: blocks of the launches' grids.
@@ -83,7 +85,7 @@ class Info:
 
     @property
     def caveat(self) -> str:
-        """That the clock is no GPU's, and that blocks are a sample; empty if neither is so."""
+        """A remark that the clock is no GPU's, or that only some blocks recorded; empty if neither is so."""
         return "; ".join(
             [CLOCKS[self.clock].partition(":")[0]] * (self.clock != "gpu") + [self.blocks_text] * self.sampled
         )

@@ -74,4 +74,4 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "pool": _pool,
     "period": lambda text: period("--period", text),
 }
-"""How the text of an option is read; those not listed are passed as text."""
+"""Parsers of options; those not listed are passed as text."""

@@ -111,7 +111,7 @@ def _dict(found: Perturbation) -> dict[str, Any]:
 
 
 class _Flags:
-    """Collects the flags that recording_flags.py adds: (flag, attribute)."""
+    """Collects the flags of recording_flags.py: (flag, attribute)."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []

@@ -19,7 +19,7 @@ class KscopeError(Exception):
 
 
 class UsageError(KscopeError, ValueError):
-    """An invalid call. The message has what was passed, what was expected, and what to do."""
+    """An invalid call. The message has the argument, the expected one, and a remedy."""
 
 
 class PairingError(UsageError):

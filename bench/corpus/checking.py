@@ -29,7 +29,7 @@ def options(placement: str, records: int | str = "auto") -> dict[str, Any]:
 
 
 def check(work: Any) -> dict[str, Any]:
-    """Whether plain repeats itself, and by placement what was found."""
+    """True if plain results repeat, and the findings by placement."""
     warnings.simplefilter("ignore")
     running.forget()
     plain = [running.results(work)]

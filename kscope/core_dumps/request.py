@@ -40,7 +40,7 @@ def environment(folder: Path, stem: Path) -> dict[str, str]:
     """
     for path in (folder, stem):
         if "%" in str(path):
-            raise UsageError(f"--core: {path} has a %, which the driver takes for a code; run it in another folder")
+            raise UsageError(f"--core: {path} contains %, which the driver expands; run it in another folder")
     return {
         ENABLE: "1",
         _ON_EXCEPTION: "1",
@@ -84,7 +84,7 @@ def targets(pid: int) -> list[Target]:
         return found
     if enabled:
         raise UsageError(
-            f"--core {pid}: the driver has made no pipe for it: the program has not used the GPU yet, has dumped"
+            f"--core {pid}: the driver has not created its dump pipe: the program has not used the GPU yet, has dumped"
             " already, or its driver is older than CUDA 12"
         )
     raise UsageError(

@@ -1,4 +1,4 @@
-"""The options of a session as one table, which profile(), enable(), the command line, metadata and docs read."""
+"""The options of a session as one table, used by profile(), enable(), the command line, metadata and docs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .selection.auto import Lines, Selection
 PERIOD = 1 << 10
 """Cycles between two samples by default."""
 LEAST_PERIOD, MOST_PERIOD = 1 << 5, 1 << 31
-"""What the hardware can do."""
+"""Limits of the hardware."""
 MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
 """Bytes: a ring of the largest size for each SM, a shared one, and room to move them."""
 
@@ -29,7 +29,7 @@ def _option(help: str, metavar: str = "", *, compiled: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user passed to profile() or enable(); None for options that were not given."""
+    """Arguments of profile() or enable(); None for options that were not given."""
 
     strategy: Strategy | str | None = _option(
         "which threads record: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4", "STRATEGY",
@@ -75,11 +75,11 @@ class Options:
         """The compile-time options given, over those of `base`.
 
         Args:
-            base: what holds for options that were not given.
+            base: values of options that were not given.
             kernels: patterns of kernel names, which limit auto= and mark=.
 
         Raises:
-            UsageError: an option has no such value.
+            UsageError: an option has an invalid value.
         """
         given = {one.name: getattr(self, one.name, None) for one in fields(Recording)}
         given["strategy"] = None if self.strategy is None else strategy_of(self.strategy)
@@ -109,11 +109,11 @@ class Options:
 OPTIONS: tuple[Field[Any], ...] = fields(Options)
 """The table: each field has a name, a type and the metadata "help", "metavar" and "compiled"."""
 COMPILED: tuple[str, ...] = tuple(option.name for option in OPTIONS if option.metadata["compiled"])
-"""Names of the options that kernels are compiled for."""
+"""Names of the options for which kernels are compiled."""
 
 
 def checked_period(period: object) -> int:
-    """A number of cycles that the hardware can sample with. Raises UsageError."""
+    """Check the number of cycles between hardware samples. Raises UsageError."""
     fits = isinstance(period, int) and LEAST_PERIOD <= period <= MOST_PERIOD and not period & (period - 1)
     if not fits or isinstance(period, bool):
         raise UsageError(f"period={period!r}: expected a power of two from {LEAST_PERIOD} to 2^31 cycles, such as 1024")
@@ -125,7 +125,7 @@ def in_effect(recording: Recording, sampling: Sampling, **session: object) -> di
     """The values of all options in a session, ready for JSON; without those that are off.
 
     Args:
-        recording: what kernels are compiled for.
+        recording: the options for which kernels are compiled.
         sampling: which blocks, warps and SMs record.
         session: the remaining options by name.
     """

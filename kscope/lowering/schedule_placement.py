@@ -42,7 +42,7 @@ def recorded(
         UnsupportedError: it cannot be recorded there; the message has the reason.
     """
     if assemble is None:
-        raise UnsupportedError("the machine code is not made by an assembler that kscope calls")
+        raise UnsupportedError("kscope does not run the assembler for this kernel")
     digest = sha256(lowered.marked.encode()).digest()
     described = [
         replace(one, id=layout.kernel_hash(f"{one.name}\0schedule\0".encode() + digest)) for one in lowered.meta.kernels

@@ -151,7 +151,7 @@ def parse_strategy(spec: str) -> Strategy:
 
 
 def strategy_of(value: Any) -> Strategy:
-    """A strategy as a user passes it.
+    """Convert a user's argument to a strategy.
 
     Args:
         value: a Strategy or its spec; inside a jit function also a constant with a `value`.

@@ -133,7 +133,7 @@ class Job:
         if self._clocks is not None:
             self._clocks.close()
             for trouble in self._clocks.troubles[:1]:
-                self.note(f"rank {self.here.rank}: GPUs were not compared until the end: {trouble}")
+                self.note(f"rank {self.here.rank}: GPU clock comparison stopped early: {trouble}")
         self._save()
 
     def _begin(self, meeting: Rendezvous) -> None:

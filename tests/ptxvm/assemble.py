@@ -1,4 +1,4 @@
-"""Whether ptxas accepts a text. Answers are kept in .cache/ptxas by the hash of the question."""
+"""Checks if ptxas accepts a text. Results are cached in .cache/ptxas by the hash of the text."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def simulated() -> Trace:
 
 
 def interpreted() -> Trace:
-    """As of a kernel that ran in an interpreter on the CPU."""
+    """A trace like that of a kernel that ran in an interpreter on the CPU."""
     found = simulated()
     return replace(found, recorded=replace(found.recorded, clock="host"))
 

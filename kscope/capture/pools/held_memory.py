@@ -55,8 +55,9 @@ def wait(path: Path) -> None:
         if time.monotonic() > until:
             path.unlink()
             raise UsageError(
-                f"survive: {path.parent} has too little room, and kscope run (process {_HOLDER.pid}) does not hold"
-                " memory instead: is it stopped? Set KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
+                f"survive: {path.parent} has too little room, and kscope run (process {_HOLDER.pid}), which would hold"
+                " memory instead, did not respond; is it suspended? Set KSCOPE_SURVIVE_FOLDER to a folder of another"
+                " file system in memory"
             )
         time.sleep(_POLL_S)
 

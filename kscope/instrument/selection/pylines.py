@@ -90,7 +90,7 @@ def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:
 
 
 def _within(statement: ast.stmt, lines: Lines) -> tuple[Block, int, int] | None:
-    """As _block(), for a range inside this one statement."""
+    """Same as _block(), for a range inside this one statement."""
     parts = list(blocks(statement))
     header = min((_first(part[0]) for part in parts), default=_last(statement) + 1)
     if lines.first < header and lines.last >= _first(statement):

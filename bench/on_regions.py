@@ -32,7 +32,7 @@ import kscope_cuda
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering import plan
 from kscope.machine_code import tools
 from kscope.marks.strategies import AllThreads, Lane0Warp0
@@ -282,7 +282,7 @@ class Loops:
                 self.backend.arm_control_block(int(address), metas)
             else:
                 self.backend.module_loaded(int(self.module))
-            self.backend.arm(1, Sampling(), None)
+            self.backend.arm(1, Subset(), None)
 
     def close(self) -> int:
         """Lanes that found no room and recorded nothing: a loop without stores is faster than one with them."""

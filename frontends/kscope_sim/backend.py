@@ -12,7 +12,7 @@ from kscope.instrument.backend import Backend, OpenPool, Simulator, Triple
 from kscope.instrument.launch_lines import LINES
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampled import SampledCode
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .device import SimDevice
 from .interpreted import InterpretedLaunch, ThreadedLaunch
@@ -52,9 +52,9 @@ class SimBackend(Backend, Simulator):
         """Set where the pool of the next session is."""
         self._open_pool = open_pool
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, folder: Path | None = None) -> None:
         """A fresh pool and an open gate."""
-        if self.device.arm(epoch, sampling, pool_bytes, self._open_pool):
+        if self.device.arm(epoch, subset, pool_bytes, self._open_pool):
             self._modules.clear()
         for module in self._modules.values():
             self._note(module)

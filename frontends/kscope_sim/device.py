@@ -14,7 +14,7 @@ from kscope.capture.expand import Expander, Lines
 from kscope.capture.heads import Units, finished, is_head
 from kscope.capture.model import Problem
 from kscope.instrument.backend import OpenPool
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .machine import POWER_ON_NS, Machine
 from .memory import U32, Memory
@@ -46,7 +46,7 @@ class SimDevice:
     """
 
     def __init__(self) -> None:
-        self.memory = Memory.of(0, Sampling())
+        self.memory = Memory.of(0, Subset())
         self.now_ns = 0.0
         self._machine = Machine()
         self._clocks: tuple[int, ...] = ()  # of this session's SMs, at time zero
@@ -63,17 +63,17 @@ class SimDevice:
         self._slabs: list[_Slab] = []
         self._problems: tuple[Problem, ...] = ()
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, open_pool: OpenPool | None = None) -> bool:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, open_pool: OpenPool | None = None) -> bool:
         """A fresh pool and an open gate.
 
         Args:
-            epoch, sampling, pool_bytes: as for Backend.arm().
+            epoch, subset, pool_bytes: as for Backend.arm().
             open_pool: as for Backend.survive().
 
         Returns:
             True if no launch is running. Time then restarts, so that equal sessions record equal words.
         """
-        self.memory, self._epoch = Memory.of(epoch, sampling, pool_bytes, open_pool=open_pool), epoch
+        self.memory, self._epoch = Memory.of(epoch, subset, pool_bytes, open_pool=open_pool), epoch
         self._reset()
         self._sms, self._interpreted = 0, False
         if not self._running:

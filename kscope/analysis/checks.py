@@ -49,7 +49,7 @@ class _Names:
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}
         """By name in the summary: the kernel's name and hash."""
-        self.sampled = self.summary.info is not None and self.summary.info.sampled
+        self.partial = self.summary.info is not None and self.summary.info.partial
         self.uncounted = any(problem.kind in _UNCOUNTED for problem in self.summary.problems)
 
     def __call__(self, name: tuple[str, ...]) -> Quantity:
@@ -101,7 +101,7 @@ class _Names:
         if name == "problems":
             return Quantity(float(len(self.summary.problems)))
         if name == "time":
-            times = [] if self.sampled else [row.max_time_ns for row in rows]
+            times = [] if self.partial else [row.max_time_ns for row in rows]
             return Quantity(max(times, default=float("nan")), time=True)
         if any(name == row.region for row in self.summary.regions):
             raise UsageError(f"{name}: is a region; expected one of its numbers, such as {name}.p99")
@@ -116,7 +116,7 @@ class _Names:
         return Quantity(getattr(row, f"{stat}_ns"), time=True) if stat in TIMES else Quantity(float(getattr(row, stat)))
 
     def kernel(self, row: WarpStats, stat: str) -> Quantity | None:
-        if stat in ("time", "mean_time") and self.sampled:  # the other blocks may run longer
+        if stat in ("time", "mean_time") and self.partial:  # the other blocks may run longer
             return Quantity(float("nan"), time=True)
         if stat in KERNEL:
             return Quantity(getattr(row, KERNEL[stat]), time=True)

@@ -262,7 +262,7 @@ def _doubts(a: TraceData, b: TraceData, recorded: tuple[Info, Info]) -> tuple[st
     found_problems += [
         f"{name}: {one.blocks_text}; kernel times are those of these blocks"
         for name, one in zip("ab", recorded, strict=True)
-        if one.sampled
+        if one.partial
     ]
     devices = [one.device_text for one in recorded]
     if devices[0] != devices[1]:

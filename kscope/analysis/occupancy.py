@@ -131,8 +131,8 @@ def occupancy(trace: TraceData, bins: int = 40) -> Occupancy:
     if any(row.blocks < row.grid_blocks for row in launches):
         some = "some blocks selected" if trace.filtered else recorded.blocks_text
         limits = (f"{some}: {_UNKNOWN}, and {_LEAST}",)
-    elif "warp" in recorded.sampling:
-        limits = (f"only warp {recorded.sampling['warp']} of each block recorded: {_LEAST}",)
+    elif "warp" in recorded.subset:
+        limits = (f"only warp {recorded.subset['warp']} of each block recorded: {_LEAST}",)
     return Occupancy(launches, utilization(trace), overview(trace, bins), recorded, limits)
 
 

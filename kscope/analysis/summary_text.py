@@ -108,7 +108,7 @@ def _warps(rows: list[WarpStats], info: Info | None, width: int) -> list[str]:
     if len(rows) == 1:
         row = rows[0]
         least = "at least " if row.blocks < row.grid_blocks else ""  # the other blocks may run longer
-        blocks = blocks_text(row.blocks, row.grid_blocks, info is not None and info.sampled)
+        blocks = blocks_text(row.blocks, row.grid_blocks, info is not None and info.partial)
         text = f"{counted(row.launches, 'launch')} of {least}{time_text(row.time_ns)}, {blocks}; {text}"
     lost = sum(row.dropped for row in rows)
     return wrapped(text + (f"; dropped: {lost:,}" if lost else ""), width, "  ")

@@ -45,7 +45,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "export": "turn a capture into a timeline, a table or a flame graph",
         "merge": "put torch.profiler's trace, or the ranks of a job, on one timeline",
         "query": "SQL over the records of a capture or of a job's ranks",
-        "info": "how and where a capture was recorded: GPU, versions, command, sampling",
+        "info": "how and where a capture was recorded: GPU, versions, command, blocks",
     },
     "why is it slow": {
         "gaps": "time in no region and in waits, and what other warps did meanwhile",

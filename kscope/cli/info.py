@@ -50,7 +50,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("process", found.process),
         ("strategy", found.strategy),
         ("placement", found.placement_text),
-        ("sampling", ", ".join(f"{name} {text}" for name, text in found.sampling.items()) or "none"),
+        ("recorded", ", ".join(f"{name} {text}" for name, text in found.subset.items()) or "all blocks, warps and SMs"),
         *((f"survive, {name}", place) for name, place in found.survive.items()),
         ("clock", CLOCKS[found.clock]),
         ("kernels", ", ".join(found.kernels)),

@@ -36,7 +36,7 @@ from .slabs import Slabs, find
 from .unfinished import until_read
 from .warp_roles import with_roles
 
-_SAMPLING = ("block", "warp", "sm")
+_SUBSET = ("block", "warp", "sm")
 
 
 @dataclass(frozen=True)
@@ -245,11 +245,11 @@ def _launches(
 
 
 def _sampled(capture: CaptureData) -> bool:
-    return any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
+    return any(capture.options.get(name) not in (None, "", "all") for name in _SUBSET)
 
 
 def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
-    """A problem for launches recorded in part, unless sampling or lost warps explain it."""
+    """A problem for launches recorded in part, unless a chosen subset or lost warps explain it."""
     if _sampled(capture) or any(device.lost for device in capture.devices):
         return []
     partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .peer_side import PeerSide
     from .recording import Recording
     from .sampled import SampledCode
-    from .sampling import Sampling
+    from .subset import Subset
 
 Triple = tuple[int, int, int]
 OpenPool = Callable[["PoolDevice", int], "PoolFile"]
@@ -93,12 +93,12 @@ class Backend(ABC):
             )
 
     @abstractmethod
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, folder: Path | None = None) -> None:
         """Start recording: allocate pools on first use, open every gate.
 
         Args:
             epoch: number of the session.
-            sampling: which blocks, warps and SMs record.
+            subset: which blocks, warps and SMs record.
             pool_bytes: device memory to record into; None for the default.
             folder: for a temporary file with records that do not fit into host memory; None for the folder of
                 temporary files.

@@ -11,8 +11,8 @@ from ..capture.wire import MAX_SMS, SEGMENT_BYTES
 from ..errors import UsageError
 from ..marks.strategies import Strategy, strategy_of
 from .recording import SURVIVE, Clock, Fill, Placement, Recording, Survive
-from .sampling import Sampling
 from .selection.auto import Lines, Selection
+from .subset import Subset
 
 PERIOD = 1 << 10
 """Cycles between two samples by default."""
@@ -86,9 +86,9 @@ class Options:
         given["selection"] = Selection.of(self.auto, self.mark, kernels)
         return replace(base, **{name: value for name, value in given.items() if value is not None})
 
-    def sampling(self) -> Sampling:
+    def subset(self) -> Subset:
         """The blocks, warps and SMs that record. Raises UsageError."""
-        return Sampling.of(self.block, self.warp, self.sm)
+        return Subset.of(self.block, self.warp, self.sm)
 
     def sampling_period(self) -> int | None:
         """Cycles between two samples of stalls; None without. Raises UsageError."""
@@ -121,15 +121,15 @@ def checked_period(period: object) -> int:
     return period
 
 
-def in_effect(recording: Recording, sampling: Sampling, **session: object) -> dict[str, Any]:
+def in_effect(recording: Recording, subset: Subset, **session: object) -> dict[str, Any]:
     """The values of all options in a session, ready for JSON; without those that are off.
 
     Args:
         recording: the options for which kernels are compiled.
-        sampling: which blocks, warps and SMs record.
+        subset: the blocks, warps and SMs that record.
         session: the remaining options by name.
     """
-    values: dict[str, Any] = {**vars(sampling), **vars(recording), **session}
+    values: dict[str, Any] = {**vars(subset), **vars(recording), **session}
     values |= {"auto": recording.selection.kinds, "mark": recording.selection.lines}
     found = {option.name: _json(values[option.name]) for option in OPTIONS}
     return {name: value for name, value in found.items() if value not in (None, [])}

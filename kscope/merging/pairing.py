@@ -189,7 +189,7 @@ def _compare_counts(
 def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str], int, int]]) -> str:
     """Possible reasons for counts that differ."""
     options = trace.recorded.options
-    sampled = [name for name in ("block", "warp", "sm") if options.get(name)]
+    subset = [name for name in ("block", "warp", "sm") if options.get(name)]
     if kineto.steps:
         first, last = kineto.steps[0], kineto.steps[-1]
         which = f"step {first}" if first == last else f"steps {first} to {last}"
@@ -203,8 +203,8 @@ def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str]
             f"{kineto.name} has {counted(kineto.whole_graphs, 'run')} of CUDA graphs without their kernels: run nsys "
             "with --cuda-graph-trace=node"
         )
-    if sampled:
-        return f"The capture was sampled by {', '.join(sampled)}, which leaves launches out: record all blocks"
+    if subset:
+        return f"The capture was limited by {', '.join(subset)}, which leaves launches out: record all blocks"
     if trace.tuning_launches:
         return (
             f"The capture leaves out {counted(trace.tuning_launches, 'launch')} of autotuners: tune before both begin"

@@ -11,7 +11,7 @@ import numpy as np
 from ..capture.capture_data import DeviceCapture
 from ..capture.pools.pool_file import PoolDevice
 from ..decoding import slabs
-from ..instrument.sampling import Sampling
+from ..instrument.subset import Subset
 from ..marks.strategies import AllThreads, Strategy
 
 SPARSE = 280e6
@@ -36,24 +36,24 @@ class Rates:
     def __init__(self) -> None:
         self._of_sm: dict[tuple[str, int, tuple[int, ...] | None], float] = {}
 
-    def learn(self, devices: Iterable[DeviceCapture], epoch: int, sampling: Sampling) -> None:
+    def learn(self, devices: Iterable[DeviceCapture], epoch: int, subset: Subset) -> None:
         """Learn from a session's recording."""
         for device in devices:
-            sms, is_few = _recording(sampling, device.sms)
+            sms, is_few = _recording(subset, device.sms)
             if not sms or is_few:
                 continue
-            key = device.name, device.ordinal, sampling.warp
+            key = device.name, device.ordinal, subset.warp
             self._of_sm[key] = max(self._of_sm.get(key, 0.0), densest(device, epoch) / sms)
 
-    def of_sm(self, device: PoolDevice, sampling: Sampling) -> float | None:
+    def of_sm(self, device: PoolDevice, subset: Subset) -> float | None:
         """Records per second of one SM; None if no session has recorded."""
-        return self._of_sm.get((device.name, device.ordinal, sampling.warp)) or None
+        return self._of_sm.get((device.name, device.ordinal, subset.warp)) or None
 
 
 RATES = Rates()
 
 
-def choice(device: PoolDevice, sampling: Sampling, strategy: Strategy, rates: Rates = RATES) -> Choice:
+def choice(device: PoolDevice, subset: Subset, strategy: Strategy, rates: Rates = RATES) -> Choice:
     """Choose where survive="auto" records.
 
     A keeper's pool takes records at any rate. A file takes about 400 million a second, but needs no second process. The
@@ -62,14 +62,14 @@ def choice(device: PoolDevice, sampling: Sampling, strategy: Strategy, rates: Ra
 
     Args:
         device: the device.
-        sampling: which blocks, warps and SMs record.
+        subset: which blocks, warps and SMs record.
         strategy: which lanes record.
         rates: of earlier sessions.
     """
     if not device.can_keep:
         return Choice("shm", "no second process can keep this device's memory")
-    measured = rates.of_sm(device, sampling)
-    sms, _ = _recording(sampling, device.sms)
+    measured = rates.of_sm(device, subset)
+    sms, _ = _recording(subset, device.sms)
     if measured is None and isinstance(strategy, AllThreads):
         return Choice("keeper", "all threads record, at an unknown rate")
     expected = sms * (DENSEST if measured is None else measured)
@@ -102,11 +102,11 @@ def densest(device: DeviceCapture, epoch: int) -> float:
     return float((np.interp(at + _WINDOW_NS, at, written) - written).max()) / _WINDOW_NS * 1e9
 
 
-def _recording(sampling: Sampling, sms: int) -> tuple[float, bool]:
+def _recording(subset: Subset, sms: int) -> tuple[float, bool]:
     """The most SMs that record at a time, given the blocks that record; and True if these blocks do not fill them."""
-    of_sms = float(sms if sampling.sm is None else sum(sm < sms for sm in sampling.sm))
-    if sampling.block is None:
+    of_sms = float(sms if subset.sm is None else sum(sm < sms for sm in subset.sm))
+    if subset.block is None:
         return of_sms, False
-    block = sampling.block
+    block = subset.block
     count = -(-(block.stop - block.start) // block.step)  # len() takes no range of all numbers
     return min(of_sms / block.step, count), count < of_sms / block.step

@@ -57,7 +57,7 @@ class Session(WithTorch, Pausing):
         self._folder = None if path is None else path.absolute().parent
         self._kernels = Patterns.of(options.kernel)
         self._recording = recording(options)
-        self._sampling, self._pool = options.sampling(), options.pool_bytes()
+        self._subset, self._pool = options.subset(), options.pool_bytes()
         self._stalls = Stalls(options.sampling_period())
         self._named = {"pool": self._pool, "kernel": self._kernels.globs, **self._stalls.options}
         self._named["launch_stacks"] = options.launch_stacks
@@ -194,7 +194,7 @@ class Session(WithTorch, Pausing):
         if self._recording.survive:
             from .survival import Survival  # of few sessions
 
-            self._survival = Survival(self._recording, self._sampling, self._epoch, self._started, self._in_effect())
+            self._survival = Survival(self._recording, self._subset, self._epoch, self._started, self._in_effect())
 
     def _join(self, name: str) -> None:
         """Arm a new frontend's backend, and let its launches run marked kernels."""
@@ -213,7 +213,7 @@ class Session(WithTorch, Pausing):
         """Let a backend record from now on, unless the session is paused."""
         backend.survive(None if self._survival is None else self._survival.open)
         try:
-            backend.arm(self._epoch, self._sampling, self._pool, self._folder)
+            backend.arm(self._epoch, self._subset, self._pool, self._folder)
         except BaseException:
             backend.disarm()  # some of several devices may be armed already
             raise
@@ -323,7 +323,7 @@ class Session(WithTorch, Pausing):
             remove_handler()
 
     def _in_effect(self) -> dict[str, Any]:
-        return in_effect(self._recording, self._sampling, **self._named)
+        return in_effect(self._recording, self._subset, **self._named)
 
     def _collect(self, *, wait: bool) -> Capture:
         problems = [one for name in STATE.names for one in registry.frontend(name).problems()]

@@ -343,5 +343,5 @@ def _why_empty(capture: CaptureData) -> str:
         )
     return (
         f"kernels with regions were loaded ({some(names, _MOST_NAMES)}), but none was launched in the "
-        "session, no region was reached, or a strategy, a sampling option or a predicate excluded every warp"
+        "session, no region was reached, or a strategy, block=, warp=, sm= or a predicate excluded every warp"
     )

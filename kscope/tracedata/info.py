@@ -36,7 +36,7 @@ class Info:
         strategy: recording threads, such as "warp".
         placement: kernel -> "fence" or "schedule", or "fence and schedule" if it was compiled with each; empty if
             unknown.
-        sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
+        subset: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
         survive: with survive=: device -> the place of its records, and the reason, such as "shm".
         kernels: their names.
         launches, warps, records: their numbers.
@@ -55,7 +55,7 @@ class Info:
     process: str
     strategy: str
     placement: dict[str, str]
-    sampling: dict[str, str]
+    subset: dict[str, str]
     survive: dict[str, str]
     kernels: tuple[str, ...]
     launches: int
@@ -66,14 +66,14 @@ class Info:
     grid_blocks: int
 
     @property
-    def sampled(self) -> bool:
+    def partial(self) -> bool:
         """True if blocks were left out on purpose."""
-        return self.blocks < self.grid_blocks and ("block" in self.sampling or "sm" in self.sampling)
+        return self.blocks < self.grid_blocks and ("block" in self.subset or "sm" in self.subset)
 
     @property
     def blocks_text(self) -> str:
-        """``4 of 512 blocks recorded (sampled)``, ``512 blocks``."""
-        return blocks_text(self.blocks, self.grid_blocks, self.sampled)
+        """``4 of 512 blocks recorded (subset)``, ``512 blocks``."""
+        return blocks_text(self.blocks, self.grid_blocks, self.partial)
 
     @property
     def placement_text(self) -> str:
@@ -87,7 +87,7 @@ class Info:
     def caveat(self) -> str:
         """A remark that the clock is no GPU's, or that only some blocks recorded; empty if neither is so."""
         return "; ".join(
-            [CLOCKS[self.clock].partition(":")[0]] * (self.clock != "gpu") + [self.blocks_text] * self.sampled
+            [CLOCKS[self.clock].partition(":")[0]] * (self.clock != "gpu") + [self.blocks_text] * self.partial
         )
 
     @property
@@ -102,26 +102,26 @@ class Info:
         """The facts in one line."""
         driver = f" (driver {self.driver})" if self.clock == "gpu" and self.gpus and self.driver else ""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items() if name not in _OWN)
-        sampling = ", ".join(f"{name} {text}" for name, text in self.sampling.items())
+        subset = ", ".join(f"{name} {text}" for name, text in self.subset.items())
         date = self.date.replace("T", " ").replace("+00:00", " UTC")
         parts = [
             self.device_text + driver,
             versions, date, self.command, f"strategy {self.strategy}" * bool(self.strategy),
             f"placement {self.placement_text}" * bool(self.placement_text),
-            f"sampling {sampling}" * bool(sampling), self.blocks_text,
+            f"only {subset}" * bool(subset), self.blocks_text,
         ]  # fmt: skip
         return "; ".join(part for part in parts if part)
 
     def to_dict(self) -> dict[str, Any]:
         """The facts, ready for JSON."""
-        return {**asdict(self), "sampled": self.sampled}
+        return {**asdict(self), "partial": self.partial}
 
 
-def blocks_text(blocks: int, grid: int, sampled: bool) -> str:
-    """``4 of 512 blocks recorded (sampled)``, ``512 blocks``."""
+def blocks_text(blocks: int, grid: int, partial: bool) -> str:
+    """``4 of 512 blocks recorded (subset)``, ``512 blocks``. partial: blocks were left out on purpose."""
     if blocks >= grid:
         return counted(blocks, "block")
-    return f"{blocks:,} of {counted(grid, 'block')} recorded" + " (sampled)" * sampled
+    return f"{blocks:,} of {counted(grid, 'block')} recorded" + " (subset)" * partial
 
 
 def info(trace: TraceData) -> Info:
@@ -143,9 +143,7 @@ def info(trace: TraceData) -> Info:
         process=_process(host),
         strategy=clean(", ".join(about.strategies) or str(about.options.get("strategy") or "")),
         placement={clean(name): about.placements[name] for name in trace.kernels if name in about.placements},
-        sampling={
-            name: found for name in ("block", "warp", "sm") if (found := _sampling(name, about.options.get(name)))
-        },
+        subset={name: found for name in ("block", "warp", "sm") if (found := _subset(name, about.options.get(name)))},
         survive=_texts(host.get("survive")),
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
@@ -181,7 +179,7 @@ def _date(started: int) -> str:
         return ""
 
 
-def _sampling(name: str, value: object) -> str:
+def _subset(name: str, value: object) -> str:
     """Text of an option of a capture: [first, stop, step] of blocks, or numbers of warps or SMs; "" for all."""
     if not isinstance(value, list) or not value or not all(isinstance(one, int) and one >= 0 for one in value):
         return ""

@@ -17,7 +17,7 @@ from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampled import SampledCode
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.instrument.two_forms import SETTABLE
 
 from . import broken_context, handles
@@ -36,7 +36,7 @@ from .waiting import waited
 @dataclass(frozen=True)
 class _Session:
     epoch: int
-    sampling: Sampling
+    subset: Subset
     pool: int | None
     folder: Path | None
     open_pool: OpenPool | None = None
@@ -107,12 +107,12 @@ class CudaBackend(MeasuredBackend):
         """Set where the pools of the next session are."""
         self._open_pool = open_pool
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, folder: Path | None = None) -> None:
         """Open the gates of all devices for this epoch. Data of an earlier armed epoch is dropped."""
         with self._mine(), self._driver.relaxed():
             if self._driver.context():
                 self._device()  # before a session exists, which would arm it twice
-            self._session = _Session(epoch, sampling, pool_bytes, folder, self._open_pool)
+            self._session = _Session(epoch, subset, pool_bytes, folder, self._open_pool)
             self._open, self._problems = True, []
             for device in self._devices.values():
                 self._arm(device)
@@ -253,7 +253,7 @@ class CudaBackend(MeasuredBackend):
         assert self._session is not None
         try:
             with self._inside(drain.device.context):
-                drain.device.gate(epoch, self._session.sampling)
+                drain.device.gate(epoch, self._session.subset)
         except DriverError as error:
             self._failed(drain, error)
         if epoch:

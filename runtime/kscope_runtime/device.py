@@ -16,7 +16,7 @@ from kscope.capture.pools.pool_file import PoolFile
 from kscope.errors import DriverError
 from kscope.instrument.backend import OpenPool
 from kscope.instrument.recording import AUTO_RECORDS
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .clocks import Clocks
 from .device_memory import Allocation
@@ -175,10 +175,10 @@ class Device:
         """The stripes' current words, (stripes,) wire.STRIPE."""
         return np.frombuffer(self.read(self.control + wire.STRIPES_AT, self.stripes * wire.STRIPE_BYTES), wire.STRIPE)
 
-    def gate(self, epoch: int, sampling: Sampling) -> None:
-        """Open the gate, or close it with epoch 0: first the sampling words, then the line that kernels read first."""
+    def gate(self, epoch: int, subset: Subset) -> None:
+        """Open the gate, or close it with epoch 0: first the subset, then the line that kernels read first."""
         gate = self.page[128:256]
-        words = sampling.gate(epoch, self.facts.sms)
+        words = subset.gate(epoch, self.facts.sms)
         words["book"] = 0 if self.mapped is None else self.mapped.book.ctypes.data
         gate[:] = np.frombuffer(words.tobytes(), np.uint8)
         self.driver.write(self.control + 16, gate[16:], self.stream)

@@ -2,7 +2,7 @@
 
     python tests/golden/record.py [FOLDER [NAME...]]  needs a GPU
 
-Each is cut to a few blocks by sampling. A language that is not installed is skipped and named.
+Each records only a few blocks. A language that is not installed is skipped and named.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from ptxvm.writing import KernelText, Node, written
 from kscope import ptx
 from kscope.capture import wire
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering import emitting, loop_registers, pairing
 from kscope.marks.strategies import AllThreads
 from kscope.ptx import cfg
@@ -108,8 +108,8 @@ BATTERY = [
     for pool in (ROOM, TIGHT, Pool((Ring(5, head=40, free=-8), Ring(0))), Pool((Ring(0), Ring(3, free=3))))
     for options in (
         {"order": "lockstep"},
-        {"order": "turns", "sampling": Sampling.of(warp=31)},
-        {"order": "turns", "sampling": Sampling.of(block=range(4, 6))},
+        {"order": "turns", "subset": Subset.of(warp=31)},
+        {"order": "turns", "subset": Subset.of(block=range(4, 6))},
         {"order": "turns", "epoch": 0},
     )
 ]

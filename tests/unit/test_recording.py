@@ -61,7 +61,7 @@ def test_the_tag_covers_exactly_the_code_imported_by_the_lowering() -> None:
             work += arrows(name)
     interfaces = {
         f"kscope.instrument.{name}"
-        for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "sampling")
+        for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "subset")
     }
     listed = {name.removesuffix(".__init__") for name in names}
     tools = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}

@@ -219,7 +219,7 @@ def test_slabs_of_an_old_session_are_left_out(by_hand: None) -> None:
     bench = Bench().arm(epoch=1)
     old = Lane(bench.memory, sm=0, block=1).claim()
     Lane(bench.memory, sm=0, block=2).run()
-    bench.backend.arm(2, bench.backend._session.sampling, bench.pool)  # type: ignore[union-attr]  # it is armed
+    bench.backend.arm(2, bench.backend._session.subset, bench.pool)  # type: ignore[union-attr]  # it is armed
     Lane(bench.memory, sm=0, block=3).run()
     old.begin().record(2).leave()
     (device,) = bench.backend.collect(wait=True)

@@ -183,7 +183,7 @@ def _run(drawn: Drawn, made: _Made, function: Function) -> int:
     """Records and the kernel's own stores."""
     oracle = _recording(texts.text(drawn.outline, NAME, oracle=True))
     case = Case(
-        oracle, function, drawn.kernel, drawn.number, drawn.shape, drawn.pool, drawn.sampling, drawn.size, drawn.epoch,
+        oracle, function, drawn.kernel, drawn.number, drawn.shape, drawn.pool, drawn.subset, drawn.size, drawn.epoch,
         drawn.bound, drawn.smid, drawn.grid_id, drawn.clocks, made.recorded.layouts, frozenset(made.recorded.shared),
         drawn.memory, KernelWarp,
     )  # fmt: skip

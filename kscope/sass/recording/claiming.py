@@ -189,13 +189,13 @@ def _at(
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]
     start = [replace(first, label=_LABEL)] if not first.label else [state.new("NOP", label=_LABEL), first]
-    cold, rare = (timing.tight(one, function.arch) for one in ([*start, *rest, *after], behind))
+    cold, rare = (timing.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
     begins, loads = begin.clocks, begin.loads
-    parts = [timing.tight(one, function.arch) for one in (begins, loads, test)]
+    parts = [timing.with_least_stalls(one, function.arch) for one in (begins, loads, test)]
     if loaded == at:  # with all waits in between
-        parts = [parts[0], [], timing.tight([*loads, *test], function.arch)]
+        parts = [parts[0], [], timing.with_least_stalls([*loads, *test], function.arch)]
     if not at:
-        parts = [timing.tight([*begins, *loads, *test], function.arch), [], []]
+        parts = [timing.with_least_stalls([*begins, *loads, *test], function.arch), [], []]
     return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), tuple(rare), loaded, at, highest)
 
 

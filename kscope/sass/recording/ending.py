@@ -91,7 +91,9 @@ def end(state: State, last: str) -> list[New]:
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # read by the kernel's last stores
     first, *rest = texts
-    return timing.tight([state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch)
+    return timing.with_least_stalls(
+        [state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch
+    )
 
 
 def highest(code: Sequence[New]) -> int:

@@ -74,7 +74,7 @@ def placed(
     for at, some in left.items():
         predicates = Needed(needed[at], registers.calm_predicates(function, at))
         made.before[at] = list(timing.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some.sites)))
-        made.before[at] += timing.tight(writer.at(some.sites[0]).elsewhere(some, predicates), function.arch)
+        made.before[at] += timing.with_least_stalls(writer.at(some.sites[0]).elsewhere(some, predicates), function.arch)
     all_writers = writer
     for number, site in enumerate(sites):
         spot, writer = site.spot, all_writers.at(site)

@@ -30,7 +30,7 @@ _CLOCK, _CLOCK_32, _CLOCK_OF_MEMORY = 6, {90: 4}, 8
 """The same of CS2R; a clock of 32 bits takes 8 cycles where it is not known better."""
 
 
-def tight(code: Sequence[New], arch: int) -> list[New]:
+def with_least_stalls(code: Sequence[New], arch: int) -> list[New]:
     """The same instructions with the fewest cycles between them that their results need on an architecture.
 
     The machine code of a fragment has the cycles of its placeholder accesses, which were removed, and code from text

@@ -1,6 +1,5 @@
-"""Regions that end where they begin: `{ KSCOPE_REGION("load"); }`. They are refused in source that kscope sees.
-
-The compiler cannot see them. `if (x) KSCOPE_REGION("load");` does not compile with kscope.cuh.
+"""Refuses regions that end where they begin, `{ KSCOPE_REGION("load"); }`, in source that kscope sees: the compiler
+cannot.
 """
 
 from __future__ import annotations

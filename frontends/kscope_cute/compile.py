@@ -1,7 +1,6 @@
-"""Hooks on CuTe's compiler: the PTX of modules with marks is lowered and assembled, and replaces CuTe's binary.
-
-Execution, both caches, export to objects and TVM-FFI all use the replaced binary. CuTe's caches are keyed by the traced
-IR, which contains the recording options (emit.TAG).
+"""Hooks on CuTe's compiler: the PTX of modules with marks is lowered and assembled, and replaces CuTe's binary for
+execution, both caches, export to objects and TVM-FFI. CuTe's caches are keyed by the traced IR, which contains the
+recording options (emit.TAG).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Evaluates kscope expressions in a function's syntax tree: which ones are scopes or kscope calls, and their arguments.
-
-kscope's own classes and functions are called with the arguments known at compile time. They emit their marks through
-the frontend, which collects them here.
+"""Evaluates kscope expressions in a function's syntax tree: finds scopes and kscope calls, and calls kscope's own
+classes and functions with the arguments known at compile time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The `.kscope` file: a self-contained capture, safe to open from an untrusted source.
 
-    "kscope capture 1\n"     version of this container; slabs carry layout.HEADER_WORD's
+    "kscope capture 1\\n"    version of this container; slabs carry layout.HEADER_WORD's
     u64 size, u32 crc32      of the head, little-endian
     head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
     chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):

@@ -80,7 +80,7 @@ class Trial:
 
 
 def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
-    """What a verdict lacks; empty if it explains the fault."""
+    """The missing facts of a verdict; empty if it explains the fault."""
     groups = [group for launch in found.launches for group in launch.groups]
     if not any(map(trial.expected, groups)):
         seen = [(one.role, one.state, one.region, one.values, one.warps, one.blocks) for one in groups[:6]]
@@ -148,7 +148,7 @@ def _paths() -> str:
 
 
 def _until_explained(trial: Trial, folder: Path, *, gone: bool, patience: float) -> str:
-    """What was wrong at the last look."""
+    """The missing facts at the last observation."""
     until = time.monotonic() + patience
     while True:
         try:

@@ -39,7 +39,7 @@ from kscope.marks.strategies import AllThreads, Lane0Warp0
 
 SOURCE = Path(__file__).with_name("regions.cu")
 PEER_BYTES = 768 << 20
-"""As in the source: loads read what follows."""
+"""Same as in the source: loads read the following elements."""
 PLACES, REPEATS = 8, 7
 CACHE_LINE = 128
 """Bytes of a line of the instruction cache, 8 instructions: places a multiple of it apart are equivalent."""

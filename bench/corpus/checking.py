@@ -17,7 +17,7 @@ PLACEMENTS = ("fence", "schedule")
 PLAIN, RECORDED = 10, 3
 """Runs."""
 RECORDS, POOL = ("auto", 4096), 2 << 30
-"""Of a warp: the second number is tried if records are lost with the first one; bytes of device memory."""
+"""Records of a warp: the second number is tried if records are lost with the first one; bytes of device memory."""
 EXPECTED = frozenset({"clock", "rate", "occupancy", "placement", "registers", "overwritten"})
 """Problems that are counted by kind, or are about how a kernel was recorded. Others are printed."""
 Tensors = list[torch.Tensor]

@@ -38,7 +38,7 @@ _FENCE = 3
 
 @dataclass
 class Verdict:
-    """What became of a kernel.
+    """The result of a kernel.
 
     Attributes:
         source, name: which one.
@@ -81,7 +81,7 @@ class TooSlowError(Exception):
 
 @dataclass
 class _Seen:
-    """What the recording went through: the plain code, what was inserted, and what came out."""
+    """The stages of the recording: the plain code, the insertion, and the result."""
 
     data: bytes = b""
     before: Function | None = None

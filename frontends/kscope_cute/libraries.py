@@ -63,7 +63,7 @@ def _functions(library: Any) -> dict[str, Any]:
 
 
 def _fitting(function: Any) -> int:
-    """How many of the largest blocks of a kernel fit on an SM without dynamic shared memory."""
+    """Number of the largest blocks of a kernel that fit on an SM without dynamic shared memory."""
     threads = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
     most = _checked("cuFuncGetAttribute", driver.cuFuncGetAttribute(threads, function))
     call = "cuOccupancyMaxActiveBlocksPerMultiprocessor"

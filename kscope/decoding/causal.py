@@ -150,7 +150,7 @@ class Clock:
 
     @property
     def jumps(self) -> int:
-        """How often the clock jumped, at least."""
+        """Least number of jumps of the clock."""
         return len(self.pieces) - 1
 
     def at(self, time: Int64) -> Interval:

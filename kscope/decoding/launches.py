@@ -235,5 +235,5 @@ def _joined(*columns: npt.NDArray[np.integer]) -> Int64 | None:
 
 
 def _values(column: npt.NDArray[np.integer]) -> int:
-    """How many values a column of numbers from 0 may have."""
+    """Number of values that a column of numbers from 0 may have."""
     return int(column.max(initial=0)) + 1

@@ -141,7 +141,7 @@ def _merged(counted: Sequence[LostLaunches], begun: Sequence[LostLaunches]) -> t
 
 
 def _most_replays(slabs: Slabs, launches: Launches) -> Int64 | None:
-    """How often each family of launches ran at most; None if the times are damaged."""
+    """The most runs of each family of launches; None if the times are damaged."""
     found = intervals(slabs, launches.family[launches.of])
     if found is None:
         return None

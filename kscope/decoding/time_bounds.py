@@ -70,7 +70,9 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> Limit
 
 
 def _extremes(rates: Rates) -> Float:
-    """Of rates whose bounds agree: the least and the most middle of close bounds, and the least upper bound."""
+    """Extremes of rates with consistent bounds: the least and the most middle of close bounds, and the least upper
+    bound.
+    """
     sound = rates.least <= rates.most
     close = rates.middle[sound & rates.close]
     return np.array([close.min(initial=np.inf), close.max(initial=-np.inf), rates.most[sound].min(initial=np.inf)])
@@ -220,7 +222,7 @@ def reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
 
 
 def unbroken(anchors: Anchors, rows: Rows, tick: int, within: Limits) -> Rows:
-    """The rows, cut where a clock was certainly outside its limits: it stood still, or an anchor is damaged."""
+    """The rows, cut where a clock was certainly outside its limits: it stopped, or an anchor is damaged."""
     if native.available():
         breaks = np.empty(len(anchors.x), bool)
         columns = anchors.x, anchors.width, anchors.y

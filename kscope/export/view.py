@@ -14,7 +14,7 @@ PROCESSES = ("launches", "groups")
 
 @dataclass(frozen=True)
 class View:
-    """What a timeline shows besides its records.
+    """Options of a timeline.
 
     Attributes:
         group: how the warps of a launch are grouped: by "sm", "block", or "warp" (the warp's index, i.e. its role).

@@ -18,7 +18,7 @@ _INHERITED = object()
 
 @dataclass
 class _Layer:
-    """What was in place before, as its owner holds it, and the wrapper."""
+    """The previous value, as its owner holds it, and the wrapper."""
 
     found: Any
     placed: Any = None

@@ -35,7 +35,7 @@ class Registers:
 
     @cached_property
     def _writes(self) -> Counter[str]:
-        """How many statements write each register."""
+        """Number of statements that write each register."""
         writes = Counter[str]()
         for one in self.function.statements:
             if one.sort in ("other", "access", "wait", "call"):

@@ -39,7 +39,7 @@ _COMMAND = struct.Struct("<IIQ")
 
 @dataclass(frozen=True)
 class Effort:
-    """How thorough a comparison is.
+    """Effort of a comparison.
 
     Attributes:
         rounds: signals there and back.

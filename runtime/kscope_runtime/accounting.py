@@ -142,7 +142,7 @@ def account(
 
 
 def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
-    """How far each part can be taken without cutting a slab in two, as (p,) units from its tail.
+    """Units from its tail up to which each part can be taken without cutting a slab in two, (p,).
 
     To head if the part reaches it, else to the head of the slab that continues after the copy. More than 0 if slabs
     fit into a copy.

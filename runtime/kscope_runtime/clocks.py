@@ -56,7 +56,7 @@ OWN_KERNELS = frozenset({"ks_now", "ks_tick", "ks_ping_send", "ks_ping_reply"})
 """Names of the kernels above and of those of peer_pings.py, whose samples are dropped."""
 _NONE = 0xFFFFFFFF  # ks_tick saw no step
 KERNEL_TIMEOUT_S = 0.2
-"""How long to wait for a tiny kernel: a device full of persistent blocks runs nothing else."""
+"""Timeout of a tiny kernel: a device full of persistent blocks runs nothing else."""
 _TRIES = 5
 
 

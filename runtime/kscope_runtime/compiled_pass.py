@@ -26,7 +26,7 @@ from .slab_sizes import LOOKS
 from .staging import PLACES, Batches, Staging
 
 _STEPS, _LINES_PER_UNIT = 128, 2
-"""As in C: parts of a batch that threads write, and most lines of a unit, where rows are three records."""
+"""Same as in C: parts of a batch that threads write, and most lines of a unit, where rows are three records."""
 
 
 Floats = npt.NDArray[np.float64]
@@ -132,7 +132,7 @@ class CompiledPass:
 
         Args:
             arena: where their lines go.
-            room: whether the pool had room.
+            room: True if the pool had room.
             unusual: takes a whole batch that compiled code cannot process, and returns the units that it freed.
             seen: takes a reading of the stripes; called with the time.monotonic() of the request.
 

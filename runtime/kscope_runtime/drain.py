@@ -34,12 +34,12 @@ _WATCH_S = 0.012
 themselves.
 """
 _FRESH_S, _LOOK_S = 0.02, 0.0005
-"""How old the drain's reading of the pool may be before a launch reads it itself, and how often a waiting launch does.
-Threads that launch without pause keep the interpreter from the drain, so a small pool may fill up meanwhile; and a
-batch may take longer than this while nearly all of a large pool is free.
+"""Greatest age of the drain's reading of the pool before a launch reads it itself, and interval of a waiting launch's
+reads. Threads that launch without pause keep the interpreter from the drain, so a small pool may fill up meanwhile; and
+a batch may take longer than this while nearly all of a large pool is free.
 """
 _MAX_LAUNCH_WAIT_S = 0.25
-"""How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
+"""Longest wait of a launch while nothing is freed; the work that fills the pool may itself wait for that launch."""
 
 
 class Drain:

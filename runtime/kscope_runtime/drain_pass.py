@@ -56,7 +56,7 @@ class Passes:
         self._watch, self.watches = Watch(device, WINDOW), True
         self.room = threading.Event()  # wakes launches that wait; `seen` is True if there is room
         self.room.set()
-        self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
+        self.seen = time.monotonic(), True  # (start of the last reading, True if there was room), replaced as one
         self._limits, self._written = (device.driver.pinned(4 * device.stripes).view("<u4") for _ in range(2))
         self._staging = Staging(device)
         self._writer = Writer()

@@ -16,7 +16,7 @@ _COMPILED = ("strategy", "records", "fill", "clock", "placement")
 
 
 def no_gpu() -> str | None:
-    """Why nothing can run on a device here; None = it can."""
+    """Reason why nothing can run on a device here; None if it can."""
     try:
         return None if ctypes.CDLL("libcuda.so.1").cuInit(0) == 0 else "needs an NVIDIA GPU"
     except OSError:

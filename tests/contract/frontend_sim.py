@@ -358,7 +358,7 @@ def run(program: Program) -> Capture:
 
 
 def ready(program: Program) -> Callable[[], None]:
-    """What launches the program; nothing is to be compiled."""
+    """A function that launches the program; nothing is compiled."""
     return lambda: launch(program)
 
 

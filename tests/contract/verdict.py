@@ -25,7 +25,7 @@ def verdict(program: Program, got: Capture) -> list[str]:
 
 @lru_cache
 def definition(program: Program) -> tuple[list[Lane], int]:
-    """What the simulator records of it: lanes, and how many were lost."""
+    """The simulator's records: lanes, and how many were lost."""
     capture = frontend_sim.run(program)
     return lanes(program, capture), sum(device.lost for device in capture.devices)
 

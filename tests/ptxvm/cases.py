@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left behind. `out`: the kernel's own output, with kscope and without."""
+    """The result of a run. `out`: the kernel's own output, with kscope and without."""
 
     case: Case
     lowered: Lowered

@@ -90,7 +90,7 @@ class Slab:
         return int(self.head["count"])
 
     def records(self) -> np.ndarray:
-        """What is kept, oldest first (dtype layout.RECORD)."""
+        """The kept records, oldest first (dtype layout.RECORD)."""
         count, size = self.count, len(self.ring)
         if self.entry is None or count <= size or int(self.entry["layout"]) >> layout.FLAG_SHIFT & layout.FLAG_STOP:
             return self.ring[: min(count, size)]

@@ -29,7 +29,7 @@ _SHAPE, _CLOCKS, _ALL = Grid((2, 1, 1), (128, 1, 1)), Clocks(steps=(3, 1, 70)), 
 
 @dataclass(frozen=True)
 class Case:
-    """What is launched.
+    """A launch.
 
     Attributes:
         text: PTX with marks, of one kernel with the parameters (address, number).
@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a launch left behind."""
+    """The result of a launch."""
 
     host: Host
     warps: list[Warp]

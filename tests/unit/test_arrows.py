@@ -42,7 +42,7 @@ WRITERS, READERS = (
 )
 """The write side and the read side are independent."""
 BASE, OPTIONAL = {"numpy", "orjson"}, {"pandas", "pyarrow"}
-"""What kscope/ may import: always, and only inside a function."""
+"""Packages that kscope/ may import: always, and only inside a function."""
 VOCABULARY = {
     "kscope_triton": {"triton", "torch"},
     "kscope_numba": {"llvmlite", "numba"},
@@ -52,7 +52,7 @@ VOCABULARY = {
     "kscope_sim": set[str](),
     "kscope_runtime": {"cuda"},
 }
-"""What each package outside kscope/ may import besides kscope, numpy, orjson and Python."""
+"""Packages that each package outside kscope/ may import besides kscope, numpy, orjson and Python."""
 
 
 def _room(name: str) -> str:

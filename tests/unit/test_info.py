@@ -1,4 +1,4 @@
-"""What every output states of a recording: GPU, versions, command, subset, clock."""
+"""Facts about a recording in every output: GPU, versions, command, subset, clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a warp stores when it enters a region, in kernels compiled with survive=: in the emitted text, step by step."""
+"""Words that a warp stores when it enters a region, in kernels compiled with survive=: in the emitted text, step by
+step.
+"""
 
 from __future__ import annotations
 

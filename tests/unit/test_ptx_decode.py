@@ -77,7 +77,9 @@ def in_turn(outcome: Outcome) -> bool:
 
 
 def joined(expected_rows: dict[Where, tuple[list[Event], int]]) -> dict[Where, tuple[list[Event], int]]:
-    """What lanes of one warp kept, under the first of them: by their ends, the lane's own order among equal ones."""
+    """The records of the lanes of one warp, under the first of them: by their ends, in the lane's order among equal
+    ones.
+    """
     found: dict[Where, tuple[list[Event], int]] = {}
     rows: dict[Where, Where] = {}
     for where in sorted(expected_rows, key=lambda where: where[2]):

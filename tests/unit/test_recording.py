@@ -1,4 +1,4 @@
-"""What kernels are compiled for: options and their tag."""
+"""Options for which kernels are compiled, and their tag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of a C++ text: their names, whether they are kernels, and their bodies."""
+"""Finds the functions of a C++ text: names, kernels, and bodies."""
 
 from __future__ import annotations
 

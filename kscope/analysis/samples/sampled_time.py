@@ -11,7 +11,7 @@ from ...util.arrays import Int64
 from .stalls import all_warps
 
 PARTITIONS = 4
-"""Of an SM: consecutive warps of a block are in consecutive partitions."""
+"""Partitions of an SM: consecutive warps of a block are in consecutive partitions."""
 _PART = 1024
 """Steps of a tick: weights are whole numbers, so that nested ones subtract exactly."""
 

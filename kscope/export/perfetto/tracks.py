@@ -197,7 +197,7 @@ def head(timeline: Timeline, names: Names, beside: Beside | None = None) -> Iter
 
 
 def _recorded(timeline: Timeline) -> bytes:
-    """How the trace was recorded, as ChromeMetadata: Perfetto shows it under "Info and stats"."""
+    """Facts about the recording, as ChromeMetadata: Perfetto shows it under "Info and stats"."""
     return number(10, SEQUENCE) + block(5, block(2, block(1, "kscope") + block(2, info(timeline.trace).line)))
 
 

@@ -78,7 +78,7 @@ def added(function: Function, insertion: Insertion) -> dict[int, New]:
 
 
 def borrowed(function: Function, insertion: Insertion) -> dict[int, frozenset[str]]:
-    """What inserted instructions read of the function's own registers, by address in the new code."""
+    """Registers of the function that inserted instructions read, by address in the new code."""
     ordered = _ordered(tuple(_items(function, insertion)))
     return {n * BYTES: one.borrowed for n, one in enumerate(ordered) if isinstance(one, New) and one.borrowed}
 

@@ -167,7 +167,7 @@ def _check_iterations(many: int, found: Found, blocks: Collection[int], text: Te
 def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
     """The copies of the block in which all threads leave, where ptxas leaves under a predicate or in several places.
 
-    A thread leaves once, so the block runs once in front of each exit. None if the only exit is without a predicate.
+    A thread leaves once, so the block runs once before each exit. None if the only exit is without a predicate.
     """
     leaves = [one for one in text.within(block) if text.branch(one)]
     if not block or text.flow.leaves != frozenset((block,)) or any(map(text.conditional, leaves)):

@@ -33,7 +33,7 @@ class Flow:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """The blocks that can be reached, each in front of its successors but for loops."""
+        """The blocks that can be reached, each before its successors, except in loops."""
         done, seen, work = list[int](), {0}, [(0, iter(self.successors[0]))]
         while work:
             block, rest = work[-1]
@@ -132,7 +132,7 @@ class Flow:
         return {block: number for number, group in enumerate(self.alike) for block in group}
 
     def deciding(self, block: int) -> frozenset[int]:
-        """The blocks whose branches decide whether a block runs."""
+        """The blocks whose branches decide if a block runs."""
         return frozenset(
             one
             for one in self.order

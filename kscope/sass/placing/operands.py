@@ -74,7 +74,7 @@ def address(one: Instruction) -> tuple[str, str, int]:
 
 
 def parity(one: Instruction, code: Machine) -> tuple[str, bool]:
-    """The register with the parity that an instruction waits for, and whether it may have other bits than the highest.
+    """The register with the parity that an instruction waits for, and True if it may have other bits than the highest.
 
     Args:
         one: the instruction.

@@ -13,7 +13,7 @@ from .flow import bits
 from .operands import Source
 
 BEGIN, END, BUSY = -1, -2, -3
-"""The entry, the exits, and the entry behind a store, as events; others are statements."""
+"""The entry, the exits, and the entry after a store, as events; others are statements."""
 _STORES = MOVED - LOADS
 _MOST = 5
 """Marks at one address for which an order is searched."""
@@ -71,7 +71,7 @@ def following(text: Text, event: int, loops: bool = False) -> Iterator[int]:
     Args:
         text: the text.
         event: a mark, BEGIN or BUSY.
-        loops: whether a loop may have no iteration: ptxas splits one loop into several, and each of these may have
+        loops: True if a loop may have no iteration: ptxas splits one loop into several, and each of these may have
             none. copies.py proves how often marks run.
     """
     marks, statements = frozenset(text.marks), text.labels.kernel.statements

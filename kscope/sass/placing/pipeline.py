@@ -174,7 +174,7 @@ class Pipeline:
             yield Spot(number, at, 0, False, source=replace(source, voted=voted))
 
     def _lanes(self, mark: Mark, how: str, statement: int) -> int:
-        """How many lanes execute an operation, less one.
+        """Number of lanes that execute an operation, less one.
 
         Lane 0 records. If the warp's lanes run the operation's block equally often, lane 0 does as often as the others.
         """

@@ -18,7 +18,7 @@ from .paths import Spot
 _WAITS = frozenset({"BAR", "SYNCS", "DEPBAR", "WARPGROUP"})
 """A clock read directly after these is issued before they complete."""
 _AT_ONCE = "WARPGROUP.DEPBAR"
-"""Stops the warp within its own cycles: ptxas lets an instruction behind it read what the tensor cores wrote."""
+"""Stops the warp within its own cycles: ptxas lets a later instruction read what the tensor cores wrote."""
 STOPS = 8
 """Cycles after which a barrier has stopped the warp; on an H200 it takes six."""
 _HARD, _LOAD = 10_000, 8
@@ -63,7 +63,7 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
         for number in (number for number, other in ranked if other is one)
     ]
     ranks = {number: rank for rank, (number, _) in enumerate(ranked)}
-    reached = dict[tuple[object, ...], Position]()  # by the marks so far, where several stand one behind the other
+    reached = dict[tuple[object, ...], Position]()  # by the marks so far, where several follow one another
     for number, one, copy in (*single, *others):
         within = (copy.chain,) if copy.many == 1 and not copy.guard else (copy.chain, copy.guard, one)
         spot, reached[within] = _Placing(text, machine, one, copy).spot(number, reached.get(within, (0, 0)))

@@ -38,7 +38,7 @@ def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
                     state |= {held}
                 elif held in names and held not in state:
                     raise UnsupportedError(f"region {held[0]!r} would end before its {held[1]} is computed")
-                elif one.name != "EXIT":  # behind a conditional exit the region stays open for the other threads
+                elif one.name != "EXIT":  # after a conditional exit the region stays open for the other threads
                     state -= {held}
         for to in machine.flow.successors[block]:
             merged = states.get(to, state) & state

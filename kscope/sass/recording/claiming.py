@@ -184,7 +184,7 @@ def _at(
     test = [
         *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
         *_at_rest(state),
-        *(ids if state.on is None else ()),  # the claim returns behind these
+        *(ids if state.on is None else ()),  # the claim returns after these
     ]
     highest = max(*where.values(), *second.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]

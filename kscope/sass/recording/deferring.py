@@ -23,7 +23,7 @@ from .sites import Site
 
 _STORE = "STG"
 _WORDS = (0, 2, 3)
-"""Of a record, but for its id."""
+"""Words of a record without its id."""
 _DRAIN, _ALL = "WARPGROUP.DEPBAR", "0x0"
 _AWAITS = "SYNCS.PHASECHK"
 _PIPELINED = ("WARPGROUP", "UTMALDG")

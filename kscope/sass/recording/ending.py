@@ -108,7 +108,7 @@ def _overflowed(state: State, last: str, row: int, limit: int) -> tuple[str, ...
         return ()
     in_register = last[0] in "RU"
     over = next(f"P{number}" for number in range(2) if number != state.on)
-    # more rows than places: the offset is at least two behind the last place's
+    # more rows than places: the offset is at least two beyond the last place's
     least = f"{2 * layout.RECORD_BYTES + (0 if in_register else int(last, 16)):#x}"
     return (
         *((f"MOV R{limit}, {last}", f"IADD3 R{limit}, R{limit}, {least}, RZ") if in_register else ()),

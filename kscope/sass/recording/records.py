@@ -176,7 +176,7 @@ class Writer:
         yield from self._store(site, needed)
 
     def _owner(self, site: Site, needed: Needed) -> tuple[int, bool]:
-        """The predicate of the lanes that store, and whether it must be computed."""
+        """The predicate of the lanes that store, and True if it must be computed."""
         if self.state.on is not None and not site.record.conditional and not site.guard:
             return self.state.on, False
         taken = {f"P{self.state.on}", site.guard.lstrip("@!"), *needed.predicates}

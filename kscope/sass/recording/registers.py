@@ -36,7 +36,7 @@ _LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG
 _GROUP = "UTMACMDFLUSH"
 """Commits bulk copies; its scoreboard waits until all of them are read."""
 _LONG, _SHORT, _ITERATIONS = 30, 1, 16
-"""How long instructions keep a scoreboard, relative to each other; and the assumed iterations of a loop."""
+"""Relative times for which instructions keep a scoreboard; and the assumed iterations of a loop."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 

@@ -150,7 +150,7 @@ def _may_overflow(text: Text, kernel: ptx.Kernel) -> bool:
 
 
 def _moved(spots: Sequence[Spot], shared: Mapping[int, int]) -> tuple[Spot, ...]:
-    """The spots, with each shared clock's where the mark stands that reads it."""
+    """The spots, with each shared clock's moved to the mark that reads it."""
     found = list[Spot]()
     for spot in spots:
         reads = [one.at for one in spots if one.mark == shared.get(spot.mark) and one.next in spot.choices]

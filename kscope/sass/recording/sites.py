@@ -33,7 +33,7 @@ class Site:
         record: what it writes.
         quad: the first register of the record.
         own: the record alone has these registers, so they hold its id already.
-        spot: where the mark stands.
+        spot: the place of the mark.
         value, when: constants; None if they are in registers, or if there are none.
         held: the instructions that hold the value and the predicate, None without.
         waits: the store of an earlier record may not have read these registers yet.

@@ -30,8 +30,8 @@ def spread(
         bounds: for each instruction, the least and the most kernel instructions before it; None for any.
 
     Returns:
-        What stands in front of each of `ahead`, and at last what stands behind all of them. Where these take too few
-        cycles, the inserted instructions have the others.
+        The code before each of `ahead`, and finally the code after all of them. Where these take too few cycles, the
+        inserted instructions have the rest.
     """
     groups: list[list[New]] = [[] for _ in range(len(ahead) + 1)]
     line, now, place = timing.Line(arch), begin and -begin, 0

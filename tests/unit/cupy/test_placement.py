@@ -23,7 +23,7 @@ Source = Callable[..., str]
 
 
 def built(gpu: Any, frontend: Any, text: str, recording: Recording = SCHEDULE) -> tuple[bytes, list[str]]:
-    """What CuPy loads, and the problems of placement that were reported."""
+    """The code that CuPy loads, and the reported problems of placement."""
     frontend.enable(recording)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")

@@ -94,7 +94,7 @@ FOUND = {
 
 @cache
 def verdicts() -> dict[str, judging.Verdict]:
-    """Of the defects, with one call of nvdisasm for all."""
+    """The defects, with one call of nvdisasm for all."""
     with judging.watched():
         return dict(zip(FOUND, batches.mapped(judging.verdict, [one for one, _ in FOUND.values()]), strict=True))
 

@@ -1,4 +1,4 @@
-"""What a seed stands for: a kernel, its recording, and its launch."""
+"""The case of a seed: a kernel, its recording, and its launch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ID = ("0x11112222", "0x33334444")
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is recorded and run.
+    """A case.
 
     Attributes:
         seed: what it was drawn from.

@@ -39,7 +39,7 @@ def shrunk(drawn: Drawn) -> tuple[Drawn, Verdict]:
 
 
 def signature(found: Verdict) -> str:
-    """What has to stay the same."""
+    """The properties that must stay the same."""
     text = found.wrong or (found.refused if found.rejected else "")
     lines = [line for line in text.strip().splitlines() if line]
     return shortened(lines[-1].partition("=")[0].partition("0x")[0] if found.wrong else text) if lines else ""
